@@ -1,1 +1,1 @@
-"""The files of an output directory: the record of the training, the vocabulary, the labels, the model."""
+"""Reads and writes the files of an output directory: run.json, the vocabulary, the labels and the model."""

@@ -1,4 +1,4 @@
-"""An output directory of a training: what model is in it, and what its tokenizer does."""
+"""Reads the trained model in an output directory: kind, configuration, checkpoint, labels and tokenizer."""
 
 import os
 from typing import Any, NamedTuple
@@ -15,9 +15,14 @@ import tokenization
 class ModelDirectory(NamedTuple):
     """A trained model.
 
-    path: the directory. kind: what it was trained for, see `output_files.head_kind`. bert_config: a
-    `modeling.BertConfig`. checkpoint: the newest weights. tokenizer: a `tokenization.FullTokenizer` or
-    `SentencePieceTokenizer`. labels: list of str in the order of the outputs, or None. record: run.json.
+    Attributes:
+      path: the directory.
+      kind: kind of its head, see `output_files.head_kind`.
+      bert_config: a `modeling.BertConfig`.
+      checkpoint: path of the newest checkpoint.
+      tokenizer: a `tokenization.FullTokenizer` or `tokenization.SentencePieceTokenizer`.
+      labels: list of str in the order of the outputs, or None.
+      record: content of run.json, a dict.
     """
 
     path: str
@@ -29,8 +34,13 @@ class ModelDirectory(NamedTuple):
     record: dict
 
     def setting(self, name, default=None):
-        """Returns what the training had for a flag; if it recorded none, what its version went by, see
-        `record_fields.default_in_older_versions`, or else `default`."""
+        """Returns the value of a flag in the training.
+
+        Args:
+          name: the flag.
+          default: the result if the record lacks the flag, and so does
+            `record_fields.default_in_older_versions`.
+        """
         settings = self.record["settings"]
         if name in settings:
             return settings[name]
@@ -43,7 +53,7 @@ class ModelDirectory(NamedTuple):
 
     @property
     def processor(self):
-        """The processor of the known task that it was trained on; None of other data."""
+        """The processor of the task; None for the user's own data and for kinds without processors."""
         if self.kind not in ("classification", "regression") or str(self.task).lower() not in PROCESSORS:
             return None
         processor = get_processor(self.task)
@@ -53,7 +63,7 @@ class ModelDirectory(NamedTuple):
 
     @property
     def num_texts(self):
-        """The texts of an example of the training, 1 or 2; None if that is not known."""
+        """Number of texts in an example of the training, 1 or 2; None if it is unknown."""
         columns = self.setting("text_column")
         if columns:
             return len(parse_columns(columns))
@@ -61,7 +71,7 @@ class ModelDirectory(NamedTuple):
 
     @property
     def max_seq_length(self):
-        """Tokens of an input at most."""
+        """Largest number of tokens of an input."""
         longest = self.bert_config.max_position_embeddings
         return min(self.record["settings"].get("max_seq_length", longest), longest)
 
@@ -74,8 +84,12 @@ class ModelDirectory(NamedTuple):
 def read(path):
     """Returns the `ModelDirectory` of an output directory.
 
+    Args:
+      path: the directory.
+
     Raises:
-      ValueError, OSError: it is none, or a file of it is damaged.
+      NotADirectoryError: there is no such directory.
+      ValueError, OSError: a file of the training is missing or damaged.
     """
     if not files.is_directory(path):
         raise NotADirectoryError(f"{path}: there is no such directory.")
@@ -95,13 +109,18 @@ def read(path):
 
 
 def _tokenizer(path, record, bert_config):
-    """The tokenizer that the files of a training describe.
+    """Returns the tokenizer of an output directory.
+
+    Args:
+      path: the directory.
+      record: see `output_files.read_record`.
+      bert_config: a `modeling.BertConfig`.
 
     Raises:
       ValueError: there is no vocabulary, or it does not fit the model.
     """
-    said = tokenizer_files.read([path])
-    options = {name: value for name, (value, _) in said.options.items()}
+    tokenizer_settings = tokenizer_files.read([path])
+    options = {name: value for name, (value, _) in tokenizer_settings.options.items()}
     lower = options.pop("do_lower_case", record.get("do_lower_case"))
     never_split = tokenization.SPECIAL_TOKENS if record["settings"].get("protect_special_tokens") else ()
     vocabulary, pieces = (os.path.join(path, name)
@@ -112,5 +131,5 @@ def _tokenizer(path, record, bert_config):
         raise ValueError(f"{path} has no {output_files.VOCABULARY} or {output_files.SENTENCE_PIECES}: the "
                          "training saw no text. Put the vocabulary of its data there.")
     tokenization.check_vocab(vocabulary, bert_config.vocab_size)
-    return tokenization.FullTokenizer(vocabulary, lower, (*never_split, *tokenizer_files.added_tokens(said)),
-                                      **options)
+    never_split = (*never_split, *tokenizer_files.added_tokens(tokenizer_settings))
+    return tokenization.FullTokenizer(vocabulary, lower, never_split, **options)

@@ -1,8 +1,8 @@
-"""The files with which an output directory explains itself: the model's configuration, its vocabulary, what
-its tokenizer does besides, and the names of its labels. Of a training with --dev_fraction also dev_rows.txt.
+"""The files in an output directory that describe the model: its configuration, vocabulary, tokenizer settings
+and labels, and with --dev_fraction also dev_rows.txt.
 
-A training writes them before its first step (`run_record.RunRecord`), each whole or not at all. What somebody
-else put there under these names is never replaced.
+A training writes them atomically before its first step (`run_record.RunRecord`). It never replaces files of
+these names that were not written by a training.
 """
 
 import hashlib
@@ -15,58 +15,64 @@ from bertlib.output_directory.output_files import CONFIG, DEV_ROWS, LABELS, NAME
 from bertlib.system import files
 import modeling
 
-# Flags whose file may be the one that would be written: its content is the same then.
+# Flags whose file may be the copy in --output_dir. The training then writes the same content again.
 FILE_FLAGS = ("bert_config_file", "vocab_file", "spm_model_file")
 
 
 def model_file_contents(settings, config, labels=None):
-    """Returns what explains a run, {name: content in bytes}.
+    """Returns the contents of the files that describe a model, {name: content in bytes}.
 
     Args:
-      settings: a `Settings`; of a command that sees no text it may lack a vocabulary.
-      config: a `modeling.BertConfig`; anything else, as of a hub module, is left out.
+      settings: a `Settings`. It has no vocabulary if the command reads no text.
+      config: a `modeling.BertConfig`. The configuration of a hub module is of another class; it is left out.
       labels: list of str in the order of the model's outputs, or None.
     """
-    found = {}
+    contents = {}
     if isinstance(config, modeling.BertConfig):
-        found[CONFIG] = _json(_published_settings(config))
+        contents[CONFIG] = _json(_published_settings(config))
     for flag, name in (("vocab_file", VOCABULARY), ("spm_model_file", SENTENCE_PIECES)):
         if flag in settings and getattr(settings, flag):
-            found[name] = files.read_bytes(getattr(settings, flag))
-            found[tokenizer_files.CONFIG] = _json(_tokenizer(settings, config, flag))
+            contents[name] = files.read_bytes(getattr(settings, flag))
+            contents[tokenizer_files.CONFIG] = _json(_tokenizer(settings, config, flag))
     if labels is not None and not any("\n" in label for label in labels):
-        found[LABELS] = format_labels(labels)
-    return found
+        contents[LABELS] = format_labels(labels)
+    return contents
 
 
 def format_labels(labels):
-    """Returns the content of a labels.txt in bytes."""
+    """Returns the content of labels.txt in bytes."""
     return "".join(f"{label}\n" for label in labels).encode()
 
 
 def _published_settings(config):
-    """The settings that a published configuration has, of a `modeling.BertConfig`: a dict."""
+    """Returns the settings of a `modeling.BertConfig` that published configurations also have, a dict."""
     known = modeling.BertConfig(vocab_size=1).to_dict()
     return {name: value for name, value in config.to_dict().items() if name in known}
 
 
 def _tokenizer(settings, config, flag):
-    """What a tokenizer_config.json says of a run's tokenizer, a dict."""
-    said = tokenizer_files.read(tokenizer_directories(settings, getattr(settings, flag)))
-    found = {name: value for name, (value, _) in said.options.items()}
+    """Returns the content of tokenizer_config.json for a run's tokenizer, a dict."""
+    tokenizer_settings = tokenizer_files.read(tokenizer_directories(settings, getattr(settings, flag)))
+    options = {name: value for name, (value, _) in tokenizer_settings.options.items()}
     if settings.do_lower_case is not None:
-        found["do_lower_case"] = settings.do_lower_case
+        options["do_lower_case"] = settings.do_lower_case
     if flag == "spm_model_file":
-        return found
-    added = sorted(tokenizer_files.added_tokens(said))
+        return options
+    added = sorted(tokenizer_files.added_tokens(tokenizer_settings))
     length = getattr(config, "max_position_embeddings", None)
-    return {"tokenizer_class": "BertTokenizer", **found, **({"additional_special_tokens": added} if added
-                                                            else {}),
+    return {"tokenizer_class": "BertTokenizer", **options,
+            **({"additional_special_tokens": added} if added else {}),
             **({"model_max_length": length} if length else {})}
 
 
 def tokenizer_directories(settings, path):
-    """Returns the directories whose files say what a run's tokenizer does; `path` is its vocabulary."""
+    """Returns the directories with the files of a run's tokenizer: that of the vocabulary, and that of
+    --init_checkpoint.
+
+    Args:
+      settings: a `Settings`.
+      path: the vocabulary's file.
+    """
     start = settings.init_checkpoint if "init_checkpoint" in settings else None
     return [os.path.dirname(path), *([checkpoint_formats.directory_of_checkpoint(start)] if start else [])]
 
@@ -75,47 +81,48 @@ def _json(content):
     return (json.dumps(content, indent=2, sort_keys=True) + "\n").encode()
 
 
-def hash_contents(wanted):
-    """Returns {name: fingerprint} of {name: content}."""
-    return {name: hashlib.blake2b(content, digest_size=16).hexdigest() for name, content in wanted.items()}
+def hash_contents(contents):
+    """Returns {name: fingerprint} of {name: content in bytes}."""
+    return {name: hashlib.blake2b(content, digest_size=16).hexdigest() for name, content in contents.items()}
 
 
-def list_changed_files(directory, wanted, ours):
-    """Compares what a directory has with what it should have.
+def list_changed_files(directory, contents, recorded):
+    """Compares the files in a directory with those of a run.
 
     Args:
       directory: the output directory.
-      wanted: see `model_file_contents`.
-      ours: {name: fingerprint} of what an earlier training there wrote; only this is replaced.
+      contents: the run's files, see `model_file_contents`.
+      recorded: {name: fingerprint} of the files that an earlier training in the directory wrote. Only files
+        with these fingerprints are replaced.
 
     Returns:
-      (names of the files to write, names of those to remove).
+      (names of the files to write, names of the files to remove).
 
     Raises:
-      ValueError: somebody else's file would be replaced, or be taken for the model's.
+      ValueError: a file that no training wrote would be replaced, or would be used as the model's vocabulary.
     """
-    there = {name: files.read_bytes(os.path.join(directory, name)) for name in (*NAMES, DEV_ROWS)
-             if files.exists(os.path.join(directory, name))}
-    of_ours = {name for name, value in hash_contents(there).items() if ours.get(name) == value}
-    changed = [name for name, content in wanted.items()
-               if name not in there or not _is_same_content(name, there[name], content)]
-    theirs = [name for name in changed if name in there and name not in of_ours]
-    if SENTENCE_PIECES in wanted and VOCABULARY in set(there) - of_ours:
-        theirs.append(VOCABULARY)  # which would be read in its place
-    if theirs:
-        raise ValueError(f"--output_dir={directory} has {' and '.join(theirs)} of something else than this "
-                         f"run, which would write its own there. Use another directory, or take "
-                         "that away.")
-    return changed, sorted(of_ours - set(wanted))
+    existing = {name: files.read_bytes(os.path.join(directory, name)) for name in (*NAMES, DEV_ROWS)
+                if files.exists(os.path.join(directory, name))}
+    replaceable = {name for name, value in hash_contents(existing).items() if recorded.get(name) == value}
+    changed = [name for name, content in contents.items()
+               if name not in existing or not _is_same_content(name, existing[name], content)]
+    foreign = [name for name in changed if name in existing and name not in replaceable]
+    if SENTENCE_PIECES in contents and VOCABULARY in set(existing) - replaceable:
+        foreign.append(VOCABULARY)  # later commands would use it instead of the SentencePiece model
+    if foreign:
+        names = " and ".join(foreign)
+        raise ValueError(f"--output_dir={directory} has {names} that this training did not write. It stores "
+                         f"its own files there. Use another directory, or move {names} away.")
+    return changed, sorted(replaceable - set(contents))
 
 
-def list_missing_files(directory, wanted):
-    """Returns the names of `model_file_contents` that a directory lacks."""
-    return [name for name in wanted if not files.exists(os.path.join(directory, name))]
+def list_missing_files(directory, contents):
+    """Returns the names of the files in `contents` (see `model_file_contents`) that a directory lacks."""
+    return [name for name in contents if not files.exists(os.path.join(directory, name))]
 
 
 def _is_same_content(name, before, after):
-    """Whether two contents of a file mean the same."""
+    """Returns whether two contents of a file have the same meaning, such as JSON in another format."""
     if before == after or name in (VOCABULARY, SENTENCE_PIECES, LABELS, DEV_ROWS):
         return before == after
     try:
@@ -126,18 +133,24 @@ def _is_same_content(name, before, after):
         return False
     if name == CONFIG:
         return _published_settings(modeling.BertConfig.from_dict(before)) == after
-    # Of a tokenizer; other keys are of no effect.
+    # tokenizer_config.json: further keys of the old content have no effect.
     return all(before.get(key) == value for key, value in after.items()
                if key not in ("tokenizer_class", "model_max_length"))
 
 
-def write(directory, wanted, names):
-    """Writes the files of some names; see `model_file_contents`."""
+def write(directory, contents, names):
+    """Writes files into a directory.
+
+    Args:
+      directory: the output directory.
+      contents: see `model_file_contents`.
+      names: names of the files to write.
+    """
     for name in names:
-        files.write_bytes(os.path.join(directory, name), wanted[name])
+        files.write_bytes(os.path.join(directory, name), contents[name])
 
 
 def remove(directory, names):
-    """Removes the files of some names."""
+    """Removes the files with these names from a directory."""
     for name in names:
         files.remove(os.path.join(directory, name))

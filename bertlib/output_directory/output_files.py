@@ -1,4 +1,4 @@
-"""What a training leaves in its output directory that says what the model there is: names and contents."""
+"""Names of the files in an output directory that describe the model; reads and checks these files."""
 
 import functools
 import json
@@ -13,23 +13,23 @@ import tokenization
 
 CONFIG, VOCABULARY, SENTENCE_PIECES, LABELS = "bert_config.json", "vocab.txt", "spm.model", "labels.txt"
 NAMES = (CONFIG, VOCABULARY, SENTENCE_PIECES, tokenizer_files.CONFIG, LABELS)
-# The rows that a training of --dev_fraction is evaluated on.
+# Name of the file that lists the development set of --dev_fraction.
 DEV_ROWS = "dev_rows.txt"
 RECORD = "run.json"
 RECORD_FORMAT = 1
-# Settings of a configuration that may differ between two runs: they are no part of the architecture.
+# Keys of a configuration that may differ between two runs, because they do not change the architecture.
 TRAINING_CONFIG_KEYS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
 _RESTORE = "Restore it; or remove it, and what trained the checkpoints beside it is no longer known."
-# What trained a head, by the command, where an older record does not say its kind.
+# {command: kind of its head}, for records of older versions, which do not contain the kind.
 _HEADS_OF_COMMANDS = {"run_ner.py": "tagging", "run_squad.py": "questions",
                       "run_pretraining.py": "pre-training"}
 
 
 def read_labels(directory):
-    """Returns the labels that a directory's labels.txt has (list of str), or None without that file.
+    """Returns the labels in labels.txt of a directory, list of str; None without this file.
 
     Raises:
-      ValueError: there are none, or one twice.
+      ValueError: the file is empty, or contains a label twice.
     """
     path = os.path.join(directory, LABELS)
     if not files.exists(path):
@@ -41,36 +41,40 @@ def read_labels(directory):
 
 
 def read_record(directory):
-    """Returns the record in an output directory, a dict; None if there is none. Each field and setting that
-    anything here reads is of the type and within the bounds that `record_fields` says.
+    """Returns the record in an output directory, the content of run.json, a dict; None without this file. Its
+    fields and settings have been checked against the rules in `record_fields`.
 
     Raises:
-      ValueError: the file is damaged, or of a later version, or labels.txt beside it has other labels.
+      ValueError: the file is damaged or was written by a later version, or labels.txt has other labels.
     """
     path = os.path.join(directory, RECORD)
     if not files.exists(path):
         return None
     try:
-        found = json.loads(files.read_bytes(path))
+        record = json.loads(files.read_bytes(path))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is damaged: {error}. {_RESTORE}") from error
     needed = {"format", "task", "labels", "bert_config", "settings", "changes"}
-    if not isinstance(found, dict) or needed - set(found) or found["format"] != RECORD_FORMAT:
+    if not isinstance(record, dict) or needed - set(record) or record["format"] != RECORD_FORMAT:
         raise ValueError(f"{path} is no record of format {RECORD_FORMAT}, the one that this version reads. "
                          "Remove it, and what trained the checkpoints beside it is no longer known.")
-    problem = record_fields.find_problem(found, head_kind)
+    problem = record_fields.find_problem(record, head_kind)
     if problem:
         raise ValueError(f"{path} is damaged: {problem}. {_RESTORE}")
-    _check_labels(directory, found)
-    return found
+    _check_labels(directory, record)
+    return record
 
 
 def hash_vocabulary(path, pieces=False):
-    """Returns the fingerprint of a vocabulary: of its entries in order; of a SentencePiece model (`pieces`),
-    of its file.
+    """Returns the fingerprint of a vocabulary.
+
+    Args:
+      path: the vocabulary's file.
+      pieces: whether it is a SentencePiece model. The fingerprint of a model is that of the file. The
+        fingerprint of a vocab.txt is that of its entries in order, without the white space around them.
 
     Raises:
-      ValueError: it is not UTF-8.
+      ValueError: a vocab.txt is not UTF-8.
     """
     if pieces:
         return fingerprints.hash_files([path])["fingerprint"]
@@ -81,15 +85,15 @@ def hash_vocabulary(path, pieces=False):
 
 
 def check_vocabulary(directory, record, path=None):
-    """Checks that the vocabulary beside a record is that of its training.
+    """Checks that a vocabulary is that of the training.
 
     Args:
-      directory: where the record is.
+      directory: the output directory.
       record: see `read_record`.
-      path: another file than the one in the directory, a vocab.txt.
+      path: a vocab.txt; None for the vocabulary in the directory.
 
     Raises:
-      ValueError: it has other entries, or has them in another order.
+      ValueError: the vocabulary has other entries, or has them in another order.
     """
     pieces = path is None and files.exists(os.path.join(directory, SENTENCE_PIECES))
     path = path or os.path.join(directory, SENTENCE_PIECES if pieces else VOCABULARY)
@@ -100,14 +104,14 @@ def check_vocabulary(directory, record, path=None):
 
 
 def check_config(path, config):
-    """Checks that the configuration beside a record is that of its training.
+    """Checks that a configuration in an output directory is that of the training.
 
     Args:
-      path: the configuration's file.
+      path: the configuration's file. Only bert_config.json in an output directory is checked.
       config: the `modeling.BertConfig` in it.
 
     Raises:
-      ValueError: the model would compute something else than the one that was trained.
+      ValueError: a value that changes the model's outputs differs from that in run.json.
     """
     directory, name = os.path.split(path)
     record = read_record(directory) if name == CONFIG else None
@@ -120,7 +124,7 @@ def check_config(path, config):
 
 
 def _check_labels(directory, record):
-    """Raises a ValueError if labels.txt and the record of a directory differ in the labels or their order."""
+    """Raises a ValueError if labels.txt and the record have different labels, or another order of labels."""
     labels = read_labels(directory)
     if labels is not None and record["labels"] is not None and labels != record["labels"]:
         raise ValueError(f"{os.path.join(directory, LABELS)} and {os.path.join(directory, RECORD)} differ in "
@@ -129,29 +133,29 @@ def _check_labels(directory, record):
 
 
 def check_trained(record, checkpoint):
-    """Checks that a training has made something of the weights that a command is to answer with; warns, once,
-    if the training is unfinished.
+    """Checks that the weights for an evaluation or a prediction have been trained. Warns once if their
+    training is unfinished.
 
-    It is finished if it reached its last step, or ended before by itself, as one with early stopping does;
-    not if it was killed or terminated.
+    A training is finished if it reached its last step, or ended before without being killed or terminated, as
+    with early stopping.
 
     Args:
       record: see `read_record`.
       checkpoint: path of the training's weights.
 
     Raises:
-      ValueError: they are those of step 0.
+      ValueError: the weights are those of step 0.
     """
-    found = checkpoint_formats.open_checkpoint(checkpoint)
-    if "global_step" not in found.shapes:  # the weights alone
+    weights = checkpoint_formats.open_checkpoint(checkpoint)
+    if "global_step" not in weights.shapes:  # a checkpoint with the weights only
         return
-    step, planned, finished = int(found.read("global_step")), *map(record.get, ("planned_steps",
-                                                                                "finished_step"))
+    step, planned, finished = int(weights.read("global_step")), *map(
+        record.get, ("planned_steps", "finished_step"))
     if step == 0:
-        raise ValueError(f"{found.path} is step 0 of a training, before it has learned anything: its head is "
-                         "random. Start the command that trains again, and let it take some steps.")
+        raise ValueError(f"{weights.path} is step 0 of a training, before it has learned anything: its head "
+                         "is random. Start the command that trains again, and let it take some steps.")
     if planned is not None and step < planned and (finished is None or step > finished):
-        _warn_of_unfinished(found.path, step, planned)
+        _warn_of_unfinished(weights.path, step, planned)
 
 
 @functools.cache
@@ -161,6 +165,10 @@ def _warn_of_unfinished(path, step, planned):
 
 
 def head_kind(record):
-    """Returns the kind of head that a record is about, a key of `record_fields.KINDS`."""
+    """Returns the kind of head that a training trained, a key of `record_fields.KINDS`.
+
+    Args:
+      record: see `read_record`.
+    """
     by_labels = "regression" if record["labels"] is None else "classification"
     return record.get("task_type") or _HEADS_OF_COMMANDS.get(record.get("command"), by_labels)

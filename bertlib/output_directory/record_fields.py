@@ -1,8 +1,8 @@
-"""The rules for run.json: the type and the bounds of each field and each setting, and the value of a
-setting that an older version did not record.
+"""The rules for run.json: the type and the bounds of each field and each setting, and the values of settings
+that older versions did not record.
 
-The bounds of settings are those of the flags; tests/tasks/test_record_fields.py compares them. A model's
-configuration bounds the length.
+The bounds of settings are those of the flags; tests/tasks/test_record_fields.py compares them. The setting
+max_seq_length is also limited by the model's configuration.
 """
 
 from collections.abc import Callable
@@ -15,16 +15,21 @@ from bertlib.tasks.tagging import tagging_data
 import modeling
 import optimization
 
-# Kinds of heads, and whether a model of them has labels.
+# {kind of a head: whether it has labels}.
 KINDS = {"classification": True, "regression": False, "multilabel": True, "tagging": True,
          "questions": False, "pre-training": False}
-# Numbers of a flag without a bound of its own are at most that large.
+# Largest values of flags that define no upper bound.
 MAX_INT32, MAX_SEED, MAX_EPOCHS = 2**31 - 1, 2**63 - 1, 1e9
 _SHOWN_CHARACTERS = 60
 
 
 class Rule(NamedTuple):
-    """A rule for a value: `holds(value)` tells whether the value obeys it; `words` are for a message."""
+    """A rule for a value.
+
+    Attributes:
+      holds: function of a value that returns whether the value obeys the rule.
+      words: the rule in words, for messages: "the value has to be …".
+    """
 
     holds: Callable[[Any], bool]
     words: str
@@ -57,7 +62,7 @@ def _object_of(rule):
 
 
 def _fields(words, **rules):
-    """An object that has at least these fields."""
+    """Returns the rule for an object whose fields obey `rules`. It may have further fields."""
     return Rule(lambda value: isinstance(value, dict) and all(
         rule.holds(value.get(name)) for name, rule in rules.items()), f"an object with {words}")
 
@@ -68,12 +73,13 @@ def _is_list_of_labels(value):
 
 
 def _is_text(value):
-    return isinstance(value, str) and not re.search("[\ud800-\udfff]", value)  # which no file can hold
+    # Surrogates cannot be written as UTF-8.
+    return isinstance(value, str) and not re.search("[\ud800-\udfff]", value)
 
 
 _BOOLEAN = Rule(lambda value: isinstance(value, bool), "true or false")
 _TEXT = Rule(_is_text, "a text")
-# Names of files may have bytes that are not UTF-8, which Python decodes as surrogates.
+# Unlike a text, a path may contain surrogates: Python decodes the bytes of a file name that are not UTF-8 so.
 _PATH = Rule(lambda value: isinstance(value, str), "a path")
 _LINE = Rule(lambda value: isinstance(value, str) and value.isprintable(),
              "a text without control characters")
@@ -85,7 +91,8 @@ _COLUMN = Rule(lambda value: type(value) is int and abs(value) <= MAX_INT32,
 
 # --- The table -------------------------------------------------------------------------------------------
 
-# Fields of the record. An older version may lack one; `output_files.read_record` knows which it may not.
+# {field of the record: its rule}. Records of older versions may lack fields; `output_files.read_record`
+# checks that the required ones exist.
 FIELDS = {
     "command": _or_null(_LINE), "started": _or_null(_LINE), "from_step": _or_null(_integer(0, MAX_SEED)),
     "planned_steps": _or_null(_integer(0, MAX_SEED)), "finished_step": _or_null(_integer(0, MAX_SEED)),
@@ -99,7 +106,7 @@ FIELDS = {
     "changes": Rule(lambda value: isinstance(value, list) and all(isinstance(one, dict) for one in value),
                     "a list of objects"),
 }
-# Settings: flags of input, task and weights, and what of speed is recorded.
+# {setting: its rule}. Settings are the flags of input, task and weights, and the recorded flags of speed.
 SETTINGS = {
     "max_seq_length": _integer(3), "max_predictions_per_seq": _integer(1), "doc_stride": _integer(0),
     "max_query_length": _integer(1), "max_answer_length": _integer(1), "n_best_size": _integer(1),
@@ -127,7 +134,7 @@ SETTINGS = {
     "gradient_dtype": _one_of("fp32", "bf16"), "gradient_accumulation_steps": _or_null(_integer(0)),
     "tokens_per_micro_batch": _integer(0), "num_replicas": _integer(1),
 }
-# Values of settings in versions that did not record them, for all heads and for some.
+# Values of settings in versions that did not record them: for all heads, and for heads of one kind.
 _OLDER_DEFAULTS = {
     "doc_stride": 0, "protect_special_tokens": False, "label_all_pieces": False, "token_column": 1,
     "tag_column": -1, "tag_scheme": tagging_data.SCHEMES[0], "text_column": None, "label_column": None,
@@ -140,19 +147,20 @@ def default_in_older_versions(name, kind, default=None):
     """Returns the value that a setting had in versions that did not record it.
 
     Args:
-      name: of the setting.
-      kind: of the head, one of `KINDS`.
-      default: what is returned of a setting that no version lacked, or that a model of that kind has not.
+      name: name of the setting.
+      kind: kind of the head, one of `KINDS`.
+      default: the result for a setting that all versions recorded, or that models of this kind do not have.
     """
     return {**_OLDER_DEFAULTS, **_OLDER_DEFAULTS_OF_KINDS.get(kind, {})}.get(name, default)
 
 
 def find_problem(record, kind_of):
-    """Returns what is wrong with a record, in a sentence; None if nothing is.
+    """Returns a clause that describes the first problem of a record; None if the record is right.
 
     Args:
-      record: what JSON gives, a dict.
-      kind_of: function of a record whose fields are right by themselves, that returns the kind of its head.
+      record: content of run.json, a dict.
+      kind_of: function of a record that returns the kind of its head. It is called after each field has been
+        checked.
     """
     for name, rule in FIELDS.items():
         if name in record and not rule.holds(record[name]):
@@ -172,8 +180,8 @@ def find_problem(record, kind_of):
         stride, query = settings.get("doc_stride", 1), settings.get("max_query_length", 1)
         length = settings.get("max_seq_length", longest)
         if stride < 1:
-            return _describe_problem("settings.doc_stride", stride, "at least 1, since the model is for "
-                                                                    "questions")
+            return _describe_problem("settings.doc_stride", stride,
+                                     "at least 1, since the model is for questions")
         if length <= query + 3:
             return _describe_problem("settings.max_query_length", query, f"below {length - 3}, so that there "
                                      f"is room for a context in settings.max_seq_length={length}")
@@ -188,6 +196,6 @@ def _describe_problem(name, value, words):
 
 
 def shorten(value):
-    """Returns a value as in JSON's messages, cut if it is long."""
+    """Returns a value as text for a message, truncated if it is long."""
     text = repr(value)
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"

@@ -1,7 +1,8 @@
-"""What the files of a Hugging Face model say about its tokenizer: what ours has to do, and what it cannot.
+"""Reads the settings of a tokenizer from the files of a Hugging Face model, and finds settings that this
+project does not support.
 
-In a directory tokenizer_config.json goes before tokenizer.json, and special_tokens_map.json before neither:
-it says nothing else.
+If both files contain an option, tokenizer_config.json overrides tokenizer.json. special_tokens_map.json
+contains special tokens only, no options.
 """
 
 import os
@@ -13,24 +14,26 @@ import tokenization
 CONFIG, TOKENIZER, SPECIAL_TOKENS_MAP = "tokenizer_config.json", "tokenizer.json", "special_tokens_map.json"
 _ADDED_TOKENS = "added_tokens.json"
 NAMES = (CONFIG, TOKENIZER, SPECIAL_TOKENS_MAP, _ADDED_TOKENS)
-# Classes whose tokens are those of BERT's, each with "Fast" after it or not.
+# Names of tokenizer classes that make the same tokens as BERT's. Each may have the suffix "Fast".
 _WORDPIECE_CLASSES = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer", "MobileBertTokenizer")
-# Classes that do what tokenizer.json says.
+# Names of tokenizer classes whose behaviour is defined by tokenizer.json alone.
 _GENERAL_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
-# Their name of a special token, and the one that the scripts put around and in place of text.
+# {Hugging Face's name of a special token: the token}, such as {"cls_token": "[CLS]"}.
 _SPECIAL_NAMES = {f"{token[1:-1].lower()}_token": token for token in tokenization.SPECIAL_TOKENS}
-# Options of `tokenization.FullTokenizer`, and the parts of tokenizer.json that say the same.
+# {argument of `tokenization.FullTokenizer`: (part, key) of the same option in tokenizer.json}.
 _OPTIONS = {"do_lower_case": ("normalizer", "lowercase"), "strip_accents": ("normalizer", "strip_accents"),
             "tokenize_chinese_chars": ("normalizer", "handle_chinese_chars"),
             "max_input_chars_per_word": ("model", "max_input_chars_per_word")}
 
 
 class TokenizerSettings(NamedTuple):
-    """What files say.
+    """The settings of a tokenizer in the files of a model.
 
-    options: {name: (value, the file that says so)} of arguments of `tokenization.FullTokenizer`. added:
-    [(token, file)], what is to be kept whole in a text besides the special tokens. problems: sentences on
-    what no tokenizer here does.
+    Attributes:
+      options: {argument of `tokenization.FullTokenizer`: (value, path of the file with this value)}.
+      added: list of (token, path of the file with this token). These tokens are not split, in addition to the
+        special tokens.
+      problems: list of sentences, one for each setting that this project does not support.
     """
 
     options: dict
@@ -39,42 +42,47 @@ class TokenizerSettings(NamedTuple):
 
 
 def read(directories):
-    """Reads the tokenizer's files in some directories; returns what they `TokenizerSettings` together.
+    """Returns the `TokenizerSettings` of the files in some directories.
+
+    Args:
+      directories: list of str, such as the directories of the vocabulary and of the checkpoint.
 
     Raises:
-      ValueError: one is not JSON, or two of different directories contradict each other.
+      ValueError: a file is not JSON, or files of two directories contradict each other.
     """
-    said = TokenizerSettings({}, [], [])
+    settings = TokenizerSettings({}, [], [])
     for directory in dict.fromkeys(directory.rstrip("/") or directory for directory in directories):
-        here = _read(directory)
-        for name, (value, path) in here.options.items():
-            before, first = said.options.setdefault(name, (value, path))
+        own = _read(directory)
+        for name, (value, path) in own.options.items():
+            before, first = settings.options.setdefault(name, (value, path))
             if before != value:
                 raise ValueError(f"{first} says {name}={_text(before)}, and {path} {name}={_text(value)}. "
                                  "Take the vocabulary and the checkpoint of one and the same model.")
-        said.added.extend(here.added)
-        said.problems.extend(here.problems)
-    return said
+        settings.added.extend(own.added)
+        settings.problems.extend(own.problems)
+    return settings
 
 
 def merge_settings(directory):
-    """Returns what a tokenizer_config.json alone has to say for all of a directory's files, a dict."""
+    """Returns the content of one tokenizer_config.json that replaces all tokenizer files of a directory, a
+    dict."""
     config, tokenizer, special_tokens = map(_reader(directory), (CONFIG, TOKENIZER, SPECIAL_TOKENS_MAP))
-    found = {name: tokenizer.get(part, {}).get(key) for name, (part, key) in _OPTIONS.items()
-             if isinstance(tokenizer.get(part), dict) and key in tokenizer[part]}
-    found.update((name, special_tokens[name]) for name in _SPECIAL_NAMES if name in special_tokens)
+    merged = {name: tokenizer.get(part, {}).get(key) for name, (part, key) in _OPTIONS.items()
+              if isinstance(tokenizer.get(part), dict) and key in tokenizer[part]}
+    merged.update((name, special_tokens[name]) for name in _SPECIAL_NAMES if name in special_tokens)
     added = added_tokens(_read(directory))
-    return {**found, **config, **({"additional_special_tokens": added} if added else {})}
+    return {**merged, **config, **({"additional_special_tokens": added} if added else {})}
 
 
-def added_tokens(said):
-    """Returns the tokens that files keep whole besides the special ones, each once."""
-    return [token for token in dict.fromkeys(token for token, _ in said.added)
+def added_tokens(settings):
+    """Returns the added tokens of a `TokenizerSettings` without duplicates and without the special tokens,
+    list of str."""
+    return [token for token in dict.fromkeys(token for token, _ in settings.added)
             if token not in tokenization.SPECIAL_TOKENS]
 
 
 def _reader(directory):
-    """Returns a function of a file's name that gives its JSON object, empty without the file."""
+    """Returns a function of a file's name that returns the file's JSON object, or {} if it does not exist."""
     def read_file(name):
         path = os.path.join(directory, name)
         return files.read_json_object(path) if files.exists(path) and not files.is_directory(path) else {}
@@ -82,37 +90,38 @@ def _reader(directory):
 
 
 def _read(directory):
-    config, tokenizer, special_tokens, added = map(_reader(directory), (CONFIG, TOKENIZER, SPECIAL_TOKENS_MAP,
-                                                                        _ADDED_TOKENS))
-    places = {name: os.path.join(directory, name) for name in (CONFIG, TOKENIZER, SPECIAL_TOKENS_MAP)}
-    said = TokenizerSettings({}, [], [])
+    """Returns the `TokenizerSettings` of the files in one directory."""
+    config, tokenizer, special_tokens, added = map(
+        _reader(directory), (CONFIG, TOKENIZER, SPECIAL_TOKENS_MAP, _ADDED_TOKENS))
+    paths = {name: os.path.join(directory, name) for name in (CONFIG, TOKENIZER, SPECIAL_TOKENS_MAP)}
+    settings = TokenizerSettings({}, [], [])
     for name, (part, key) in _OPTIONS.items():
         if name in config:
-            said.options[name] = config[name], places[CONFIG]
+            settings.options[name] = config[name], paths[CONFIG]
         elif isinstance(tokenizer.get(part), dict) and key in tokenizer[part]:
-            said.options[name] = tokenizer[part][key], places[TOKENIZER]
-    for name, (value, path) in list(said.options.items()):
-        wanted = _describe_option(name, value)
-        if wanted:
-            said.problems.append(f"{path} says {name}={_text(value)}; it should be {wanted}.")
-            del said.options[name]
-    said.problems.extend(f"{places[CONFIG]} says {problem}"
-                         for problem in _problems_of_config(config, tokenizer))
-    said.problems.extend(f"{places[TOKENIZER]} says {problem}"
-                         for problem in _problems_of_tokenizer(tokenizer))
-    for name, found in ((SPECIAL_TOKENS_MAP, special_tokens), (CONFIG, config)):
-        said.problems.extend(f"{places[name]} says {problem}" for problem in _find_renamed_tokens(found))
-    for name, found in ((TOKENIZER, tokenizer.get("added_tokens")), (_ADDED_TOKENS, list(added)),
-                        (CONFIG, config.get("added_tokens_decoder")),
-                        (CONFIG, config.get("additional_special_tokens")),
-                        (CONFIG, config.get("never_split")),
-                        (SPECIAL_TOKENS_MAP, special_tokens.get("additional_special_tokens"))):
-        said.added.extend((token, os.path.join(directory, name)) for token in _contents(found))
-    return said
+            settings.options[name] = tokenizer[part][key], paths[TOKENIZER]
+    for name, (value, path) in list(settings.options.items()):
+        rule = _broken_rule(name, value)
+        if rule:
+            settings.problems.append(f"{path} says {name}={_text(value)}; it should be {rule}.")
+            del settings.options[name]
+    settings.problems.extend(f"{paths[CONFIG]} says {problem}"
+                             for problem in _problems_of_config(config, tokenizer))
+    settings.problems.extend(f"{paths[TOKENIZER]} says {problem}"
+                             for problem in _problems_of_tokenizer(tokenizer))
+    for name, content in ((SPECIAL_TOKENS_MAP, special_tokens), (CONFIG, config)):
+        settings.problems.extend(f"{paths[name]} says {problem}" for problem in _find_renamed_tokens(content))
+    for name, tokens in ((TOKENIZER, tokenizer.get("added_tokens")), (_ADDED_TOKENS, list(added)),
+                         (CONFIG, config.get("added_tokens_decoder")),
+                         (CONFIG, config.get("additional_special_tokens")),
+                         (CONFIG, config.get("never_split")),
+                         (SPECIAL_TOKENS_MAP, special_tokens.get("additional_special_tokens"))):
+        settings.added.extend((token, os.path.join(directory, name)) for token in _contents(tokens))
+    return settings
 
 
-def _describe_option(name, value):
-    """What an option should be, in words, if it is not."""
+def _broken_rule(name, value):
+    """Returns the rule that the value of an option breaks, such as "true or false"; None if it is right."""
     if name == "max_input_chars_per_word":
         return None if type(value) is int and value > 0 else "a positive integer"
     if name == "strip_accents":
@@ -121,11 +130,12 @@ def _describe_option(name, value):
 
 
 def find_class_problem(name, general=False):
-    """What is wrong with a tokenizer_class, in words, or None.
+    """Returns the problem of a tokenizer_class, a clause for messages; None for a supported class.
 
     Args:
-      name: the class; None if none is said.
-      general: whether a tokenizer.json says what a class that takes all from there does.
+      name: value of tokenizer_class, or None.
+      general: whether the model has a tokenizer.json, which defines the behaviour of the classes in
+        `_GENERAL_CLASSES`.
     """
     plain = name.removesuffix("Fast") if isinstance(name, str) else name
     if name is None or plain in _WORDPIECE_CLASSES or general and name in _GENERAL_CLASSES:
@@ -144,7 +154,7 @@ def _problems_of_config(config, tokenizer):
 
 
 def _problems_of_tokenizer(tokenizer):
-    """What of a tokenizer.json no tokenizer here does."""
+    """Yields a clause for each setting in tokenizer.json that this project does not support."""
     supported = (("normalizer", "type", "BertNormalizer"), ("normalizer", "clean_text", True),
                  ("pre_tokenizer", "type", "BertPreTokenizer"), ("model", "type", "WordPiece"),
                  ("model", "continuing_subword_prefix", tokenization.CONTINUATION),
@@ -152,23 +162,27 @@ def _problems_of_tokenizer(tokenizer):
     for part, key, only in supported:
         if part not in tokenizer:
             continue
-        found = tokenizer[part]
-        value = found.get(key, only) if isinstance(found, dict) else found
+        content = tokenizer[part]
+        value = content.get(key, only) if isinstance(content, dict) else content
         if value != only:
             yield f"{part}: {key}={_text(value)}, which is not supported, only {_text(only)}."
 
 
-def _find_renamed_tokens(found):
-    """Special tokens that have other names than the scripts give them."""
-    for name, ours in _SPECIAL_NAMES.items():
-        theirs = next(iter(_contents([found[name]])), None) if found.get(name) is not None else ours
-        if theirs != ours:
-            yield f"{name}={_text(theirs)}; here it is {_text(ours)}, and nothing else is supported."
+def _find_renamed_tokens(content):
+    """Yields a clause for each special token in a JSON object that differs from BERT's."""
+    for name, supported in _SPECIAL_NAMES.items():
+        token = next(iter(_contents([content[name]])), None) if content.get(name) is not None else supported
+        if token != supported:
+            yield f"{name}={_text(token)}; here it is {_text(supported)}, and nothing else is supported."
 
 
 def _contents(tokens):
-    """Yields the texts of tokens, of which each may be an object with "content" or a text; a dict has them as
-    values."""
+    """Yields the texts of tokens.
+
+    Args:
+      tokens: list of tokens, or dict with tokens as values. A token is a str or an object with a str
+        "content". Other values are skipped.
+    """
     for token in tokens.values() if isinstance(tokens, dict) else tokens if isinstance(tokens, list) else ():
         content = token.get("content") if isinstance(token, dict) else token
         if isinstance(content, str):
@@ -176,5 +190,6 @@ def _contents(tokens):
 
 
 def _text(value):
+    """Returns a value as text for messages: true, false and null as in JSON, others by `repr`."""
     return {True: "true", False: "false", None: "null"}.get(value, value) if isinstance(
         value, bool | None) else repr(value)

@@ -1,1 +1,1 @@
-"""Old names of modules that other rooms hold now. The next version removes them."""
+"""Old names of modules that moved to other packages. The next version removes them."""
