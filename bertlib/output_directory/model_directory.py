@@ -63,7 +63,7 @@ class ModelDirectory(NamedTuple):
 
     @property
     def num_texts(self):
-        """Number of texts in an example of the training, 1 or 2; None if it is unknown."""
+        """The number of texts in an example of the training, 1 or 2; None if it is unknown."""
         columns = self.setting("text_column")
         if columns:
             return len(parse_columns(columns))
@@ -71,13 +71,13 @@ class ModelDirectory(NamedTuple):
 
     @property
     def max_seq_length(self):
-        """Largest number of tokens of an input."""
+        """The largest number of tokens of an input."""
         longest = self.bert_config.max_position_embeddings
         return min(self.record["settings"].get("max_seq_length", longest), longest)
 
     @property
     def do_lower_case(self):
-        """Whether text is lower-cased."""
+        """True if texts are lower-cased."""
         return bool(self.record.get("do_lower_case"))
 
 
@@ -99,7 +99,7 @@ def read(path):
                None if files.exists(config) else output_files.CONFIG)
     if missing:
         raise ValueError(f"{path} is no output directory of a training of this version: it has no {missing}. "
-                         "Name one; a training that goes on there writes what is missing.")
+                         "Pass another directory, or continue the training there: it writes missing files.")
     output_files.check_trained(record, checkpoint)
     output_files.check_vocabulary(path, record)
     bert_config = modeling.BertConfig.from_dict(files.read_json_object(config))

@@ -19,7 +19,7 @@ RECORD = "run.json"
 RECORD_FORMAT = 1
 # Keys of a configuration that may differ between two runs, because they do not change the architecture.
 TRAINING_CONFIG_KEYS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
-_RESTORE = "Restore it; or remove it, and what trained the checkpoints beside it is no longer known."
+_RESTORE = "Restore it, or remove it to continue without a record of the training of these checkpoints."
 # {command: kind of its head}, for records of older versions, which do not contain the kind.
 _HEADS_OF_COMMANDS = {"run_ner.py": "tagging", "run_squad.py": "questions",
                       "run_pretraining.py": "pre-training"}
@@ -57,7 +57,7 @@ def read_record(directory):
     needed = {"format", "task", "labels", "bert_config", "settings", "changes"}
     if not isinstance(record, dict) or needed - set(record) or record["format"] != RECORD_FORMAT:
         raise ValueError(f"{path} is no record of format {RECORD_FORMAT}, the one that this version reads. "
-                         "Remove it, and what trained the checkpoints beside it is no longer known.")
+                         "Remove it to continue without a record of the training of these checkpoints.")
     problem = record_fields.find_problem(record, head_kind)
     if problem:
         raise ValueError(f"{path} is damaged: {problem}. {_RESTORE}")

@@ -453,7 +453,7 @@ class RunRecord:
         step = checkpoint_formats.read_global_step(newest) if self._trains else None
         trains = self._trains and step < self._last_step
         if stored is None:
-            logging.info("%s has no %s: what trained its checkpoints is not known, and not compared with "
+            logging.info("%s has no %s: the training of its checkpoints is not known, and not compared with "
                          "this run.", self._directory, output_files.RECORD)
             self._new = {**self._now, "from_step": step} if trains else None
             return trains

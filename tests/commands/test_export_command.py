@@ -143,7 +143,7 @@ def test_a_directory_is_exported_into_itself(scripts, model_dir, tmp_path):
     ({}, "--model_dir is required: the output directory of a training."),
     (dict(model_dir="none"), "none: there is no such directory."),
     (dict(model_dir="model/export"), "model/export is no output directory of a training of this version: it "
-     "has no checkpoint. Name one; a training that goes on there writes what is missing."),
+     "has no checkpoint. Pass another directory, or continue the training there: it writes missing files."),
     (dict(model_dir="model", task="tagging"), "task tagging: the model in model was trained for "
      "classification. Its tasks are classification and vectors."),
     (dict(model_dir="model", output_dir="model/vocab.txt"), "model/vocab.txt: model/vocab.txt is not a "

@@ -90,7 +90,7 @@ def test_a_sentence_piece_model_has_a_name_of_its_own(tmp_path):
     assert found["spm.model"] == b"\xff\x00pieces" and "vocab.txt" not in found
     assert json.loads(found["tokenizer_config.json"]) == {"do_lower_case": True}
     (tmp_path / "vocab.txt").write_text("another model's")
-    with pytest.raises(ValueError, match=r"has vocab\.txt of something else"):
+    with pytest.raises(ValueError, match=r"has vocab\.txt that this training did not write"):
         put(tmp_path, found)
     # One that an earlier run wrote makes room.
     (tmp_path / "vocab.txt").write_text("x\n")

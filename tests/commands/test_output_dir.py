@@ -292,8 +292,8 @@ def test_the_same_model_elsewhere_is_the_same(mrpc, tmp_path):
 def test_a_directory_without_a_record_works_and_gets_one_that_says_from_where(mrpc, tmp_path):
     output = mrpc.copy(tmp_path, steps=2)
     (output / "run.json").unlink()
-    unknown = (f"{output} has no run.json: what trained its checkpoints is not known, and not compared with "
-               "this run.")
+    unknown = (f"{output} has no run.json: the training of its checkpoints is not known, and not compared "
+               "with this run.")
     evaluated = mrpc.run(output, do_train=None, do_eval=True)
     assert evaluated.code == 0 and unknown in evaluated.err and not (output / "run.json").exists()
     done = mrpc.run(output)

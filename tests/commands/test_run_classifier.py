@@ -724,7 +724,7 @@ def test_a_training_goes_on_with_its_own_optimizer(scripts, other, tmp_path):
     shutil.copytree(other.output, output)
     (output / "run.json").unlink()  # it would list the change
     run = Run(scripts, tmp_path, dict(other.flags, output_dir=output, num_train_epochs=0.5))
-    message(run.messages, f"{output} has no run.json: what trained its checkpoints is not known")
+    message(run.messages, f"{output} has no run.json: the training of its checkpoints is not known")
     message(run.messages, f"Resuming from {output}/model.ckpt-1: step 1 to step 2.")
     # The schedule is the one asked for: the published one would end in a lower rate.
     assert steps_of(run.finished.err)[-1].values["learning_rate"] == "0.01"

@@ -276,7 +276,7 @@ def _labels(settings, record, train):
     if train is not None:
         return list(row_examples.count_labels(train.rows)), f"are those in --train_file={settings.train_file}"
     raise ValueError(f"--output_dir={settings.output_dir} holds no training that says what the labels are. "
-                     "Name the directory of one, or the labels with --label_file.")
+                     "Pass the --output_dir of a training, or the labels with --label_file.")
 
 
 def _describe(name, split, target):
