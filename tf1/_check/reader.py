@@ -316,8 +316,6 @@ def _lacks(code, part, reason):
         advice = re.search(r"[Uu]se (`[^`]+`)", reason)
         instead = f"`{rules.NUMPY_NAMES[name]}`" if name in rules.NUMPY_NAMES else advice[1] if advice else ""
         return NUMPY, f"{code}: NumPy has no {name}", instead
-    if part in rules.TENSORFLOW_NAMES:
-        return TENSORFLOW, f"{code}: TensorFlow 1 has no {part}", f"`{rules.TENSORFLOW_NAMES[part]}`"
     if explained := re.match(r"(?:tf\.[\w.]+): (.*?)\.?(?: Use (.*?)\.?)?$", reason):
         return TENSORFLOW, f"{code}: {explained[1]}", explained[2] or ""
     if root == "tf" and modules.missing(f"tf.compat.v2.{name}") is None:

@@ -150,15 +150,6 @@ NUMPY_NAMES = {
     "trapz": "np.trapezoid", "typeDict": "np.sctypeDict", "unicode": "str", "unicode_": "np.str_",
 }
 
-# Names of TensorFlow 0.x and of its models, that no later version has.
-TENSORFLOW_NAMES = {
-    "tf.batch_matmul": "tf.matmul", "tf.inv": "tf.reciprocal",
-    "tf.merge_all_summaries": "tf.summary.merge_all", "tf.mul": "tf.multiply", "tf.neg": "tf.negative",
-    "tf.pack": "tf.stack", "tf.scalar_summary": "tf.summary.scalar", "tf.select": "tf.where",
-    "tf.sub": "tf.subtract", "tf.train.SummaryWriter": "tf.summary.FileWriter", "tf.unpack": "tf.unstack",
-    "tf.initialize_all_variables": "tf.global_variables_initializer",
-}
-
 # Names of other packages that moved: what to write.
 MOVED = {
     "gensim.summarization": "gensim 3 (`pip install 'gensim<4'`)", "keras.engine": "tensorflow.keras.layers",

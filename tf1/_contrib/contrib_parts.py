@@ -143,4 +143,4 @@ contrib = Namespace("tf.contrib", {
     module: _contrib_namespace(module, _MODULES.get(module, {}),
                                slim.part(_IN_SLIM[module]) if module in _IN_SLIM else None)
     for module in REPLACEMENTS
-}, explain=lambda name: "tf.contrib is gone, and nothing took the place of this part.")
+}, explain=lambda name: "tf.contrib is gone. tf1 has no part of this name, and knows no replacement for it.")
