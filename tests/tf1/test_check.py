@@ -318,7 +318,7 @@ def test_notes_do_not_count(tmp_path, capsys):
     (tmp_path / "run.py").write_text("if x is 'a': pass\n")
     code, lines = check(tmp_path, capsys)
     assert code == 0
-    assert lines[0].endswith("run.py:1: note: `x is 'a'`: `is` with a literal is true or not by chance; "
+    assert lines[0].endswith("run.py:1: note: `x is 'a'`: the result of `is` with a literal is undefined; "
                              "write `== 'a'`")
     assert lines[1] == "Nothing found in 1 file; 1 note."
 
