@@ -226,7 +226,7 @@ def test_each_replica_goes_on_where_replica_0_saved_the_input(tmp_path):
 
 
 def test_an_input_that_is_no_dataset_cannot_be_scattered():
-    with pytest.raises(ValueError, match="has to return a dataset"):
+    with pytest.raises(ValueError, match="must return a dataset"):
         scatter.scatter_batches(tf.zeros([2]), Replica(0, 2))
 
 

@@ -18,8 +18,8 @@ from tf1._names.namespace import ModuleFinder, Namespace, own_names
 from tf1._replicas import horovod
 from tf1._run import bert_package, ours
 
-# {folder of TensorFlow 1.15 below `tf.contrib`: its files}. Each file serves all names of its part, also those
-# that another file defined in 1.15. `_ESTIMATOR_FILES` is the same list for the Estimator.
+# {folder of TensorFlow 1.15 below `tf.contrib`: its files}. Each file serves all names of its part, also
+# those that another file defined in 1.15. `_ESTIMATOR_FILES` is the same list for the Estimator.
 _CONTRIB_FILES = {
     "cluster_resolver.python.training": "tpu_cluster_resolver cluster_resolver",
     "crf.python.ops": "crf",

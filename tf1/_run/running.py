@@ -69,7 +69,7 @@ def _main_module(path):
 
 
 def _show(kind, error, traceback):
-    """Prints an error like Python, without the frames of the modules of tf1 that run and import the script."""
+    """Prints an error like Python, without the frames of tf1's modules that run and import the script."""
     sys.__excepthook__(kind, error.with_traceback(_without_ours(traceback)), None)
 
 
