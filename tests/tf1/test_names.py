@@ -252,7 +252,7 @@ def test_batch_norm(shape, mode):
 
 
 def test_batch_norm_refuses_what_it_does_not_do(graph):
-    with pytest.raises(ValueError, match=r"no renorm here\. Use tf\.layers"):
+    with pytest.raises(ValueError, match=r"renorm is not supported\. Use tf\.layers"):
         tf.contrib.layers.batch_norm(tf.ones([2, 3]), renorm=True)
 
 
