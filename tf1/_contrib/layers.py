@@ -283,7 +283,7 @@ def optimize_loss(loss, global_step, learning_rate, optimizer, gradient_noise_sc
       gradient_noise_scale: standard deviation of noise that is added to the gradients, or None.
       gradient_multipliers: {variable or its name: factor of its gradient}, or None.
       clip_gradients: maximum global norm of the gradients, or a function of (gradient, variable) pairs.
-      learning_rate_decay_fn: function of learning_rate and global_step that returns the current learning rate.
+      learning_rate_decay_fn: function of learning_rate and global_step that returns the rate of the step.
       update_ops: ops for which the loss waits; the collection UPDATE_OPS if None.
       variables: variables to train; all trainable variables if None.
       name: variable scope.
@@ -328,8 +328,8 @@ def _optimizer(optimizer, rate):
     if isinstance(optimizer, tf.train.Optimizer):
         return optimizer
     if not callable(optimizer):
-        raise ValueError(f"optimize_loss: optimizer={optimizer!r} must be the name, a class or an "
-                         "instance of an optimizer, or a function.")
+        raise ValueError(f"optimize_loss: optimizer={optimizer!r}; it must be an optimizer's name, class or "
+                         "instance, or a function.")
     return optimizer() if rate is None else optimizer(rate)
 
 

@@ -45,8 +45,8 @@ class HParams(object):
             raise ValueError(f"Hyperparameter name is reserved: {name}")
         is_list = isinstance(value, (list, tuple))
         if is_list and not value:
-            raise ValueError(f"Multi-valued hyperparameters cannot be empty: {name}. The first element "
-                             "defines the type.")
+            raise ValueError(f"Multi-valued hyperparameters cannot be empty: {name}. The first "
+                             "element defines the type.")
         self._hparam_types[name] = (type(value[0] if is_list else value), is_list)
         setattr(self, name, value)
 
@@ -55,8 +55,8 @@ class HParams(object):
 
         Raises:
           KeyError: no hyperparameter has this name.
-          ValueError: only one of the value and the hyperparameter is a list, or the value cannot be converted.
-            For example, an integer can become a float, but a float cannot become an integer.
+          ValueError: the value is a list and the hyperparameter is not, or the reverse; or the value cannot
+            be converted. For example, an integer can become a float, but a float cannot become an integer.
         """
         if name not in self._hparam_types:
             raise KeyError(f"Unknown hyperparameter: {name}; known: "
