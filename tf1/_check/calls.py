@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 
-from tf1._check import rules as rules
+from tf1._check import rules
 from tf1._check.rules import NUMPY, PACKAGE, PYTHON2, PYTHON3, TENSORFLOW, shortened
 
 _VIEWS = {"keys", "values", "items"}
@@ -99,7 +99,7 @@ def wrong(node, kind, problem, instead, note=False):
       node: the node; its line is the line of the finding.
       kind: kind of the finding.
       problem: what is wrong with the code of the node.
-      instead: what to write instead.
+      instead: the code to write instead.
       note: whether the finding is only a note.
 
     Returns:

@@ -73,7 +73,7 @@ def for_tpus(test):
     return True if isinstance(name, str) and "tpu" in name.lower().split("_") else None
 
 
-def asked_for(test):
+def tested_names(test):
     """Returns the names that a condition tests with hasattr, and the packages whose version it reads.
 
     A package is returned with a dot, such as "np.", because findings contain its name with the dot.

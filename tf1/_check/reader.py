@@ -6,10 +6,9 @@ import contextlib
 import re
 import sys
 
-from tf1._check import calls, modules
-from tf1._check import rules as rules
+from tf1._check import calls, modules, rules
 from tf1._check.calls import written
-from tf1._check.guards import asked_for, exceptions, for_tpus, truth
+from tf1._check.guards import exceptions, for_tpus, tested_names, truth
 from tf1._check.rules import NUMPY, PACKAGE, PYTHON2, PYTHON3, TENSORFLOW, Finding
 from tf1._check.scopes import FUNCTIONS, Scope, canonical
 
@@ -21,7 +20,7 @@ _GUARDS = {"ImportError": {_IMPORT}, "ModuleNotFoundError": {_IMPORT}, "NameErro
 _LEAVING = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 # Parts of `tf` in which a missing name of tensorflow.python may exist.
 _HOMES = ("", "train.", "nn.", "graph_util.", "estimator.", "estimator.export.", "math.", "summary.")
-_ASKED = ("tf", "tensorflow", "tf1", "numpy")  # modules that are imported to look up their names
+_INSPECTED = ("tf", "tensorflow", "tf1", "numpy")  # modules that are imported to look up their names
 
 
 class Reader(ast.NodeVisitor):
@@ -49,7 +48,8 @@ class Reader(ast.NodeVisitor):
         self._packages = set()  # packages that were already reported
         self._block(tree.body)
 
-    def _tell(self, about, node, kind, what, instead, note=False):
+    def _emit(self, about, node, kind, what, instead, note=False):
+        """Adds a finding, unless the program itself protects the line; see `Finding` for the arguments."""
         if not (any(name in what for name in self._known) or kind == TENSORFLOW and self._on_tpus):
             self.found.append((about, Finding(node.lineno, kind, what, instead, note)))
 
@@ -65,7 +65,7 @@ class Reader(ast.NodeVisitor):
     def visit(self, node):
         for rule in calls.RULES.get(type(node), ()):
             for place, *finding in rule(node, calls.Names(self._scope, self._fork.methods)):
-                self._tell(_CALL, place, *finding)
+                self._emit(_CALL, place, *finding)
         super().visit(node)
 
     def _block(self, nodes):
@@ -89,7 +89,7 @@ class Reader(ast.NodeVisitor):
         self.visit(node.test)
         certain = holds is not None or "__main__" in ast.unparse(node.test)
         tpus = for_tpus(node.test)
-        with self._inside(_known=self._known | asked_for(node.test),
+        with self._inside(_known=self._known | tested_names(node.test),
                           _runs_at_import=self._runs_at_import and certain):
             for value, branch in ((True, body), (False, orelse)):
                 if holds in (value, None):
@@ -103,11 +103,11 @@ class Reader(ast.NodeVisitor):
         self._branches(node, [node.body], [node.orelse])
 
     def visit_BoolOp(self, node):
-        asked = frozenset()
+        tested = frozenset()
         for value in node.values:
-            with self._inside(_known=self._known | asked):
+            with self._inside(_known=self._known | tested):
                 self.visit(value)
-            asked |= asked_for(value)
+            tested |= tested_names(value)
             if truth(value, self._scope) is isinstance(node.op, ast.Or):
                 return
 
@@ -156,7 +156,7 @@ class Reader(ast.NodeVisitor):
                  for target in item.targets} | set(methods)
         bases = [base for base in node.bases if getattr(base, "id", None) != "object"]
         if {"__iter__", "next"} <= set(methods) and "__next__" not in bound and not bases:
-            self._tell(_CALL, methods["next"], PYTHON2, "`def next(self)`: Python 3 calls __next__",
+            self._emit(_CALL, methods["next"], PYTHON2, "`def next(self)`: Python 3 calls __next__",
                        "`def __next__(self)`")
         self._block([*node.decorator_list, *node.bases, *node.keywords])
         with self._inside(_scope=Scope(node, self._scope)):
@@ -188,17 +188,17 @@ class Reader(ast.NodeVisitor):
 
     def _import(self, node, module, full, statement):
         root = module.split(".")[0]
-        if root in _ASKED:
-            self._import_asked(node, module, full, statement)
+        if root in _INSPECTED:
+            self._import_inspected(node, module, full, statement)
         elif self._fork.has(root):
             self._import_beside(node, module, full, statement)
         elif moved := _moved(full):
             kind, gone, instead, later = moved
-            self._tell(_IMPORT, node, kind, f"`{statement}`: {gone}", _import_line(instead, module, full),
+            self._emit(_IMPORT, node, kind, f"`{statement}`: {gone}", _import_line(instead, module, full),
                        later)
         elif root == "keras":
             instead = statement.replace("keras", "tensorflow.keras", 1)
-            self._tell(_IMPORT, node, PACKAGE, f"`{statement}`: this is Keras 3, whose layers do not go into "
+            self._emit(_IMPORT, node, PACKAGE, f"`{statement}`: this is Keras 3, whose layers do not go into "
                        "graphs of TensorFlow 1", f"`{instead}`", True)
         elif self._runs_at_import and root not in self._packages and not modules.is_installed(root):
             self._packages.add(root)
@@ -207,13 +207,13 @@ class Reader(ast.NodeVisitor):
     def _import_missing(self, node, root, statement):
         """Reports the first import of a package that is not installed."""
         if root not in rules.PACKAGES and self._fork.is_called(root):
-            self._tell(_IMPORT, node, PACKAGE, f"`{statement}`: this may be the checked folder, under the "
+            self._emit(_IMPORT, node, PACKAGE, f"`{statement}`: this may be the checked folder, under the "
                        f"name {root}", "PYTHONPATH=… with the folder above it", True)
         elif root in rules.PACKAGES:
-            self._tell(_IMPORT, node, PACKAGE, f"`{statement}`: {root} is not installed",
+            self._emit(_IMPORT, node, PACKAGE, f"`{statement}`: {root} is not installed",
                        f"`pip install {rules.PACKAGES[root]}` in a shell")
         else:  # no `pip install`: on PyPI, anybody may have registered a package with this name
-            self._tell(_IMPORT, node, PACKAGE, f"`{statement}`: {root} is not installed, nor beside the file",
+            self._emit(_IMPORT, node, PACKAGE, f"`{statement}`: {root} is not installed, nor beside the file",
                        "PYTHONPATH=… with the folder that holds it, or install the package that it is from")
 
     def _import_beside(self, node, module, full, statement):
@@ -224,19 +224,19 @@ class Reader(ast.NodeVisitor):
         """
         name = full[len(module) + 1:]
         if name and self._fork.lacks(module, name, self._path):
-            self._tell(_IMPORT, node, PACKAGE, f"`{statement}`: the program's own {module} has no {name}", "")
+            self._emit(_IMPORT, node, PACKAGE, f"`{statement}`: the program's own {module} has no {name}", "")
         if "." not in module and self._fork.is_only_beside(module, self._path):
             instead = f"from . {statement}" if statement.startswith("import") else statement.replace(
                 "from ", "from .", 1)
-            self._tell(_IMPORT, node, PYTHON2, f"`{statement}`: modules of the same package are not found by "
+            self._emit(_IMPORT, node, PYTHON2, f"`{statement}`: modules of the same package are not found by "
                        "their bare names", f"`{instead}`")
         elif (folder := self._fork.only_elsewhere(root := module.split(".")[0], self._path)) and (
                 self._runs_at_import and root not in self._packages):
             self._packages.add(root)
-            self._tell(_IMPORT, node, PACKAGE, f"`{statement}`: {root} is in {folder}, where this file does "
+            self._emit(_IMPORT, node, PACKAGE, f"`{statement}`: {root} is in {folder}, where this file does "
                        "not find it", "PYTHONPATH=… with that folder", True)
 
-    def _import_asked(self, node, module, full, statement):
+    def _import_inspected(self, node, module, full, statement):
         """Checks an import of a module of TensorFlow or NumPy."""
         name = canonical(full)
         if canonical(module) == "tf" and name.startswith("tensorflow."):  # from tensorflow import …
@@ -245,7 +245,7 @@ class Reader(ast.NodeVisitor):
         # A name that TensorFlow lacks may be in tf1, where `python -m tf1 script.py` finds it.
         if lacking and not (name.startswith("tensorflow.") and modules.missing(
                 "tf" + name.removeprefix("tensorflow")) is None):
-            self._tell(_IMPORT, node, *_lacks(f"`{statement}`", *lacking))
+            self._emit(_IMPORT, node, *_lacks(f"`{statement}`", *lacking))
 
     # --- Names -------------------------------------------------------------------------------------------
 
@@ -266,18 +266,18 @@ class Reader(ast.NodeVisitor):
             own_name = written(node).split(".")[0] == parts[0]  # and not an alias of the builtin
             if own_name and parts[0] in rules.BUILTINS and not self._fork.stars_give(
                     self._scope.module.stars, parts[0]):
-                self._tell(_NAME, node, PYTHON2, f"`{parts[0]}`: Python 3 has no such name",
+                self._emit(_NAME, node, PYTHON2, f"`{parts[0]}`: Python 3 has no such name",
                            rules.code(rules.BUILTINS[parts[0]]))
-        elif root in _ASKED:
+        elif root in _INSPECTED:
             lacking = modules.missing(name)
             # A missing part of the first name's meaning was reported at its import or assignment.
             if lacking and lacking[0].count(".") >= known:
-                self._tell(_ATTRIBUTE, node, *_lacks(f"`{written(node)}`", *lacking))
+                self._emit(_ATTRIBUTE, node, *_lacks(f"`{written(node)}`", *lacking))
         elif root != "builtins" and not self._fork.has(root):
             moved = _moved(name, known + 1)
             if moved:
                 kind, gone, instead, later = moved
-                self._tell(_ATTRIBUTE, node, kind, f"`{written(node)}`: {gone}", rules.code(instead), later)
+                self._emit(_ATTRIBUTE, node, kind, f"`{written(node)}`: {gone}", rules.code(instead), later)
         return True
 
 
@@ -289,7 +289,7 @@ def _moved(name, first=1):
       first: number of parts of the shortest name to look up.
 
     Returns:
-      (kind of the finding, what happened to the name, what to write instead, whether only a later version of
+      (kind of the finding, what happened to the name, replacement, whether only a later version of
       Python drops it); None if the name is not in the tables.
     """
     parts = name.split(".")
@@ -308,7 +308,7 @@ def _moved(name, first=1):
 
 
 def _import_line(instead, module, full):
-    """Returns what to write instead of an import.
+    """Returns the code that replaces an import.
 
     Args:
       instead: the replacement of the name, from the tables.
@@ -327,7 +327,7 @@ def _import_line(instead, module, full):
 
 
 def _lacks(code, part, reason):
-    """Returns (kind of the finding, text, what to write instead) of a name that TensorFlow or NumPy lacks.
+    """Returns (kind of the finding, text, replacement) of a name that TensorFlow or NumPy lacks.
 
     Args:
       code: the code of the program with the name.

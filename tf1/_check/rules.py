@@ -1,4 +1,4 @@
-"""Tables of `python -m tf1 --check`: names that no longer exist, and what to write instead."""
+"""Tables of `python -m tf1 --check`: names that no longer exist, and their replacements."""
 
 import dataclasses
 import re
@@ -15,7 +15,7 @@ class Finding:
       line: number of the line.
       kind: one of the constants above.
       what: what is wrong.
-      instead: what to write instead; "" if no replacement is known.
+      instead: the code to write instead; "" if no replacement is known.
       note: whether it is only a note.
     """
 
@@ -43,7 +43,7 @@ def shortened(code, most=70):
 
 # --- Python ----------------------------------------------------------------------------------------------
 
-# {builtin of Python 2: what to write instead}
+# {builtin of Python 2: replacement}
 BUILTINS = {
     "apply": "function(*arguments)", "basestring": "str", "buffer": "memoryview",
     "cmp": "(a > b) - (a < b), or key= of sort", "coerce": "int() or float()",
@@ -81,7 +81,7 @@ _TYPES = {
     "TupleType": "tuple", "TypeType": "type", "UnicodeType": "str",
 }
 
-# {version of Python: {name of the standard library that this version dropped: what to write instead}}
+# {version of Python: {name of the standard library that this version dropped: replacement}}
 _DROPPED = {
     "3.0": {
         **{f"string.{name}": f"text.{name}(…)" for name in _STRING_METHODS},
@@ -130,10 +130,10 @@ _DROPPED = {
         "unittest.makeSuite": "unittest.defaultTestLoader.loadTestsFromTestCase", "uu": "base64",
     },
 }
-# {name of the standard library: (version of Python that dropped it, what to write instead)}
+# {name of the standard library: (version of Python that dropped it, replacement)}
 GONE = {name: (version, instead) for version, names in _DROPPED.items() for name, instead in names.items()}
 
-# {method without arguments that no class has any more: (kind of the finding, what to write after the dot)}
+# {method without arguments that no class has any more: (kind of the finding, replacement without the object)}
 METHODS = {
     "iteritems": (PYTHON2, "items()"), "iterkeys": (PYTHON2, "keys()"), "itervalues": (PYTHON2, "values()"),
     "viewitems": (PYTHON2, "items()"), "viewkeys": (PYTHON2, "keys()"), "viewvalues": (PYTHON2, "values()"),
@@ -145,7 +145,7 @@ WITH_OLD_METHODS = ("pygtrie", "marisa_trie", "datrie")
 
 # --- Other packages --------------------------------------------------------------------------------------
 
-# {name of NumPy: what to write instead}. The checker asks the installed NumPy whether the name still exists.
+# {name of NumPy: replacement}. The checker looks up whether the installed NumPy still has it.
 NUMPY_NAMES = {
     "Inf": "np.inf", "Infinity": "np.inf", "NAN": "np.nan", "NINF": "-np.inf", "NaN": "np.nan",
     "PINF": "np.inf", "alltrue": "np.all", "asfarray": "np.asarray(x, dtype=float)", "asscalar": "x.item()",
@@ -158,7 +158,7 @@ NUMPY_NAMES = {
     "trapz": "np.trapezoid", "typeDict": "np.sctypeDict", "unicode": "str", "unicode_": "np.str_",
 }
 
-# {name of another package that moved: what to write instead}
+# {name of another package that moved: replacement}
 MOVED = {
     "gensim.summarization": "gensim 3 (`pip install 'gensim<4'`)", "keras.engine": "tensorflow.keras.layers",
     "keras.layers.merge": "tensorflow.keras.layers", "keras.utils.np_utils": "tensorflow.keras.utils",

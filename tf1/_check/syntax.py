@@ -18,7 +18,7 @@ _EXEC = re.compile(_STATEMENT + r"(exec)(?=[ \t]*[\"']|[ \t]+[A-Za-z_])")
 _RAISE = re.compile(_STATEMENT + r"(raise)[ \t]+(?=[^;]*,)")
 _EXCEPT = re.compile(r"^[ \t]*except\b([^:]*?)([ \t]*,[ \t]*)([A-Za-z_][\w.]*)[ \t]*:")
 # Rules for expressions: (pattern in a text without strings and comments, replacement, kind of the finding,
-# what is wrong, what to write instead; None for the replacement).
+# what is wrong, the code to write instead; None if that is the replacement).
 _EXPRESSIONS = (
     (re.compile(r"\b[uU][rR](?=[\"'])"), "r", PYTHON2, 'the prefix ur"" is gone', '`r""`'),
     (re.compile(r"`([^`\n]+)`"), r"repr(\1)", PYTHON2, "backticks are gone", None),
@@ -135,7 +135,8 @@ class _Repair:
         self.text = text
         self.found = []
 
-    def tell(self, position, *finding):
+    def emit(self, position, *finding):
+        """Adds a finding at a position of the text; `finding` are the other fields of `Finding`."""
         self.found.append(Finding(self.text.count("\n", 0, position) + 1, *finding))
 
     def apply(self, edits):
@@ -153,7 +154,7 @@ class _Repair:
                 new = match.expand(replacement)
                 if pattern.groups:
                     new = new.replace(match.group(1), self.text[match.start(1):match.end(1)])
-                self.tell(match.start(), kind, f"`{shortened(old)}`: {what}", instead or f"`{new}`")
+                self.emit(match.start(), kind, f"`{shortened(old)}`: {what}", instead or f"`{new}`")
                 edits.append((match.start(), match.end(), new))
             self.apply(edits)
 
@@ -168,11 +169,11 @@ class _Repair:
                     edits += [edit] if edit else []
             if match := _EXCEPT.match(statement):
                 comma = start + match.start(2)
-                self.tell(comma, PYTHON2, f"`{shortened(self.text[start:start + match.end()].strip())}`: "
+                self.emit(comma, PYTHON2, f"`{shortened(self.text[start:start + match.end()].strip())}`: "
                           "`as` names the exception", f"`except{match[1].rstrip()} as {match[3]}:`")
                 edits.append((comma, start + match.end(2), " as "))
             if match := _TUPLE_PARAMETER.match(statement):
-                self.tell(start + match.start(1), PYTHON2, f"`{match[1]}`: parameters are not unpacked",
+                self.emit(start + match.start(1), PYTHON2, f"`{match[1]}`: parameters are not unpacked",
                           "one name, and unpack it in the function")
                 edits.append((start + match.start(1), start + match.end(1), match[1][1:-1]))
         self.apply(edits)
@@ -198,7 +199,7 @@ class _Repair:
             return None
         new = call(body, mask.ljust(len(body)))
         old = self.text[start:end]
-        self.tell(start, PYTHON2, f"`{shortened(old)}`: {what}", f"`{shortened(new)}`")
+        self.emit(start, PYTHON2, f"`{shortened(old)}`: {what}", f"`{shortened(new)}`")
         return start, end, new
 
     def mend(self, error):

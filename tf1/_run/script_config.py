@@ -61,6 +61,6 @@ def refuse_clusters():
     """
     machines = cluster.from_environment()
     if machines and (len(machines.addresses) > 1 or machines.is_evaluator):
-        raise ValueError("The environment variable TF_CONFIG names a cluster, and this process is alone: "
-                         "each of several would train by itself, in the same directory. Start the script as "
+        raise ValueError("The environment variable TF_CONFIG names a cluster, but this process is alone: "
+                         "each process would train alone, in the same directory. Start the script as "
                          "python -m tf1 --num_replicas=1 SCRIPT, or unset TF_CONFIG.")
