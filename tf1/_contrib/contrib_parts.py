@@ -1,8 +1,8 @@
 """Defines `tf.contrib`: its parts, the names of each part, and the advice for names that are not provided.
 
 It contains the names that forks of BERT use. The functions of `tf.contrib.layers` are in
-`tf1/_contrib/layers.py`: each public function and class that this module defines is a name of the part. Other
-parts are built in the same way; `_MODULES` lists them.
+`tf1/_contrib/layers.py`: each public function and class that this module defines is a name of the part.
+`_MODULES` lists the names of all parts.
 """
 
 import tensorflow.compat.v1 as tf
@@ -29,8 +29,8 @@ from tf1._replicas import strategies
 _SAME_NAME = (
     "autograph", "distribute", "estimator", "feature_column", "image", "keras", "linalg", "lookup", "losses",
     "metrics", "nn", "quantization", "saved_model", "signal", "summary")
-# {part of contrib: what to use instead of its names that are not provided}. It lists every part that
-# `tf.contrib` has here.
+# {part of contrib: what to use instead of its names that are not provided}. The keys are all parts that
+# `tf.contrib` has.
 REPLACEMENTS = {
     **{module: f"tf.{module}" for module in _SAME_NAME},
     "all_reduce": "tf.distribute", "batching": "tf.nondifferentiable_batch_function",

@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 from tf1._names import internals
 
 _WRONG_NUMBER = ("A metric has the wrong number of weights: it takes one for each label, each position or "
-                 "each example. Number of weights, shape of the labels:")
+                 "each example. Number of weights, shape of labels:")
 
 
 def _for_each_label(weights, labels):
