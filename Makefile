@@ -1,15 +1,20 @@
-# make mrpc: environment, pretrained model, fine-tuning on the sample data, evaluation.
-# make pretrain: environment, pre-training of a tiny model on the sample text, evaluation.
-# make test: environment and the tests that take little.
-# make soak: faults and attacks of many processes, then long runs of the commands, whose threads, open files and
-#   memory must stay the same; an hour or two.
-# make docs: the pages of docs/ as a site with search, in site/.
-# make test-slow: the rest: real memory, compilers and models, statistics over many draws, more whole scripts.
+# Each target installs the environment in .venv first.
+#
+# make mrpc: loads a pretrained model, fine-tunes it on the sample data and evaluates it.
+# make pretrain: pre-trains a tiny model on the sample text and evaluates it.
+# make test: the fast tests.
+# make test-slow: the slow tests: real memory, compilers and models, statistics over many draws, whole scripts.
+# make soak: faults and attacks with many processes, then long runs of the commands, which must not need more and
+#   more threads, open files or memory. It takes one to two hours.
+# make docs: builds the pages of docs/ as a site with search, in site/.
+# make lint: checks the style of the code.
+# make clean: removes the environment, output/ and site/.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Tests of one file stay in one process, so that what its fixtures make is made once. Each process loads TensorFlow.
+# The tests of one file run in one process, so that its fixtures run only once. There are at most four processes,
+# because each of them loads TensorFlow.
 # Files start in the order of tests/conftest.py: pytest-xdist would sort them by their number of tests.
 PYTEST := $(BIN)/python -m pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile \
   --no-loadscope-reorder
@@ -39,7 +44,7 @@ lint: $(VENV)/.installed-dev
 docs: $(VENV)/.installed-dev
 	$(BIN)/mkdocs build --strict --quiet
 
-# Made once, and again only when the requirements change.
+# The environment is installed again only if the requirements change.
 $(VENV)/.installed: requirements.txt requirements-model.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed; set PYTHON=…")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -1,26 +1,27 @@
-"""TensorFlow 1.x for programs of its time: `import tf1 as tf` in place of `import tensorflow as tf`.
+"""TensorFlow 1.x for old programs: write `import tf1 as tf` instead of `import tensorflow as tf`.
 
-It is `tensorflow.compat.v1`, in graph mode with resource variables, with what TensorFlow 2 removed put back
-over this project's own modules: `tf.estimator`, `tf.layers`, and of `tf.contrib` what forks of BERT used. The
-rest of `tf.contrib` raises an error that names the replacement. Modules that bypass `tf`, such as `from
-tensorflow.contrib import crf` or `from tensorflow.python.estimator.run_config import RunConfig`, are found
-too once this one is imported.
+This module is `tensorflow.compat.v1` in graph mode, with resource variables. Names that TensorFlow 2 removed
+are defined here, on top of this project's own modules: `tf.estimator`, `tf.layers`, and the names of
+`tf.contrib` that forks of BERT used. Other names of `tf.contrib` raise an error that names the replacement.
+After `import tf1`, Python also finds modules that programs do not import through `tf`, such as `from
+tensorflow.contrib import crf` or `from tensorflow.python.estimator.run_config import RunConfig`.
 
-So that a run repeats, `tf.nn.dropout`, `tf.layers.dropout` and a `Dataset.shuffle` without a seed are keyed
-by seed, step and place (see `bertlib.graph.randomness`), and `parallel_interleave` is never sloppy.
+Two runs with the same seed give the same results: the random numbers of `tf.nn.dropout`, `tf.layers.dropout`
+and of a `Dataset.shuffle` without a seed depend only on the graph's seed, the step and the place in the model
+(see `bertlib.graph.randomness`), and `parallel_interleave` ignores `sloppy=True`.
 
     python -m tf1 run_my_task.py --flags…
 
-runs a script of TensorFlow 1.x whose files say `import tensorflow as tf`, unchanged;
+runs a script of TensorFlow 1.x, whose files contain `import tensorflow as tf`, without changes.
 
     python -m tf1 --names
 
-lists every name that a program gets, `python -m tf1 --names --ours` those that TensorFlow itself no longer
-has, or has otherwise.
+lists every name that a program gets from `tf`. With `--ours`, it lists only the names that are missing or
+different in TensorFlow itself.
 """
 
 from tf1._names.compat import disable_v2_behavior  # noqa: F401
-from tf1._names.compat import tf as _tf  # must be the first import: it loads TensorFlow, without messages
+from tf1._names.compat import tf as _tf  # the first import: it loads TensorFlow without its messages
 
 # isort: split
 import importlib as _importlib
@@ -32,8 +33,9 @@ from tf1._names import reference_variables as _reference_variables
 from tf1._names.examples import parse_example as parse_example
 from tf1._names.namespace import Namespace as _Namespace
 from tf1._names.reference_variables import assign as assign
+from tf1._names.tensorflow_names import advice as _advice
 from tf1._names.tensorflow_names import app, data, estimator, io, layers, logging, nn, train  # noqa: F401
-from tf1._run import modules as _modules  # noqa: F401  its import puts the finders of modules in place
+from tf1._run import modules as _modules  # noqa: F401  its import adds the finders of modules
 from tf1._run import session_threads as _session_threads
 
 _metric_weights.install()
@@ -43,8 +45,10 @@ compat = _Namespace("tf.compat", dict(v1=_sys.modules[__name__]), lambda: _tf.co
 
 
 def __getattr__(name):
-    if name in ("core", "python"):  # TensorFlow 1 had its inner packages as attributes
+    if name in ("core", "python"):  # in TensorFlow 1, its inner packages were attributes
         return _importlib.import_module(f"tensorflow.{name}")
+    if not hasattr(_tf, name) and (instead := _advice(f"tf.{name}")):
+        raise AttributeError(f"tf.{name}: {instead}")
     return getattr(_tf, name)
 
 

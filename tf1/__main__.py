@@ -1,4 +1,4 @@
-"""python -m tf1: runs a script of TensorFlow 1.x as it is, checks one, or lists the names that it gets."""
+"""python -m tf1: runs a script of TensorFlow 1.x without changes, checks one, or lists the names of `tf`."""
 
 import argparse
 import os
@@ -16,12 +16,21 @@ from tf1._run.ours import is_ours
 
 
 def names(module, name, seen=()):
-    """Yields (full name, whether it is ours) of the public names of a module and its modules."""
+    """Yields the public names of a module and of the modules in it.
+
+    Args:
+      module: the module.
+      name: its full name, such as "tf.nn".
+      seen: modules of TensorFlow that contain this one. They are not visited again.
+
+    Yields:
+      (full name, whether tf1 defines it).
+    """
     for key in sorted(key for key in dir(module) if not key.startswith("_")):
         value = getattr(module, key, None)
         if isinstance(value, types.ModuleType):
             ours = isinstance(value, Namespace)
-            # TensorFlow's modules show a few of Python's too.
+            # TensorFlow's modules also contain a few modules of Python. Those have no "api" in their names.
             if key != "compat" and (ours or value not in seen and "api" in value.__name__):
                 yield from names(value, f"{name}.{key}", (*seen, value))
         elif value is not None:
@@ -30,45 +39,48 @@ def names(module, name, seen=()):
 
 def _parser():
     parser = argparse.ArgumentParser(
-        prog="python -m tf1", description="Runs a script that was written for TensorFlow 1.x, unchanged.",
+        prog="python -m tf1",
+        description="Runs a script that was written for TensorFlow 1.x, without changes.",
         usage="python -m tf1 [--also=PACKAGES] [--reference_variables] [--num_replicas=N]\n"
               "                     (SCRIPT | -m MODULE) [ARGUMENTS …]\n"
               "       python -m tf1 --check PATH …\n"
               "       python -m tf1 --names [--ours]")
-    parser.add_argument("script", nargs="?", metavar="SCRIPT", help="the script, whose flags follow it. Its "
-                        "`import tensorflow as tf` gives it tf1, in its own modules too")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENTS", help="of the script")
+    parser.add_argument("script", nargs="?", metavar="SCRIPT", help="the script. Its own flags follow it. "
+                        "`import tensorflow as tf` in the script and in its modules imports tf1")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENTS",
+                        help="arguments of the script")
     parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE",
-                        help="a module and its arguments in place of a script")
-    parser.add_argument("--also", default="", metavar="PACKAGES", help="installed packages, separated by "
-                        "commas, that were written for TensorFlow 1.x too")
-    parser.add_argument("--reference_variables", action="store_true", help="give the program the variables "
-                        "of TensorFlow 1, as tf.disable_resource_variables() does: for one that walks or "
-                        "freezes graphs by itself")
-    parser.add_argument("--num_replicas", type=int, default=1, metavar="N", help="processes on this "
-                        "machine that train together, one for each GPU; 0: as many as there are GPUs. "
-                        "Gradients are averaged over them. With TF_CONFIG several machines do; see "
-                        "docs/howto/porting.md")
-    parser.add_argument("--replica_timeout", type=float, default=60.0, metavar="SECONDS", help="in which all "
-                        "have ended after one was killed, stopped or cut off (60)")
-    parser.add_argument("--max_restarts", type=int, default=0, metavar="N", help="how often all are started "
-                        "again after that. They go on from the last checkpoint")
+                        help="run a module with its arguments instead of a script")
+    parser.add_argument("--also", default="", metavar="PACKAGES", help="names of installed packages, "
+                        "separated by commas, that were also written for TensorFlow 1.x")
+    parser.add_argument("--reference_variables", action="store_true", help="give the program the reference "
+                        "variables of TensorFlow 1, as tf.disable_resource_variables() does. A program needs "
+                        "them if it walks or freezes graphs with its own code")
+    parser.add_argument("--num_replicas", type=int, default=1, metavar="N", help="number of replicas on "
+                        "this machine: processes that train one model, one for each GPU. 0: one replica for "
+                        "each GPU of the machine. The gradients are averaged over the replicas. With "
+                        "TF_CONFIG, several machines train one model; see docs/howto/porting.md. Default: 1")
+    parser.add_argument("--replica_timeout", type=float, default=60.0, metavar="SECONDS", help="seconds "
+                        "within which all replicas end after one was killed, stopped or cut off. Default: 60")
+    parser.add_argument("--max_restarts", type=int, default=0, metavar="N", help="how often all replicas are "
+                        "restarted after one was killed, crashed or was lost. They continue from the last "
+                        "checkpoint. Default: 0")
     parser.add_argument("--open_ports", choices=["true", "false"], help="whether other machines can reach "
-                        "the network ports of the replicas. By default the ports are closed, or a warning "
-                        "says that they are open. true: leave them open, as a script needs that uses the "
+                        "the network ports of the replicas. By default, the ports are closed, or a warning "
+                        "says that they are open. true: leave them open, because the script uses the "
                         "network. false: refuse to run if they cannot be closed")
     parser.add_argument("--check", nargs="+", metavar="PATH", help="read a program's files without running "
-                        "them, and list the lines that will not run and what to write instead")
+                        "them. Print each line that will not run, and the code to write instead")
     parser.add_argument("--names", action="store_true", help="list every name that a program gets from `tf`")
-    parser.add_argument("--ours", action="store_true", help="of these only what TensorFlow itself no longer "
-                        "has, or has otherwise")
+    parser.add_argument("--ours", action="store_true", help="with --names: list only the names that are "
+                        "missing or different in TensorFlow itself")
     return parser
 
 
 def _launch(options, name, arguments, parser):
-    """Ends with the replicas, if there are to be several."""
+    """Runs the script as several replicas and exits with their exit code; returns if one process runs it."""
     if options.num_replicas < 0 or options.replica_timeout <= 0 or options.max_restarts < 0:
-        parser.error("--num_replicas and --max_restarts are at least 0, --replica_timeout is above 0")
+        parser.error("--num_replicas and --max_restarts must be at least 0, and --replica_timeout above 0")
     open_ports = None if options.open_ports is None else options.open_ports == "true"
     try:
         end = launching.launch(options.num_replicas, options.replica_timeout, options.max_restarts,
@@ -82,18 +94,18 @@ def _launch(options, name, arguments, parser):
 
 
 def main():
-    """Runs or lists what the command line says."""
+    """Runs the command line: a script, a module, a check or a list of names."""
     parser = _parser()
     options = parser.parse_args()
     packages = [name for name in options.also.split(",") if name]
     if options.reference_variables:
         tf1.disable_resource_variables()
     if options.script and not os.path.isfile(options.script):
-        parser.error(f"there is no file {options.script}; options of a script stand after it")
+        parser.error(f"there is no file {options.script}; write the options of a script after its name")
     if options.script and is_ours(options.script):
         if options.num_replicas != 1:
-            parser.error(f"{options.script} is a command of this project: its own --num_replicas stands "
-                         "after it")
+            parser.error(f"{options.script} is a command of this project: write --num_replicas after its "
+                         "name")
         running.run_script(options.script, options.arguments, packages)
         return
     if options.module or options.script:

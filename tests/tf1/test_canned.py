@@ -86,7 +86,7 @@ def test_without_names_classes_are_numbers_and_it_is_exported(tmp_path):
 
 @pytest.mark.parametrize(("more", "message"), [
     (dict(label_vocabulary=["a"]), "n_classes=3, and label_vocabulary has 1 names"),
-    (dict(optimizer="Adamax"), "optimizer='Adamax' is none of Adagrad"),
+    (dict(optimizer="Adamax"), "unknown optimizer='Adamax'; known: Adagrad"),
 ])
 def test_what_cannot_be_is_refused(tmp_path, more, message):
     with pytest.raises(ValueError, match=message):

@@ -9,6 +9,7 @@ import test_rooms
 
 from tf1 import __main__ as program
 from tf1._check import checker, modules, rules, syntax
+from tf1._names import tensorflow_names
 
 # (what stands in a file, what the report says of it); the last line of the first is the one that is told.
 PYTHON2 = [
@@ -317,7 +318,7 @@ def test_notes_do_not_count(tmp_path, capsys):
     (tmp_path / "run.py").write_text("if x is 'a': pass\n")
     code, lines = check(tmp_path, capsys)
     assert code == 0
-    assert lines[0].endswith("run.py:1: note: `x is 'a'`: `is` with a literal is true or not by chance; "
+    assert lines[0].endswith("run.py:1: note: `x is 'a'`: the result of `is` with a literal is undefined; "
                              "write `== 'a'`")
     assert lines[1] == "Nothing found in 1 file; 1 note."
 
@@ -379,7 +380,7 @@ def test_what_the_tables_advise_is_there():
     for name, instead in rules.NUMPY_NAMES.items():
         if instead.startswith("np.") and "(" not in instead:
             assert modules.missing(f"numpy.{instead[3:]}") is None, name
-    for name, instead in rules.TENSORFLOW_NAMES.items():
+    for name, instead in tensorflow_names.RENAMED.items():
         assert modules.missing(instead) is None, name
     for name, instead in rules.MODULES.items():
         assert instead.split(".")[0] in sys.stdlib_module_names, name

@@ -142,7 +142,7 @@ def test_values_come_from_a_checkpoint(assign, checkpoint):
     assert renamed["x"] == [7]
     partly = assigned(assign, checkpoint, {"b": [1], "new": [2]}, ignore_missing_vars=True)
     assert partly["b"] == [7] and not partly["new"].any()
-    with pytest.raises(ValueError, match="has no new. Leave these out, or give ignore_missing_vars=True"):
+    with pytest.raises(ValueError, match="has no new. Leave these out, or pass ignore_missing_vars=True"):
         assigned(assign, checkpoint, {"b": [1], "new": [2]})
 
 

@@ -212,7 +212,7 @@ def test_a_moving_average_is_saved_in_place_of_its_weight(tmp_path):
                 optimizer.swapping_saver()
             step = optimizer.minimize(tf.reduce_sum(weight ** 2))
             saver = optimizer.swapping_saver()
-            with pytest.raises(ValueError, match="var_list has w and not its average"):
+            with pytest.raises(ValueError, match="var_list has w, but not its average"):
                 optimizer.swapping_saver([weight])
             session.run(tf.global_variables_initializer())
             for _ in range(2):

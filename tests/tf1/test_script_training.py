@@ -71,7 +71,7 @@ def test_params_may_be_any_object(counting):
     counting(HParams(rate=2), model_fn, dict(train_batch_size=4)).train(endless, steps=1)
     added = {"gradient_accumulation_steps": 1, "batch_size": 4}
     assert [seen[0], seen[-1]] == [{"rate": 2}, {"rate": 2, **added}]
-    with pytest.raises(TypeError, match="params is a Settings; the Estimator puts batch_size there"):
+    with pytest.raises(TypeError, match="params is a Settings; it must be a dict"):
         counting(Settings(), model_fn, dict(train_batch_size=4))
 
 
@@ -226,7 +226,7 @@ def test_each_replica_goes_on_where_replica_0_saved_the_input(tmp_path):
 
 
 def test_an_input_that_is_no_dataset_cannot_be_scattered():
-    with pytest.raises(ValueError, match="has to return a dataset"):
+    with pytest.raises(ValueError, match="must return a dataset"):
         scatter.scatter_batches(tf.zeros([2]), Replica(0, 2))
 
 

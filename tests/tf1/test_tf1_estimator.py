@@ -265,10 +265,10 @@ def test_numpy_input_fn_shuffles_each_pass_by_the_graphs_seed():
 
 
 @pytest.mark.parametrize("make, message", [
-    (lambda: tf.estimator.inputs.numpy_input_fn(X, Y), "say shuffle=True"),
+    (lambda: tf.estimator.inputs.numpy_input_fn(X, Y), "Pass shuffle=True"),
     (lambda: tf.estimator.inputs.numpy_input_fn({"x": X}, Y[:9], shuffle=False), r"different numbers of "
      r"examples: \[9, 10\]"),
-    (lambda: tf.estimator.inputs.pandas_input_fn(Frame(x=X), Y), "say shuffle=True"),
+    (lambda: tf.estimator.inputs.pandas_input_fn(Frame(x=X), Y), "Pass shuffle=True"),
     (lambda: tf.estimator.inputs.pandas_input_fn(Frame(x=X, z=X[:3]), shuffle=False), r"\[3, 10\]")])
 def test_input_fns_refuse(make, message):
     with pytest.raises(ValueError, match=message):

@@ -1,1 +1,1 @@
-"""`python -m tf1 --check`: reads a program and says which of its lines will not run."""
+"""`python -m tf1 --check`: reads a program and reports the lines that will not run."""

@@ -1,4 +1,4 @@
-"""Expressions that parse and do otherwise than they did: calls, sums, subscripts that will fail."""
+"""Rules for expressions that Python 3 parses, but that will fail or behave differently."""
 
 import ast
 import functools
@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 
-from tf1._check import rules as rules
+from tf1._check import rules
 from tf1._check.rules import NUMPY, PACKAGE, PYTHON2, PYTHON3, TENSORFLOW, shortened
 
 _VIEWS = {"keys", "values", "items"}
@@ -18,35 +18,49 @@ _STACKS = {f"numpy.{name}" for name in ("vstack", "hstack", "dstack", "stack", "
 _ARRAYS = {"numpy.array", "numpy.asarray", "tf.constant", "tf.convert_to_tensor"}
 _TENSORS = {f"tf.{name}" for name in ("argmax", "cast", "equal", "reduce_mean", "reduce_sum", "squeeze",
                                       "to_float", "to_int32", "nn.sigmoid", "nn.softmax")}
-# Functions of tf.logging: the levels of these names.
+# {function of tf.logging: its level}
 _LOGS = {"warning": "WARN", **{name: name.upper() for name in ("debug", "error", "fatal", "info", "warn")}}
 _BY_NAME = {"get_tensor_by_name", "get_operation_by_name"}
 _DIGESTS = {f"hashlib.{name}" for name in ("md5", "sha1", "sha224", "sha256", "sha384", "sha512")}
 
 
 def written(node):
-    """A node's code, on one line and not too long."""
+    """Returns the code of a node, on one line and cut to the length of a message."""
     return shortened(" ".join(ast.unparse(node).split()))
 
 
 class Names:
-    """What the expressions of a scope stand for."""
+    """Resolves the expressions of a scope."""
 
     def __init__(self, scope, methods):
-        """Takes a scopes.Scope, and the names of all methods that the program defines."""
+        """Creates a resolver.
+
+        Args:
+          scope: scopes.Scope.
+          methods: names of all functions that the program defines.
+        """
         self.scope, self.methods = scope, methods
 
     def of(self, node):
-        """The dotted name that an expression means, or None."""
+        """Returns the dotted name of an expression, or None."""
         return self.scope.resolve(node)[0] if isinstance(node, (ast.Name, ast.Attribute)) else None
 
     def called(self, node):
-        """The dotted name of the function whose result an expression is, or None."""
+        """Returns the dotted name of the function that an expression calls; None if it is no call."""
         node = self.scope.value(node)
         return self.of(node.func) if isinstance(node, ast.Call) else None
 
     def no_list(self, node, *, ranges=False, views=True):
-        """What to call a value that was a list in Python 2, such as "zip(…)"; None if that is not certain."""
+        """Returns a description, such as "zip(…)", of a value that is a list only in Python 2.
+
+        Args:
+          node: the expression.
+          ranges: whether range(…) counts.
+          views: whether the methods of a dict, such as .keys(), count.
+
+        Returns:
+          the description; None if the value is a list in Python 3, or if that is not known.
+        """
         node = self.scope.value(node)
         name = self.called(node)
         if name in _ITERATORS:
@@ -60,7 +74,7 @@ class Names:
         return None
 
     def imports(self, package):
-        """Whether the file imports a package."""
+        """Returns whether the file imports a package."""
         return any(isinstance(binding, str) and binding.split(".")[0] == package
                    for bindings in self.scope.module.names.values() for binding in bindings)
 
@@ -74,12 +88,23 @@ def _is_text(node, part=""):
 
 
 def _method(call):
-    """(object, name of its method) of a call, or (None, None)."""
+    """Returns (object, name of the method) of a call of a method, else (None, None)."""
     return (call.func.value, call.func.attr) if isinstance(call.func, ast.Attribute) else (None, None)
 
 
 def wrong(node, kind, problem, instead, note=False):
-    """What a rule yields: (node, kind of the finding, its text with the node's code, what to write, note)."""
+    """Returns the tuple that a rule yields.
+
+    Args:
+      node: the node; its line is the line of the finding.
+      kind: kind of the finding.
+      problem: what is wrong with the code of the node.
+      instead: the code to write instead.
+      note: whether the finding is only a note.
+
+    Returns:
+      (node, kind, text of the finding, instead, note).
+    """
     return node, kind, f"`{written(node)}`: {problem}", instead, note
 
 
@@ -104,7 +129,7 @@ def old_methods(call, names):
 
 
 def lists_no_more(node, names):
-    """Subscripts, sums and methods of lists on what is none."""
+    """Subscripts and sums of values that are lists only in Python 2."""
     if isinstance(node, ast.Subscript):
         what = names.no_list(node.value)
         if what and isinstance(node.ctx, ast.Load) and not _is_text(node.slice):
@@ -134,7 +159,7 @@ def lists_in_calls(call, names):
 
 
 def divisions(node, names):
-    """`/` where only an integer may be."""
+    """`/` in a place that accepts only an integer."""
     if isinstance(node, ast.Call):
         if names.of(node.func) in ("builtins.range", "builtins.xrange"):
             yield from _division(node.args, "in range")
@@ -156,7 +181,7 @@ def _division(terms, where):
 
 
 def prints(node, names):
-    """print where it was a statement, and the line parses all the same."""
+    """print statements of Python 2 that Python 3 parses as another expression, such as `print [1]`."""
     if isinstance(node, ast.Subscript) and names.of(node.value) == "builtins.print":
         yield wrong(node, PYTHON2, "print is a function", f"`print([{written(node.slice)}])`")
     elif isinstance(node, ast.Expr):
@@ -191,10 +216,10 @@ def texts(call, names):
     """Methods of Python 2's strings."""
     receiver, method = _method(call)
     if method == "decode" and (_is_text(receiver) or names.called(receiver) == "builtins.str"):
-        yield wrong(call, PYTHON2, "text is decoded already", f"`{written(receiver)}`")
+        yield wrong(call, PYTHON2, "a str has no decode", f"`{written(receiver)}`")
     elif method in ("encode", "decode") and call.args and isinstance(call.args[0], ast.Constant) and (
             call.args[0].value in _BYTE_CODECS):
-        yield wrong(call, PYTHON2, "no encoding of text",
+        yield wrong(call, PYTHON2, "not an encoding of text",
                     f"`codecs.{method}({written(receiver)}, {written(call.args[0])})`")
     elif names.called(call.func) == "codecs.getwriter" and call.args and names.of(call.args[0]) in (
             "sys.stdout", "sys.stderr"):
@@ -222,13 +247,13 @@ def _mode(call):
 
 def raised(node, names):
     if _is_text(node.exc):
-        yield wrong(node, PYTHON2, "only exceptions are raised", f"`raise RuntimeError({written(node.exc)})`")
+        yield wrong(node, PYTHON2, "a str cannot be raised", f"`raise RuntimeError({written(node.exc)})`")
 
 
 def generators(function, names):
-    """StopIteration out of a generator."""
+    """`raise StopIteration` in a generator."""
     inside = list(function.body)
-    for node in inside:  # it grows
+    for node in inside:  # the list grows during the loop
         if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
             inside.extend(ast.iter_child_nodes(node))
     if any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in inside):
@@ -243,7 +268,7 @@ def literals(node, names):
         if isinstance(operator, (ast.Is, ast.IsNot)) and isinstance(right, ast.Constant) and (
                 type(right.value) in (str, bytes, int, float)):
             sign = "==" if isinstance(operator, ast.Is) else "!="
-            yield wrong(node, PYTHON3, "`is` with a literal is true or not by chance",
+            yield wrong(node, PYTHON3, "the result of `is` with a literal is undefined",
                         f"`{sign} {written(right)}`", True)
 
 
@@ -252,7 +277,7 @@ def literals(node, names):
 
 @functools.cache
 def _sums_generators():
-    """Whether this NumPy still takes np.sum(generator)."""
+    """Returns whether the installed NumPy still accepts np.sum(generator)."""
     try:
         return np.sum(number for number in [1, 2]) == 3
     except TypeError:
@@ -270,10 +295,10 @@ def arrays(call, names):
                     f"`{written(call.func)}([{ast.unparse(first)[1:-1]}])`")
     elif name == "numpy.fromstring" and len(call.args) < 4 and _keyword(call, "sep") is None:
         instead = written(call).replace("fromstring", "frombuffer")
-        yield wrong(call, NUMPY, "bytes are not read so", f"`{instead}`")
+        yield wrong(call, NUMPY, "it no longer reads bytes", f"`{instead}`")
     elif name == "numpy.array" and getattr(_keyword(call, "copy"), "value", None) is False:
         instead = written(call.func).replace("array", "asarray")
-        yield wrong(call, NUMPY, "it fails where a copy is needed",
+        yield wrong(call, NUMPY, "it fails if a copy is needed",
                     f"`{instead}({written(first) if first else '…'})`", True)
     elif method == "item" and names.called(receiver) == "numpy.load":
         load = names.scope.value(receiver)
@@ -292,7 +317,7 @@ def tables(node, names):
         yield wrong(node, PACKAGE, "pandas has no as_matrix", f"`{written(receiver)}.to_numpy()`")
     elif method == "append" and (names.called(receiver) or "").startswith(
             ("pandas.DataFrame", "pandas.read_")):
-        yield wrong(node, PACKAGE, "tables have no append", f"`pd.concat([{written(receiver)}, …])`")
+        yield wrong(node, PACKAGE, "a DataFrame has no append", f"`pd.concat([{written(receiver)}, …])`")
     elif (names.of(node.func) or "").startswith("pandas.read_") and _keyword(node, "error_bad_lines"):
         yield node, PACKAGE, "`error_bad_lines` is gone", '`on_bad_lines="skip"`'
 
@@ -301,7 +326,7 @@ def others(call, names):
     """json, yaml, gensim."""
     name = names.of(call.func) or ""
     if name in ("json.load", "json.loads", "json.dump", "json.dumps") and _keyword(call, "encoding"):
-        yield wrong(call, PYTHON3, "json has no encoding=", "it without that")
+        yield wrong(call, PYTHON3, "json has no encoding=", "it without `encoding=`")
     elif name == "yaml.load" and len(call.args) == 1 and not call.keywords:
         yield wrong(call, PACKAGE, "it needs a Loader", f"`yaml.safe_load({written(call.args[0])})`")
     elif name.startswith("gensim.models.") and name.endswith(("Word2Vec", "Doc2Vec", "FastText")):
@@ -311,7 +336,7 @@ def others(call, names):
 
 
 def refused(call, names):
-    """What tf1 takes and refuses to run."""
+    """Calls that tf1 accepts in an import, but refuses to run."""
     name = names.of(call.func) or ""
     last = name.split(".")[-1] or getattr(call.func, "attr", "")
     ours = name.startswith(("tf.", "tensorflow."))
@@ -325,15 +350,15 @@ def refused(call, names):
         if isinstance(cluster, ast.Call):
             yield call, TENSORFLOW, f"`cluster={written(cluster)}`: TPUs are not supported", "`cluster=None`"
     elif name == "tf.saved_model.load" and len(call.args) == 1 and not call.keywords:
-        yield wrong(call, TENSORFLOW, "TensorFlow 1's takes a session and tags first",
+        yield wrong(call, TENSORFLOW, "in TensorFlow 1, it takes a session and tags first",
                     f"`tf.compat.v2.saved_model.load({written(call.args[0])})`")
     elif ours and last in ("DEFINE_bool", "DEFINE_boolean") and [
             getattr(argument, "value", None) for argument in call.args[:2]] == ["use_tpu", True]:
-        yield call, TENSORFLOW, "`use_tpu` is true unless it is given: no TPUs here", "`False`", True
+        yield call, TENSORFLOW, "`use_tpu` is true by default: TPUs are not supported", "`False`", True
 
 
 def levels(call, names):
-    """A function of tf.logging in place of a level."""
+    """A function of tf.logging that is used as a level, such as tf.logging.info."""
     name = names.of(call.args[0]) or "" if call.args and _method(call)[1] == "set_verbosity" else ""
     if name.startswith("tf.") and call.args[0].attr in _LOGS:
         yield wrong(call, TENSORFLOW, f"`{written(call.args[0])}` is a function",
@@ -341,7 +366,7 @@ def levels(call, names):
 
 
 def metrics(function, names):
-    """A tensor among the metrics that a metric_fn returns."""
+    """A metric_fn that returns a tensor as a metric."""
     if not function.name.endswith("metric_fn"):
         return
     inside = list(ast.walk(function))
@@ -352,31 +377,31 @@ def metrics(function, names):
         if isinstance(target, ast.Name) and bound.count(target.id) == 1 and isinstance(node.value, ast.Call):
             tensors |= {target.id} if names.of(node.value.func) in _TENSORS else set()
     for node in inside:
-        found = node.value if isinstance(node, ast.Return) else None
-        for key, value in zip(found.keys, found.values) if isinstance(found, ast.Dict) else ():
+        result = node.value if isinstance(node, ast.Return) else None
+        for key, value in zip(result.keys, result.values) if isinstance(result, ast.Dict) else ():
             if isinstance(value, ast.Name) and value.id in tensors and key is not None:
                 yield (value, TENSORFLOW, f"`{written(key)}: {value.id}`: a metric is a pair (value, update "
                        "op)", f"`tf.metrics.mean({value.id})`")
 
 
 def variable_ops(constant, names):
-    """Code that freezes or walks graphs and knows variables by their ops."""
+    """Code that freezes or walks graphs and looks for the ops of variables."""
     if constant.value in ("VarHandleOp", "VariableV2"):
         yield (constant, TENSORFLOW, f"`{constant.value}`: variables have other ops than in TensorFlow 1",
                "`python -m tf1 --reference_variables` where it is run", True)
 
 
 def argument_specs(node, names):
-    """The field of `inspect.getargspec` that has another name in `inspect.getfullargspec`."""
+    """The field `keywords` of `inspect.getargspec`, which `inspect.getfullargspec` calls `varkw`."""
     function = names.called(node.value) if node.attr == "keywords" else None
     if function in ("inspect.getargspec", "inspect.getfullargspec"):
         instead = written(node).removesuffix("keywords").replace("getargspec", "getfullargspec")
-        still_there = function == "inspect.getargspec" and sys.version_info < (3, 11)
-        yield wrong(node, PYTHON3, "inspect.getfullargspec calls it varkw", f"`{instead}varkw`", still_there)
+        only_note = function == "inspect.getargspec" and sys.version_info < (3, 11)
+        yield wrong(node, PYTHON3, "inspect.getfullargspec calls it varkw", f"`{instead}varkw`", only_note)
 
 
 def names_in_graphs(call, names):
-    """Names of ops that TensorFlow chose, not the program."""
+    """Look-ups of ops by a name that TensorFlow chose, not the program."""
     receiver, method = _method(call)
     literal = names.scope.value(call.args[0]) if call.args and method in _BY_NAME else None
     if literal is None or not _is_text(literal):

@@ -1,4 +1,4 @@
-"""python -m tf1 --check: reads a program of TensorFlow 1.x, and says which lines will not run, and why."""
+"""python -m tf1 --check: reads a program of TensorFlow 1.x and prints the lines that will not run."""
 
 import collections
 import dataclasses
@@ -11,20 +11,21 @@ from tf1._check import modules, syntax
 from tf1._check.reader import Reader
 from tf1._check.rules import PYTHON2
 
-LARGEST = 16_000_000  # bytes of a file that is read
-_FOR_PYTHON2 = re.compile(r"(?:^|_)py(?:thon)?_?2(?:_|$)")  # a file that Python 3 does not import
+LARGEST = 16_000_000  # bytes; larger files are not read
+# Names of files that only Python 2 imports, such as compat_py2.
+_FOR_PYTHON2 = re.compile(r"(?:^|_)py(?:thon)?_?2(?:_|$)")
 
 
 def findings(path, text, fork):
-    """What will not run in a file.
+    """Returns the findings in a file.
 
     Args:
       path: pathlib.Path of the file.
       text: its code.
-      fork: modules.Fork that it is part of.
+      fork: the modules.Fork that contains the file.
 
     Returns:
-      sorted list of Finding, one for each thing in a line.
+      sorted list of Finding. A line can have several, with different texts.
     """
     tree, found = syntax.parsed(text)
     if tree is not None:
@@ -35,10 +36,10 @@ def findings(path, text, fork):
 
 
 def _content(path):
-    """(bytes, None) of a file, or (None, why it is not read)."""
+    """Returns (bytes, None) of a file, or (None, the reason why it is not read)."""
     try:
         if not os.path.isfile(path):
-            return None, "it is no file, or a link to none"
+            return None, "it is not a file, or it is a broken link"
         if os.path.getsize(path) > LARGEST:
             return None, f"it is larger than {LARGEST // 1_000_000} MB"
         return pathlib.Path(path).read_bytes(), None
@@ -47,13 +48,22 @@ def _content(path):
 
 
 def _texts(paths, unread, seen):
-    """{path: (code, findings of its bytes)}; adds what cannot be read to `unread`, and files to `seen`."""
+    """Reads files.
+
+    Args:
+      paths: the files.
+      unread: list of (path, reason); files that cannot be read are added.
+      seen: set of real paths. Files in it are left out; the files that were read are added.
+
+    Returns:
+      {path: (code, findings about its bytes)}.
+    """
     texts = {}
     for path in paths:
-        content, why = _content(path)
+        content, reason = _content(path)
         real = os.path.realpath(path)
         if content is None:
-            unread.append((path, why))
+            unread.append((path, reason))
         elif real not in seen:
             texts[path] = syntax.decoded(content)
             seen.add(real)
@@ -61,13 +71,13 @@ def _texts(paths, unread, seen):
 
 
 def check(*roots):
-    """Reads files and folders and prints what will not run.
+    """Reads files and folders and prints the lines that will not run.
 
     Args:
-      roots: strs, each a file or a folder with a program of its own.
+      roots: strs, each the path of a file or of a folder. Each is a separate program.
 
     Returns:
-      0 if nothing was found, 1 if something was; notes do not count.
+      the exit code: 0 if nothing was found, else 1. Notes do not count.
 
     Raises:
       FileNotFoundError: there is no such file or folder.
@@ -80,15 +90,22 @@ def check(*roots):
     total, seen = _Total(), set()
     for root in roots:
         _check_program(root, total, seen)
-    for path, why in total.unread:
-        print(f"{path}: not read: {why}")
+    for path, reason in total.unread:
+        print(f"{path}: not read: {reason}")
     print(_summary(total))
     return 1 if total.lines else 0
 
 
 @dataclasses.dataclass
 class _Total:
-    """What was found in all files: numbers, but for the files that were not read and why."""
+    """Counts over all files.
+
+    Attributes:
+      read, files, notebooks: number of files that were read, of files with findings, of notebooks.
+      lines, notes: number of lines that will not run, and of notes.
+      unread: list of (path, reason) of the files that were not read.
+      kinds: number of findings of each kind.
+    """
 
     read: int = 0
     lines: int = 0
@@ -100,17 +117,17 @@ class _Total:
 
 
 def _check_program(root, total, seen):
-    """Prints what will not run in a file or folder, and adds it to a _Total; files in `seen` are left out."""
+    """Prints the findings in a file or folder and adds them to a _Total. Files in `seen` are left out."""
     if root.is_dir():
         paths, notebooks, unread = modules.python_files(root)
     else:
         paths, notebooks, unread = [root], 0, []
     texts = _texts(paths, unread, seen)
     fork = modules.Fork(root if root.is_dir() else root.parent,
-                               {path: text for path, (text, _) in texts.items()})
-    for path, (text, of_bytes) in texts.items():
+                        {path: text for path, (text, _) in texts.items()})
+    for path, (text, byte_findings) in texts.items():
         try:
-            found = sorted({*of_bytes, *findings(path, text, fork)})
+            found = sorted({*byte_findings, *findings(path, text, fork)})
         except (RecursionError, MemoryError):
             unread.append((path, "it is nested too deeply"))
             continue
@@ -127,11 +144,11 @@ def _check_program(root, total, seen):
 
 
 def _summary(total):
-    """The last line of what is printed."""
+    """Returns the last line of the output."""
     kinds = ", ".join(f"{kind} {count}" for kind, count in total.kinds.most_common())
-    of_files = _number(total.read, "file")
-    found = (f"{_number(total.lines, 'line')} in {total.files} of {of_files} will not run ({kinds})"
-             if total.lines else f"Nothing found in {of_files}")
+    files = _number(total.read, "file")
+    found = (f"{_number(total.lines, 'line')} in {total.files} of {files} will not run ({kinds})"
+             if total.lines else f"Nothing found in {files}")
     more = [text for count, text in (
         (total.notes, _number(total.notes, "note")),
         (total.notebooks, f"{_number(total.notebooks, 'notebook')} not read"),

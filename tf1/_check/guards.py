@@ -1,12 +1,11 @@
-"""What a program says about its own lines: which version of Python they are for, whether they are for TPUs,
-which errors it expects."""
+"""Reads conditions and `except` clauses that protect lines: by Python version, by TPU or by exception."""
 
 import ast
 import platform
 import re
 import sys
 
-# What a condition on the version may consist of; everything else is left undecided.
+# The nodes and calls of conditions on the Python version. A condition with other nodes is not decided.
 _NODES = (ast.Expression, ast.Compare, ast.Constant, ast.Name, ast.Attribute, ast.Subscript, ast.Slice,
           ast.Tuple, ast.List, ast.Call, ast.UnaryOp, ast.USub, ast.Load, ast.cmpop)
 _CALLED = {"int", "str", "float", "tuple", "platform.python_version", "sys.version.startswith",
@@ -15,13 +14,13 @@ _VERSION_3 = re.compile(r"_?(?:is_?)?(?:py|python)_?([23])", re.IGNORECASE)
 
 
 def truth(test, scope):
-    """Whether a condition holds here, if it is about the version of Python; else None."""
+    """Returns whether a condition on the version of Python is true here; None for any other condition."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         operand = truth(test.operand, scope)
         return None if operand is None else not operand
     if isinstance(test, ast.BoolOp):
         values = [truth(value, scope) for value in test.values]
-        decides = isinstance(test.op, ast.Or)  # or is true, and is false, by one of them
+        decides = isinstance(test.op, ast.Or)  # one true value decides an `or`, one false value an `and`
         if decides in values:
             return decides
         return None if None in values else not decides
@@ -49,7 +48,7 @@ def _version_test(test, scope):
     if not known or not names & modules or not names <= modules | {f"builtins.{name}" for name in _CALLED}:
         return None
     try:
-        # Nothing but the version of Python can be in it.
+        # The checks above leave only expressions of the version of Python, so eval is safe.
         code = compile(ast.Expression(test), "condition", "eval")
         return bool(eval(code, {"sys": sys, "platform": platform}))
     except Exception:
@@ -57,14 +56,14 @@ def _version_test(test, scope):
 
 
 def for_tpus(test):
-    """Whether a condition holds with TPUs only (True) or without them only (False); else None."""
+    """Returns True if a condition holds only with TPUs, False if only without TPUs, and None otherwise."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         operand = for_tpus(test.operand)
         return None if operand is None else not operand
     if isinstance(test, ast.BoolOp):
         values = {for_tpus(value) for value in test.values}
-        found = values - {None} if isinstance(test.op, ast.And) else values
-        return found.pop() if len(found) == 1 else None
+        decisive = values - {None} if isinstance(test.op, ast.And) else values
+        return decisive.pop() if len(decisive) == 1 else None
     if isinstance(test, ast.Compare) and len(test.ops) == 1 and for_tpus(test.left):
         is_none = getattr(test.comparators[0], "value", "") is None
         same = isinstance(test.ops[0], (ast.Is, ast.Eq))
@@ -74,20 +73,23 @@ def for_tpus(test):
     return True if isinstance(name, str) and "tpu" in name.lower().split("_") else None
 
 
-def asked_for(test):
-    """What a condition asks for by hasattr, and the packages whose version it looks at."""
-    found = set()
+def tested_names(test):
+    """Returns the names that a condition tests with hasattr, and the packages whose version it reads.
+
+    A package is returned with a dot, such as "np.", because findings contain its name with the dot.
+    """
+    names = set()
     for node in ast.walk(test):
         if isinstance(node, ast.Call) and getattr(node.func, "id", None) in ("hasattr", "getattr"):
-            found |= {argument.value for argument in node.args[1:2] if isinstance(argument, ast.Constant)
+            names |= {argument.value for argument in node.args[1:2] if isinstance(argument, ast.Constant)
                       and isinstance(argument.value, str)}
         elif isinstance(node, ast.Attribute) and node.attr in ("__version__", "VERSION"):
-            found |= {f"{ast.unparse(node.value)}.", "tensorflow"}
-    return frozenset(found)
+            names |= {f"{ast.unparse(node.value)}.", "tensorflow"}
+    return frozenset(names)
 
 
 def exceptions(caught):
-    """The names of the exceptions that an `except` is for; {None} for all."""
+    """Returns the names of the exceptions that an `except` catches; {None} if it catches all."""
     if caught is None:
         return {None}
     return {getattr(node, "attr", getattr(node, "id", "?"))

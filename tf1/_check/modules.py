@@ -1,4 +1,4 @@
-"""Whether modules and their names are there: TensorFlow's and NumPy's are asked, others are looked for."""
+"""Checks that modules and names exist: in TensorFlow, in NumPy, in other packages, in the program itself."""
 
 import collections
 import functools
@@ -24,19 +24,21 @@ _IMPORT_PART = re.compile(r"^\s*import (\w+(?:\.\w+)+)", re.MULTILINE)
 
 @functools.cache
 def _imported(name):
-    """(module, None), or (None, the error)."""
+    """Imports a module; returns (module, None), or (None, the error)."""
     try:
         return importlib.import_module(name), None
-    except Exception as error:  # whatever a module does
+    except Exception as error:  # a module can raise any exception while it is imported
         return None, error
 
 
 @functools.cache
 def missing(name):
-    """Walks a dotted name of `tf` (that is `tf1`), `tensorflow` or `numpy` as long as it meets modules.
+    """Looks up a dotted name of `tf` (the module `tf1`), `tensorflow` or `numpy`.
+
+    It follows the parts of the name as long as they are modules. Attributes of other objects are not checked.
 
     Returns:
-      (its first part that is not there, the explanation), or None if all of it is.
+      (the name up to the first part that does not exist, the error message), or None if all parts exist.
     """
     root, *parts = name.split(".")
     value = {"tf": tf1, "tensorflow": plain, "numpy": np}[root]
@@ -48,7 +50,7 @@ def missing(name):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 value = getattr(value, part)
-        except Exception as error:  # a module that is loaded late raises what it likes
+        except Exception as error:  # a lazily loaded module can raise any exception
             value = None if root == "tf" else _imported(so_far)[0]
             if value is None:
                 return so_far, " ".join(str(error).split())
@@ -57,7 +59,7 @@ def missing(name):
 
 @functools.cache
 def is_installed(name):
-    """Whether `import name`, a module without a dot, finds something."""
+    """Returns whether `import name` finds a module. The name has no dot."""
     if name in sys.modules or name in sys.stdlib_module_names:
         return True
     try:
@@ -67,15 +69,21 @@ def is_installed(name):
 
 
 class Fork:
-    """The program that is read: its modules, and what its files say of each other.
+    """The program that is checked: its modules, and the imports between its files.
 
-    `methods` are the names of all functions that its files define.
+    Attributes:
+      methods: set of the names of all functions that the files define.
     """
 
     def __init__(self, root, files):
-        """Takes the folder that is read, and {path of a Python file below it: its text}."""
+        """Reads the imports and definitions of a program.
+
+        Args:
+          root: pathlib.Path of the folder that is checked.
+          files: {path of a Python file below it: its text}.
+        """
         self._root, self._files = root, files
-        self._homes = collections.defaultdict(set)  # of a module: the folders that it is found in
+        self._homes = collections.defaultdict(set)  # {module: folders that contain it}
         for path in files:
             self._homes[path.stem].add(path.parent)
             for folder in path.relative_to(root).parents:
@@ -85,7 +93,7 @@ class Fork:
         self._homes[resolved.name].add(resolved.parent)
         for folder, above in itertools.pairwise([resolved, *resolved.parents]):
             if (folder / ".git").exists() or not _has_python_files(above):
-                break  # the program ends here
+                break  # the folder above does not belong to the program
             self._above.append(above)
         self.methods, self._parts, self._changes_path, self._stars = set(), set(), False, {}
         for text in files.values():
@@ -98,26 +106,46 @@ class Fork:
             self._parts.update(tuple(module.split(".")[-2:]) for module in _IMPORT_PART.findall(text))
 
     def has(self, name):
-        """Whether a module without a dot is the program's own, in any of its folders or above."""
+        """Returns whether the program contains a module, in one of its folders or in a folder above.
+
+        Args:
+          name: name of the module, without a dot.
+        """
         if name not in self._homes and any(_is_module(folder, name) for folder in self._above):
             self._homes[name].update(self._above)
         return name in self._homes
 
     def is_called(self, package):
-        """Whether a package that is nowhere seems to be the folder itself, by what is used of it."""
+        """Returns whether a package that does not exist is probably the checked folder under another name.
+
+        It is, if the folder contains all modules that the program imports from the package.
+        """
         used = {name for owner, name in self._parts if owner == package}
         return bool(used) and all(self._root in self._homes.get(name, ()) for name in used) and (
             len(used) > 1 or package.lower() in self._root.resolve().name.lower())
 
     def is_only_beside(self, name, path):
-        """Whether a module is beside a file that others import as part of a package, and on no path."""
+        """Returns whether a file can find a module only in its own package, which is not on `sys.path`.
+
+        Args:
+          name: name of the module, without a dot.
+          path: pathlib.Path of the file.
+        """
         package = path.parent
         return (not self._changes_path and (package.name, path.stem) in self._parts
                 and self._homes.get(name) == {package} and (package / "__init__.py").exists()
                 and not any(_is_module(folder, name) for folder in self._above) and not is_installed(name))
 
     def only_elsewhere(self, name, path):
-        """The folder below this one that a module is in, if that is on no path of a file's; else None."""
+        """Returns the only folder with a module, if a file does not find the module there; else None.
+
+        Args:
+          name: name of the module, without a dot.
+          path: pathlib.Path of the file that imports it.
+
+        Returns:
+          path of the folder relative to the checked folder, or None.
+        """
         homes = self._homes.get(name, set())
         is_found = homes & {path.parent, *path.parents} or self._changes_path or is_installed(name)
         if len(homes) != 1 or is_found or self._root / "setup.py" in self._files:
@@ -126,23 +154,28 @@ class Fork:
         return home.relative_to(self._root) if self._root in home.parents else None
 
     def lacks(self, module, name, path):
-        """Whether a module of the program, where a file finds it first, is nowhere said to hold a name.
+        """Returns whether a module of the program does not contain a name that a file imports from it.
 
         Args:
-          module: dotted, as the file imports it.
-          name: what the file imports from it.
-          path: pathlib.Path of the file.
+          module: dotted name of the module in the import.
+          name: the imported name.
+          path: pathlib.Path of the file with the import.
         """
         place = pathlib.Path(*module.split(".")).with_suffix(".py")
         if module.split(".")[0] in sys.stdlib_module_names or not (
                 {path.parent / place, self._root / place} & self._files.keys()):
             return False
-        held = re.compile(rf"\b(?:{name}|__getattr__|globals|exec|setattr|modules)\b|import \*")
-        return not any(held.search(text) for other, text in self._files.items()
+        mention = re.compile(rf"\b(?:{name}|__getattr__|globals|exec|setattr|modules)\b|import \*")
+        return not any(mention.search(text) for other, text in self._files.items()
                        if other.parts[-len(place.parts):] == place.parts)
 
     def stars_give(self, stars, name):
-        """Whether one of the program's modules, of which everything is imported, binds a name."""
+        """Returns whether a module of the program that is imported with `import *` binds a name.
+
+        Args:
+          stars: names of the modules that are imported with `import *`.
+          name: the name.
+        """
         stems = frozenset(star.split(".")[-1] for star in stars)
         if stems and (stems, name) not in self._stars:
             bound = re.compile(rf"^\s*(?:{name}\s*=|def {name}\b|from .* import .*\b{name}\b)", re.M)
@@ -163,11 +196,10 @@ def _has_python_files(folder):
 
 
 def python_files(root):
-    """The files below a folder.
+    """Lists the files below a folder, without links to folders, hidden folders and virtual environments.
 
     Returns:
-      (.py files, number of notebooks, what could not be read: [(path, why)]). Links to folders, hidden
-      folders and virtual environments are left out.
+      (.py files, number of notebooks, [(folder that could not be read, reason)]).
     """
     found, notebooks, unread = [], 0, []
     for folder, folders, files in os.walk(root, onerror=lambda error: unread.append(

@@ -1,4 +1,4 @@
-"""Reads the syntax tree of one file: which imports, names and expressions will not run."""
+"""Reads the syntax tree of one file and collects the imports, names and expressions that will not run."""
 
 import ast
 import builtins
@@ -6,44 +6,50 @@ import contextlib
 import re
 import sys
 
-from tf1._check import calls, modules
-from tf1._check import rules as rules
+from tf1._check import calls, modules, rules
 from tf1._check.calls import written
-from tf1._check.guards import asked_for, exceptions, for_tpus, truth
+from tf1._check.guards import exceptions, for_tpus, tested_names, truth
 from tf1._check.rules import NUMPY, PACKAGE, PYTHON2, PYTHON3, TENSORFLOW, Finding
 from tf1._check.scopes import FUNCTIONS, Scope, canonical
 
-# What a finding is about; and by which exception a `try` around it says that the program knows.
+# Subjects of findings.
 _IMPORT, _NAME, _ATTRIBUTE, _CALL = "import", "name", "attribute", "call"
+# {exception: subjects}. A `try` that catches the exception shows that the program expects such findings.
 _GUARDS = {"ImportError": {_IMPORT}, "ModuleNotFoundError": {_IMPORT}, "NameError": {_NAME},
            "AttributeError": {_ATTRIBUTE, _CALL}, "TypeError": {_CALL}}
 _LEAVING = (ast.Return, ast.Raise, ast.Continue, ast.Break)
+# Parts of `tf` in which a missing name of tensorflow.python may exist.
 _HOMES = ("", "train.", "nn.", "graph_util.", "estimator.", "estimator.export.", "math.", "summary.")
-_ASKED = ("tf", "tensorflow", "tf1", "numpy")  # of these it is asked what they have
+_INSPECTED = ("tf", "tensorflow", "tf1", "numpy")  # modules that are imported to look up their names
 
 
 class Reader(ast.NodeVisitor):
-    """Collects what is wrong in a file; `found` is [(what it is about, Finding)]."""
+    """Collects the findings of a file.
+
+    Attributes:
+      found: list of (subject, Finding).
+    """
 
     def __init__(self, tree, path, fork):
-        """Reads.
+        """Reads a file.
 
         Args:
-          tree: ast.Module.
+          tree: ast.Module of the file.
           path: pathlib.Path of the file.
-          fork: modules.Fork that it is part of.
+          fork: the modules.Fork that contains the file.
         """
         self.found = []
         self._path, self._fork = path, fork
         self._scope = Scope(tree)
         self._runs_at_import = True
-        self._annotations = True  # whether they are evaluated
-        self._known = frozenset()  # what an `if` asks for
-        self._on_tpus = False  # whether what is read runs on TPUs only
-        self._packages = set()  # told already
+        self._annotations = True  # whether annotations are evaluated
+        self._known = frozenset()  # names that an `if` around the current line tests
+        self._on_tpus = False  # whether the current line runs only on TPUs
+        self._packages = set()  # packages that were already reported
         self._block(tree.body)
 
-    def _tell(self, about, node, kind, what, instead, note=False):
+    def _emit(self, about, node, kind, what, instead, note=False):
+        """Adds a finding, unless the program itself protects the line; see `Finding` for the arguments."""
         if not (any(name in what for name in self._known) or kind == TENSORFLOW and self._on_tpus):
             self.found.append((about, Finding(node.lineno, kind, what, instead, note)))
 
@@ -59,7 +65,7 @@ class Reader(ast.NodeVisitor):
     def visit(self, node):
         for rule in calls.RULES.get(type(node), ()):
             for place, *finding in rule(node, calls.Names(self._scope, self._fork.methods)):
-                self._tell(_CALL, place, *finding)
+                self._emit(_CALL, place, *finding)
         super().visit(node)
 
     def _block(self, nodes):
@@ -69,7 +75,7 @@ class Reader(ast.NodeVisitor):
                 holds = truth(node.test, self._scope)
                 taken = node.body if holds else node.orelse if holds is False else []
                 if taken and isinstance(taken[-1], _LEAVING):
-                    return  # what follows is for another version of Python
+                    return  # the following lines are for another version of Python
 
     def generic_visit(self, node):
         for _, value in ast.iter_fields(node):
@@ -83,7 +89,7 @@ class Reader(ast.NodeVisitor):
         self.visit(node.test)
         certain = holds is not None or "__main__" in ast.unparse(node.test)
         tpus = for_tpus(node.test)
-        with self._inside(_known=self._known | asked_for(node.test),
+        with self._inside(_known=self._known | tested_names(node.test),
                           _runs_at_import=self._runs_at_import and certain):
             for value, branch in ((True, body), (False, orelse)):
                 if holds in (value, None):
@@ -97,11 +103,11 @@ class Reader(ast.NodeVisitor):
         self._branches(node, [node.body], [node.orelse])
 
     def visit_BoolOp(self, node):
-        asked = frozenset()
+        tested = frozenset()
         for value in node.values:
-            with self._inside(_known=self._known | asked):
+            with self._inside(_known=self._known | tested):
                 self.visit(value)
-            asked |= asked_for(value)
+            tested |= tested_names(value)
             if truth(value, self._scope) is isinstance(node.op, ast.Or):
                 return
 
@@ -150,7 +156,7 @@ class Reader(ast.NodeVisitor):
                  for target in item.targets} | set(methods)
         bases = [base for base in node.bases if getattr(base, "id", None) != "object"]
         if {"__iter__", "next"} <= set(methods) and "__next__" not in bound and not bases:
-            self._tell(_CALL, methods["next"], PYTHON2, "`def next(self)`: iterators have __next__ now",
+            self._emit(_CALL, methods["next"], PYTHON2, "`def next(self)`: Python 3 calls __next__",
                        "`def __next__(self)`")
         self._block([*node.decorator_list, *node.bases, *node.keywords])
         with self._inside(_scope=Scope(node, self._scope)):
@@ -182,63 +188,64 @@ class Reader(ast.NodeVisitor):
 
     def _import(self, node, module, full, statement):
         root = module.split(".")[0]
-        if root in _ASKED:
-            self._import_asked(node, module, full, statement)
+        if root in _INSPECTED:
+            self._import_inspected(node, module, full, statement)
         elif self._fork.has(root):
             self._import_beside(node, module, full, statement)
         elif moved := _moved(full):
             kind, gone, instead, later = moved
-            self._tell(_IMPORT, node, kind, f"`{statement}`: {gone}", _import_line(instead, module, full),
+            self._emit(_IMPORT, node, kind, f"`{statement}`: {gone}", _import_line(instead, module, full),
                        later)
         elif root == "keras":
             instead = statement.replace("keras", "tensorflow.keras", 1)
-            self._tell(_IMPORT, node, PACKAGE, f"`{statement}`: this is Keras 3, whose layers do not go into "
+            self._emit(_IMPORT, node, PACKAGE, f"`{statement}`: this is Keras 3, whose layers do not go into "
                        "graphs of TensorFlow 1", f"`{instead}`", True)
         elif self._runs_at_import and root not in self._packages and not modules.is_installed(root):
             self._packages.add(root)
             self._import_missing(node, root, statement)
 
     def _import_missing(self, node, root, statement):
-        """The first import of a package that is not installed."""
+        """Reports the first import of a package that is not installed."""
         if root not in rules.PACKAGES and self._fork.is_called(root):
-            self._tell(_IMPORT, node, PACKAGE, f"`{statement}`: this folder, if its name is {root}",
-                       "PYTHONPATH=… with the folder above it", True)
+            self._emit(_IMPORT, node, PACKAGE, f"`{statement}`: this may be the checked folder, under the "
+                       f"name {root}", "PYTHONPATH=… with the folder above it", True)
         elif root in rules.PACKAGES:
-            self._tell(_IMPORT, node, PACKAGE, f"`{statement}`: {root} is not installed",
+            self._emit(_IMPORT, node, PACKAGE, f"`{statement}`: {root} is not installed",
                        f"`pip install {rules.PACKAGES[root]}` in a shell")
-        else:  # a name that anybody may have taken where packages are installed from
-            self._tell(_IMPORT, node, PACKAGE, f"`{statement}`: {root} is not installed, nor beside the file",
+        else:  # no `pip install`: on PyPI, anybody may have registered a package with this name
+            self._emit(_IMPORT, node, PACKAGE, f"`{statement}`: {root} is not installed, nor beside the file",
                        "PYTHONPATH=… with the folder that holds it, or install the package that it is from")
 
     def _import_beside(self, node, module, full, statement):
-        """A module of the program's own.
+        """Checks an import of a module of the program.
 
-        It lacks the name; or Python 2 found it in the package of the file, and Python 3 looks on the path.
+        The module may lack the name. It may be found only by Python 2, which also searched the package of the
+        file. Or it may be in a folder that is not on the path.
         """
         name = full[len(module) + 1:]
         if name and self._fork.lacks(module, name, self._path):
-            self._tell(_IMPORT, node, PACKAGE, f"`{statement}`: the program's own {module} has no {name}", "")
+            self._emit(_IMPORT, node, PACKAGE, f"`{statement}`: the program's own {module} has no {name}", "")
         if "." not in module and self._fork.is_only_beside(module, self._path):
             instead = f"from . {statement}" if statement.startswith("import") else statement.replace(
                 "from ", "from .", 1)
-            self._tell(_IMPORT, node, PYTHON2, f"`{statement}`: modules of the same package are not found by "
+            self._emit(_IMPORT, node, PYTHON2, f"`{statement}`: modules of the same package are not found by "
                        "their bare names", f"`{instead}`")
         elif (folder := self._fork.only_elsewhere(root := module.split(".")[0], self._path)) and (
                 self._runs_at_import and root not in self._packages):
             self._packages.add(root)
-            self._tell(_IMPORT, node, PACKAGE, f"`{statement}`: {root} is in {folder}, where this file does "
+            self._emit(_IMPORT, node, PACKAGE, f"`{statement}`: {root} is in {folder}, where this file does "
                        "not find it", "PYTHONPATH=… with that folder", True)
 
-    def _import_asked(self, node, module, full, statement):
-        """An import of TensorFlow's or NumPy's modules."""
+    def _import_inspected(self, node, module, full, statement):
+        """Checks an import of a module of TensorFlow or NumPy."""
         name = canonical(full)
         if canonical(module) == "tf" and name.startswith("tensorflow."):  # from tensorflow import …
             name = "tf" + name.removeprefix("tensorflow")
         lacking = modules.missing(name)
-        # Or `python -m tf1 script.py` finds it in tf1.
+        # A name that TensorFlow lacks may be in tf1, where `python -m tf1 script.py` finds it.
         if lacking and not (name.startswith("tensorflow.") and modules.missing(
                 "tf" + name.removeprefix("tensorflow")) is None):
-            self._tell(_IMPORT, node, *_lacks(f"`{statement}`", *lacking))
+            self._emit(_IMPORT, node, *_lacks(f"`{statement}`", *lacking))
 
     # --- Names -------------------------------------------------------------------------------------------
 
@@ -250,36 +257,40 @@ class Reader(ast.NodeVisitor):
             self.visit(node.value)
 
     def _chain(self, node):
-        """Looks at a dotted name; returns whether its first part is that of a module or of a builtin."""
+        """Checks a dotted name; returns whether its first part is a module or a builtin."""
         name, known = self._scope.resolve(node)
         if name is None:
             return False
         root, *parts = name.split(".")
         if root == "builtins" and parts:
-            own_name = written(node).split(".")[0] == parts[0]  # and not another one for it
+            own_name = written(node).split(".")[0] == parts[0]  # and not an alias of the builtin
             if own_name and parts[0] in rules.BUILTINS and not self._fork.stars_give(
                     self._scope.module.stars, parts[0]):
-                self._tell(_NAME, node, PYTHON2, f"`{parts[0]}`: Python 3 has no such name",
+                self._emit(_NAME, node, PYTHON2, f"`{parts[0]}`: Python 3 has no such name",
                            rules.code(rules.BUILTINS[parts[0]]))
-        elif root in _ASKED:
+        elif root in _INSPECTED:
             lacking = modules.missing(name)
-            # What the first name stands for was told where it was imported or assigned.
+            # A missing part of the first name's meaning was reported at its import or assignment.
             if lacking and lacking[0].count(".") >= known:
-                self._tell(_ATTRIBUTE, node, *_lacks(f"`{written(node)}`", *lacking))
+                self._emit(_ATTRIBUTE, node, *_lacks(f"`{written(node)}`", *lacking))
         elif root != "builtins" and not self._fork.has(root):
             moved = _moved(name, known + 1)
             if moved:
                 kind, gone, instead, later = moved
-                self._tell(_ATTRIBUTE, node, kind, f"`{written(node)}`: {gone}", rules.code(instead), later)
+                self._emit(_ATTRIBUTE, node, kind, f"`{written(node)}`: {gone}", rules.code(instead), later)
         return True
 
 
 def _moved(name, first=1):
-    """(kind, what happened, what to write, whether it is yet to come) of a name that is gone, or None.
+    """Looks up a name that Python or a package dropped.
 
     Args:
-      name: dotted.
-      first: how many parts of it to begin with.
+      name: dotted name.
+      first: number of parts of the shortest name to look up.
+
+    Returns:
+      (kind of the finding, what happened to the name, replacement, whether only a later version of
+      Python drops it); None if the name is not in the tables.
     """
     parts = name.split(".")
     for length in range(first, len(parts) + 1):
@@ -292,12 +303,18 @@ def _moved(name, first=1):
             later = sys.version_info < tuple(map(int, version.split(".")))
             return kind, f"it is gone {'in' if later else 'since'} Python {version}", instead, later
         if part in rules.MOVED:
-            return PACKAGE, "it is gone from there", rules.MOVED[part], False
+            return PACKAGE, "it was moved or removed", rules.MOVED[part], False
     return None
 
 
 def _import_line(instead, module, full):
-    """What to write for an import."""
+    """Returns the code that replaces an import.
+
+    Args:
+      instead: the replacement of the name, from the tables.
+      module: the imported module.
+      full: dotted name of the imported module or name.
+    """
     if not re.fullmatch(r"[\w.]+", instead) or instead in dir(builtins):
         return rules.code(instead)
     if full == module:
@@ -310,14 +327,18 @@ def _import_line(instead, module, full):
 
 
 def _lacks(code, part, reason):
-    """(kind, what, what to write) of a name that TensorFlow or NumPy lacks."""
+    """Returns (kind of the finding, text, replacement) of a name that TensorFlow or NumPy lacks.
+
+    Args:
+      code: the code of the program with the name.
+      part: the dotted name up to the first part that does not exist.
+      reason: the error message, in which a Namespace of tf1 may name a replacement.
+    """
     root, _, name = part.partition(".")
     if root == "numpy":
         advice = re.search(r"[Uu]se (`[^`]+`)", reason)
         instead = f"`{rules.NUMPY_NAMES[name]}`" if name in rules.NUMPY_NAMES else advice[1] if advice else ""
         return NUMPY, f"{code}: NumPy has no {name}", instead
-    if part in rules.TENSORFLOW_NAMES:
-        return TENSORFLOW, f"{code}: TensorFlow 1 has no {part}", f"`{rules.TENSORFLOW_NAMES[part]}`"
     if explained := re.match(r"(?:tf\.[\w.]+): (.*?)\.?(?: Use (.*?)\.?)?$", reason):
         return TENSORFLOW, f"{code}: {explained[1]}", explained[2] or ""
     if root == "tf" and modules.missing(f"tf.compat.v2.{name}") is None:

@@ -1,4 +1,4 @@
-"""What `python -m tf1 --check` knows by heart: names that are gone, and what to write instead."""
+"""Tables of `python -m tf1 --check`: names that no longer exist, and their replacements."""
 
 import dataclasses
 import re
@@ -9,7 +9,15 @@ NUMPY, TENSORFLOW, PACKAGE = "NumPy", "TensorFlow", "package"
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Finding:
-    """A line that will not run, or, as a note, one that may do otherwise than it did."""
+    """A line that will not run. A note is a line that may behave differently than before.
+
+    Attributes:
+      line: number of the line.
+      kind: one of the constants above.
+      what: what is wrong.
+      instead: the code to write instead; "" if no replacement is known.
+      note: whether it is only a note.
+    """
 
     line: int
     kind: str
@@ -23,19 +31,19 @@ class Finding:
 
 
 def code(instead):
-    """What to write, as code unless it is a sentence."""
+    """Returns a replacement in backticks, or unchanged if it is a phrase."""
     return instead if re.search(r"[a-z]: |`|\bthe package\b| or | in place ", instead) else f"`{instead}`"
 
 
 def shortened(code, most=70):
-    """Code on one line of a message."""
+    """Returns code on one line, cut to `most` characters."""
     code = re.sub(r"\s*\\?\s*\n\s*", " ", code)
     return code if len(code) <= most else f"{code[:most - 1]}…"
 
 
 # --- Python ----------------------------------------------------------------------------------------------
 
-# Python 2's builtins: what to write.
+# {builtin of Python 2: replacement}
 BUILTINS = {
     "apply": "function(*arguments)", "basestring": "str", "buffer": "memoryview",
     "cmp": "(a > b) - (a < b), or key= of sort", "coerce": "int() or float()",
@@ -44,7 +52,7 @@ BUILTINS = {
     "StandardError": "Exception", "unichr": "chr", "unicode": "str", "xrange": "range",
 }
 
-# Python 2's modules: what they are now.
+# {module of Python 2: module of Python 3}
 MODULES = {
     "BaseHTTPServer": "http.server", "ConfigParser": "configparser", "Cookie": "http.cookies",
     "HTMLParser": "html.parser", "Queue": "queue", "SimpleHTTPServer": "http.server",
@@ -73,7 +81,7 @@ _TYPES = {
     "TupleType": "tuple", "TypeType": "type", "UnicodeType": "str",
 }
 
-# Version of Python: names in its library that it dropped, and what to write.
+# {version of Python: {name of the standard library that this version dropped: replacement}}
 _DROPPED = {
     "3.0": {
         **{f"string.{name}": f"text.{name}(…)" for name in _STRING_METHODS},
@@ -122,22 +130,22 @@ _DROPPED = {
         "unittest.makeSuite": "unittest.defaultTestLoader.loadTestsFromTestCase", "uu": "base64",
     },
 }
-# Name in Python's library: (the version that dropped it, what to write).
+# {name of the standard library: (version of Python that dropped it, replacement)}
 GONE = {name: (version, instead) for version, names in _DROPPED.items() for name, instead in names.items()}
 
-# Methods without arguments that nothing has any more: (kind, what to write after the object).
+# {method without arguments that no class has any more: (kind of the finding, replacement without the object)}
 METHODS = {
     "iteritems": (PYTHON2, "items()"), "iterkeys": (PYTHON2, "keys()"), "itervalues": (PYTHON2, "values()"),
     "viewitems": (PYTHON2, "items()"), "viewkeys": (PYTHON2, "keys()"), "viewvalues": (PYTHON2, "values()"),
     "isAlive": (PYTHON3, "is_alive()"), "tostring": (NUMPY, "tobytes()"),
 }
 
-# Packages whose own tables have such methods.
+# Packages whose classes still have methods with these names.
 WITH_OLD_METHODS = ("pygtrie", "marisa_trie", "datrie")
 
 # --- Other packages --------------------------------------------------------------------------------------
 
-# NumPy's names; whether one is gone is asked of the NumPy that is installed.
+# {name of NumPy: replacement}. The checker looks up whether the installed NumPy still has it.
 NUMPY_NAMES = {
     "Inf": "np.inf", "Infinity": "np.inf", "NAN": "np.nan", "NINF": "-np.inf", "NaN": "np.nan",
     "PINF": "np.inf", "alltrue": "np.all", "asfarray": "np.asarray(x, dtype=float)", "asscalar": "x.item()",
@@ -150,16 +158,7 @@ NUMPY_NAMES = {
     "trapz": "np.trapezoid", "typeDict": "np.sctypeDict", "unicode": "str", "unicode_": "np.str_",
 }
 
-# Names of TensorFlow 0.x and of its models, that no later version has.
-TENSORFLOW_NAMES = {
-    "tf.batch_matmul": "tf.matmul", "tf.inv": "tf.reciprocal",
-    "tf.merge_all_summaries": "tf.summary.merge_all", "tf.mul": "tf.multiply", "tf.neg": "tf.negative",
-    "tf.pack": "tf.stack", "tf.scalar_summary": "tf.summary.scalar", "tf.select": "tf.where",
-    "tf.sub": "tf.subtract", "tf.train.SummaryWriter": "tf.summary.FileWriter", "tf.unpack": "tf.unstack",
-    "tf.initialize_all_variables": "tf.global_variables_initializer",
-}
-
-# Names of other packages that moved: what to write.
+# {name of another package that moved: replacement}
 MOVED = {
     "gensim.summarization": "gensim 3 (`pip install 'gensim<4'`)", "keras.engine": "tensorflow.keras.layers",
     "keras.layers.merge": "tensorflow.keras.layers", "keras.utils.np_utils": "tensorflow.keras.utils",
@@ -178,13 +177,15 @@ MOVED = {
     "sklearn.utils.linear_assignment_": "scipy.optimize.linear_sum_assignment",
 }
 
-# Module: the package that has it. Of others none is named: anybody may have taken such a name.
+# Modules whose package has the same name. For a module that is not in the tables, the checker names no
+# package, because anybody may have registered a package with this name.
 _OF_THEIR_NAME = (
     "apache_beam", "flask_compress", "flask_cors", "gensim", "h5py", "jieba", "joblib", "keras", "keras_bert",
     "keras_contrib", "matplotlib", "nltk", "oauth2client", "pandas", "pytorch_pretrained_bert", "requests",
     "rouge_score", "scipy", "sentencepiece", "six", "spacy", "tensor2tensor", "tensorboard",
     "tensorflow_addons", "tensorflow_datasets", "tensorflow_hub", "tensorflow_probability", "tensorflow_text",
     "tf_slim", "torch", "tqdm", "transformers")
+# {module: the package to install}
 PACKAGES = {
     **{name: name.replace("_", "-") for name in _OF_THEIR_NAME},
     "Bio": "biopython", "Crypto": "pycryptodome", "Levenshtein": "python-Levenshtein",

@@ -1,4 +1,4 @@
-"""Which name means what in a file: imports by their dotted names, single assignments by their values."""
+"""Resolves the names of a file: imported names to dotted names, names with one assignment to their values."""
 
 import ast
 import builtins
@@ -8,12 +8,15 @@ from tf1._check.rules import BUILTINS
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _LONGEST_CHAIN = 20
-# Modules that programs import all of Python 2's builtins from.
+# Modules from which programs import the builtins of Python 2 with `import *`.
 _GIVE_BUILTINS = {"builtins", "future", "past", "six"}
 
 
 def canonical(name):
-    """A dotted name, where all ways to TensorFlow 1's names are `tf`, as it is after the line is changed."""
+    """Returns a dotted name in which each module with the names of TensorFlow 1 is called `tf`.
+
+    For example, "tensorflow.compat.v1.nn" becomes "tf.nn".
+    """
     for root in ("tensorflow.compat.v1", "tensorflow_core.compat.v1", "tf1", "tensorflow"):
         if name == root or (root != "tensorflow" and name.startswith(root + ".")):
             return "tf" + name[len(root):]
@@ -23,8 +26,13 @@ def canonical(name):
 class Scope:
     """The names of a module, class, function or comprehension.
 
-    `names` is {name: its bindings}: the dotted name of an import, the expression of a plain assignment, or
-    None for anything else. `stars` are the modules of which everything is imported.
+    Attributes:
+      parent: the scope around this one, or None.
+      is_class: whether it is the scope of a class.
+      module: the scope of the module.
+      names: {name: list of its bindings}. A binding is the dotted name of an import (str), the expression of
+        a plain assignment (ast.expr), or None for any other binding.
+      stars: set of the modules that are imported with `import *`.
     """
 
     def __init__(self, node, parent=None):
@@ -33,7 +41,7 @@ class Scope:
         self.module = parent.module if parent else self
         self.names = {}
         self.stars = set()
-        self._elsewhere = set()  # global and nonlocal
+        self._elsewhere = set()  # names that are declared global or nonlocal
         body = node.generators if isinstance(node, COMPREHENSIONS) else node.body
         if isinstance(node, FUNCTIONS):
             for argument in ast.walk(node.args):
@@ -49,7 +57,7 @@ class Scope:
 
     def _collect(self, nodes):
         waiting = list(nodes)
-        for node in waiting:  # it grows
+        for node in waiting:  # the list grows during the loop
             if isinstance(node, (ast.Global, ast.Nonlocal)):
                 self._elsewhere.update(node.names)
             elif isinstance(node, ast.Import):
@@ -81,7 +89,7 @@ class Scope:
                     f"tf.{alias.name}" if canonical(module) == "tf" else f"{module}.{alias.name}"))
 
     def find(self, name):
-        """The scope that a name is bound in, or None."""
+        """Returns the scope that binds a name, or None."""
         scope, inner = self, True
         while scope is not None:
             if name in scope.names and (inner or not scope.is_class):
@@ -90,7 +98,7 @@ class Scope:
         return None
 
     def value(self, node):
-        """The expression that a name stands for, where that is certain; else the node itself."""
+        """Returns the expression assigned to a name, if that is its only binding; else the node itself."""
         if isinstance(node, ast.Name):
             scope = self.find(node.id)
             bindings = scope.names[node.id] if scope else []
@@ -99,11 +107,12 @@ class Scope:
         return node
 
     def resolve(self, node, depth=0):
-        """What an expression of names and dots means.
+        """Returns the meaning of an expression of names and dots.
 
         Returns:
-          (dotted name, how many of its parts the first name stands for), or (None, 0). Names that nothing
-          binds are `builtins.name`, if they are or were there.
+          (dotted name, number of its parts that come from the first name in the expression); (None, 0) if
+          the meaning is unknown. A name without a binding is `builtins.name`, if it is a builtin of Python 2
+          or 3.
         """
         if isinstance(node, ast.Attribute):
             base, parts = self.resolve(node.value, depth)
@@ -112,8 +121,8 @@ class Scope:
             return None, 0
         scope = self.find(node.id)
         if scope is None:
-            given = {star.split(".")[0] for star in self.module.stars} & _GIVE_BUILTINS
-            known = hasattr(builtins, node.id) or (node.id in BUILTINS and not given)
+            has_old_builtins = {star.split(".")[0] for star in self.module.stars} & _GIVE_BUILTINS
+            known = hasattr(builtins, node.id) or (node.id in BUILTINS and not has_old_builtins)
             return (f"builtins.{node.id}", 1) if known else (None, 0)
         meanings = {scope.resolve(binding, depth + 1)[0] if isinstance(binding, (ast.Name, ast.Attribute))
                     and len(scope.names[node.id]) == 1 else binding if isinstance(binding, str) else None

@@ -1,4 +1,4 @@
-"""Code of Python 2 as a syntax tree: lines that Python 3 does not parse are told, and rewritten in memory."""
+"""Parses code of Python 2: lines that Python 3 does not parse are reported, and rewritten in memory."""
 
 import ast
 import itertools
@@ -8,7 +8,7 @@ import warnings
 
 from tf1._check.rules import PYTHON2, PYTHON3, SYNTAX, Finding, shortened
 
-# Comments, and strings with their prefix.
+# Comments, and strings with their prefixes.
 _TEXT = re.compile(r"""(?s)\#[^\n]*|(?:\b[bBrRuUfF]{1,2})?(?:\"{3}(?:\\.|[^\\])*?\"{3}"""
                    r"""|'{3}(?:\\.|[^\\])*?'{3}|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')""")
 _STATEMENT = r"(?:^|[;:])[ \t]*"
@@ -17,7 +17,8 @@ _PRINT = re.compile(_STATEMENT + r"(print)(?=[ \t]*(?:[\"'{~`]|>>|(?!(?:if|or|an
 _EXEC = re.compile(_STATEMENT + r"(exec)(?=[ \t]*[\"']|[ \t]+[A-Za-z_])")
 _RAISE = re.compile(_STATEMENT + r"(raise)[ \t]+(?=[^;]*,)")
 _EXCEPT = re.compile(r"^[ \t]*except\b([^:]*?)([ \t]*,[ \t]*)([A-Za-z_][\w.]*)[ \t]*:")
-# Expressions: (pattern in a text without strings and comments, replacement, what is wrong, what to write).
+# Rules for expressions: (pattern in a text without strings and comments, replacement, kind of the finding,
+# what is wrong, the code to write instead; None if that is the replacement).
 _EXPRESSIONS = (
     (re.compile(r"\b[uU][rR](?=[\"'])"), "r", PYTHON2, 'the prefix ur"" is gone', '`r""`'),
     (re.compile(r"`([^`\n]+)`"), r"repr(\1)", PYTHON2, "backticks are gone", None),
@@ -31,11 +32,11 @@ _EXPRESSIONS = (
      "another name"),
 )
 _TUPLE_PARAMETER = re.compile(r"^\s*def\s+\w+\s*\((?:[^()]*,)?\s*(\([\w\s,]+\))")
-_MOST_MENDED = 20
+_MOST_MENDED = 20  # lines of a file that are replaced by `pass`
 
 
 def decoded(content):
-    """The text of a file's bytes, and the findings of what is not text."""
+    """Decodes the bytes of a file; returns (text, findings about bytes that are not text)."""
     encoding, found = "utf-8", []
     lines = iter(content.splitlines(keepends=True))
     try:
@@ -51,24 +52,27 @@ def decoded(content):
     text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
-        found.append(Finding(line, SYNTAX, "the file has null bytes in it", "the file anew, as UTF-8"))
+        found.append(Finding(line, SYNTAX, "the file contains null bytes", "the file again, as UTF-8"))
         text = text.replace("\0", " ")
     return text, found
 
 
 def without_strings(text):
-    """The text with the insides of strings, and comments, made blank; all else stays in its place."""
+    """Returns the text without comments and without the contents of strings, at unchanged positions.
+
+    A comment becomes spaces, and each character in a string becomes "s".
+    """
     def blank(match):
-        found = match.group()
-        if found.startswith("#"):
-            return " " * len(found)
-        start = min(found.find(quote) for quote in "\"'" if quote in found) + 1
-        return found[:start] + "s" * (len(found) - start - 1) + found[-1]
+        code = match.group()
+        if code.startswith("#"):
+            return " " * len(code)
+        start = min(code.find(quote) for quote in "\"'" if quote in code) + 1
+        return code[:start] + "s" * (len(code) - start - 1) + code[-1]
     return _TEXT.sub(blank, text)
 
 
 def _statements(masked):
-    """(start, end) of each logical line: brackets and backslashes join physical ones."""
+    """Yields (start, end) of each logical line. Brackets and backslashes join physical lines."""
     start, depth, position = 0, 0, 0
     for line in masked.split("\n"):
         depth = max(0, depth + sum(map(line.count, "([{")) - sum(map(line.count, ")]}")))
@@ -81,18 +85,18 @@ def _statements(masked):
 
 
 def _depths(masked):
-    """For each character, how many brackets are open after it."""
+    """Returns, for each character, the number of brackets that are open after it."""
     return itertools.accumulate((character in "([{") - (character in ")]}") for character in masked)
 
 
 def _parts(text, masked):
-    """A text between its commas outside of brackets."""
+    """Splits a text at the commas that are outside brackets."""
     commas = [index for index, depth in enumerate(_depths(masked)) if masked[index] == "," and depth <= 0]
     return [text[before + 1:comma].strip() for before, comma in zip([-1, *commas], [*commas, len(text)])]
 
 
 def _print_call(body, masked):
-    """print's arguments in Python 3, of what stood behind it in Python 2."""
+    """Returns the call of print for the text after `print` in a statement of Python 2."""
     parts = _parts(body, masked)
     more = []
     if parts[0].startswith(">>"):
@@ -120,23 +124,29 @@ _CALLS = ((_PRINT, _print_call, "print is a function"), (_EXEC, _exec_call, "exe
 
 
 class _Repair:
-    """A text that is changed in place, and what was found meanwhile."""
+    """A text in which lines of Python 2 are replaced.
+
+    Attributes:
+      text: the text with the replacements; the number of lines stays the same.
+      found: list of Finding, one for each replacement.
+    """
 
     def __init__(self, text):
         self.text = text
         self.found = []
 
-    def tell(self, position, *finding):
+    def emit(self, position, *finding):
+        """Adds a finding at a position of the text; `finding` are the other fields of `Finding`."""
         self.found.append(Finding(self.text.count("\n", 0, position) + 1, *finding))
 
     def apply(self, edits):
-        """Replaces [(start, end, replacement)]; the number of lines stays."""
+        """Replaces parts of the text, [(start, end, replacement)]. The number of lines stays the same."""
         for start, end, replacement in sorted(edits, reverse=True):
             missing = self.text.count("\n", start, end) - replacement.count("\n")
             self.text = self.text[:start] + replacement + "\n" * missing + self.text[end:]
 
     def expressions(self):
-        """What may stand anywhere in a line."""
+        """Replaces expressions of Python 2, which can be anywhere in a line."""
         for pattern, replacement, kind, what, instead in _EXPRESSIONS:
             edits = []
             for match in pattern.finditer(without_strings(self.text)):
@@ -144,12 +154,12 @@ class _Repair:
                 new = match.expand(replacement)
                 if pattern.groups:
                     new = new.replace(match.group(1), self.text[match.start(1):match.end(1)])
-                self.tell(match.start(), kind, f"`{shortened(old)}`: {what}", instead or f"`{new}`")
+                self.emit(match.start(), kind, f"`{shortened(old)}`: {what}", instead or f"`{new}`")
                 edits.append((match.start(), match.end(), new))
             self.apply(edits)
 
     def statements(self):
-        """print, exec and raise with what they take; except with a name; parameters in brackets."""
+        """Replaces print, exec, raise and except statements of Python 2, and parameters in brackets."""
         masked, edits = without_strings(self.text), []
         for start, end in _statements(masked):
             statement = masked[start:end]
@@ -159,17 +169,27 @@ class _Repair:
                     edits += [edit] if edit else []
             if match := _EXCEPT.match(statement):
                 comma = start + match.start(2)
-                self.tell(comma, PYTHON2, f"`{shortened(self.text[start:start + match.end()].strip())}`: "
+                self.emit(comma, PYTHON2, f"`{shortened(self.text[start:start + match.end()].strip())}`: "
                           "`as` names the exception", f"`except{match[1].rstrip()} as {match[3]}:`")
                 edits.append((comma, start + match.end(2), " as "))
             if match := _TUPLE_PARAMETER.match(statement):
-                self.tell(start + match.start(1), PYTHON2, f"`{match[1]}`: parameters are not unpacked",
+                self.emit(start + match.start(1), PYTHON2, f"`{match[1]}`: parameters are not unpacked",
                           "one name, and unpack it in the function")
                 edits.append((start + match.start(1), start + match.end(1), match[1][1:-1]))
         self.apply(edits)
 
     def call(self, start, masked, end, call, what):
-        """The edit of a statement of Python 2 that is a call in Python 3; None if it parses as it is."""
+        """Returns the edit that turns a statement of Python 2 into a call; None if Python 3 parses it.
+
+        Args:
+          start, end: positions of the keyword and of the end of the logical line.
+          masked: the text without strings and comments.
+          call: function of the text after the keyword that returns the call.
+          what: what is wrong, for the finding.
+
+        Returns:
+          (start, end, replacement), or None.
+        """
         semicolon = masked.find(";", start, end)
         end = semicolon if semicolon >= 0 else end
         end = start + len(masked[start:end].rstrip(" \t\\"))
@@ -179,11 +199,11 @@ class _Repair:
             return None
         new = call(body, mask.ljust(len(body)))
         old = self.text[start:end]
-        self.tell(start, PYTHON2, f"`{shortened(old)}`: {what}", f"`{shortened(new)}`")
+        self.emit(start, PYTHON2, f"`{shortened(old)}`: {what}", f"`{shortened(new)}`")
         return start, end, new
 
     def mend(self, error):
-        """Makes an unknown line pass; returns whether that could be done."""
+        """Replaces a line that Python 3 does not parse by `pass`; returns whether that was possible."""
         lines = self.text.split("\n")
         number = min(error.lineno or 1, len(lines)) - 1
         if isinstance(error, TabError):
@@ -192,13 +212,13 @@ class _Repair:
                                       "spaces only (`expand -t 8 file.py`)"))
             return "\t" in "\n".join(lines)
         if not any(finding.kind == SYNTAX for finding in self.found):
-            instead = "`pass` before it" if "indented block" in error.msg else "it anew"
+            instead = "`pass` before it" if "indented block" in error.msg else "it in Python 3"
             what = f"Python 3 does not parse this: {error.msg}"
             self.found.append(Finding(number + 1, SYNTAX, what, instead))
         if error.msg.startswith("expected an indented block") and number:
             if lines[number - 1].strip() and not lines[number - 1].lstrip().startswith("#"):
                 return False
-            lines[number - 1] = " " * 100 + "pass"  # further in than what it belongs to
+            lines[number - 1] = " " * 100 + "pass"  # deeper than any line that can contain this block
         elif lines[number].strip() in ("", "pass"):
             return False
         else:
@@ -209,7 +229,7 @@ class _Repair:
 
 
 def _is_one_bracket(masked):
-    """Whether a text is one bracket and nothing else, as in print (x)."""
+    """Returns whether a text is only one pair of brackets with its contents, as in print (x)."""
     closing = next((index for index, depth in enumerate(_depths(masked)) if not depth), None)
     return masked.startswith("(") and masked.endswith(")") and closing == len(masked) - 1
 
@@ -218,13 +238,14 @@ def parsed(text):
     """Parses source code of Python 2 or 3.
 
     Returns:
-      (tree, findings): an ast.Module, or None where the text is beyond repair; what was rewritten for it.
+      (ast.Module, or None if the text cannot be parsed even after replacements; list of Finding, one for each
+      replacement).
     """
     repair = _Repair(text)
     for attempt in range(_MOST_MENDED):
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of escapes and of `is` with literals
+                warnings.simplefilter("ignore")  # warnings about escapes and about `is` with literals
                 return ast.parse(repair.text), repair.found
         except SyntaxError as error:
             if not attempt:

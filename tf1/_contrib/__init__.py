@@ -1,1 +1,1 @@
-"""The parts of `tf.contrib`, one module for each; `contrib_parts` lists them all."""
+"""The parts of `tf.contrib`, one module for each. `contrib_parts` lists all of them."""

@@ -1,7 +1,8 @@
-"""What forks of BERT used of `tf.contrib`, and for the rest what to use instead.
+"""Defines `tf.contrib`: its parts, the names of each part, and the advice for names that are not provided.
 
-The functions of `tf.contrib.layers` are in `tf1/_contrib/layers.py`, and so on: what such a module defines
-without an underscore is a name of its part.
+It contains the names that forks of BERT use. The functions of `tf.contrib.layers` are in
+`tf1/_contrib/layers.py`: each public function and class that this module defines is a name of the part.
+`_MODULES` lists the names of all parts.
 """
 
 import tensorflow.compat.v1 as tf
@@ -24,18 +25,19 @@ from tf1._names import estimator_parts, internals, summary, tensorflow_names
 from tf1._names.namespace import Namespace, defined_names, own_names
 from tf1._replicas import strategies
 
-# contrib modules whose names TensorFlow has in a module of the same name.
+# Parts of contrib that are replaced by the part of `tf` with the same name.
 _SAME_NAME = (
     "autograph", "distribute", "estimator", "feature_column", "image", "keras", "linalg", "lookup", "losses",
     "metrics", "nn", "quantization", "saved_model", "signal", "summary")
-# contrib module: what to use in place of its names that are not provided.
+# {part of contrib: what to use instead of its names that are not provided}. The keys are all parts that
+# `tf.contrib` has.
 REPLACEMENTS = {
     **{module: f"tf.{module}" for module in _SAME_NAME},
     "all_reduce": "tf.distribute", "batching": "tf.nondifferentiable_batch_function",
     "bayesflow": "the package tensorflow-probability", "checkpoint": "tf.train.Checkpoint",
     "cluster_resolver": "tf.distribute.cluster_resolver", "compiler": "tf.xla.experimental",
     "constrained_optimization": "the package tfco", "copy_graph": "tf.import_graph_def",
-    "crf": "tf.contrib.crf.crf_log_likelihood and its neighbours",
+    "crf": "tf.contrib.crf.crf_log_likelihood and the other names of tf.contrib.crf",
     "cudnn_rnn": "tf.keras.layers.LSTM and GRU", "data": "tf.data and tf.data.experimental",
     "distributions": "the package tensorflow-probability",
     "eager": "tf.enable_eager_execution and tf.GradientTape", "framework": "tf.train and tf.nest",
@@ -50,15 +52,13 @@ REPLACEMENTS = {
     "resampler": "tf.image", "rnn": "tf.nn.rnn_cell and tf.nn.dynamic_rnn", "seq2seq": "tf.keras.layers",
     "session_bundle": "tf.saved_model", "slim": slim.INSTALL, "solvers": "tf.linalg",
     "sparsemax": "tf.contrib.sparsemax.sparsemax and sparsemax_loss", "staging": "tf.data's prefetch",
-    "stat_summarizer": "tf.profiler", "stateless": "tf.random.stateless_uniform and its neighbours",
+    "stat_summarizer": "tf.profiler", "stateless": "tf.random.stateless_uniform and similar functions",
     "tensor_forest": "the package tensorflow-decision-forests", "tensorboard": "the package tensorboard",
     "tensorrt": "tf.experimental.tensorrt", "tfprof": "tf.profiler", "timeseries": "tf.keras",
     "tpu": "CPU or GPU: TPUs are not supported", "training": "tf.data in place of queues and bucketing",
     "util": "tf.make_tensor_proto",
 }
-
-
-# contrib module: the part of tf-slim that has more of its names.
+# {part of contrib: the module of the package tf-slim that has more of its names; "" for tf_slim itself}
 _IN_SLIM = {"layers": "layers", "slim": "", "training": "training.training"}
 
 
@@ -68,34 +68,35 @@ def _contrib_namespace(module, own, base=None):
         if module == "slim" and slim.package():
             use = "another name: the package tf-slim has no such name"
         elif module in _IN_SLIM and module != "slim" and not slim.package():
-            use += f", or, where that has it, {slim.INSTALL}"
+            use += f", or, if it has this name, {slim.INSTALL}"
         return f"tf.contrib is gone. Use {use}."
 
     return Namespace(f"tf.contrib.{module}", own, base, explain)
 
 
+# {part of contrib: {name: object}}
 _MODULES = {
     "autograph": dict(convert=internals.autograph_convert,
                       do_not_convert=tf.autograph.experimental.do_not_convert,
                       **own_names(tf.autograph, "to_code", "to_graph")),
     "cluster_resolver": dict(TPUClusterResolver=estimator_parts.TPUClusterResolver),
-    "compiler": dict(jit=_contrib_namespace("compiler", dict(
-        experimental_jit_scope=tf.xla.experimental.jit_scope))),
-    "crf": dict(**defined_names(crf), **own_names(
-        core_crf, "crf_binary_score", "crf_log_likelihood", "crf_log_norm", "crf_sequence_score",
-        "crf_unary_score", "viterbi_decode")),
+    "compiler": dict(jit=_contrib_namespace(
+        "compiler", dict(experimental_jit_scope=tf.xla.experimental.jit_scope))),
+    "crf": dict(**defined_names(crf),
+                **own_names(core_crf, "crf_binary_score", "crf_log_likelihood", "crf_log_norm",
+                            "crf_sequence_score", "crf_unary_score", "viterbi_decode")),
     "data": dict(**tensorflow_names.DATA, AUTOTUNE=tf.data.experimental.AUTOTUNE,
                  **own_names(others, "batch_and_drop_remainder", "padded_batch_and_drop_remainder"),
                  **own_names(tf.data.experimental, "bucket_by_sequence_length", "group_by_window",
-                              "ignore_errors", "map_and_batch", "prefetch_to_device", "unbatch")),
+                             "ignore_errors", "map_and_batch", "prefetch_to_device", "unbatch")),
     "distribute": strategies.CONTRIB,
     "eager": own_names(tf, "GradientTape", "Variable", "executing_eagerly"),
     "estimator": dict(**tensorflow_names.STOPPING,
                       InMemoryEvaluatorHook=estimator_parts.InMemoryEvaluatorHook,
                       clip_gradients_by_norm=optimizers.clip_gradients_by_norm),
     "framework": dict(**defined_names(framework),
-                      nest=Namespace("tf.contrib.framework.nest", dict(
-                          is_sequence=internals.nest.is_nested), lambda: internals.nest),
+                      nest=Namespace("tf.contrib.framework.nest",
+                                     dict(is_sequence=internals.nest.is_nested), lambda: internals.nest),
                       **own_names(internals, "deprecated", "deprecated_args", "smart_cond",
                                   "smart_constant_value"),
                       **own_names(tf.train, "assert_global_step", "create_global_step", "get_global_step",
@@ -106,16 +107,15 @@ _MODULES = {
     "graph_editor": defined_names(graph_editor),
     "layers": defined_names(layers),
     "learn": dict(ModeKeys=others.ModeKeys),
-    "lookup": dict(
-        defined_names(internals.lookup_ops), HashTable=tf.lookup.StaticHashTable,
-        MutableDenseHashTable=internals.lookup_ops.MutableDenseHashTable,
-        string_to_index_table_from_file=internals.lookup_ops.index_table_from_file,
-        string_to_index_table_from_tensor=others.index_table_from_tensor,
-        **own_names(others, "index_table_from_tensor", "index_to_string",
-                    "index_to_string_table_from_tensor", "string_to_index")),
+    "lookup": dict(defined_names(internals.lookup_ops), HashTable=tf.lookup.StaticHashTable,
+                   MutableDenseHashTable=internals.lookup_ops.MutableDenseHashTable,
+                   string_to_index_table_from_file=internals.lookup_ops.index_table_from_file,
+                   string_to_index_table_from_tensor=others.index_table_from_tensor,
+                   **own_names(others, "index_table_from_tensor", "index_to_string",
+                               "index_to_string_table_from_tensor", "string_to_index")),
     "metrics": defined_names(metrics),
-    "mixed_precision": own_names(optimizers, "ExponentialUpdateLossScaleManager",
-                                 "FixedLossScaleManager", "LossScaleManager", "LossScaleOptimizer"),
+    "mixed_precision": own_names(optimizers, "ExponentialUpdateLossScaleManager", "FixedLossScaleManager",
+                                 "LossScaleManager", "LossScaleOptimizer"),
     "opt": own_names(optimizers, "AdamWOptimizer", "DecoupledWeightDecayExtension", "LazyAdamOptimizer",
                      "MomentumWOptimizer", "MovingAverageOptimizer", "clip_gradients_by_global_norm",
                      "extend_with_decoupled_weight_decay"),
@@ -132,15 +132,16 @@ _MODULES = {
     "staging": dict(StagingArea=internals.StagingArea),
     "summary": summary.CONTRIB,
     "tfprof": dict(model_analyzer=Namespace("tf.contrib.tfprof.model_analyzer", dict(
-        print_model_analysis=others.print_model_analysis,
+        FLOAT_OPS_OPTIONS=tf.profiler.ProfileOptionBuilder.float_operation(),
         TRAINABLE_VARS_PARAMS_STAT_OPTIONS=tf.profiler.ProfileOptionBuilder.trainable_variables_parameter(),
-        FLOAT_OPS_OPTIONS=tf.profiler.ProfileOptionBuilder.float_operation()))),
+        print_model_analysis=others.print_model_analysis))),
     "tpu": dict(**tensorflow_names.TPU, bfloat16_scope=tf.tpu.bfloat16_scope),
     "training": dict(**defined_names(training), checkpoints_iterator=tf.train.checkpoints_iterator),
     "util": dict(constant_value=tf.get_static_value, **own_names(tf, "make_ndarray", "make_tensor_proto")),
 }
-contrib = Namespace("tf.contrib", {
-    module: _contrib_namespace(module, _MODULES.get(module, {}),
-                               slim.part(_IN_SLIM[module]) if module in _IN_SLIM else None)
-    for module in REPLACEMENTS
-}, explain=lambda name: "tf.contrib is gone, and nothing took the place of this part.")
+contrib = Namespace(
+    "tf.contrib",
+    {module: _contrib_namespace(module, _MODULES.get(module, {}),
+                                slim.part(_IN_SLIM[module]) if module in _IN_SLIM else None)
+     for module in REPLACEMENTS},
+    explain=lambda name: "tf.contrib is gone. tf1 has no part of this name, and knows no replacement for it.")

@@ -1,4 +1,4 @@
-"""tf.contrib.framework: scopes of arguments, variables by name, values from checkpoints."""
+"""tf.contrib.framework: default arguments in scopes, variables by name, values from checkpoints."""
 
 import contextlib
 import functools
@@ -11,19 +11,19 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import checkpoint_files
 
-# --- Scopes of arguments -----------------------------------------------------------------------------------
+# --- Default arguments in scopes ---------------------------------------------------------------------------
 
-SCOPES = [{}]  # the innermost last: {key of a function: {argument: value}}
+SCOPES = [{}]  # stack of scopes, the innermost last: {key of a function: {argument: value}}
 SCOPED = {}  # {key of a function: the names of its arguments that a scope may set}
 
 
 def arg_scope_func_key(op):
-    """Returns what stands for a function in a scope."""
+    """Returns the key of a function in a scope."""
     return getattr(op, "_key_op", str(op))
 
 
 def add_arg_scope(func):
-    """Returns the function, with arguments that are not given taken from the `arg_scope` around the call."""
+    """Decorator: the function takes missing arguments from the `arg_scope` around the call."""
     key = arg_scope_func_key(func)
 
     @functools.wraps(func)
@@ -38,17 +38,18 @@ def add_arg_scope(func):
 
 @contextlib.contextmanager
 def arg_scope(list_ops_or_scope, **kwargs):
-    """Sets defaults of functions' arguments within a `with` block.
+    """Sets default arguments of functions within a `with` block.
 
     Args:
-      list_ops_or_scope: list or tuple of functions decorated with `add_arg_scope`, or an earlier scope.
-      **kwargs: the defaults; none with an earlier scope.
+      list_ops_or_scope: list or tuple of functions that are decorated with `add_arg_scope`, or a scope from
+        an earlier call.
+      **kwargs: the default arguments. Give none with an earlier scope.
 
     Yields:
-      The scope, which can be given again later.
+      the scope. It can be passed to a later call.
 
     Raises:
-      TypeError: list_ops_or_scope is neither.
+      TypeError: list_ops_or_scope is not a list, a tuple or a scope.
       ValueError: a function is not decorated, or both an earlier scope and arguments are given.
     """
     if isinstance(list_ops_or_scope, dict):
@@ -94,7 +95,7 @@ def arg_scoped_arguments(func):
 
 def variable(name, shape=None, dtype=None, initializer=None, regularizer=None, trainable=True,
              collections=None, caching_device=None, device=None, **others):
-    """tf.get_variable on a device, which may be a function of the op."""
+    """tf.get_variable with an argument device: the name of a device, or a function of an op."""
     with tf.device(device or ""):
         return tf.get_variable(
             name, shape, dtype, initializer, regularizer, trainable,
@@ -104,13 +105,13 @@ def variable(name, shape=None, dtype=None, initializer=None, regularizer=None, t
 
 def model_variable(name, shape=None, dtype=tf.float32, initializer=None, regularizer=None, trainable=True,
                    collections=None, **others):
-    """`variable`, in the collection MODEL_VARIABLES too."""
+    """Returns a `variable` that is also in the collection MODEL_VARIABLES."""
     kept = [*(collections or []), tf.GraphKeys.GLOBAL_VARIABLES, tf.GraphKeys.MODEL_VARIABLES]
     return variable(name, shape, dtype, initializer, regularizer, trainable, kept, **others)
 
 
 def local_variable(initial_value, validate_shape=True, name=None, use_resource=None):
-    """Returns a variable that is no part of a checkpoint and is not trained."""
+    """Returns a variable that is not saved in checkpoints and is not trained."""
     return tf.Variable(initial_value, trainable=False, collections=[tf.GraphKeys.LOCAL_VARIABLES],
                        validate_shape=validate_shape, name=name, use_resource=use_resource)
 
@@ -125,8 +126,8 @@ def get_variables(scope=None, suffix=None, collection=tf.GraphKeys.GLOBAL_VARIAB
     """Returns the variables of a collection.
 
     Args:
-      scope: regular expression that names start with, or a variable scope.
-      suffix: regular expression that names end with.
+      scope: regular expression for the start of the names, or a variable scope.
+      suffix: regular expression for the end of the names.
       collection: the collection.
     """
     scope = getattr(scope, "name", scope)
@@ -148,30 +149,30 @@ get_trainable_variables = _of_collection(tf.GraphKeys.TRAINABLE_VARIABLES)
 
 
 def get_variables_by_suffix(suffix, scope=None):
-    """Returns the variables whose names end so."""
+    """Returns the variables whose names end with `suffix`."""
     return get_variables(scope, suffix)
 
 
 def get_variables_by_name(given_name, scope=None):
-    """Returns the variables whose last part of the name, or whole name, is that."""
+    """Returns the variables whose name, or the last part of it, is `given_name`."""
     return get_variables(scope, f"/{given_name}:|^{given_name}:")
 
 
 def get_unique_variable(var_op_name):
-    """Returns the variable of that name; ValueError if there is none."""
-    for found in get_variables(var_op_name):
-        if found.op.name == var_op_name:
-            return found
+    """Returns the variable with a name; raises ValueError if the graph does not have it."""
+    for var in get_variables(var_op_name):
+        if var.op.name == var_op_name:
+            return var
     raise ValueError(f"get_unique_variable: the graph has no variable {var_op_name}.")
 
 
 def get_variable_full_name(var):
-    """Returns the name under which checkpoints have a variable, a slice of a partitioned one included."""
+    """Returns the name of a variable in checkpoints; for a slice, the name of the partitioned variable."""
     return _slice(var).full_name or var.op.name
 
 
 def _slice(variable):
-    """Which part of a partitioned variable a variable is, a message; empty if it is a whole variable."""
+    """Returns the SaveSliceInfoDef of a slice of a partitioned variable; an empty one for other variables."""
     return variable.to_proto().save_slice_info_def
 
 
@@ -179,23 +180,24 @@ def get_variables_to_restore(include=None, exclude=None):
     """Returns the variables whose names start with one of `include` (None: all) and with none of `exclude`.
 
     Raises:
-      TypeError: one of them is no list or tuple.
+      TypeError: include or exclude is not a list or tuple.
     """
     for name, scopes in (("include", include), ("exclude", exclude)):
         if scopes is not None and not isinstance(scopes, (list, tuple)):
             raise TypeError(f"get_variables_to_restore: {name} is {scopes!r}; give a list of scopes.")
-    found = get_variables() if include is None else [
+    included = get_variables() if include is None else [
         var for scope in include for var in get_variables(scope)]
-    left_out = {var.op.name for scope in exclude or [] for var in get_variables(scope)}
-    return [var for var in found if var.op.name not in left_out]
+    excluded = {var.op.name for scope in exclude or [] for var in get_variables(scope)}
+    return [var for var in included if var.op.name not in excluded]
 
 
 def filter_variables(var_list, include_patterns=None, exclude_patterns=None, reg_search=True):
-    """Returns the variables whose names match one pattern of `include_patterns` and none of the others.
+    """Returns the variables whose names match a pattern to include and no pattern to exclude.
 
     Args:
       var_list: variables.
-      include_patterns, exclude_patterns: lists of regular expressions; None for all and for none.
+      include_patterns: list of regular expressions; None includes all variables.
+      exclude_patterns: list of regular expressions; None excludes no variable.
       reg_search: whether a pattern may match in the middle of a name, not only at its start.
     """
     match = re.search if reg_search else re.match
@@ -208,7 +210,7 @@ def filter_variables(var_list, include_patterns=None, exclude_patterns=None, reg
 
 
 def assign_from_values(var_names_to_values):
-    """Returns (op, feed_dict) that set variables.
+    """Returns (op, feed_dict) that set variables to arrays.
 
     Args:
       var_names_to_values: {name: array}.
@@ -217,13 +219,13 @@ def assign_from_values(var_names_to_values):
 
 
 def assign_from_values_fn(var_names_to_values):
-    """Returns a function of a session that sets variables; see `assign_from_values`."""
+    """Returns a function of a session that sets variables to arrays; see `assign_from_values`."""
     assign, feed = assign_from_values(var_names_to_values)
     return lambda session: session.run(assign, feed)
 
 
 def _assignment(pairs):
-    """(op, feed_dict) that set variables to arrays; the arrays are no part of the graph."""
+    """Returns (op, feed_dict) that set variables to arrays. The arrays are not stored in the graph."""
     feed, ops = {}, []
     for var, value in pairs:
         placeholder = tf.placeholder(var.dtype.base_dtype, var.shape, f"placeholder/{var.op.name}")
@@ -233,7 +235,14 @@ def _assignment(pairs):
 
 
 def _wanted(model_path, var_list, ignore_missing_vars):
-    """(reader, {name in the checkpoint: variable or its slices}) of what a checkpoint has."""
+    """Finds variables in a checkpoint.
+
+    Args:
+      model_path, var_list, ignore_missing_vars: see `assign_from_checkpoint`.
+
+    Returns:
+      (reader of the checkpoint, {name in the checkpoint: list with the variable or its slices}).
+    """
     reader = tf.train.load_checkpoint(checkpoint_files.escape_prefix(model_path))
     if not isinstance(var_list, dict):
         named = {}
@@ -244,7 +253,7 @@ def _wanted(model_path, var_list, ignore_missing_vars):
                  for name, var in var_list.items()}
     missing = [name for name in named if not reader.has_tensor(name)]
     if missing and not ignore_missing_vars:
-        raise ValueError(f"The checkpoint {model_path} has no {', '.join(missing)}. Leave these out, or give "
+        raise ValueError(f"The checkpoint {model_path} has no {', '.join(missing)}. Leave these out, or pass "
                          "ignore_missing_vars=True.")
     for name in missing:
         logging.warning("Variable %s is not in the checkpoint %s", name, model_path)
@@ -263,7 +272,7 @@ def assign_from_checkpoint(model_path, var_list, ignore_missing_vars=False):
     Args:
       model_path: the checkpoint.
       var_list: variables, or {name in the checkpoint: variable or list of its slices}.
-      ignore_missing_vars: whether to leave out, and log, what the checkpoint lacks.
+      ignore_missing_vars: whether to leave out variables that the checkpoint lacks, with a warning.
 
     Raises:
       ValueError: the checkpoint lacks a variable, or has it in another shape.
@@ -284,11 +293,14 @@ def assign_from_checkpoint(model_path, var_list, ignore_missing_vars=False):
 
 
 def assign_from_checkpoint_fn(model_path, var_list, ignore_missing_vars=False, reshape_variables=False):
-    """Returns a function of a session that sets variables to a checkpoint's values; None if there are none.
+    """Returns a function of a session that sets variables to a checkpoint's values.
 
     Args:
-      reshape_variables: whether a value of another shape and the same size is reshaped.
       model_path, var_list, ignore_missing_vars: see `assign_from_checkpoint`.
+      reshape_variables: whether a value with the same size and another shape is reshaped.
+
+    Returns:
+      the function; None if the checkpoint has none of the variables.
 
     Raises:
       ValueError: var_list is empty, or the checkpoint lacks a variable, or has it in another shape.

@@ -1,7 +1,7 @@
-"""tf.contrib.graph_editor: what recomputing gradients need of it, such as OpenAI's `memory_saving_gradients`.
+"""tf.contrib.graph_editor: functions for gradient checkpointing, such as OpenAI's `memory_saving_gradients`.
 
-Ops can be walked, copied and given other inputs. A copy belongs to the graph of its original; control flow
-(`tf.while_loop`, `tf.cond`) is not copied.
+They walk over ops, copy ops and replace the inputs of ops. A copy is in the same graph as its original.
+Control flow (`tf.while_loop`, `tf.cond`) is not copied.
 """
 
 import collections
@@ -20,13 +20,13 @@ _CONTROL_FLOW |= {f"Ref{name}" for name in _CONTROL_FLOW}
 
 
 def _ops(things):
-    """The ops of ops and tensors: an iterable of them, or one."""
+    """Returns the ops of one or more ops and tensors."""
     things = [things] if isinstance(things, tf.Operation) or hasattr(things, "op") else things
     return [thing if isinstance(thing, tf.Operation) else thing.op for thing in things]
 
 
 def _walk(seeds, neighbours, inclusive, within_ops, within_ops_fn):
-    """Returns the ops that can be reached, each once, those of the seeds first."""
+    """Returns the ops that can be reached from the seeds, each once and the seeds first."""
     def is_within(op):
         return (within_ops is None or op in within_ops) and (within_ops_fn is None or within_ops_fn(op))
 
@@ -44,14 +44,15 @@ def _walk(seeds, neighbours, inclusive, within_ops, within_ops_fn):
 
 def get_backward_walk_ops(seed_ops, inclusive=True, within_ops=None, within_ops_fn=None, stop_at_ts=(),
                           control_inputs=False):
-    """Returns the ops that compute the inputs of ops, directly or not.
+    """Returns the ops on which some ops depend, directly or through other ops.
 
     Args:
-      seed_ops: ops or tensors to begin with.
-      inclusive: whether these are among the returned ones.
-      within_ops, within_ops_fn: only ops of this list, and for which this function is true, are walked over.
-      stop_at_ts: tensors whose ops are not reached through them.
-      control_inputs: whether control inputs count.
+      seed_ops: ops or tensors at which the walk starts.
+      inclusive: whether to return these ops, too.
+      within_ops: list of ops; the walk does not leave it. None for all ops.
+      within_ops_fn: function of an op; the walk visits only ops for which it is true. None for all ops.
+      stop_at_ts: tensors that the walk does not follow.
+      control_inputs: whether the walk follows control inputs.
     """
     stops = set(stop_at_ts)
 
@@ -63,9 +64,9 @@ def get_backward_walk_ops(seed_ops, inclusive=True, within_ops=None, within_ops_
 
 def get_forward_walk_ops(seed_ops, inclusive=True, within_ops=None, within_ops_fn=None, stop_at_ts=(),
                          control_outputs=None):
-    """Returns the ops that use the outputs of ops, directly or not; see `get_backward_walk_ops`.
+    """Returns the ops that depend on some ops, directly or through other ops; see `get_backward_walk_ops`.
 
-    The ops that only wait for others count if `control_outputs` is true.
+    If `control_outputs` is true, the walk also follows control outputs.
     """
     stops = set(stop_at_ts)
 
@@ -80,19 +81,19 @@ def filter_ts(ops, positive_filter=True):
 
     Args:
       ops: the ops.
-      positive_filter: function of a tensor that says whether to take it; True for all.
+      positive_filter: function of a tensor that returns whether to take it; True takes all.
     """
     every = dict.fromkeys(tensor for op in _ops(ops) for tensor in (*op.inputs, *op.outputs))
     return [tensor for tensor in every if positive_filter is True or positive_filter(tensor)]
 
 
 def filter_ts_from_regex(ops, regex):
-    """Returns the inputs and outputs of ops in whose op's name a regular expression is found."""
+    """Returns the inputs and outputs of ops whose op name contains a match of a regular expression."""
     return filter_ts(ops, lambda tensor: re.search(regex, tensor.op.name))
 
 
 def select_ops(*patterns, graph=None):
-    """Returns the ops of a graph whose name matches one of some regular expressions from its start."""
+    """Returns the ops of a graph whose name starts with a match of one of the regular expressions."""
     ops = (graph or tf.get_default_graph()).get_operations()
     return [op for op in ops if any(re.match(pattern, op.name) for pattern in patterns)]
 
@@ -117,10 +118,10 @@ def sgv(*things):
 
 
 class _Copies(object):
-    """What became of the ops and tensors that were copied.
+    """The copies of ops and tensors.
 
     Attributes:
-      _transformed_ops, _transformed_ts: {original: copy}; programs read them.
+      _transformed_ops, _transformed_ts: {original: copy} of ops and of tensors. Programs read them.
     """
 
     def __init__(self):
@@ -133,20 +134,20 @@ class _Copies(object):
 
 def copy_with_input_replacements(sgv, replacement_ts, dst_graph=None, dst_scope="", src_scope="",
                                  reuse_dst_scope=False):
-    """Copies ops into their own graph.
+    """Copies ops within their graph.
 
     Args:
       sgv: a `SubGraphView` or list of ops.
-      replacement_ts: {tensor: what its copied users take in its place}.
+      replacement_ts: {input of the ops: the tensor that is the input of the copies instead}.
       dst_graph: the graph of the ops, or None.
       dst_scope: name scope of the copies.
       src_scope, reuse_dst_scope: not supported.
 
     Returns:
-      (SubGraphView of the copies, an object whose `transformed(op or tensor)` is the copy).
+      (SubGraphView of the copies, an object whose method `transformed(op or tensor)` returns the copy).
 
     Raises:
-      NotImplementedError: another graph, a scope to leave out, or control flow is to be copied.
+      NotImplementedError: an argument is not supported, dst_graph is another graph, or an op is control flow.
     """
     ops = sgv.ops if isinstance(sgv, SubGraphView) else _ops(sgv)
     loops = sorted(op.name for op in ops if op.type in _CONTROL_FLOW)
@@ -154,7 +155,7 @@ def copy_with_input_replacements(sgv, replacement_ts, dst_graph=None, dst_scope=
         raise NotImplementedError(
             "tf.contrib.graph_editor.copy_with_input_replacements: "
             + (f"{loops[0]} is control flow, which is not copied." if loops else
-               "another graph, src_scope and reuse_dst_scope are not provided."))
+               "another graph, src_scope and reuse_dst_scope are not supported."))
     copies = _Copies()
     in_order = {op: place for place, op in enumerate(ops[0].graph.get_operations())} if ops else {}
     for op in sorted(ops, key=in_order.get):  # a graph lists an op after its inputs
@@ -165,7 +166,7 @@ def copy_with_input_replacements(sgv, replacement_ts, dst_graph=None, dst_scope=
 
 
 def _copied(op, scope, copies, replacements):
-    """The copy of one op, whose inputs are copied already."""
+    """Returns the copy of one op. The ops of its inputs were copied before."""
     inputs = [replacements[tensor] if tensor in replacements else copies._transformed_ts.get(tensor, tensor)
               for tensor in op.inputs]
     before = [copies._transformed_ops.get(other, other) for other in op.control_inputs]
@@ -183,12 +184,13 @@ def _copied(op, scope, copies, replacements):
 
 
 def reroute_ts(ts0, ts1, can_modify=None, cannot_modify=None):
-    """Gives the users of tensors others in their place.
+    """Replaces tensors as inputs of ops.
 
     Args:
       ts0: the new tensors.
-      ts1: tensors that are used so far.
-      can_modify, cannot_modify: the only users to change; users to leave as they are.
+      ts1: the tensors that are replaced.
+      can_modify: the ops whose inputs may change; None for all.
+      cannot_modify: ops whose inputs stay unchanged; None for no op.
 
     Returns:
       the number of inputs that were changed.
@@ -207,11 +209,11 @@ def reroute_ts(ts0, ts1, can_modify=None, cannot_modify=None):
 
 
 def add_control_inputs(op, cops):
-    """Has an op wait for others as well.
+    """Makes an op wait for other ops, too.
 
     Args:
-      op: an op.
-      cops: the ops or tensors that it is to wait for.
+      op: the op.
+      cops: the ops or tensors for which it waits.
     """
     tensorflow_internals.add_control_inputs(
         op, [other for other in _ops(cops) if other not in op.control_inputs])

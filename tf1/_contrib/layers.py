@@ -1,4 +1,4 @@
-"""tf.contrib.layers: arguments, names of variables and results of TensorFlow 1.15."""
+"""tf.contrib.layers, with the arguments, names of variables and results of TensorFlow 1.15."""
 
 import tensorflow.compat.v1 as tf
 
@@ -9,19 +9,22 @@ from tf1._names import keyed_random
 @framework.add_arg_scope
 def layer_norm(inputs, center=True, scale=True, activation_fn=None, reuse=None, variables_collections=None,
                outputs_collections=None, trainable=True, begin_norm_axis=1, begin_params_axis=-1, scope=None):
-    """Layer normalization (Ba et al. 2016, arXiv:1607.06450), variables LayerNorm/beta, LayerNorm/gamma.
+    """Layer normalization (Ba et al. 2016, arXiv:1607.06450); variables LayerNorm/beta and LayerNorm/gamma.
 
     Args:
       inputs: float tensor.
-      center: add beta.
-      scale: multiply by gamma.
-      activation_fn: applied to the result.
-      reuse, scope: of the variables.
-      variables_collections: further collections of the variables.
+      center: whether to add beta.
+      scale: whether to multiply by gamma.
+      activation_fn: function that is applied to the result, or None.
+      reuse, scope: reuse and scope of the variables; see tf.variable_scope.
+      variables_collections: additional collections of the variables.
       outputs_collections: collections of the result.
-      trainable: whether the variables are.
-      begin_norm_axis: mean and variance are taken over this axis and those after it.
-      begin_params_axis: beta and gamma have the dimensions from this axis on.
+      trainable: whether the variables are trainable.
+      begin_norm_axis: the mean and the variance are computed over this axis and all later axes.
+      begin_params_axis: beta and gamma have the dimensions of this axis and of all later axes.
+
+    Returns:
+      float tensor with the shape of inputs.
     """
     with tf.variable_scope(scope, "LayerNorm", [inputs], reuse=reuse):
         rank = inputs.shape.rank
@@ -42,27 +45,37 @@ def batch_norm(inputs, decay=0.999, center=True, scale=False, epsilon=0.001, act
                param_initializers=None, updates_collections=tf.GraphKeys.UPDATE_OPS, is_training=True,
                reuse=None, variables_collections=None, outputs_collections=None, trainable=True, scope=None,
                **unsupported):
-    """Batch normalization over the last dimension (Ioffe and Szegedy 2015, arXiv:1502.03167).
+    """Batch normalization for each index of the last dimension (Ioffe and Szegedy 2015, arXiv:1502.03167).
 
-    Variables: BatchNorm/beta, gamma, moving_mean, moving_variance. Arguments are those of `layer_norm`, and
+    The variables are BatchNorm/beta, gamma, moving_mean and moving_variance. Arguments that are not listed
+    here are those of `layer_norm`.
 
-      decay: of the moving averages.
-      epsilon: added to the variance.
-      param_initializers: {variable: initializer}.
-      updates_collections: where the updates of the moving averages go; None makes the result wait for them.
-      is_training: bool or tensor; false normalizes with the moving averages.
+    Args:
+      decay: decay of the moving averages.
+      epsilon: number that is added to the variance.
+      param_initializers: {name of a variable: initializer}.
+      updates_collections: collections to which the updates of the moving averages are added. If None, the
+        result waits for the updates.
+      is_training: bool or scalar tensor. If false, the moving averages are used for the normalization.
+      **unsupported: other arguments of TensorFlow 1.15. They must be None, except for `fused`.
+
+    Returns:
+      float tensor with the shape of inputs.
+
+    Raises:
+      ValueError: an argument is not supported.
     """
     others = {name: value for name, value in unsupported.items() if value is not None and name != "fused"}
     if others:
-        raise ValueError(f"tf.contrib.layers.batch_norm: no {', '.join(others)} here. Use "
+        raise ValueError(f"tf.contrib.layers.batch_norm: {', '.join(others)} is not supported. Use "
                          "tf.layers.batch_normalization.")
     initializers = {"beta": tf.zeros_initializer(), "gamma": tf.ones_initializer(),
                     "moving_mean": tf.zeros_initializer(),
                     "moving_variance": tf.ones_initializer(), **(param_initializers or {})}
     with tf.variable_scope(scope, "BatchNorm", [inputs], reuse=reuse):
-        def variable(name, wanted=True, trained=trainable):
+        def variable(name, exists=True, trained=trainable):
             return _variable(name, inputs.shape[-1:].as_list(), initializers[name], inputs, trained,
-                             variables_collections) if wanted else None
+                             variables_collections) if exists else None
 
         beta, gamma = variable("beta", center), variable("gamma", scale)
         moving = [variable("moving_mean", trained=False), variable("moving_variance", trained=False)]
@@ -87,7 +100,10 @@ def batch_norm(inputs, decay=0.999, center=True, scale=False, epsilon=0.001, act
 
 
 def _bessel(inputs):
-    """n / (n - 1) for n values of a channel. TensorFlow's kernel for two and four dimensions averaged so."""
+    """Returns n / (n - 1) for n values of a channel: Bessel's correction of the variance.
+
+    TensorFlow's fused kernel for two and four dimensions used it for the moving average of the variance.
+    """
     count = tf.cast(tf.reduce_prod(tf.shape(inputs)[:-1]), inputs.dtype)
     return count / tf.maximum(count - 1, 1)
 
@@ -97,10 +113,11 @@ def fully_connected(inputs, num_outputs, activation_fn=tf.nn.relu, normalizer_fn
                     weights_initializer=None, weights_regularizer=None, biases_initializer="zeros",
                     biases_regularizer=None, reuse=None, variables_collections=None, outputs_collections=None,
                     trainable=True, scope=None):
-    """activation_fn(inputs · fully_connected/weights + fully_connected/biases) over the last dimension.
+    """Returns activation_fn(inputs · weights + biases), a fully connected layer over the last dimension.
 
-    Defaults are a ReLU, Xavier weights and zero biases; biases_initializer=None or a normalizer_fn leaves the
-    biases out.
+    The variables are fully_connected/weights and fully_connected/biases. By default, the activation is a
+    ReLU, the weights have Xavier initialization, and the biases start at zero. There are no biases if
+    biases_initializer is None or a normalizer_fn is given.
     """
     with tf.variable_scope(scope, "fully_connected", [inputs], reuse=reuse):
         weights = _variable("weights", [inputs.shape.as_list()[-1], num_outputs],
@@ -132,14 +149,19 @@ def _finished(outputs, like, activation_fn, collections):
 
 
 def get_variable_collections(variables_collections, name):
-    """Returns the collections of a variable: those of all, or of its name if a dict has them by name."""
+    """Returns the additional collections of a variable.
+
+    Args:
+      variables_collections: list of collections for all variables, or {name of a variable: list}.
+      name: name of the variable.
+    """
     if isinstance(variables_collections, dict):
         return variables_collections.get(name)
     return variables_collections
 
 
 def collect_named_outputs(collections, alias, outputs):
-    """Adds a layer's result to collections, and returns it; the alias is not kept."""
+    """Adds the result of a layer to collections and returns it. The argument alias is ignored."""
     if collections:
         tf.add_to_collections(collections, outputs)
     return outputs
@@ -147,7 +169,7 @@ def collect_named_outputs(collections, alias, outputs):
 
 @framework.add_arg_scope
 def flatten(inputs, outputs_collections=None, scope=None):
-    """Returns [batch, everything else]."""
+    """Reshapes [B, …] to [B, N], where N is the product of all dimensions after the first."""
     with tf.name_scope(scope, "Flatten", [inputs]):
         size = inputs.shape[1:].num_elements()
         outputs = tf.reshape(inputs, [tf.shape(inputs)[0], -1 if size is None else size])
@@ -158,14 +180,19 @@ def flatten(inputs, outputs_collections=None, scope=None):
 @framework.add_arg_scope
 def dropout(inputs, keep_prob=0.5, noise_shape=None, is_training=True, outputs_collections=None,
             scope=None, seed=None):
-    """tf.contrib.layers.dropout, with the mask of `tf.nn.dropout`."""
+    """tf.contrib.layers.dropout with the mask of `keyed_random.dropout`."""
     outputs = keyed_random.layer_dropout(inputs, 1.0 - keep_prob, noise_shape, seed, is_training, scope)
     tf.add_to_collections(outputs_collections or [], outputs)
     return outputs
 
 
 def xavier_initializer(uniform=True, seed=None, dtype=tf.float32):
-    """Weights of variance 2 / (inputs + outputs) (Glorot and Bengio 2010), uniform or normal."""
+    """Returns an initializer with variance 2 / (inputs + outputs) (Glorot and Bengio 2010).
+
+    Args:
+      uniform: whether the distribution is uniform or normal.
+      seed, dtype: seed and dtype of the initializer.
+    """
     return (tf.glorot_uniform_initializer if uniform else tf.glorot_normal_initializer)(seed, dtype)
 
 
@@ -173,16 +200,17 @@ xavier_initializer_conv2d = xavier_initializer
 
 
 def variance_scaling_initializer(factor=2.0, mode="FAN_IN", uniform=False, seed=None, dtype=tf.float32):
-    """Weights of variance factor / n (He et al. 2015, arXiv:1502.01852, equation 10), uniform or normal.
+    """Returns an initializer with variance factor / n (He et al. 2015, arXiv:1502.01852, equation 10).
 
     Args:
-      factor: see there.
-      mode: what n is: FAN_IN, FAN_OUT or FAN_AVG.
-      uniform: whether the distribution is uniform; else it is normal, cut at two standard deviations.
-      seed, dtype: of the initializer.
+      factor: numerator of the variance.
+      mode: meaning of n. FAN_IN: number of inputs; FAN_OUT: number of outputs; FAN_AVG: mean of both.
+      uniform: whether the distribution is uniform. If false, it is normal, truncated at two standard
+        deviations.
+      seed, dtype: seed and dtype of the initializer.
 
     Raises:
-      ValueError: another mode.
+      ValueError: the mode is unknown.
     """
     if mode not in ("FAN_IN", "FAN_OUT", "FAN_AVG"):
         raise ValueError(f"variance_scaling_initializer: unknown mode {mode!r}; known: FAN_IN, "
@@ -207,18 +235,18 @@ def l1_l2_regularizer(scale_l1=1.0, scale_l2=1.0, scope=None):
 
 
 def sum_regularizer(regularizer_list, scope=None):
-    """Returns a function of weights: the sum of functions of weights; None, if there are none but None."""
+    """Returns a function of weights: the sum of the functions in a list; None if all of them are None."""
     regularizers = [regularizer for regularizer in regularizer_list if regularizer is not None]
     return (lambda weights: tf.add_n([regularizer(weights) for regularizer in regularizers],
                                      name=scope)) if regularizers else None
 
 
 def apply_regularization(regularizer, weights_list=None):
-    """Returns the sum of a function over weights, which it adds to the collection REGULARIZATION_LOSSES.
+    """Returns the sum of a regularizer over weights, and adds it to the collection REGULARIZATION_LOSSES.
 
     Args:
-      regularizer: function of weights that returns a scalar, or None for nothing.
-      weights_list: the weights; those of the collection WEIGHTS if None.
+      regularizer: function of a weight that returns a scalar tensor. If it returns None, that counts as 0.
+      weights_list: list of weights; the collection WEIGHTS if None.
 
     Raises:
       ValueError: there are no weights.
@@ -243,25 +271,26 @@ def optimize_loss(loss, global_step, learning_rate, optimizer, gradient_noise_sc
                   gradient_multipliers=None, clip_gradients=None, learning_rate_decay_fn=None,
                   update_ops=None, variables=None, name=None, summaries=None,
                   colocate_gradients_with_ops=False, increment_global_step=True):
-    """Builds a training step; returns the loss, a tensor that waits for it.
+    """Builds a training step and returns the loss, a tensor that waits for the step.
 
     Args:
-      loss: scalar.
-      global_step: the step to count; the graph's if None.
-      learning_rate: float, then kept in the variable OptimizeLoss/learning_rate, scalar tensor, or None if
-        the optimizer has its own.
+      loss: scalar tensor.
+      global_step: variable that counts the steps; the global step of the graph if None.
+      learning_rate: float, which is stored in the variable OptimizeLoss/learning_rate; or a scalar tensor; or
+        None, if the optimizer has its own learning rate.
       optimizer: a name (Adagrad, Adam, Ftrl, Momentum, RMSProp, SGD), a class, an instance, or a function of
         the learning rate.
-      gradient_noise_scale: standard deviation of noise added to gradients.
-      gradient_multipliers: {variable or its name: factor}.
-      clip_gradients: global norm to clip to, or a function of (gradient, variable) pairs.
-      learning_rate_decay_fn: function of learning_rate and global_step.
-      update_ops: what the loss waits for; the collection UPDATE_OPS if None.
-      variables: what to train; all trainable ones if None.
+      gradient_noise_scale: standard deviation of noise that is added to the gradients, or None.
+      gradient_multipliers: {variable or its name: factor of its gradient}, or None.
+      clip_gradients: maximum global norm of the gradients, or a function of (gradient, variable) pairs.
+      learning_rate_decay_fn: function of learning_rate and global_step that returns the rate of the step.
+      update_ops: ops for which the loss waits; the collection UPDATE_OPS if None.
+      variables: variables to train; all trainable variables if None.
       name: variable scope.
-      summaries: names among loss, learning_rate, gradients, gradient_norm, global_gradient_norm.
+      summaries: list of loss, learning_rate, gradients, gradient_norm and global_gradient_norm; or None for
+        the default: loss, learning_rate and global_gradient_norm.
       colocate_gradients_with_ops: see `tf.gradients`.
-      increment_global_step: whether to count the step.
+      increment_global_step: whether to increment global_step.
 
     Raises:
       ValueError: the optimizer is unknown, or no variable has a gradient.
@@ -299,15 +328,15 @@ def _optimizer(optimizer, rate):
     if isinstance(optimizer, tf.train.Optimizer):
         return optimizer
     if not callable(optimizer):
-        raise ValueError(f"optimize_loss: {optimizer!r} is no optimizer's name, class, instance or function.")
+        raise ValueError(f"optimize_loss: optimizer={optimizer!r}; it must be an optimizer's name, class or "
+                         "instance, or a function.")
     return optimizer() if rate is None else optimizer(rate)
 
 
 def _changed_gradients(pairs, noise_scale, multipliers, clip):
     if noise_scale is not None:
         pairs = [(tf.convert_to_tensor(gradient) + tf.random.truncated_normal(variable.shape) * noise_scale,
-                  variable)
-                 for gradient, variable in pairs]
+                  variable) for gradient, variable in pairs]
     factors = {key.split(":")[0] if isinstance(key, str) else key.op.name: factor
                for key, factor in (multipliers or {}).items()}
     pairs = [(tf.convert_to_tensor(gradient) * factors[variable.op.name], variable)

@@ -1,4 +1,4 @@
-"""tf.contrib.metrics: metrics as pairs of value and update, like those of `tf.metrics`."""
+"""tf.contrib.metrics: functions that return a pair (value, update), like those of `tf.metrics`."""
 
 import tensorflow.compat.v1 as tf
 
@@ -7,20 +7,21 @@ _EPSILON = 1e-7
 
 def streaming_concat(values, axis=0, max_size=None, metrics_collections=None, updates_collections=None,
                      name=None):
-    """A metric whose value is all values so far, one after the other.
+    """Returns a metric whose value is the concatenation of all values so far.
 
     Args:
-      values: tensor whose shape is known but for `axis`.
-      axis: dimension to concatenate along.
+      values: tensor. Only its size along `axis` may be unknown.
+      axis: dimension along which the values are concatenated.
       max_size: not supported.
-      metrics_collections, updates_collections: where to add the value and the update.
+      metrics_collections, updates_collections: collections for the value and for the update.
       name: variable scope.
 
     Returns:
       (value, update), like the functions of `tf.metrics`.
     """
     if max_size is not None:
-        raise ValueError("tf.contrib.metrics.streaming_concat: no max_size here; cut the result.")
+        raise ValueError("tf.contrib.metrics.streaming_concat: max_size is not supported. Cut the result "
+                         "instead.")
     with tf.variable_scope(name, "streaming_concat", [values]):
         shape = values.shape.as_list()
         initial = [0 if index == axis % len(shape) else size for index, size in enumerate(shape)]
@@ -33,11 +34,11 @@ def streaming_concat(values, axis=0, max_size=None, metrics_collections=None, up
 
 def streaming_pearson_correlation(predictions, labels, weights=None, metrics_collections=None,
                                   updates_collections=None, name=None):
-    """A metric: Pearson's correlation coefficient of predictions and labels, 0 if one of them is constant.
+    """Returns a metric: Pearson's correlation of predictions and labels, 0 if one of them is constant.
 
     Args:
       predictions, labels: float tensors of the same size.
-      weights: likewise; all 1 if None.
+      weights: float tensor of the same size; all 1 if None.
       metrics_collections, updates_collections, name: see `streaming_concat`.
 
     Returns:
@@ -68,12 +69,12 @@ def _metric(value, update, metrics_collections, updates_collections):
 
 def f1_score(labels, predictions, weights=None, num_thresholds=200, metrics_collections=None,
              updates_collections=None, name=None):
-    """A metric: the best F1 over evenly spaced thresholds of a prediction.
+    """Returns a metric: the best F1 over evenly spaced thresholds of the predictions.
 
     Args:
-      labels: tensor of 0 and 1, or bool.
+      labels: bool tensor, or tensor of 0 and 1.
       predictions: tensor of the same shape, in [0, 1].
-      weights: likewise; all 1 if None.
+      weights: tensor of the same shape; all 1 if None.
       num_thresholds: number of thresholds, from just below 0 to just above 1.
       metrics_collections, updates_collections, name: see `streaming_concat`.
 

@@ -8,29 +8,35 @@ from tf1._names import internals
 
 
 class DecoupledWeightDecayExtension(object):
-    """Makes an optimizer one with weight decay beside its update (Loshchilov and Hutter, arXiv:1711.05101).
+    """Adds decoupled weight decay (Loshchilov and Hutter, arXiv:1711.05101) to an optimizer.
 
-    A class inherits from it and, after it, from an optimizer. In each step w ← w - weight_decay · w first,
-    then the optimizer's update. The decay is not multiplied by the learning rate: a schedule of the one has
-    to be given to the other, too. Of variables with sparse gradients the rows that have one decay.
+    A class inherits first from this class and then from an optimizer. Each step first computes
+    w ← w - weight_decay · w, and then the optimizer's update. The decay is not multiplied by the learning
+    rate, so a schedule of the learning rate must also be applied to the decay. If the gradient of a variable
+    is sparse, only the rows with a gradient decay.
     """
 
     def __init__(self, weight_decay, *args, **kwargs):
-        """Takes the decay, a float, a tensor or a function of nothing, and the optimizer's arguments."""
-        self._decayed = None  # references of variables; None for all
+        """Creates the optimizer.
+
+        Args:
+          weight_decay: float, scalar tensor, or a function without arguments that returns one.
+          *args, **kwargs: arguments of the optimizer.
+        """
+        self._decayed = None  # references of the variables that decay; None if all decay
         self._weight_decay = weight_decay
         super().__init__(*args, **kwargs)
 
     def minimize(self, *args, decay_var_list=None, **kwargs):
-        """The optimizer's `minimize`; only the variables of decay_var_list decay, and all if it is None."""
+        """Calls `minimize` of the optimizer. The variables in decay_var_list decay; all if it is None."""
         self._choose(decay_var_list)
         return super().minimize(*args, **kwargs)
 
     def apply_gradients(self, grads_and_vars, global_step=None, name=None, decay_var_list=None):
-        """The optimizer's `apply_gradients`; decay_var_list is that of `minimize`."""
+        """Calls `apply_gradients` of the optimizer; decay_var_list as in `minimize`."""
         self._choose(decay_var_list)
         pairs = list(grads_and_vars)
-        # No weight decays before all gradients have read it.
+        # All gradients must be computed from the weights before the decay.
         with tf.control_dependencies([gradient for gradient, _ in pairs if gradient is not None]):
             return super().apply_gradients(pairs, global_step=global_step, name=name)
 
@@ -69,7 +75,7 @@ class DecoupledWeightDecayExtension(object):
 
 
 def extend_with_decoupled_weight_decay(base_optimizer):
-    """Returns a class: the optimizer's with a first argument weight_decay, see the class above.
+    """Returns a class: the optimizer with decoupled weight decay, whose first argument is weight_decay.
 
     Args:
       base_optimizer: a subclass of `tf.train.Optimizer`.
@@ -81,29 +87,30 @@ def extend_with_decoupled_weight_decay(base_optimizer):
 
 
 class AdamWOptimizer(DecoupledWeightDecayExtension, tf.train.AdamOptimizer):
-    """Adam with decoupled weight decay; variables <weight>/AdamW and <weight>/AdamW_1."""
+    """Adam with decoupled weight decay. Its slots are named <weight>/AdamW and <weight>/AdamW_1."""
 
     def __init__(self, weight_decay, learning_rate=0.001, beta1=0.9, beta2=0.999, epsilon=1e-8,
                  use_locking=False, name="AdamW"):
-        """Takes the decay and the arguments of `tf.train.AdamOptimizer`."""
+        """Creates the optimizer. The other arguments are those of `tf.train.AdamOptimizer`."""
         super().__init__(weight_decay, learning_rate=learning_rate, beta1=beta1, beta2=beta2, epsilon=epsilon,
                          use_locking=use_locking, name=name)
 
 
 class MomentumWOptimizer(DecoupledWeightDecayExtension, tf.train.MomentumOptimizer):
-    """Momentum with decoupled weight decay; variables <weight>/MomentumW."""
+    """Momentum with decoupled weight decay. Its slots are named <weight>/MomentumW."""
 
     def __init__(self, weight_decay, learning_rate, momentum, use_locking=False, name="MomentumW",
                  use_nesterov=False):
-        """Takes the decay and the arguments of `tf.train.MomentumOptimizer`."""
+        """Creates the optimizer. The other arguments are those of `tf.train.MomentumOptimizer`."""
         super().__init__(weight_decay, learning_rate=learning_rate, momentum=momentum, name=name,
                          use_locking=use_locking, use_nesterov=use_nesterov)
 
 
 class LazyAdamOptimizer(tf.train.AdamOptimizer):
-    """Adam that leaves rows without a gradient, and their moments, as they are.
+    """Adam that does not change rows without a gradient, nor their moments.
 
-    That is faster for large embeddings and gives other results than Adam, whose moments decay in each step.
+    It is faster than Adam for large embeddings. The results differ from Adam's, whose moments decay in each
+    step.
     """
 
     def _apply_sparse(self, grad, var):
@@ -128,7 +135,7 @@ class LazyAdamOptimizer(tf.train.AdamOptimizer):
 
 
 class WrappedOptimizer(tf.train.Optimizer):
-    """An optimizer that does the same as another one; subclasses override the part that they change."""
+    """An optimizer that calls another optimizer. Subclasses override the methods that they change."""
 
     def __init__(self, optimizer, name):
         """Creates the optimizer.
@@ -157,16 +164,16 @@ class WrappedOptimizer(tf.train.Optimizer):
 
 
 class MovingAverageOptimizer(WrappedOptimizer):
-    """An optimizer that keeps moving averages of what it trains, to be saved in place of the weights."""
+    """An optimizer that keeps moving averages of the weights. `swapping_saver` saves them as the weights."""
 
     def __init__(self, opt, average_decay=0.9999, num_updates=None, sequential_update=True):
         """Wraps an optimizer.
 
         Args:
-          opt: the optimizer.
-          average_decay: of the averages.
+          opt: the optimizer to wrap.
+          average_decay: decay of the averages.
           num_updates: see `tf.train.ExponentialMovingAverage`.
-          sequential_update: whether the averages wait for the step's update.
+          sequential_update: whether the averages are updated after the weights of the same step.
         """
         super().__init__(opt, "MovingAverageOptimizer")
         self._average = tf.train.ExponentialMovingAverage(average_decay, num_updates)
@@ -174,7 +181,7 @@ class MovingAverageOptimizer(WrappedOptimizer):
         self._averaged = None
 
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
-        """Returns the op of the step: the update, and that of the averages."""
+        """Returns the op that updates the weights and the averages."""
         pairs = list(grads_and_vars)
         update = super().apply_gradients(pairs, global_step, name)
         variables = [variable for _, variable in pairs]
@@ -184,16 +191,18 @@ class MovingAverageOptimizer(WrappedOptimizer):
         return tf.group(update, averages)
 
     def swapping_saver(self, var_list=None, name="swapping_saver", **kwargs):
-        """Returns a `tf.train.Saver` that saves averages under the weights' names, and the other way round.
+        """Returns a `tf.train.Saver` that swaps the names of the weights and of their averages.
 
-        A training that goes on restores each as what it was, by the same saver.
+        In its checkpoints, the average has the name of the weight, and the weight the name of the average. A
+        training that continues restores with the same saver, which swaps them back.
 
         Args:
-          var_list: variables or {name: variable}; all that can be saved if None.
-          name, **kwargs: of the saver.
+          var_list: variables or {name: variable}; all global variables if None.
+          name, **kwargs: arguments of the saver.
 
         Raises:
           RuntimeError: `apply_gradients` has not been called.
+          ValueError: var_list has a weight without its average.
         """
         if self._averaged is None:
             raise RuntimeError("MovingAverageOptimizer.swapping_saver: call apply_gradients or minimize "
@@ -206,7 +215,7 @@ class MovingAverageOptimizer(WrappedOptimizer):
         for variable, average in self._averaged:
             if variable.ref() in name_of:
                 if average.ref() not in name_of:
-                    raise ValueError(f"swapping_saver: var_list has {variable.op.name} and not its average "
+                    raise ValueError(f"swapping_saver: var_list has {variable.op.name}, but not its average "
                                      f"{average.op.name}.")
                 swapped[name_of[variable.ref()]] = average
                 swapped[name_of[average.ref()]] = variable
@@ -227,17 +236,25 @@ class _ClippedOptimizer(WrappedOptimizer):
 
 
 def clip_gradients_by_norm(optimizer, clip_norm):
-    """Returns an optimizer that clips each gradient for itself to at most that norm.
+    """Returns an optimizer that clips the norm of each gradient separately.
 
     Args:
       optimizer: a `tf.train.Optimizer`.
-      clip_norm: the norm.
+      clip_norm: maximum norm of a gradient.
     """
     return _ClippedOptimizer(optimizer, clip_norm)
 
 
 def clip_gradients_by_global_norm(gradients_variables, clip_norm=20.0):
-    """Returns the pairs with gradients clipped so that the norm of all together is at most clip_norm."""
+    """Clips gradients to a global norm of at most clip_norm.
+
+    Args:
+      gradients_variables: list of (gradient, variable).
+      clip_norm: maximum of the common norm of all gradients.
+
+    Returns:
+      list of (clipped gradient, variable).
+    """
     gradients, variables = zip(*gradients_variables)
     clipped, _ = tf.clip_by_global_norm(gradients, clip_norm)
     return list(zip(clipped, variables))
@@ -247,22 +264,26 @@ def clip_gradients_by_global_norm(gradients_variables, clip_norm=20.0):
 
 
 class LossScaleManager(object):
-    """What a loss is multiplied by, step by step."""
+    """Base class of objects that choose the loss scale of each step."""
 
     def get_loss_scale(self):
-        """Returns the scale, a float32 scalar."""
+        """Returns the loss scale, a float32 scalar tensor."""
         raise NotImplementedError
 
     def update_loss_scale(self, finite_grads):
-        """Returns an op that takes note whether a step's gradients were finite, a bool scalar."""
+        """Returns an op that updates the loss scale after a step.
+
+        Args:
+          finite_grads: bool scalar tensor, whether all gradients of the step were finite.
+        """
         raise NotImplementedError
 
 
 class FixedLossScaleManager(LossScaleManager):
-    """A scale that does not change."""
+    """A constant loss scale."""
 
     def __init__(self, loss_scale):
-        """Raises ValueError: loss_scale is less than 1."""
+        """Creates the loss scale; raises ValueError if it is less than 1."""
         if loss_scale < 1:
             raise ValueError(f"The loss scale is {loss_scale}; it must be at least 1.")
         self._loss_scale = tf.convert_to_tensor(loss_scale, tf.float32)
@@ -275,7 +296,7 @@ class FixedLossScaleManager(LossScaleManager):
 
 
 class ExponentialUpdateLossScaleManager(LossScaleManager):
-    """A scale that grows while gradients are finite, and shrinks when they are not; never below 1.
+    """A loss scale that grows while gradients are finite, and shrinks if they are not. It is at least 1.
 
     Its variables are loss_scale, good_steps and bad_steps.
     """
@@ -286,10 +307,12 @@ class ExponentialUpdateLossScaleManager(LossScaleManager):
 
         Args:
           init_loss_scale: the first scale.
-          incr_every_n_steps: finite steps in a row after which the scale is multiplied by incr_ratio.
-          decr_every_n_nan_or_inf: other steps, in a row or not, after which it is multiplied by decr_ratio.
-            Both counts start anew when the scale changes.
-          incr_ratio: more than 1. decr_ratio: less than 1.
+          incr_every_n_steps: number of consecutive steps with finite gradients after which the scale is
+            multiplied by incr_ratio.
+          decr_every_n_nan_or_inf: number of other steps, consecutive or not, after which the scale is
+            multiplied by decr_ratio. Both counts start at 0 again when the scale changes.
+          incr_ratio: factor above 1.
+          decr_ratio: factor below 1.
         """
         self._loss_scale = _variable("loss_scale", float(init_loss_scale), tf.float32)
         self._good_steps = _variable("good_steps", 0, tf.int32)
@@ -321,18 +344,23 @@ def _variable(name, value, dtype):
 
 
 class LossScaleOptimizer(WrappedOptimizer):
-    """An optimizer of a scaled loss. A step whose gradients are not all finite changes no weight.
+    """An optimizer with a scaled loss. It skips a step if a gradient is not finite.
 
-    Such a step does not count in global_step either.
+    A skipped step changes neither the weights nor global_step.
     """
 
     def __init__(self, opt, loss_scale_manager):
-        """Wraps an optimizer, `opt`; the manager is one of the classes above."""
+        """Wraps an optimizer.
+
+        Args:
+          opt: the tf.train.Optimizer.
+          loss_scale_manager: a `LossScaleManager`.
+        """
         super().__init__(opt, "LossScaleOptimizer")
         self._manager = loss_scale_manager
 
     def compute_gradients(self, loss, *args, **kwargs):
-        """Returns (gradient of the loss, variable) pairs: those of the scaled loss, divided by the scale."""
+        """Returns (gradient, variable) pairs: the gradients of the scaled loss, divided by the scale."""
         scale = self._manager.get_loss_scale()
         loss = loss() if callable(loss) else loss
         pairs = super().compute_gradients(loss * tf.cast(scale, loss.dtype), *args, **kwargs)
@@ -347,7 +375,7 @@ class LossScaleOptimizer(WrappedOptimizer):
             tf.reduce_all(tf.is_finite(getattr(gradient, "values", gradient))) for gradient in gradients]))
         step = tf.cond(finite, lambda: tf.group(self._optimizer.apply_gradients(pairs, global_step, name)),
                        tf.no_op)
-        with tf.control_dependencies(gradients):  # these read the scale
+        with tf.control_dependencies(gradients):  # the gradients must read the scale before it is updated
             return tf.group(step, self._manager.update_loss_scale(finite))
 
 

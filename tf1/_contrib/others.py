@@ -1,4 +1,4 @@
-"""The parts of `tf.contrib` that have a few functions here."""
+"""The parts of `tf.contrib` that have only a few functions here. Each docstring names the part."""
 
 import tensorflow.compat.v1 as tf
 
@@ -7,18 +7,23 @@ from tf1._names.internals import lookup_ops as _lookup
 
 def sequence_loss(logits, targets, weights, average_across_timesteps=True, average_across_batch=True,
                   softmax_loss_function=None, name=None):
-    """Weighted cross-entropy of sequences (contrib.seq2seq).
+    """Returns the weighted cross-entropy of sequences (contrib.seq2seq).
 
     Args:
       logits: float [B, T, N].
       targets: integer [B, T].
       weights: float [B, T].
-      average_across_timesteps, average_across_batch: divide by the sum of the weights along these dimensions.
-      softmax_loss_function: function of labels and logits, instead of the sparse cross-entropy.
+      average_across_timesteps, average_across_batch: whether to compute the weighted mean over T and over B.
+      softmax_loss_function: function of the keyword arguments labels and logits that replaces the sparse
+        cross-entropy.
+      name: name scope.
+
+    Returns:
+      float tensor, [B, T] without the dimensions over which the mean is computed.
     """
     with tf.name_scope(name, "sequence_loss", [logits, targets, weights]):
         function = softmax_loss_function or tf.nn.sparse_softmax_cross_entropy_with_logits
-        # Functions for this argument were written for flat tensors.
+        # Programs wrote functions for this argument that expect labels [B · T] and logits [B · T, N].
         flat = function(labels=tf.reshape(targets, [-1]),
                         logits=tf.reshape(logits, [-1, logits.shape.as_list()[2]]))
         losses = tf.reshape(flat, tf.shape(weights)) * weights
@@ -30,12 +35,12 @@ def sequence_loss(logits, targets, weights, average_across_timesteps=True, avera
 
 
 def batch_and_drop_remainder(batch_size):
-    """Returns a transformation for `Dataset.apply`: batches of exactly that size."""
+    """Returns a transformation for `Dataset.apply`: batches of equal size (contrib.data)."""
     return lambda dataset: dataset.batch(batch_size, drop_remainder=True)
 
 
 def padded_batch_and_drop_remainder(batch_size, padded_shapes, padding_values=None):
-    """Returns a transformation for `Dataset.apply`: padded batches of exactly that size."""
+    """Returns a transformation for `Dataset.apply`: padded batches of equal size (contrib.data)."""
     return lambda dataset: dataset.padded_batch(batch_size, padded_shapes, padding_values,
                                                 drop_remainder=True)
 
@@ -51,13 +56,14 @@ def transform_graph(input_graph_def, inputs, outputs, transforms):
 
 
 def _refused(name):
-    """A class that can be imported and derived from, and cannot be made."""
+    """Returns a class that programs can import and inherit from. Creating an object raises an error."""
     def refuse(self, *args, **kwargs):
         raise NotImplementedError(f"tf.contrib.seq2seq.{name}: tf.contrib is gone. Use tf.keras.layers.")
+
     return type(name, (), {"__init__": refuse})
 
 
-# What encoder-decoder libraries import, of which BERT uses nothing.
+# Names that encoder-decoder libraries import. BERT does not use them.
 SEQ2SEQ_CLASSES = {name: _refused(name) for name in (
     "AttentionMechanism", "AttentionWrapper", "AttentionWrapperState", "BahdanauAttention",
     "BahdanauMonotonicAttention", "BasicDecoder", "BasicDecoderOutput", "BeamSearchDecoder",
@@ -68,33 +74,34 @@ SEQ2SEQ_CLASSES = {name: _refused(name) for name in (
 
 
 def tile_batch(t, multiplier, name=None):
-    """Repeats each entry of a batch (contrib.seq2seq): tensors [B, …] become [B · multiplier, …].
+    """Repeats each example of a batch (contrib.seq2seq): tensors [B, …] become [B · multiplier, …].
 
     Args:
       t: tensor, or tensors in lists, tuples and dicts.
-      multiplier: positive number of times.
-      name: of the ops.
+      multiplier: number of copies of each example, at least 1.
+      name: name scope of the ops.
     """
     with tf.name_scope(name, "tile_batch"):
         return tf.nest.map_structure(lambda values: tf.repeat(values, multiplier, axis=0), t)
 
 
 def hardmax(logits, name=None):
-    """Returns one at the largest of the last dimension's values and zero elsewhere (contrib.seq2seq)."""
+    """Returns 1 at the maximum along the last dimension, and 0 elsewhere (contrib.seq2seq)."""
     with tf.name_scope(name, "Hardmax", [logits]):
         return tf.one_hot(tf.argmax(logits, -1), logits.shape.as_list()[-1] or tf.shape(logits)[-1],
                           dtype=logits.dtype)
 
 
 def sparsemax(logits, name=None):
-    """The point of the simplex nearest to the logits (Martins and Astudillo 2016, arXiv:1602.02068).
+    """Projects the logits onto the simplex (contrib.sparsemax; Martins and Astudillo 2016, arXiv:1602.02068).
 
     Args:
       logits: float [B, N].
-      name: of the ops.
+      name: name scope of the ops.
 
     Returns:
-      Float [B, N], rows of sum 1; many values are zero.
+      float [B, N]. Each row is the point of the simplex that is nearest to the logits: its sum is 1, and many
+      of its values are 0.
     """
     with tf.name_scope(name, "sparsemax", [logits]):
         # Equation 4: with z_1 ≥ z_2 ≥ …, the support has the k for which 1 + k z_k > z_1 + … + z_k.
@@ -108,16 +115,16 @@ def sparsemax(logits, name=None):
 
 
 def sparsemax_loss(logits, sparsemax, labels, name=None):
-    """The loss of `sparsemax` (equation 27 there).
+    """Returns the loss of `sparsemax`, equation 27 of its paper (contrib.sparsemax).
 
     Args:
       logits: float [B, N].
-      sparsemax: sparsemax(logits).
-      labels: float [B, N], rows of sum 1.
-      name: of the ops.
+      sparsemax: float [B, N], the result of sparsemax(logits).
+      labels: float [B, N]. The sum of each row is 1.
+      name: name scope of the ops.
 
     Returns:
-      Float [B].
+      float [B].
     """
     with tf.name_scope(name, "sparsemax_loss", [logits, sparsemax, labels]):
         threshold_part = sparsemax * (logits - 0.5 * sparsemax)
@@ -130,7 +137,7 @@ def print_model_analysis(graph, run_meta=None, op_log=None, tfprof_cmd="scope", 
 
 
 class ModeKeys(object):
-    """What contrib.learn called the modes of a model."""
+    """The names of the modes of a model in contrib.learn."""
 
     TRAIN = "train"
     EVAL = "eval"
@@ -142,21 +149,22 @@ class ModeKeys(object):
 
 def index_table_from_tensor(mapping, num_oov_buckets=0, default_value=-1,
                             hasher_spec=_lookup.FastHashSpec, dtype=tf.string, name=None):
-    """Returns a table from the elements of a vector to their positions in it.
+    """Returns a table that maps the elements of a vector to their positions.
 
     Args:
-      mapping: the vector; no element twice.
-      num_oov_buckets: buckets after these positions for what is not in it; 0 gives default_value.
-      default_value: see there.
-      hasher_spec: how buckets are chosen.
-      dtype: of the keys.
-      name: of the op.
+      mapping: the vector, without duplicates.
+      num_oov_buckets: number of buckets for keys that are not in the vector. Their numbers follow the last
+        position. With 0 buckets, such a key is mapped to default_value.
+      default_value: see num_oov_buckets.
+      hasher_spec: hash function that chooses the bucket of a key.
+      dtype: dtype of the keys.
+      name: name of the op.
     """
     return _lookup.index_table_from_tensor(mapping, num_oov_buckets, default_value, hasher_spec, dtype, name)
 
 
 def index_to_string_table_from_tensor(mapping, default_value="UNK", name=None):
-    """Returns a table from positions in a vector of strings to its elements."""
+    """Returns a table that maps the positions in a vector of strings to its elements."""
     return _lookup.index_to_string_table_from_tensor(mapping, default_value, name)
 
 
@@ -166,5 +174,5 @@ def string_to_index(tensor, mapping, default_value=-1, name=None):
 
 
 def index_to_string(tensor, mapping, default_value="UNK", name=None):
-    """Returns the elements of `mapping` at the positions in a tensor, int64."""
+    """Returns the elements of `mapping` at the positions in an int64 tensor."""
     return index_to_string_table_from_tensor(mapping, default_value, name).lookup(tensor)

@@ -1,4 +1,4 @@
-"""tf.contrib.predictor: a model in a session, called with arrays."""
+"""tf.contrib.predictor: calls a model in a session with arrays."""
 
 import os
 import tempfile
@@ -9,10 +9,12 @@ from bertlib.checkpoints import checkpoint_files
 
 
 class Predictor(object):
-    """A model in a session: called with {input name: array}, returns {output name: array}.
+    """A model in a session. Call it with {input name: array}; it returns {output name: array}.
 
     Attributes:
-      graph, session, feed_tensors, fetch_tensors.
+      graph: the tf.Graph of the model.
+      session: the tf.Session.
+      feed_tensors, fetch_tensors: {input name: tensor} and {output name: tensor}.
     """
 
     def __init__(self, session, feed_tensors, fetch_tensors):
@@ -35,23 +37,23 @@ def from_saved_model(export_dir, signature_def_key=None, signature_def=None, inp
     """Returns a `Predictor` of a SavedModel.
 
     Args:
-      export_dir: its directory.
-      signature_def_key: the signature; "serving_default" if None.
-      signature_def, or input_names and output_names {name: tensor name}: other ways to say what to feed and
-        fetch.
-      tags: of the graph, comma-separated; "serve" if None.
-      graph: graph to load it into; a new one if None.
-      config: tf.ConfigProto.
+      export_dir: directory of the SavedModel.
+      signature_def_key: name of the signature; "serving_default" if None.
+      signature_def: a SignatureDef that is used instead of a signature of the model.
+      input_names, output_names: {name: name of a tensor}. If both are given, they are used instead of a
+        signature.
+      tags: tags of the graph, separated by commas; "serve" if None.
+      graph: the graph into which the model is loaded; a new graph if None.
+      config: tf.ConfigProto of the session.
 
     Raises:
-      ValueError: the model has no such signature.
+      ValueError: the model has no signature with this name.
     """
     session = tf.Session(graph=graph or tf.Graph(), config=config)
     with session.graph.as_default():
-        loaded = tf.saved_model.loader.load(session,
-                                            (tags or tf.saved_model.tag_constants.SERVING).split(","),
-                                            checkpoint_files.escape_directory(
-                                                tf.compat.as_str(os.fspath(export_dir))))
+        loaded = tf.saved_model.loader.load(
+            session, (tags or tf.saved_model.tag_constants.SERVING).split(","),
+            checkpoint_files.escape_directory(tf.compat.as_str(os.fspath(export_dir))))
     if input_names is None or output_names is None:
         if signature_def is None:
             key = signature_def_key or tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
@@ -71,8 +73,8 @@ def from_estimator(estimator, serving_input_receiver_fn, output_key=None, graph=
 
     Args:
       estimator: the Estimator.
-      serving_input_receiver_fn: what it is fed.
-      output_key: the export output; the default one if None.
+      serving_input_receiver_fn: function that returns the inputs; see `Estimator.export_saved_model`.
+      output_key: name of the export output; the default output if None.
       graph, config: see `from_saved_model`.
     """
     with tempfile.TemporaryDirectory() as directory:

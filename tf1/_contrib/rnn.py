@@ -1,4 +1,4 @@
-"""tf.contrib.rnn: cells and functions that `tf.nn` does not have. Names of variables are those of TF 1.15."""
+"""tf.contrib.rnn: cells and functions that `tf.nn` lacks. Variables have the names of TensorFlow 1.15."""
 
 import tensorflow.compat.v1 as tf
 
@@ -9,7 +9,7 @@ _StateTuple = tf.nn.rnn_cell.LSTMStateTuple
 
 
 def _in_depth(inputs):
-    """The size of the last dimension; ValueError if it is open."""
+    """Returns the size of the last dimension; raises ValueError if it is unknown."""
     depth = inputs.shape.as_list()[-1]
     if depth is None:
         raise ValueError("The last dimension of the inputs of a cell must be known; found the shape "
@@ -18,7 +18,7 @@ def _in_depth(inputs):
 
 
 class _Cell(tf.nn.rnn_cell.RNNCell):
-    """The sizes of an LSTM, which cells of this module share."""
+    """Base class of the cells of this module: the sizes of the state and of the output of an LSTM."""
 
     _num_units = None  # set by subclasses
 
@@ -32,10 +32,10 @@ class _Cell(tf.nn.rnn_cell.RNNCell):
 
 
 class LayerNormBasicLSTMCell(_Cell):
-    """An LSTM with layer normalization (arXiv:1607.06450) and dropout of what is new (arXiv:1603.05118).
+    """An LSTM with layer normalization (arXiv:1607.06450) and dropout of new values (arXiv:1603.05118).
 
-    Variables: kernel; with layer_norm gamma and beta of input, transform, forget, output, state, else bias.
-    The mask of the dropout is that of `tf.nn.dropout`: it depends on seed, step and place.
+    Variables: kernel; with layer_norm also gamma and beta below input, transform, forget, output and state;
+    without layer_norm also bias. The mask of the dropout is that of `keyed_random.dropout`.
     """
 
     def __init__(self, num_units, forget_bias=1.0, input_size=None, activation=tf.tanh, layer_norm=True,
@@ -44,13 +44,14 @@ class LayerNormBasicLSTMCell(_Cell):
 
         Args:
           num_units: size of the state and of the output.
-          forget_bias: added to the forget gate.
+          forget_bias: bias that is added to the forget gate.
           input_size: ignored.
-          activation: function in place of tanh.
-          layer_norm: whether to normalize. norm_gain, norm_shift: first values of gamma and beta.
-          dropout_keep_prob: float or scalar tensor; the new values, tanh(j), are dropped otherwise.
-          dropout_prob_seed: one more key of the mask.
-          reuse: of the variables.
+          activation: activation function; tanh by default.
+          layer_norm: whether to use layer normalization.
+          norm_gain, norm_shift: initial values of gamma and beta.
+          dropout_keep_prob: float or scalar tensor, the probability that a new value, tanh(j), is kept.
+          dropout_prob_seed: an additional key for the random numbers of the mask.
+          reuse: whether to reuse existing variables.
         """
         super().__init__(_reuse=reuse)
         self._num_units, self._forget_bias, self._activation = num_units, forget_bias, activation
@@ -85,7 +86,7 @@ class LayerNormBasicLSTMCell(_Cell):
 class CoupledInputForgetGateLSTMCell(_Cell):
     """An LSTM whose input gate is 1 - its forget gate (Greff et al. 2015, arXiv:1503.04069).
 
-    Variables: W, B, with peepholes W_F_diag and W_O_diag, with a projection W_P.
+    Variables: W and B; with peepholes also W_F_diag and W_O_diag; with a projection also W_P.
     """
 
     def __init__(self, num_units, use_peepholes=False, initializer=None, num_proj=None, proj_clip=None,
@@ -95,18 +96,19 @@ class CoupledInputForgetGateLSTMCell(_Cell):
 
         Args:
           num_units: size of the state.
-          use_peepholes: whether gates see the state.
-          initializer: of the weights.
-          num_proj: size of the output; that of the state if None. proj_clip: largest value of the output.
-          num_unit_shards, num_proj_shards: only 1.
-          forget_bias: added to the forget gate.
-          state_is_tuple: whether the state is a pair, or one tensor.
-          activation: function in place of tanh.
-          reuse: of the variables.
+          use_peepholes: whether the gates depend on the state of the cell.
+          initializer: initializer of the weights.
+          num_proj: size of the output; the size of the state if None.
+          proj_clip: maximum absolute value of the output with num_proj; no limit if None.
+          num_unit_shards, num_proj_shards: must be 1.
+          forget_bias: bias that is added to the forget gate.
+          state_is_tuple: whether the state is a pair. If false, it is one tensor.
+          activation: activation function; tanh by default.
+          reuse: whether to reuse existing variables.
           layer_norm, norm_gain, norm_shift: not supported.
 
         Raises:
-          ValueError: an argument that is not supported.
+          ValueError: an argument is not supported.
         """
         if num_unit_shards != 1 or num_proj_shards != 1 or layer_norm:
             raise ValueError("CoupledInputForgetGateLSTMCell: shards of variables and layer_norm are not "
@@ -150,13 +152,13 @@ class CoupledInputForgetGateLSTMCell(_Cell):
 
 
 class SRUCell(_Cell):
-    """A simple recurrent unit (Lei et al. 2017, arXiv:1709.02755, equations 3 to 7): variables kernel, bias.
+    """A simple recurrent unit (Lei et al. 2017, arXiv:1709.02755, equations 3 to 7).
 
-    Its output adds the inputs, which therefore have num_units dimensions.
+    Variables: kernel and bias. The inputs are added to the output, so they must have num_units dimensions.
     """
 
     def __init__(self, num_units, activation=None, reuse=None, name=None):
-        """Creates a cell; activation is a function in place of tanh."""
+        """Creates a cell. The activation function is tanh by default."""
         super().__init__(_reuse=reuse, name=name)
         self._num_units, self._activation = num_units, activation or tf.tanh
 
@@ -178,7 +180,15 @@ class SRUCell(_Cell):
 
 
 def _block_variables(layer, depth):
-    """(kernel, bias, peepholes {gate: variable or None}) as `tf.nn.rnn_cell.LSTMCell` names them."""
+    """Returns the variables of an LSTM, with the names of `tf.nn.rnn_cell.LSTMCell`.
+
+    Args:
+      layer: LSTMBlockCell or LSTMBlockFusedCell.
+      depth: size of the last dimension of the inputs.
+
+    Returns:
+      (kernel, bias, {gate: peephole variable or None}).
+    """
     units = layer._num_units
     kernel = tf.get_variable("kernel", [depth + units, 4 * units], layer._dtype_of_variables)
     bias = tf.get_variable("bias", [4 * units], layer._dtype_of_variables, tf.zeros_initializer())
@@ -187,7 +197,7 @@ def _block_variables(layer, depth):
 
 
 class LSTMBlockCell(_Cell):
-    """An LSTM (arXiv:1409.2329) whose variables are those of `tf.nn.rnn_cell.LSTMCell`."""
+    """An LSTM (arXiv:1409.2329) with the variables of `tf.nn.rnn_cell.LSTMCell`."""
 
     def __init__(self, num_units, forget_bias=1.0, cell_clip=None, use_peephole=False, dtype=None, reuse=None,
                  name="lstm_cell"):
@@ -195,11 +205,13 @@ class LSTMBlockCell(_Cell):
 
         Args:
           num_units: size of the state and of the output.
-          forget_bias: added to the forget gate.
-          cell_clip: largest absolute value of the cell's state; any if None.
-          use_peephole: whether gates see the state; variables w_i_diag, w_f_diag, w_o_diag.
-          dtype: of the variables; that of the inputs if None.
-          reuse, name: of the variables.
+          forget_bias: bias that is added to the forget gate.
+          cell_clip: maximum absolute value of the cell's state; no limit if None.
+          use_peephole: whether the gates depend on the state of the cell. This adds the variables w_i_diag,
+            w_f_diag and w_o_diag.
+          dtype: dtype of the variables; the dtype of the inputs if None.
+          reuse: whether to reuse existing variables.
+          name: name of the cell, and scope of its variables.
         """
         super().__init__(_reuse=reuse, name=name, dtype=dtype)
         self._num_units, self._forget_bias, self._use_peephole = num_units, forget_bias, use_peephole
@@ -226,7 +238,7 @@ class LSTMBlockFusedCell(object):
 
     def __init__(self, num_units, forget_bias=1.0, cell_clip=None, use_peephole=False, reuse=None, dtype=None,
                  name="lstm_fused_cell"):
-        """Creates it; arguments are those of `LSTMBlockCell`."""
+        """Creates a cell. The arguments are those of `LSTMBlockCell`."""
         self.num_units = self._num_units = num_units
         self._forget_bias, self._use_peephole = forget_bias, use_peephole
         self._reuse, self._name = reuse, name
@@ -235,22 +247,22 @@ class LSTMBlockFusedCell(object):
         self._scope = None
 
     def __call__(self, inputs, initial_state=None, dtype=None, sequence_length=None, scope=None):
-        """Runs over sequences.
+        """Runs the LSTM over sequences.
 
         Args:
           inputs: float [T, B, D], or a list of T tensors [B, D].
-          initial_state: pair of [B, num_units]; zeros if None.
-          dtype: of the zeros; that of the inputs if None.
-          sequence_length: integer [B]; T for all if None.
-          scope: of the variables.
+          initial_state: pair of tensors [B, num_units]; zeros if None.
+          dtype: dtype of these zeros; the dtype of the inputs if None.
+          sequence_length: integer [B]; all sequences have length T if None.
+          scope: scope of the variables.
 
         Returns:
-          (outputs [T, B, num_units], or a list as the inputs are, zero after each sequence's end;
-          LSTMStateTuple of the states after it).
+          (outputs, state): outputs are [T, B, num_units], or a list if the inputs are a list, and 0 after the
+          end of each sequence. The state is an LSTMStateTuple of the states at the end of each sequence.
         """
         is_list = isinstance(inputs, (list, tuple))
         inputs = tf.stack(inputs) if is_list else tf.convert_to_tensor(inputs)
-        # A second call has the variables of the first.
+        # A second call reuses the variables of the first call.
         with tf.variable_scope(scope or self._scope or self._name,
                                reuse=True if self._scope is not None else self._reuse) as variables:
             self._scope = variables
@@ -274,7 +286,7 @@ class LSTMBlockFusedCell(object):
         inside = tf.transpose(tf.sequence_mask(lengths, steps, dtype))[:, :, tf.newaxis]
         outputs = result.h * inside
         outputs.set_shape([*inputs.shape[:2], self._num_units])
-        # The state before a sequence, and that after each of its positions.
+        # For each sequence, takes the state after its last position; the initial state if its length is 0.
         at = tf.stack([lengths, tf.range(batch)], 1)
         last = [tf.gather_nd(tf.concat([[first], values], 0), at)
                 for first, values in zip(initial_state, (result.cs, outputs))]
@@ -282,13 +294,13 @@ class LSTMBlockFusedCell(object):
 
 
 class TimeReversedFusedRNN(object):
-    """A fused cell, such as `LSTMBlockFusedCell`, that reads sequences from their ends."""
+    """Runs a fused cell, such as `LSTMBlockFusedCell`, from the end of each sequence to its beginning."""
 
     def __init__(self, cell):
         self._cell = cell
 
     def __call__(self, inputs, initial_state=None, dtype=None, sequence_length=None, scope=None):
-        """Runs over sequences; see the cell."""
+        """Runs the cell over sequences; see `LSTMBlockFusedCell.__call__`."""
         def reverse(values):
             if isinstance(values, (list, tuple)):
                 return tf.unstack(reverse(tf.stack(values)))
@@ -304,21 +316,23 @@ def stack_bidirectional_dynamic_rnn(cells_fw, cells_bw, inputs, initial_states_f
                                     initial_states_bw=None, dtype=None, sequence_length=None,
                                     parallel_iterations=None, time_major=False, scope=None,
                                     swap_memory=False):
-    """Bidirectional layers, each over the outputs of both directions of the one before it.
+    """Builds bidirectional layers. Each layer reads the outputs of both directions of the layer below.
 
     Args:
-      cells_fw, cells_bw: lists of cells, one a layer.
+      cells_fw, cells_bw: lists of cells, one for each layer.
       inputs: float [B, T, D]; [T, B, D] if time_major.
       initial_states_fw, initial_states_bw: lists of states; zeros if None.
       dtype, sequence_length, parallel_iterations, swap_memory: see `tf.nn.bidirectional_dynamic_rnn`.
-      scope: of the variables, stack_bidirectional_rnn/cell_<layer>/bidirectional_rnn/fw/… and …/bw/….
+      scope: scope of the variables, by default stack_bidirectional_rnn. The variables of a layer are below
+        cell_<layer>/bidirectional_rnn/fw and …/bw.
 
     Returns:
-      (outputs of both directions one after the other; tuple of the layers' last states forwards; backwards).
+      (outputs, forward states, backward states). The outputs of both directions of the last layer are
+      concatenated along the last dimension. The states are tuples with the last state of each layer.
 
     Raises:
-      ValueError: there are no cells, or not as many forwards as backwards.
-      TypeError: the cells or states are not in lists.
+      ValueError: there are no cells, or the lists have different lengths.
+      TypeError: the cells or the states are not in a list or tuple.
     """
     lists = dict(cells_fw=cells_fw, cells_bw=cells_bw, initial_states_fw=initial_states_fw,
                  initial_states_bw=initial_states_bw)
@@ -344,7 +358,7 @@ def stack_bidirectional_dynamic_rnn(cells_fw, cells_bw, inputs, initial_states_f
 
 
 def transpose_batch_time(x):
-    """Swaps the first two dimensions of a tensor, [B, T, …]; one with fewer is returned as it is."""
+    """Swaps the first two dimensions of a tensor. A tensor with fewer dimensions is returned unchanged."""
     x = tf.convert_to_tensor(x)
     if x.shape.rank is not None:
         return x if x.shape.rank < 2 else tf.transpose(x, [1, 0, *range(2, x.shape.rank)])

@@ -1,4 +1,4 @@
-"""tf.contrib.training: hyperparameters by name."""
+"""tf.contrib.training: named hyperparameters."""
 
 import json
 import numbers
@@ -8,21 +8,25 @@ _ASSIGNMENT = re.compile(r"\s*([a-zA-Z][\w.]*)\s*=\s*(?:\[([^\]]*)\]|([^,\[]*))\
 
 
 class HParams(object):
-    """Named values, each of which keeps the type that it started with. They are attributes.
+    """Named values, which are attributes. Each value keeps the type of its first value.
 
-    A list is a value of several; its first element has the type.
+    A value can be a list. The type of its elements is the type of the first element.
     """
 
     def __init__(self, hparam_def=None, model_structure=None, **kwargs):
         """Creates hyperparameters.
 
         Args:
-          hparam_def: what `to_proto` returns. A protocol buffer of TensorFlow 1 is not supported.
-          model_structure: any object to keep.
+          hparam_def: hyperparameters to copy, as `to_proto` returns them. A protocol buffer of TensorFlow 1
+            is not supported.
+          model_structure: any object. `get_model_structure` returns it.
           **kwargs: names and values.
+
+        Raises:
+          ValueError: hparam_def is a protocol buffer; or see `add_hparam`.
         """
         if not isinstance(hparam_def, (HParams, type(None))):
-            raise ValueError("HParams(hparam_def=…): TensorFlow removed that protocol buffer. Give names and "
+            raise ValueError("HParams(hparam_def=…): TensorFlow removed that protocol buffer. Pass names and "
                              "values: HParams(learning_rate=0.1, …).")
         if hparam_def is not None:
             kwargs = hparam_def.values()
@@ -35,37 +39,37 @@ class HParams(object):
         """Adds a hyperparameter.
 
         Raises:
-          ValueError: the name is taken, or the value is an empty list.
+          ValueError: the object already has an attribute with this name, or the value is an empty list.
         """
         if getattr(self, name, None) is not None:
             raise ValueError(f"Hyperparameter name is reserved: {name}")
-        several = isinstance(value, (list, tuple))
-        if several and not value:
+        is_list = isinstance(value, (list, tuple))
+        if is_list and not value:
             raise ValueError(f"Multi-valued hyperparameters cannot be empty: {name}. The first "
-                             "element has the type.")
-        self._hparam_types[name] = (type(value[0] if several else value), several)
+                             "element defines the type.")
+        self._hparam_types[name] = (type(value[0] if is_list else value), is_list)
         setattr(self, name, value)
 
     def set_hparam(self, name, value):
-        """Sets a hyperparameter, as the type that it has.
+        """Sets a hyperparameter. The value is converted to the type of the hyperparameter.
 
         Raises:
-          KeyError: there is none of that name.
-          ValueError: the value is a list and the hyperparameter is none, or the other way round, or it is not
-            of that type: a whole number may become a float, but a float no whole number.
+          KeyError: no hyperparameter has this name.
+          ValueError: the value is a list and the hyperparameter is not, or the reverse; or the value cannot
+            be converted. For example, an integer can become a float, but a float cannot become an integer.
         """
         if name not in self._hparam_types:
             raise KeyError(f"Unknown hyperparameter: {name}; known: "
                            f"{', '.join(sorted(self._hparam_types)) or 'none'}.")
-        kind, several = self._hparam_types[name]
-        if isinstance(value, list) != several:
-            raise ValueError(f"Must {'pass' if several else 'not pass'} a list for the "
-                             f"{'multi' if several else 'single'}-valued parameter {name}: {value!r}")
-        setattr(self, name, [_cast(name, kind, one) for one in value] if several
+        kind, is_list = self._hparam_types[name]
+        if isinstance(value, list) != is_list:
+            raise ValueError(f"Must {'pass' if is_list else 'not pass'} a list for the "
+                             f"{'multi' if is_list else 'single'}-valued parameter {name}: {value!r}")
+        setattr(self, name, [_cast(name, kind, element) for element in value] if is_list
                 else _cast(name, kind, value))
 
     def del_hparam(self, name):
-        """Removes a hyperparameter, if there is one of that name."""
+        """Removes a hyperparameter, if it exists."""
         if hasattr(self, name):
             delattr(self, name)
             del self._hparam_types[name]
@@ -74,7 +78,7 @@ class HParams(object):
         """Sets hyperparameters from a text "name=value,name=[value,value],…"; returns self.
 
         Raises:
-          ValueError: the text is malformed, has a name twice or an unknown one, or a value of another type.
+          ValueError: the text is malformed, a name is unknown or occurs twice, or a value has another type.
         """
         return self.override_from_dict(parse_values(values, {
             name: kind for name, (kind, _) in self._hparam_types.items()}))
@@ -96,37 +100,37 @@ class HParams(object):
         return {name: getattr(self, name) for name in self._hparam_types}
 
     def to_json(self, indent=None, separators=None, sort_keys=False):
-        """Returns the values as JSON; functions are left out."""
+        """Returns the values as JSON, without functions."""
         return json.dumps(_without_functions(self.values()), indent=indent, separators=separators,
                           sort_keys=sort_keys)
 
     def get(self, key, default=None):
-        """Returns a value; `default` if there is none of that name.
+        """Returns the value of a hyperparameter; `default` if it does not exist.
 
         Raises:
-          ValueError: the default is not of the hyperparameter's type.
+          ValueError: the default has another type than the hyperparameter.
         """
         if key not in self._hparam_types:
             return default
         if default is not None:
-            kind, several = self._hparam_types[key]
-            if isinstance(default, list) != several:
+            kind, is_list = self._hparam_types[key]
+            if isinstance(default, list) != is_list:
                 raise ValueError(f"Hparam {key!r}: the default {default!r} is incompatible, because the "
-                                 f"value is {'a list' if several else 'no list'}.")
-            for one in default if several else [default]:
-                _cast(key, kind, one)
+                                 f"value is {'a list' if is_list else 'no list'}.")
+            for element in default if is_list else [default]:
+                _cast(key, kind, element)
         return getattr(self, key)
 
     def to_proto(self, export_scope=None):
-        """Returns a copy, to create other hyperparameters from; export_scope is ignored."""
+        """Returns a copy that can be passed as hparam_def. The argument export_scope is ignored."""
         return type(self)(hparam_def=self)
 
     def set_model_structure(self, model_structure):
-        """Keeps an object."""
+        """Stores an object that describes the model."""
         self._model_structure = model_structure
 
     def get_model_structure(self):
-        """Returns the object that is kept."""
+        """Returns the object that describes the model."""
         return self._model_structure
 
     def __contains__(self, key):
@@ -140,11 +144,11 @@ class HParams(object):
 
 
 def _cast(name, kind, value):
-    """A value as the type; ValueError if it is not of that kind."""
+    """Converts a value to a type; raises ValueError if the value has an incompatible type."""
     if kind is type(None):
         return value
-    both = (str, bytes), (bool,)
-    wrong = any(issubclass(kind, types) != isinstance(value, types) for types in both)
+    # Text and bool values are not converted to other types, and other values not to text or bool.
+    wrong = any(issubclass(kind, types) != isinstance(value, types) for types in ((str, bytes), (bool,)))
     for number in (numbers.Integral, numbers.Number):
         wrong |= issubclass(kind, number) and not isinstance(value, number)
     if wrong:
@@ -154,40 +158,43 @@ def _cast(name, kind, value):
 
 def _without_functions(value):
     if isinstance(value, dict):
-        return {key: _without_functions(one) for key, one in value.items() if not callable(one)}
+        return {key: _without_functions(item) for key, item in value.items() if not callable(item)}
     if isinstance(value, (list, tuple)):
-        return [_without_functions(one) for one in value if not callable(one)]
+        return [_without_functions(item) for item in value if not callable(item)]
     return value
 
 
 def parse_values(values, type_map, ignore_unknown=False):
-    """Returns {name: value or list of values} of a text "name=value,name=[value,value],…".
+    """Parses a text "name=value,name=[value,value],…".
 
     Args:
       values: the text. A value ends at a comma.
       type_map: {name: type}.
-      ignore_unknown: whether to leave out other names.
+      ignore_unknown: whether to leave out names that are not in type_map. If false, they are an error.
+
+    Returns:
+      {name: value or list of values}.
 
     Raises:
-      ValueError: the text is malformed, has a name twice or an unknown one, or a value of another type.
+      ValueError: the text is malformed, a name is unknown or occurs twice, or a value has another type.
     """
-    found, position = {}, 0
+    parsed, position = {}, 0
     while position < len(values):
         match = _ASSIGNMENT.match(values, position)
         if not match:
             raise ValueError(f"Malformed hyperparameter value: {values[position:]}")
         position = match.end()
-        name, several, one = match.groups()
+        name, elements, single = match.groups()
         if name not in type_map:
             if ignore_unknown:
                 continue
             raise ValueError(f"Unknown hyperparameter type for {name}; known: "
                              f"{', '.join(sorted(type_map)) or 'none'}.")
-        if name in found:
+        if name in parsed:
             raise ValueError(f"Multiple assignments to variable {name!r} in {values!r}")
-        found[name] = _parsed(name, type_map[name], one.strip()) if several is None else [
-            _parsed(name, type_map[name], part) for part in re.split(r"[ ,]", several) if part]
-    return found
+        parsed[name] = _parsed(name, type_map[name], single.strip()) if elements is None else [
+            _parsed(name, type_map[name], part) for part in re.split(r"[ ,]", elements) if part]
+    return parsed
 
 
 def _parsed(name, kind, text):

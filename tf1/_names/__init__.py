@@ -1,1 +1,1 @@
-"""The names of `tf`, and of modules of its time, that TensorFlow lacks or has otherwise."""
+"""The names of `tf`, and of packages of its time, that are missing or different in TensorFlow 2."""

@@ -1,5 +1,8 @@
-"""tf.estimator.DNNClassifier, the one estimator with a model of its own that programs around BERT use: on its
-vectors. Variables, loss and metrics have the names and values of TensorFlow 1.15."""
+"""tf.estimator.DNNClassifier: a multilayer perceptron over feature columns.
+
+It is the only canned estimator (an Estimator that contains its model) which programs around BERT use. They
+train it on BERT's vectors. Variables, loss and metrics have the names and values of TensorFlow 1.15.
+"""
 
 import tensorflow.compat.v1 as tf
 
@@ -10,11 +13,11 @@ from tf1._run import script_estimator
 _OPTIMIZERS = {"Adagrad": tf.train.AdagradOptimizer, "Adam": tf.train.AdamOptimizer,
                "Ftrl": tf.train.FtrlOptimizer, "RMSProp": tf.train.RMSPropOptimizer,
                "SGD": tf.train.GradientDescentOptimizer}
-_LEARNING_RATE = 0.05  # of optimizers that are named
+_LEARNING_RATE = 0.05  # if the optimizer is given by its name
 
 
 class DNNClassifier(script_estimator.Estimator):
-    """Layers of a width each over feature columns, and a softmax, or for two classes a sigmoid."""
+    """Dense layers over feature columns, then a softmax, or a sigmoid if there are two classes."""
 
     def __init__(self, hidden_units, feature_columns, model_dir=None, n_classes=2, weight_column=None,
                  label_vocabulary=None, optimizer="Adagrad", activation_fn=tf.nn.relu, dropout=None,
@@ -23,27 +26,29 @@ class DNNClassifier(script_estimator.Estimator):
         """Creates the classifier.
 
         Args:
-          hidden_units: list of int.
-          feature_columns: list of tf.feature_column's.
-          model_dir, config, warm_start_from: of the Estimator.
+          hidden_units: list of int, the width of each hidden layer.
+          feature_columns: list of columns of tf.feature_column.
+          model_dir, config, warm_start_from: see `script_estimator.Estimator`.
           n_classes: number of classes.
-          weight_column: name of the feature with the examples' weights, or None.
-          label_vocabulary: the classes' names, if labels are strings; else they are in [0, n_classes).
-          optimizer: a tf.train.Optimizer, its name, or a function that returns one.
-          activation_fn: of the layers.
-          dropout: probability that a value of a layer is dropped, or None.
-          input_layer_partitioner: of the columns' variables.
-          loss_reduction: a tf.losses.Reduction; how the examples' losses become one.
-          batch_norm: whether each layer is followed by batch normalization.
+          weight_column: name of the feature that holds the loss weight of each example, or None.
+          label_vocabulary: names of the classes, if the labels are strings. If None, the labels are integers
+            in [0, n_classes).
+          optimizer: a tf.train.Optimizer, the name of one, or a function that returns one.
+          activation_fn: activation function of the hidden layers.
+          dropout: probability that a value of a hidden layer is dropped, or None.
+          input_layer_partitioner: partitioner of the variables of the feature columns.
+          loss_reduction: a tf.losses.Reduction, which combines the losses of the examples.
+          batch_norm: whether batch normalization follows each hidden layer.
 
         Raises:
-          ValueError: the vocabulary has another number of classes, or the optimizer has no such name.
+          ValueError: the length of label_vocabulary is not n_classes, or no optimizer has this name.
         """
         if label_vocabulary is not None and len(label_vocabulary) != n_classes:
             raise ValueError(f"DNNClassifier: n_classes={n_classes}, and label_vocabulary has "
                              f"{len(label_vocabulary)} names.")
         if isinstance(optimizer, str) and optimizer not in _OPTIMIZERS:
-            raise ValueError(f"DNNClassifier: optimizer={optimizer!r} is none of {', '.join(_OPTIMIZERS)}.")
+            raise ValueError(f"DNNClassifier: unknown optimizer={optimizer!r}; known: "
+                             f"{', '.join(_OPTIMIZERS)}.")
 
         def model_fn(features, labels, mode):
             training = mode == estimator.ModeKeys.TRAIN
@@ -83,14 +88,22 @@ def _layer(values, number, width, activation_fn, dropout, batch_norm, training):
 
 
 def _train_op(loss, optimizer):
-    made = _OPTIMIZERS[optimizer](_LEARNING_RATE) if isinstance(optimizer, str) else (
-        optimizer() if callable(optimizer) else optimizer)
+    if isinstance(optimizer, str):
+        optimizer = _OPTIMIZERS[optimizer](_LEARNING_RATE)
+    elif callable(optimizer):
+        optimizer = optimizer()
     with tf.control_dependencies(tf.get_collection(tf.GraphKeys.UPDATE_OPS)):
-        return made.minimize(loss, tf.train.get_global_step())
+        return optimizer.minimize(loss, tf.train.get_global_step())
 
 
 def _ids(labels, vocabulary, n_classes):
-    """Labels [B] or [B, 1], of names if there is a vocabulary, as int64 [B, 1] in [0, classes)."""
+    """Returns labels as int64 [B, 1] in [0, n_classes).
+
+    Args:
+      labels: [B] or [B, 1]; class names if there is a vocabulary, else integers.
+      vocabulary: the class names, or None.
+      n_classes: number of classes.
+    """
     labels = tf.reshape(labels, [-1, 1])
     if vocabulary is None:
         labels = tf.cast(labels, tf.int64)
@@ -126,21 +139,21 @@ def _predictions(logits, n_classes, vocabulary):
 
 
 def _metrics(losses, ids, predictions, weights, n_classes):
-    """{name: (value, update op)}."""
-    found = {"accuracy": tf.metrics.accuracy(ids, predictions["class_ids"], weights),
-             "average_loss": tf.metrics.mean(losses, weights)}
+    """Returns the metrics, {name: (value, update op)}."""
+    metrics = {"accuracy": tf.metrics.accuracy(ids, predictions["class_ids"], weights),
+               "average_loss": tf.metrics.mean(losses, weights)}
     if n_classes == 2:
-        truth, chance = tf.cast(ids, tf.float32), predictions["logistic"]
-        share, counted = tf.metrics.mean(truth, weights)
-        found.update({
+        targets, probability = tf.cast(ids, tf.float32), predictions["logistic"]
+        label_mean, update = tf.metrics.mean(targets, weights)
+        metrics.update({
             "precision": tf.metrics.precision(ids, predictions["class_ids"], weights),
             "recall": tf.metrics.recall(ids, predictions["class_ids"], weights),
-            "auc": tf.metrics.auc(truth, chance, weights),
-            "auc_precision_recall": tf.metrics.auc(truth, chance, weights, curve="PR"),
-            "accuracy_baseline": (tf.maximum(share, 1 - share), counted),
-            "label/mean": (share, counted),
-            "prediction/mean": tf.metrics.mean(chance, weights)})
-    return found
+            "auc": tf.metrics.auc(targets, probability, weights),
+            "auc_precision_recall": tf.metrics.auc(targets, probability, weights, curve="PR"),
+            "accuracy_baseline": (tf.maximum(label_mean, 1 - label_mean), update),
+            "label/mean": (label_mean, update),
+            "prediction/mean": tf.metrics.mean(probability, weights)})
+    return metrics
 
 
 def _exported(predictions, n_classes, vocabulary):

@@ -1,4 +1,4 @@
-"""`tensorflow.compat.v1` as its programs expect it: quiet, in graph mode, resource variables, tf-keras."""
+"""Loads `tensorflow.compat.v1` without messages, in graph mode, with resource variables and with tf-keras."""
 
 import importlib
 import logging
@@ -7,34 +7,35 @@ import warnings
 
 from bertlib.system import quiet_tensorflow
 
-# tf.layers, tf.keras and tf.nn.rnn_cell are those of tf-keras, because Keras 3 left them out. Read when Keras
-# is first used.
+# Takes tf.layers, tf.keras and tf.nn.rnn_cell from the package tf-keras (Keras 2), because Keras 3 dropped
+# them. TensorFlow reads this variable at the first use of Keras.
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 tf = quiet_tensorflow.load()
 
 _verbosity = tf.logging.get_verbosity()
-tf.logging.set_verbosity(tf.logging.ERROR)  # these two announce that they are old
+tf.logging.set_verbosity(tf.logging.ERROR)  # the next two calls log that they are deprecated
 tf.disable_v2_behavior()
 tf.enable_resource_variables()
 tf.logging.set_verbosity(_verbosity)
 
 
 def disable_v2_behavior():
-    """tf.disable_v2_behavior, which a program may call once more: variables stay of their kind."""
+    """tf.disable_v2_behavior. A second call by the program keeps resource variables enabled."""
     uses_resources = tf.resource_variables_enabled()
     tf.disable_v2_behavior()
     if uses_resources:
         tf.enable_resource_variables()
 
 
-# That names of TensorFlow 1 are deprecated is no news to a program that imports this. The module is not
-# imported above because it loads TensorFlow, with its messages.
+# A program that imports tf1 uses names of TensorFlow 1 on purpose, so deprecation warnings do not help it.
+# The import is here, and not at the top, because `internals` loads TensorFlow: at the top, TensorFlow would
+# print its messages.
 importlib.import_module("tf1._names.internals").silence_deprecations()
 warnings.filterwarnings("ignore", r"`tf\.(layers|nn\.rnn_cell)\.", UserWarning)
 
 
 def _is_shown_once(record):
-    """A filter of TensorFlow's handler: false where the root logger writes to the terminal too."""
+    """Filters records of TensorFlow's handler: false if the root logger also writes to the terminal."""
     return not any(type(handler) is logging.StreamHandler for handler in logging.root.handlers)
 
 

@@ -1,6 +1,7 @@
-"""The parts of `tf.estimator` and `tf.contrib.tpu` around `estimator.py`: what TF 1.x programs call.
+"""Names of `tf.estimator` and `tf.contrib.tpu` except the Estimator itself, which is in `script_estimator`.
 
-`tf1` puts them there. TPUs are refused; everything else of `TPUEstimator` runs on CPU and GPU.
+`tensorflow_names` and `contrib_parts` add them to the namespaces. TPUs are refused; everything else that
+`TPUEstimator` offers runs on CPU and GPU.
 """
 
 import collections
@@ -39,8 +40,8 @@ def build_raw_serving_input_receiver_fn(features, default_batch_size=None):
     """Returns a serving_input_receiver_fn that is fed the features themselves.
 
     Args:
-      features: {name: tensor}, of which only dtype and shape count.
-      default_batch_size: first dimension of what is fed; any if None.
+      features: {name: tensor}. Only dtype and shape of the tensors are used.
+      default_batch_size: first dimension of the fed arrays; any size if None.
     """
     kinds = {name: (tensor.dtype, [default_batch_size, *tensor.shape.as_list()[1:]])
              for name, tensor in features.items()}
@@ -56,7 +57,7 @@ def build_parsing_serving_input_receiver_fn(feature_spec, default_batch_size=Non
 
     Args:
       feature_spec: {name: FixedLenFeature or VarLenFeature}.
-      default_batch_size: number of examples fed; any if None.
+      default_batch_size: number of fed examples; any number if None.
     """
     def serving_input_receiver_fn():
         serialized = tf.placeholder(tf.string, [default_batch_size], "input_example_tensor")
@@ -73,18 +74,18 @@ def numpy_input_fn(x, y=None, batch_size=128, num_epochs=1, shuffle=None, queue_
 
     Args:
       x: an array or {name: array}, examples along the first dimension.
-      y: labels, likewise; None for none.
-      batch_size: examples in a batch; the last may be smaller.
-      num_epochs: passes over the arrays; None for no end.
-      shuffle: whether to shuffle each pass; has to be said.
-      queue_capacity, num_threads: of TF 1's queues; ignored.
+      y: labels, an array or {name: array}; None if the examples have no labels.
+      batch_size: examples in a batch; the last batch may be smaller.
+      num_epochs: passes over the arrays; None repeats them without end.
+      shuffle: whether to shuffle the examples in each pass. There is no default.
+      queue_capacity, num_threads: settings of the queues of TensorFlow 1; ignored.
 
     Raises:
-      ValueError: shuffle is not given, or the numbers of examples differ.
+      ValueError: shuffle is not given, or the arrays have different numbers of examples.
     """
     if shuffle is None:
-        raise ValueError("numpy_input_fn: say shuffle=True (training) "
-                         "or shuffle=False (evaluation, prediction).")
+        raise ValueError("numpy_input_fn: shuffle is missing. Pass shuffle=True for training, or "
+                         "shuffle=False for evaluation and prediction.")
     data = x if y is None else (x, y)
     sizes = {len(array) for array in tf.nest.flatten(data)}
     if len(sizes) != 1:
@@ -101,11 +102,15 @@ def numpy_input_fn(x, y=None, batch_size=128, num_epochs=1, shuffle=None, queue_
 
 def pandas_input_fn(x, y=None, batch_size=128, num_epochs=1, shuffle=None, queue_capacity=1000, num_threads=1,
                     target_column="target"):
-    """Returns an input_fn over a DataFrame, a feature a column; y is a Series, or a DataFrame of labels.
+    """Returns an input_fn over a DataFrame.
 
-    target_column is ignored. Other arguments and errors are those of `numpy_input_fn`.
+    The other arguments and the errors are those of `numpy_input_fn`.
+
+    Args:
+      x: pandas.DataFrame; each column is a feature.
+      y: labels, a pandas.Series or DataFrame; None if the examples have no labels.
+      target_column: ignored.
     """
-
     def arrays(frame):
         return {name: np.asarray(frame[name])
                 for name in frame.columns} if hasattr(frame, "columns") else np.asarray(frame)
@@ -118,21 +123,22 @@ def pandas_input_fn(x, y=None, batch_size=128, num_epochs=1, shuffle=None, queue
 
 class TrainSpec(collections.namedtuple("TrainSpec", ["input_fn", "max_steps", "hooks", "saving_listeners"],
                                        defaults=[None, None, None])):
-    """What `train_and_evaluate` trains on: arguments of `Estimator.train`."""
+    """The training of `train_and_evaluate`: arguments of `Estimator.train`."""
 
 
 class EvalSpec(collections.namedtuple("EvalSpec",
                                       ["input_fn", "steps", "name", "hooks", "exporters", "start_delay_secs",
                                        "throttle_secs"], defaults=[100, None, None, None, 120, 600])):
-    """What `train_and_evaluate` evaluates on: arguments of `Estimator.evaluate`, and
+    """The evaluations of `train_and_evaluate`: arguments of `Estimator.evaluate`, and three more.
 
-    exporters: one `Exporter` or several. throttle_secs: least seconds between two evaluations.
-    start_delay_secs: of clusters; ignored.
+    exporters: an `Exporter`, or a list of them.
+    throttle_secs: minimum number of seconds between two evaluations.
+    start_delay_secs: setting of clusters; ignored.
     """
 
 
 def train_and_evaluate(estimator, train_spec, eval_spec):
-    """Trains, and evaluates and exports after checkpoints and at the end.
+    """Trains a model, and evaluates and exports it after checkpoints and at the end of the training.
 
     Args:
       estimator: an `Estimator`.
@@ -140,19 +146,19 @@ def train_and_evaluate(estimator, train_spec, eval_spec):
       eval_spec: an `EvalSpec`.
 
     Returns:
-      (metrics of the last evaluation, list of what the exporters gave); (None, []) if there was nothing to
-      train.
+      (metrics of the last evaluation, list of the results of the exporters); (None, []) if the training had
+      already reached max_steps.
     """
     evaluator = _Evaluator(estimator, train_spec, eval_spec)
     estimator.train(train_spec.input_fn, hooks=list(train_spec.hooks or []), max_steps=train_spec.max_steps,
                     saving_listeners=[*(train_spec.saving_listeners or []), evaluator])
-    found, group = (evaluator.metrics, evaluator.exports), estimator.config.replicas
-    # Replica 0 writes checkpoints, and so evaluates them.
-    return found if group is None or script_divides_work() else group.broadcast(found)
+    result, group = (evaluator.metrics, evaluator.exports), estimator.config.replicas
+    # Only replica 0 writes and evaluates checkpoints, so the other replicas have no result.
+    return result if group is None or script_divides_work() else group.broadcast(result)
 
 
 class _Evaluator(tf.train.CheckpointSaverListener):
-    """Evaluates new checkpoints, but not the one that training starts from."""
+    """Evaluates new checkpoints, but not the checkpoint from which the training starts."""
 
     def __init__(self, trained, train_spec, eval_spec):
         self._estimator = trained
@@ -177,9 +183,11 @@ class _Evaluator(tf.train.CheckpointSaverListener):
     def end(self, session, global_step_value):
         if global_step_value != self._evaluated_step:
             self._evaluate(global_step_value, is_the_final_export=True)
-        else:  # that it was the last is known only now: ask again whoever exported nothing
-            self.exports = [given or self._export(exporter, is_the_final_export=True)
-                            for given, exporter in zip(self.exports, self._exporters)]
+        else:
+            # This step was evaluated before it was known to be the last one. An exporter that exported
+            # nothing then, such as a FinalExporter, gets a second call.
+            self.exports = [directory or self._export(exporter, is_the_final_export=True)
+                            for directory, exporter in zip(self.exports, self._exporters)]
 
     def _evaluate(self, step, is_the_final_export):
         spec = self._spec
@@ -200,10 +208,10 @@ class _Evaluator(tf.train.CheckpointSaverListener):
 
 
 class InMemoryEvaluatorHook(tf.train.SessionRunHook):
-    """Evaluates the weights that training has: before its first step, every so many steps and at its end.
+    """Evaluates the current weights of a training: before the first step, every N steps, and at the end.
 
-    The results go where `Estimator.evaluate` puts them. The weights pass through a temporary file, so that
-    the training has no other checkpoints than without this hook.
+    The results are written to the directory of `Estimator.evaluate`. The weights pass through a temporary
+    file, so this hook adds no checkpoints to the training.
     """
 
     def __init__(self, estimator, input_fn, steps=None, hooks=None, name=None, every_n_iter=100):
@@ -211,11 +219,11 @@ class InMemoryEvaluatorHook(tf.train.SessionRunHook):
 
         Args:
           estimator: the `Estimator` that trains.
-          input_fn, steps, hooks, name: of its evaluation.
+          input_fn, steps, hooks, name: arguments of `Estimator.evaluate`.
           every_n_iter: steps between two evaluations.
 
         Raises:
-          ValueError: every_n_iter is not positive, or estimator is none.
+          ValueError: every_n_iter is not positive, or estimator is not an Estimator.
         """
         if every_n_iter is None or every_n_iter <= 0:
             raise ValueError(f"InMemoryEvaluatorHook: invalid every_n_iter={every_n_iter}; it must be "
@@ -250,7 +258,7 @@ class InMemoryEvaluatorHook(tf.train.SessionRunHook):
 
 
 class Exporter(object):
-    """Base class of what exports a model after an evaluation. A subclass has `name` and `export`."""
+    """Base class of exporters of models after an evaluation. A subclass defines `name` and `export`."""
 
     name = None
 
@@ -260,7 +268,7 @@ class Exporter(object):
 
 
 class _SavedModelExporter(Exporter):
-    """Exports by `Estimator.export_saved_model`."""
+    """Exports a model with `Estimator.export_saved_model`."""
 
     def __init__(self, name, serving_input_receiver_fn, assets_extra=None, as_text=False, exports_to_keep=5):
         if exports_to_keep is not None and exports_to_keep < 1:
@@ -273,7 +281,7 @@ class _SavedModelExporter(Exporter):
         self._exports_to_keep = exports_to_keep
 
     def _wants(self, estimator, export_path, eval_result, is_the_final_export):
-        """Whether to export the model that was evaluated."""
+        """Returns whether to export the model that was evaluated."""
         return True
 
     def export(self, estimator, export_path, checkpoint_path, eval_result, is_the_final_export):
@@ -282,8 +290,8 @@ class _SavedModelExporter(Exporter):
         directory = estimator.export_saved_model(export_path, self._serving_input_receiver_fn,
                                                  self._assets_extra, self._as_text, checkpoint_path)
         if self._exports_to_keep:
-            found = sorted(filter(str.isdigit, os.listdir(export_path)), key=int)
-            for name in found[:-self._exports_to_keep]:
+            exports = sorted(filter(str.isdigit, os.listdir(export_path)), key=int)
+            for name in exports[:-self._exports_to_keep]:
                 tf.gfile.DeleteRecursively(os.path.join(export_path, name))
         return directory
 
@@ -307,7 +315,7 @@ def _loss_smaller(best_eval_result, current_eval_result):
 
 
 class BestExporter(_SavedModelExporter):
-    """Exports after an evaluation better than all before, those of earlier runs in model_dir included."""
+    """Exports after an evaluation that is the best so far, including those of earlier runs in model_dir."""
 
     def __init__(self, name="best_exporter", serving_input_receiver_fn=None,
                  event_file_pattern="eval/*.tfevents.*", compare_fn=_loss_smaller, assets_extra=None,
@@ -315,9 +323,9 @@ class BestExporter(_SavedModelExporter):
         """Creates an exporter.
 
         Args:
-          event_file_pattern: glob in model_dir of the summaries of earlier evaluations; None not to look.
-          compare_fn: called with best_eval_result and current_eval_result, says whether the current one is
-            better.
+          event_file_pattern: glob in model_dir of the event files of earlier evaluations. None ignores them.
+          compare_fn: function of best_eval_result and current_eval_result that returns whether the current
+            result is better.
         """
         if serving_input_receiver_fn is None:
             raise ValueError("BestExporter needs a serving_input_receiver_fn.")
@@ -328,48 +336,47 @@ class BestExporter(_SavedModelExporter):
 
     def _wants(self, estimator, export_path, eval_result, is_the_final_export):
         if self._best is None and self._pattern and tf.gfile.Exists(export_path):
-            # The last of the earlier ones is that which was just written.
-            found = _events(os.path.join(glob.escape(estimator.model_dir), self._pattern))
-            for step in sorted(found)[:-1]:
-                self._keep_if_better(found[step])
+            results = _events(os.path.join(glob.escape(estimator.model_dir), self._pattern))
+            for step in sorted(results)[:-1]:  # the last result is the current one, which was just written
+                self._keep_if_better(results[step])
         return self._keep_if_better(eval_result)
 
     def _keep_if_better(self, result):
-        better = self._best is None or self._is_better(best_eval_result=self._best,
-                                                       current_eval_result=result)
-        if better:
+        is_better = self._best is None or self._is_better(best_eval_result=self._best,
+                                                          current_eval_result=result)
+        if is_better:
             self._best = result
-        return better
+        return is_better
 
 
 def _events(pattern):
-    """{step: {name: value}} of the scalars in event files."""
-    found = {}
+    """Returns {step: {name: value}} of the scalars in the event files that match a glob."""
+    results = {}
     for path in sorted(glob.glob(pattern)):
         for event in tf.train.summary_iterator(path):
             scalars = {value.tag: value.simple_value for value in event.summary.value
                        if value.HasField("simple_value")}
             if scalars:
-                found.setdefault(event.step, {}).update(scalars)
-    return found
+                results.setdefault(event.step, {}).update(scalars)
+    return results
 
 
 # --- Early stopping --------------------------------------------------------------------------------------
 
 
 def read_eval_metrics(eval_dir):
-    """Returns a directory's metrics of all evaluations: OrderedDict {step: {name: value}}, by step."""
-    found = _events(os.path.join(glob.escape(eval_dir), "*.tfevents.*"))
-    return collections.OrderedDict(sorted(found.items()))
+    """Returns the metrics of all evaluations in a directory: OrderedDict {step: {name: value}}, by step."""
+    results = _events(os.path.join(glob.escape(eval_dir), "*.tfevents.*"))
+    return collections.OrderedDict(sorted(results.items()))
 
 
 def make_early_stopping_hook(estimator, should_stop_fn, run_every_secs=60, run_every_steps=None):
     """Returns a hook that ends training when a function without arguments returns true.
 
     Args:
-      estimator: unused; TF 1 wrote to its directory.
+      estimator: unused; TensorFlow 1 wrote to its directory.
       should_stop_fn: the function.
-      run_every_secs, run_every_steps: how often to ask it; exactly one of them.
+      run_every_secs, run_every_steps: seconds or steps between two calls of the function. Give one of them.
     """
     if (run_every_secs is None) == (run_every_steps is None):
         raise ValueError("Give exactly one of run_every_secs and run_every_steps.")
@@ -377,7 +384,7 @@ def make_early_stopping_hook(estimator, should_stop_fn, run_every_secs=60, run_e
 
 
 class _StopHook(tf.train.SessionRunHook):
-    """Ends training when a function says so."""
+    """Ends training when a function returns true."""
 
     def __init__(self, should_stop, every_secs, every_steps):
         self._should_stop = should_stop
@@ -400,12 +407,12 @@ def stop_if_higher_hook(estimator, metric_name, threshold, eval_dir=None, min_st
     """Returns a hook that ends training once a metric was above a threshold.
 
     Args:
-      estimator: whose evaluations to look at.
-      metric_name: the metric.
+      estimator: the Estimator that wrote the evaluations.
+      metric_name: name of the metric.
       threshold: the threshold.
-      eval_dir: directory of the evaluations' summaries; `estimator.eval_dir()` if None.
-      min_steps: evaluations of earlier steps do not count.
-      run_every_secs, run_every_steps: how often to look; exactly one of them.
+      eval_dir: directory with the event files of the evaluations; `estimator.eval_dir()` if None.
+      min_steps: evaluations of earlier steps are ignored.
+      run_every_secs, run_every_steps: seconds or steps between two checks. Give one of them.
     """
     def should_stop():
         return any(value > threshold for _, value in _history(estimator, metric_name, eval_dir, min_steps))
@@ -422,9 +429,9 @@ def stop_if_lower_hook(estimator, metric_name, threshold, eval_dir=None, min_ste
 
 def stop_if_no_increase_hook(estimator, metric_name, max_steps_without_increase, eval_dir=None, min_steps=0,
                              run_every_secs=60, run_every_steps=None):
-    """Returns a hook that ends training when a metric has had no new maximum for so many steps.
+    """Returns a hook that ends training if a metric has no new maximum for max_steps_without_increase steps.
 
-    Other arguments are those of `stop_if_higher_hook`.
+    The other arguments are those of `stop_if_higher_hook`.
     """
     def should_stop():
         history = _history(estimator, metric_name, eval_dir, min_steps)
@@ -434,9 +441,9 @@ def stop_if_no_increase_hook(estimator, metric_name, max_steps_without_increase,
 
 def stop_if_no_decrease_hook(estimator, metric_name, max_steps_without_decrease, eval_dir=None, min_steps=0,
                              run_every_secs=60, run_every_steps=None):
-    """Returns a hook that ends training when a metric has had no new minimum for so many steps.
+    """Returns a hook that ends training if a metric has no new minimum for max_steps_without_decrease steps.
 
-    Other arguments are those of `stop_if_higher_hook`.
+    The other arguments are those of `stop_if_higher_hook`.
     """
     def should_stop():
         history = [(step, -value) for step, value in _history(estimator, metric_name, eval_dir, min_steps)]
@@ -445,14 +452,14 @@ def stop_if_no_decrease_hook(estimator, metric_name, max_steps_without_decrease,
 
 
 def _history(trained, metric_name, eval_dir, min_steps):
-    """[(step, value)] of a metric, by step."""
+    """Returns [(step, value)] of a metric, by step."""
     return [(step, values[metric_name])
             for step, values in read_eval_metrics(eval_dir or trained.eval_dir()).items()
             if step >= min_steps and metric_name in values]
 
 
 def _steps_since_maximum(history):
-    """Steps between the first highest value and the last one; -1 for no values."""
+    """Returns the steps between the first maximum and the last value; -1 if there are no values."""
     if not history:
         return -1
     best_step, _ = max(history, key=lambda pair: pair[1])
@@ -463,7 +470,7 @@ def _steps_since_maximum(history):
 
 
 class InputPipelineConfig(object):
-    """How hosts of a TPU share the input; without a TPU there is one way."""
+    """The ways in which the hosts of a TPU can share the input. Without a TPU, all have the same effect."""
 
     PER_SHARD_V1 = 1
     PER_HOST_V1 = 2
@@ -481,10 +488,10 @@ TPUConfig.__doc__ = "Settings of a TPU; accepted and without effect."
 
 
 class TPURunConfig(script_config.RunConfig):
-    """`tf.estimator.RunConfig` with the arguments of a TPU's."""
+    """`tf.estimator.RunConfig` with the arguments of `tf.contrib.tpu.RunConfig`."""
 
     def __init__(self, tpu_config=None, evaluation_master=None, master=None, cluster=None, **settings):
-        """Creates a configuration; `settings` are arguments of `tf.estimator.RunConfig`.
+        """Creates a configuration; `settings` are the arguments of `tf.estimator.RunConfig`.
 
         Raises:
           ValueError: a cluster resolver is given.
@@ -500,19 +507,19 @@ class TPURunConfig(script_config.RunConfig):
 
 
 class TPUEstimator(script_estimator.Estimator):
-    """`tf.estimator.Estimator` with the arguments of a TPU's. It runs on CPU or GPU."""
+    """`tf.estimator.Estimator` with the arguments of TensorFlow's TPUEstimator. It runs on CPU or GPU."""
 
     def __init__(self, model_fn=None, model_dir=None, config=None, params=None, use_tpu=False,
                  train_batch_size=None, eval_batch_size=None, predict_batch_size=None, batch_axis=None,
                  eval_on_tpu=True, export_to_tpu=True, export_to_cpu=True, warm_start_from=None,
                  embedding_config_spec=None, export_saved_model_api_version=None):
-        """Creates an Estimator; see `tf.estimator.Estimator`. Arguments that it does not have are ignored."""
+        """Creates an Estimator. Arguments that `tf.estimator.Estimator` does not have are ignored."""
         super().__init__(model_fn, model_dir, config, params, use_tpu, train_batch_size, eval_batch_size,
                          predict_batch_size, warm_start_from)
 
 
 class TPUEstimatorSpec(estimator.EstimatorSpec):
-    """`estimator.EstimatorSpec` with the arguments of a TPU's, in their order."""
+    """`estimator.EstimatorSpec` with the arguments of TensorFlow's TPUEstimatorSpec, in its order."""
 
     def __new__(cls, mode, predictions=None, loss=None, train_op=None, eval_metrics=None, export_outputs=None,
                 scaffold_fn=None, host_call=None, training_hooks=None, evaluation_hooks=None,
@@ -522,7 +529,7 @@ class TPUEstimatorSpec(estimator.EstimatorSpec):
                                training_hooks=training_hooks, evaluation_hooks=evaluation_hooks,
                                prediction_hooks=prediction_hooks)
         if host_call is not None:
-            summary.start_writers()  # tf.compat.v2.summary's too
+            summary.start_writers()  # also the writers that were created with tf.compat.v2.summary
         return spec
 
     def as_estimator_spec(self):
@@ -531,7 +538,7 @@ class TPUEstimatorSpec(estimator.EstimatorSpec):
 
 
 def CrossShardOptimizer(opt, reduction=None, name=None, group_assignment=None):
-    """Returns the optimizer: with one shard there is nothing to sum. The other arguments are ignored."""
+    """Returns the optimizer unchanged: a single shard has nothing to sum. Other arguments are ignored."""
     return opt
 
 

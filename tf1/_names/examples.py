@@ -1,18 +1,18 @@
-"""`tf.train.Example`s as programs of TensorFlow 1 write and parse them."""
+"""Writing and parsing `tf.train.Example`s in the way of TensorFlow 1."""
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 
 def _whole(value):
-    """A whole number as an int; everything else as it is, for protobuf to refuse."""
+    """Returns a bool or a whole float as an int; other values unchanged, so that protobuf can refuse them."""
     if isinstance(value, (bool, np.bool_, float, np.floating)) and float(value).is_integer():
         return int(value)
     return value
 
 
 class _Int64ListType(type):
-    """Makes `Int64List` stand for the message's class."""
+    """Makes `Int64List` behave as the class of the protobuf message."""
 
     def __call__(cls, value=()):
         return tf.train.Int64List(value=[_whole(number) for number in value])
@@ -25,10 +25,10 @@ class _Int64ListType(type):
 
 
 class Int64List(metaclass=_Int64ListType):
-    """tf.train.Int64List, which takes booleans and whole floats too, as protobuf did."""
+    """tf.train.Int64List that also accepts booleans and whole floats, as older versions of protobuf did."""
 
 
 def parse_example(serialized, features, name=None, example_names=None):
-    """tf.parse_example: serialized is a vector, so that features have a known rank; see there."""
+    """tf.parse_example. It sets the rank of `serialized` to 1, so that the features have known ranks."""
     serialized = tf.ensure_shape(tf.convert_to_tensor(serialized, tf.string), [None])
     return tf.io.parse_example(serialized, features, name, example_names)

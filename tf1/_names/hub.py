@@ -1,8 +1,8 @@
-"""`tensorflow_hub` as programs of TensorFlow 1 use it: `hub.Module` and what makes such modules, over
-`bertlib.checkpoints.hub_module`.
+"""The module `tensorflow_hub` for programs of TensorFlow 1: `hub.Module` and functions that create modules.
 
-`import tensorflow_hub as hub` finds it after `import tf1`. If the package is installed, its other names, such
-as `hub.load` and `hub.KerasLayer`, are its own; later versions of it have no `hub.Module`.
+After `import tf1`, `import tensorflow_hub as hub` finds this module; its code is in
+`bertlib.checkpoints.hub_module`. If the package tensorflow-hub is installed, names such as `hub.load` and
+`hub.KerasLayer` come from the package. Its later versions have no `hub.Module`.
 """
 
 import importlib
@@ -11,7 +11,7 @@ import importlib.util
 from bertlib.checkpoints import hub_export, hub_module
 from tf1._names.namespace import Namespace, own_names
 
-# Name of the package: the module of it that has the name.
+# {name that the installed package provides: the module of the package that defines it}
 _OF_THE_PACKAGE = {"KerasLayer": "keras_layer", "load": "module_v2", "resolve": "module_v2"}
 REPLACEMENTS = {
     **dict.fromkeys(("image_embedding_column", "sparse_text_embedding_column", "text_embedding_column",
@@ -30,7 +30,7 @@ def _explain(name):
 
 
 class _Package:
-    """The names of the installed package, each imported from its module when it is first used."""
+    """The names of the installed package. Each is imported from its module at its first use."""
 
     def __getattr__(self, name):
         if name not in _OF_THE_PACKAGE or not hub.__path__:
@@ -44,6 +44,6 @@ class _Package:
 hub = Namespace("tensorflow_hub", dict(
     **own_names(hub_module, "Module", "ModuleSpec", "create_module_spec", "load_module_spec"),
     **own_names(hub_export, "add_signature", "attach_message")), _Package, _explain)
-# So that modules of the installed package are found under ours.
+# Lets Python find the modules of the installed package below this module.
 _package = importlib.util.find_spec("tensorflow_hub")
 hub.__path__ = list(_package.submodule_search_locations or ()) if _package else []

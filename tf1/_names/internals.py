@@ -29,21 +29,22 @@ from tf_keras.src.legacy_tf_layers import normalization
 
 __all__ = ["export_output", "lookup_ops", "nest", "normalization", "summary_ops_v2"]
 
-# --- Names that programs use, as TensorFlow has them -----------------------------------------------------
+# --- Names of TensorFlow that programs use without a change ----------------------------------------------
 
 # export_output: the classes of tf.estimator.export, which was their public name until TensorFlow 2.15.
-# Programs use the module, too.
+# Programs also import the module itself.
 # nest: tf.contrib.framework.nest. The public `tf.nest` lacks flatten_up_to, map_structure_up_to and others.
-# lookup_ops: names of tf.contrib.lookup which the public `tf.lookup` lacks, index_table_from_file among them.
+# lookup_ops: names of tf.contrib.lookup that the public `tf.lookup` lacks, such as index_table_from_file.
 # summary_ops_v2: names of tf.contrib.summary. The functions of the same names in `tf.compat.v2.summary` take
 # other arguments, and do not find the global step of a graph.
 should_record_summaries = summary_ops_v2._legacy_contrib_should_record_summaries
 
-# tf.contrib.autograph.convert and tf.contrib.staging.StagingArea. `tf.autograph.to_graph` converts at once,
-# `convert` when the function is called. `tf.raw_ops.Stage` and `Unstage` are the ops without the class.
+# tf.contrib.autograph.convert and tf.contrib.staging.StagingArea. `convert` converts a function when it is
+# called; the public `tf.autograph.to_graph` converts it at once. `tf.raw_ops.Stage` and `Unstage` are the ops
+# of a StagingArea without the class.
 autograph_convert = autograph_api.convert
 StagingArea = data_flow_ops.StagingArea
-# tf.contrib.framework.deprecated and its kind, of which nothing is public.
+# tf.contrib.framework.deprecated and deprecated_args. TensorFlow has no public names for them.
 deprecated, deprecated_args = deprecation.deprecated, deprecation.deprecated_args
 # tf.contrib.framework.smart_cond. The public `tf.cond` refuses a Python bool.
 smart_cond, smart_constant_value = smart_conds.smart_cond, smart_conds.smart_constant_value
@@ -59,17 +60,17 @@ def control_outputs(op):
 
 
 def set_device(op, device):
-    """Sets the device of an op that exists; `tf.device` is only for ops still to come, and merges devices."""
+    """Sets the device of an existing op. `tf.device` affects only new ops, and merges devices."""
     op._set_device(device)
 
 
 def update_input(op, index, tensor):
-    """Replaces an input of an op that exists; no public function does."""
+    """Replaces an input of an existing op. TensorFlow has no public function for that."""
     op._update_input(index, tensor)
 
 
 def add_outputs_attribute():
-    """Gives `tf.Operation` the attribute `_outputs` of TensorFlow 1, which editors of graphs read."""
+    """Gives `tf.Operation` the attribute `_outputs` of TensorFlow 1. Programs that edit graphs read it."""
     if not hasattr(tf.Operation, "_outputs"):
         tf.Operation._outputs = property(lambda self: self.outputs)
 
@@ -78,13 +79,16 @@ def add_outputs_attribute():
 
 
 def uses_locking(optimizer):
-    """Returns the argument use_locking of an optimizer, which has no public attribute for it."""
+    """Returns the argument use_locking of an optimizer. Optimizers have no public attribute for it."""
     return optimizer._use_locking
 
 
 def adam_tensors(optimizer):
-    """Returns (learning rate, beta 1, beta 2, epsilon, beta 1 ** step, beta 2 ** step) of a
-    tf.train.AdamOptimizer, in a step; its public attributes are only the slots."""
+    """Returns the tensors of the current step of a tf.train.AdamOptimizer. Only its slots are public.
+
+    Returns:
+      (learning rate, beta 1, beta 2, epsilon, beta 1 ** step, beta 2 ** step), scalar tensors.
+    """
     return (optimizer._lr_t, optimizer._beta1_t, optimizer._beta2_t, optimizer._epsilon_t,
             *optimizer._get_beta_accumulators())
 
@@ -99,13 +103,13 @@ def noise_shape(layer, inputs):
 # The class of resource variables. `tf.Variable` is also the class of reference variables, which keep their
 # methods.
 ResourceVariable = resource_variable_ops.BaseResourceVariable
-# Makes a session fetch something else for a fetch of a class; `tf.Session.run` could be replaced, but not for
-# fetches inside of lists and dicts.
+# Registers, for a class of fetches, a function that returns the tensors to fetch instead. A replacement of
+# `tf.Session.run` would not reach fetches inside lists and dicts.
 register_fetch = session.register_session_run_conversion_functions
 
 
 def silence_deprecations():
-    """Has TensorFlow not say that names of TensorFlow 1 are deprecated.
+    """Turns off TensorFlow's warnings that names of TensorFlow 1 are deprecated.
 
     The public `tf.logging.set_verbosity` would also hide other warnings.
     """
@@ -113,19 +117,19 @@ def silence_deprecations():
 
 
 def add_reference(variable_class):
-    """Gives resource variables the method `_ref` of reference variables, which some programs call."""
+    """Gives resource variables the method `_ref` of reference variables. Some programs call it."""
     variable_class._ref = lambda self: self
 
 
 def replace_assign(function):
-    """Replaces `tf.assign` in the module of TensorFlow from which some programs import it."""
+    """Replaces `tf.assign` in TensorFlow's module `state_ops`, from which some programs import it."""
     state_ops.assign = function
 
 
 def replace_apply_op(wrapper):
-    """Replaces the function behind all generated ops by wrapper(function), to add advice to its errors.
+    """Replaces the function that all generated ops call by wrapper(function), to add advice to its errors.
 
-    The public `tf.Graph.create_op` is called after the arguments were checked.
+    TensorFlow calls the public `tf.Graph.create_op` too late: only after the arguments were checked.
     """
     op_def_library._apply_op_helper = wrapper(op_def_library._apply_op_helper)
 
@@ -133,7 +137,7 @@ def replace_apply_op(wrapper):
 def replace_confusion_matrix(wrapper):
     """Replaces the function that metrics such as `tf.metrics.mean_iou` share by wrapper(function).
 
-    Programs also import this function, which never was public.
+    This function never was public, but programs also import it.
     """
     metrics_impl._streaming_confusion_matrix = wrapper(metrics_impl._streaming_confusion_matrix)
 
@@ -142,19 +146,21 @@ def replace_resource_update(wrapper):
     """Replaces the update of a resource variable with a dense or sparse gradient in `tf.train.Optimizer`.
 
     Args:
-      wrapper: takes the method (self, optimizer, gradient) -> op, and returns one with the same arguments.
+      wrapper: function of the method (self, optimizer, gradient) -> op that returns a method with the same
+        arguments.
     """
     processor = optimizers._DenseResourceVariableProcessor
     processor.update_op = wrapper(processor.update_op)
 
 
 def update_as_reference(processor, optimizer, gradient):
-    """Returns the update of the variable of a processor in the way of reference variables.
+    """Returns the op that updates a variable as if it were a reference variable.
 
-    The public `Optimizer.apply_gradients` chooses the way by the class of the variable.
+    The public `Optimizer.apply_gradients` chooses the kind of update from the class of the variable.
 
     Args:
-      processor: `self` of the method that `replace_resource_update` replaces.
+      processor: TensorFlow's object for the variable: `self` of the method that `replace_resource_update`
+        replaces.
       optimizer: tf.train.Optimizer.
       gradient: tensor or tf.IndexedSlices.
     """
@@ -162,5 +168,5 @@ def update_as_reference(processor, optimizer, gradient):
 
 
 def replace_tensorflow_of_cells(module):
-    """Replaces the module `tf` for the wrappers of RNN cells in Keras 2, `DropoutWrapper` among them."""
+    """Replaces the module `tf` that the wrappers of RNN cells in Keras 2 use, such as `DropoutWrapper`."""
     legacy_cell_wrappers.tf = module

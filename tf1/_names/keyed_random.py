@@ -1,4 +1,7 @@
-"""Dropout and shuffling that depend on seed, step and place only (see `bertlib.graph.randomness`)."""
+"""Dropout and shuffling whose random numbers depend only on the seed, the step and the place in the model.
+
+`bertlib.graph.randomness` computes the numbers. Two runs of a program with the same seed are therefore equal.
+"""
 
 import functools
 
@@ -10,24 +13,24 @@ from tf1._names import internals
 
 
 def dropout(x, keep_prob=None, noise_shape=None, seed=None, name=None, rate=None):
-    """tf.nn.dropout, with a mask that depends on (seed, global step, place in the model) only.
+    """tf.nn.dropout with a mask that depends only on seed, global step and place in the model.
 
     Args:
       x: float tensor.
-      keep_prob: probability, float or scalar tensor, that a value is kept.
-      noise_shape: shape of the mask, which is broadcast to that of x.
-      seed: one more key of the mask.
-      name: of the op.
-      rate: 1 - keep_prob, in its place.
+      keep_prob: float or scalar tensor, the probability that a value is kept.
+      noise_shape: shape of the mask, which is broadcast to the shape of x.
+      seed: an additional key for the random numbers of the mask.
+      name: name of the op.
+      rate: float or scalar tensor, 1 - keep_prob. Give either keep_prob or rate.
 
     Raises:
-      ValueError: both or neither of keep_prob and rate are given, or the number is not a probability.
+      ValueError: both or neither of keep_prob and rate are given, or the rate is not in [0, 1).
     """
     if (keep_prob is None) == (rate is None):
         raise ValueError("tf.nn.dropout: give either keep_prob or rate.")
     rate = 1.0 - keep_prob if rate is None else rate
     if isinstance(rate, (int, float)) and not 0 <= rate < 1:
-        raise ValueError(f"tf.nn.dropout: a rate of {rate} is not in [0, 1).")
+        raise ValueError(f"tf.nn.dropout: rate is {rate}; it must be in [0, 1).")
     if isinstance(rate, (int, float)) and rate == 0:
         return tf.convert_to_tensor(x)
     with tf.name_scope(name, "dropout", [x]):
@@ -40,29 +43,39 @@ def dropout(x, keep_prob=None, noise_shape=None, seed=None, name=None, rate=None
                 return tf.nn.dropout(x, noise_shape=noise_shape, seed=seed, rate=rate)
             keep = draw >= tf.cast(rate, tf.float32)
         scale = 1.0 / (1.0 - tf.cast(rate, x.dtype))
-        # Chosen, not multiplied: what is dropped may be infinite.
+        # A multiplication of the dropped values by 0 would give NaN for an infinite value.
         dropped = tf.where_v2(keep, x * scale, tf.zeros([], x.dtype))
         dropped.set_shape(x.shape)
         return dropped
 
 
 def _loops():
-    """The control flow contexts of the loops that are being built, the innermost first."""
-    context, found = control_flow_context(tf.get_default_graph()), []
+    """Returns the control flow contexts of the loops around the ops to build, the innermost loop first."""
+    context, loops = control_flow_context(tf.get_default_graph()), []
     while context is not None:
-        found += [context] if context.IsWhileContext() else []
+        loops += [context] if context.IsWhileContext() else []
         context = context.outer_context
-    return found
+    return loops
 
 
 def _uniform_in_loop(shape, site):
-    """`randomness.uniform`, keyed by the round too; None if no integer variable of the loop would tell it."""
+    """Returns uniform numbers that differ between the iterations of a loop.
+
+    The integer variables of the loop, such as its counter, tell one iteration from another.
+
+    Args:
+      shape: integer vector.
+      site: see `randomness.uniform`.
+
+    Returns:
+      float32 tensor in [0, 1); None if the loop has no integer variable.
+    """
     switches = [op for loop in _loops() for op in loop.pivot.consumers() if op.type == "Switch"]
     counters = [op.outputs[1] for op in switches if op.outputs[1].dtype.is_integer
                 and op.outputs[1].shape.rank == 0]
     if not counters:
         return None
-    with tf.control_dependencies(None):  # leaves the loop
+    with tf.control_dependencies(None):  # builds the key outside the loop
         key = tf.cast(tf.bitcast(randomness.uniform([2], site), tf.int32), tf.int64)
     number = tf.zeros([], tf.int64)
     for counter in counters:
@@ -71,7 +84,7 @@ def _uniform_in_loop(shape, site):
 
 
 def _full_shape(noise_shape, x):
-    """A mask's shape with the sizes that are left open (None) taken from x."""
+    """Returns the shape of a mask; sizes that are None are taken from x."""
     if isinstance(noise_shape, (list, tuple, tf.TensorShape)):
         sizes = noise_shape.as_list() if isinstance(noise_shape, tf.TensorShape) else noise_shape
         return tf.stack([tf.shape(x)[axis] if size is None else size for axis, size in enumerate(sizes)])
@@ -79,7 +92,7 @@ def _full_shape(noise_shape, x):
 
 
 def layer_dropout(inputs, rate=0.5, noise_shape=None, seed=None, training=False, name=None):
-    """tf.layers.dropout, with the mask of `tf.nn.dropout`; training is a bool or a scalar tensor."""
+    """tf.layers.dropout with the mask of `dropout`. `training` is a bool or a scalar tensor."""
     dropped = functools.partial(dropout, inputs, rate=rate, noise_shape=noise_shape, seed=seed, name=name)
     unchanged = functools.partial(tf.identity, inputs)
     if isinstance(training, (bool, int)):
@@ -88,14 +101,14 @@ def layer_dropout(inputs, rate=0.5, noise_shape=None, seed=None, training=False,
 
 
 class LayerDropout(tf.layers.Dropout):
-    """tf.layers.Dropout, with the mask of `tf.nn.dropout`."""
+    """tf.layers.Dropout with the mask of `dropout`."""
 
     def call(self, inputs, training=False):
         return layer_dropout(inputs, self.rate, self.noise_shape, self.seed, training or False)
 
 
 def _with_keyed_dropout(layer_class):
-    """Gives a Keras layer the mask of `tf.nn.dropout`, in graphs of TensorFlow 1."""
+    """Makes a Keras dropout layer use the mask of `dropout` in graphs of TensorFlow 1."""
     original = layer_class.call
 
     @functools.wraps(original)
@@ -110,7 +123,7 @@ def _with_keyed_dropout(layer_class):
 
 
 def _with_keyed_shuffle(dataset_class):
-    """Gives `shuffle` of a Dataset class a seed where the caller gives none."""
+    """Makes `shuffle` of a Dataset class choose a seed if the caller gives none."""
     original = dataset_class.shuffle
 
     @functools.wraps(original)
@@ -123,13 +136,13 @@ def _with_keyed_shuffle(dataset_class):
 
 
 def shuffle_and_repeat(buffer_size, count=None, seed=None):
-    """tf.data.experimental.shuffle_and_repeat, keyed like `Dataset.shuffle`."""
+    """tf.data.experimental.shuffle_and_repeat with the seed of `Dataset.shuffle`."""
     return lambda dataset: dataset.shuffle(buffer_size, seed).repeat(count)
 
 
 def parallel_interleave(map_func, cycle_length, block_length=1, sloppy=False, buffer_output_elements=None,
                         prefetch_input_elements=None):
-    """tf.data.experimental.parallel_interleave, never sloppy: a run has to repeat."""
+    """tf.data.experimental.parallel_interleave. It ignores `sloppy`, so its order is the same in each run."""
     return tf.data.experimental.parallel_interleave(map_func, cycle_length, block_length, False,
                                                     buffer_output_elements, prefetch_input_elements)
 

@@ -1,9 +1,9 @@
-"""Weights of metrics that are counted in a confusion matrix, where they have another length than the labels.
+"""Makes metrics with a confusion matrix accept weights that have another length than the labels.
 
-Forks score tags by `tensorflow.python.ops.metrics_impl._streaming_confusion_matrix`, as
-`tf.metrics.mean_iou` does. TensorFlow 1 compared lengths only where the graph knew them: it ignored weights
-behind the last label, and for labels without a weight it read the memory behind the weights. TensorFlow 2
-refuses both.
+Forks compute the scores of tags with `tensorflow.python.ops.metrics_impl._streaming_confusion_matrix`, which
+also computes `tf.metrics.mean_iou`. TensorFlow 1 compared the lengths only if the graph knew them. It ignored
+weights after the last label. If there were too few weights, it read the memory after the weights. TensorFlow
+2 refuses both.
 """
 
 import functools
@@ -20,12 +20,13 @@ def _for_each_label(weights, labels):
     """Returns a weight for each label of the flattened labels.
 
     Args:
-      weights: [B, T] or [B · T], a weight for each label; [T], for each position; or [B], for each example.
-        Where there are more weights than labels, the rest is ignored.
-      labels: [B, T], or [B].
+      weights: [B, T] or [B · T], a weight for each label; or [T], a weight for each position; or [B], a
+        weight for each example. If there are more weights than labels, the rest is ignored.
+      labels: [B, T] or [B].
 
     Returns:
-      tensor of the number of labels; an InvalidArgumentError in the session if the weights are none of these.
+      [B · T] or [B], the weights. If the weights have another length, the session raises an
+      InvalidArgumentError.
     """
     count, size = tf.size(labels), tf.size(weights)
     label = tf.range(count)
@@ -42,18 +43,18 @@ def _for_each_label(weights, labels):
 
 
 def install():
-    """Puts it into TensorFlow's function."""
+    """Changes TensorFlow's function, and so all metrics that call it."""
     internals.replace_confusion_matrix(_with_weights_of_any_length)
 
 
-def _with_weights_of_any_length(count):
-    @functools.wraps(count)
-    def counted(labels, predictions, num_classes, weights=None):
+def _with_weights_of_any_length(confusion_matrix):
+    @functools.wraps(confusion_matrix)
+    def with_weights(labels, predictions, num_classes, weights=None):
         if weights is not None:
             labels, weights = tf.convert_to_tensor(labels), tf.convert_to_tensor(weights)
-            same = weights.shape.is_fully_defined() and weights.shape.as_list() == labels.shape.as_list()
-            if weights.shape.rank != 0 and not same:
+            fits = weights.shape.is_fully_defined() and weights.shape.as_list() == labels.shape.as_list()
+            if weights.shape.rank != 0 and not fits:
                 weights = _for_each_label(weights, labels)
-        return count(labels, predictions, num_classes, weights)
+        return confusion_matrix(labels, predictions, num_classes, weights)
 
-    return counted
+    return with_weights

@@ -1,4 +1,4 @@
-"""Modules of our names over those of TensorFlow's modules, and the finder that imports them."""
+"""Modules that add names of tf1 to a module of TensorFlow, and the finder that imports such modules."""
 
 import importlib.abc
 import importlib.machinery
@@ -6,16 +6,18 @@ import types
 
 
 class Namespace(types.ModuleType):
-    """A module of names of our own over those of another module."""
+    """A module that looks for a name among names of tf1 first, and then in another module."""
 
     def __init__(self, name, own, base=None, explain=None):
         """Creates a namespace.
 
         Args:
-          name: what programs call it, such as "tf.contrib.layers", or the name that it is imported by.
-          own: {name: object}.
-          base: function that returns the module to find other names in, or None.
-          explain: function of a missing name that returns what to do; that of the other module if None.
+          name: the name that programs use for the module, such as "tf.contrib.layers" or "tensorflow_hub".
+          own: {name: object}, the names of tf1.
+          base: function without arguments that returns the other module, or None if the namespace has only
+            the names in `own`.
+          explain: function of a missing name that returns the advice for the error message, or None if there
+            is no advice. The default is the function of the other module, if that is a Namespace.
         """
         super().__init__(f"tf1.{name[3:]}" if name.startswith("tf.") else name)
         self._title = name
@@ -30,8 +32,8 @@ class Namespace(types.ModuleType):
             if hasattr(base, name):
                 return getattr(base, name)
             explain = self._explain or getattr(base, "_explain", None)
-            if not name.startswith("_") and explain is not None:
-                raise AttributeError(f"{self._title}.{name}: {explain(name)}")
+            if explain is not None and not name.startswith("_") and (advice := explain(name)):
+                raise AttributeError(f"{self._title}.{name}: {advice}")
         raise AttributeError(f"{self._title} has no attribute {name!r}")
 
     def __dir__(self):
@@ -39,26 +41,30 @@ class Namespace(types.ModuleType):
 
 
 def own_names(module, *names):
-    """{name: what a module has under it}."""
+    """Returns {name: object} of the given names of a module."""
     return {name: getattr(module, name) for name in names}
 
 
 def defined_names(module):
-    """{name: object} of the public functions and classes that a module defines itself."""
+    """Returns {name: object} of the public functions and classes that a module itself defines."""
     return {name: value for name, value in vars(module).items()
             if not name.startswith("_") and getattr(value, "__module__", None) == module.__name__}
 
 
 class ModuleFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Imports modules that a function makes."""
+    """Imports modules that a function returns."""
 
     def __init__(self, find):
-        """Takes a function of a module's full name that returns the module, or None."""
+        """Creates a finder.
+
+        Args:
+          find: function of a module's full name that returns the module, or None if it is not its module.
+        """
         self._find = find
 
     def find_spec(self, name, path=None, target=None):
-        found = self._find(name)
-        return None if found is None else importlib.machinery.ModuleSpec(name, self, is_package=True)
+        module = self._find(name)
+        return None if module is None else importlib.machinery.ModuleSpec(name, self, is_package=True)
 
     def create_module(self, spec):
         return self._find(spec.name)

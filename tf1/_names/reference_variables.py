@@ -1,7 +1,8 @@
-"""What programs do with reference variables, the variables of TensorFlow 1, done with resource variables.
+"""Makes idioms of reference variables, the variables of TensorFlow 1, work on resource variables.
 
-`tf.disable_resource_variables()` gives the former back to a program for which this is not enough: one that
-looks for their ops in graphs, or calls generated ops on them. Errors of the latter say so.
+This is not enough for a program that looks for the ops of reference variables in graphs, or that passes
+variables to generated ops. Such a program can call `tf.disable_resource_variables()` to get reference
+variables. The error of a generated op gives this advice.
 """
 
 import functools
@@ -16,13 +17,16 @@ _ADVICE = ("; it is a resource variable. Call tf.disable_resource_variables() af
 
 
 def _initialized_value(self):
-    """The variable's value, or that which it will start with: for the initial value of another variable."""
+    """Returns the value of an initialized variable, else its initial value.
+
+    Programs use it as the initial value of another variable.
+    """
     with tf.init_scope():
         return tf.cond(self.is_initialized(), self.read_value, lambda: self.initial_value)
 
 
 def _new_tensor(operation):
-    """`v += x` and its kind: a tensor takes the name of the variable, which stays as it was."""
+    """Returns the method for a statement such as `v += x`: it returns a new tensor and does not change v."""
     return lambda self, other: getattr(self, operation)(other)
 
 
@@ -31,27 +35,28 @@ _assign = tf.assign
 
 @functools.wraps(_assign)
 def assign(ref, value, validate_shape=None, use_locking=None, name=None):
-    """tf.assign; with validate_shape=False a variable takes a value of another shape."""
+    """tf.assign that also accepts a value of another shape, if validate_shape is False."""
     changes_shape = False
     if validate_shape is False and isinstance(ref, _VARIABLE):
         value = tf.convert_to_tensor(value, ref.dtype)
         changes_shape = not ref.shape.is_compatible_with(value.shape)
     if not changes_shape:
         return _assign(ref, value, validate_shape, use_locking, name)
-    hidden = tf.placeholder_with_default(value, None)  # of a shape that the graph does not know
-    with tf.control_dependencies([tf.raw_ops.AssignVariableOp(resource=ref.handle, value=hidden)]):
+    unshaped = tf.placeholder_with_default(value, None)  # the same value, without a static shape
+    with tf.control_dependencies([tf.raw_ops.AssignVariableOp(resource=ref.handle, value=unshaped)]):
         return tf.identity(value, name)
 
 
 def _depth(optimizer, method):
-    """How far from an optimizer's class the class is that defines a method of it."""
+    """Returns how many classes above the optimizer's class a method is defined; 0 for the class itself."""
     return next(depth for depth, kind in enumerate(type(optimizer).__mro__) if method in vars(kind))
 
 
 def _for_published_optimizers(update_op):
-    """Calls `_apply_dense` and `_apply_sparse` of an optimizer that has no newer ones of resource variables.
+    """Makes an optimizer use its own `_apply_dense` and `_apply_sparse` if it was written for TensorFlow 1.
 
-    A subclass of `tf.train.AdamOptimizer` that defines `_apply_dense` would be passed over in silence.
+    For example, TensorFlow calls only `_resource_apply_dense` for resource variables. If a subclass of
+    `tf.train.AdamOptimizer` defines only `_apply_dense`, TensorFlow would silently use Adam's update.
     """
     @functools.wraps(update_op)
     def update(self, optimizer, gradient):
@@ -63,7 +68,7 @@ def _for_published_optimizers(update_op):
 
 
 def _with_advice(apply_op):
-    """Adds to the error of an op that takes reference variables only what to do."""
+    """Adds advice to the error of an op that accepts only reference variables."""
     @functools.wraps(apply_op)
     def apply(op_type_name, name=None, **keywords):
         try:
@@ -76,13 +81,16 @@ def _with_advice(apply_op):
 
 
 def _fetched(fetch):
-    """What a session fetches for a name or tensor: for "v:0", which is a resource variable's handle now, the
-    variable."""
+    """Returns what a session fetches for a name or tensor.
+
+    "v:0" was the value of a reference variable, and is the handle of a resource variable. The variable is
+    fetched instead.
+    """
     graph = tf.get_default_graph()
     if isinstance(fetch, str) and ":" in fetch:
         try:
             fetch = graph.get_tensor_by_name(fetch)
-        except (KeyError, ValueError):  # the session says so
+        except (KeyError, ValueError):  # the session reports the unknown name
             return fetch
     if isinstance(fetch, tf.Tensor) and fetch.dtype == tf.resource:
         return next((variable for variable in tf.global_variables() + tf.local_variables()
@@ -91,7 +99,7 @@ def _fetched(fetch):
 
 
 def install():
-    """Puts all of it into TensorFlow's classes."""
+    """Changes TensorFlow's classes."""
     _VARIABLE.initialized_value = _initialized_value
     internals.add_reference(_VARIABLE)
     for name in ("add", "sub", "mul", "truediv", "pow"):

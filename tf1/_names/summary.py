@@ -1,4 +1,4 @@
-"""tf.contrib.summary: summaries that an op writes when it runs, without a hook that fetches them."""
+"""tf.contrib.summary: ops that write summaries themselves, so that no hook has to fetch the summaries."""
 
 import tensorflow.compat.v1 as tf
 
@@ -8,28 +8,32 @@ from tf1._names.namespace import own_names
 
 
 def start_writers():
-    """Has what a session's start runs, wherever the session is from, start the writers that the graph has."""
-    started = tf.get_collection(tf.GraphKeys.TABLE_INITIALIZERS)
-    for start in _ops.summary_writer_initializer_op():
-        if start not in started:
-            tf.add_to_collection(tf.GraphKeys.TABLE_INITIALIZERS, start)
+    """Makes each session initialize the summary writers of the current graph when it starts.
+
+    The ops are added to the table initializers, because each `tf.train.Scaffold` runs those.
+    """
+    initializers = tf.get_collection(tf.GraphKeys.TABLE_INITIALIZERS)
+    for initializer in _ops.summary_writer_initializer_op():
+        if initializer not in initializers:
+            tf.add_to_collection(tf.GraphKeys.TABLE_INITIALIZERS, initializer)
 
 
 def create_file_writer(logdir, max_queue=None, flush_millis=None, filename_suffix=None, name=None):
-    """Returns a writer of event files; the summaries built in `with writer.as_default():` are its.
+    """Returns a writer of event files. It writes the summaries that are built in `with writer.as_default():`.
 
-    The sessions of an Estimator start it; in a session of one's own `tf.contrib.summary.initialize()` does.
+    The sessions of an Estimator initialize it. A program with its own session calls
+    `tf.contrib.summary.initialize()`.
 
     Args:
-      logdir: directory; None for a writer that writes nothing.
-      max_queue: summaries kept before they are written; 10 if None.
-      flush_millis: longest time until they are written; 120000 if None.
+      logdir: directory of the event files; None for a writer that writes nothing.
+      max_queue: number of summaries kept in memory before they are written; 10 if None.
+      flush_millis: maximum number of milliseconds until they are written; 120000 if None.
       filename_suffix: end of the file's name; ".v2" if None.
-      name: of the writer. Two writers of one name are one.
+      name: name of the writer. Two writers with the same name are the same writer.
     """
     writer = _ops.create_file_writer(logdir, max_queue, flush_millis, filename_suffix, name)
     if logdir is not None and not tf.executing_eagerly():
-        start_writers()  # a second start changes nothing
+        start_writers()  # initializing a writer twice has no effect
     return writer
 
 

@@ -1,6 +1,7 @@
-"""The names of `tf` that are not, or not as they were, in `tensorflow.compat.v1`."""
+"""The names of `tf` that are missing or different in `tensorflow.compat.v1`."""
 
 import logging as _python_logging
+import operator
 import sys
 import types
 
@@ -12,45 +13,78 @@ from tf1._names import canned, estimator_parts, examples, internals, keyed_rando
 from tf1._names.namespace import Namespace, own_names
 from tf1._run import script_config, script_estimator
 
+# {name of TensorFlow 0.x or of its models, which no later version has: its name in TensorFlow 1}
+RENAMED = {
+    "tf.batch_matmul": "tf.matmul", "tf.inv": "tf.reciprocal",
+    "tf.merge_all_summaries": "tf.summary.merge_all", "tf.mul": "tf.multiply", "tf.neg": "tf.negative",
+    "tf.pack": "tf.stack", "tf.scalar_summary": "tf.summary.scalar", "tf.select": "tf.where",
+    "tf.sub": "tf.subtract", "tf.train.SummaryWriter": "tf.summary.FileWriter", "tf.unpack": "tf.unstack",
+    "tf.initialize_all_variables": "tf.global_variables_initializer",
+}
+
+
+def advice(name):
+    """Returns what to use instead of a missing name such as "tf.mul"; None if no replacement is known."""
+    if name in RENAMED:
+        return f"TensorFlow 1 has no {name}. Use `{RENAMED[name]}`."
+    name_below_tf = name.removeprefix("tf.")
+    try:
+        operator.attrgetter(name_below_tf)(_tf.compat.v2)
+    except AttributeError:
+        return None
+    return f"{name} is a name of TensorFlow 2. Use `tf.compat.v2.{name_below_tf}`."
+
+
+def _extended(part, own):
+    """Returns the namespace of a part of `tf` that TensorFlow still has, such as "nn", with names of tf1.
+
+    Args:
+      part: the name below `tf`.
+      own: {name: object}; these names override TensorFlow's.
+    """
+    return Namespace(f"tf.{part}", own, lambda: operator.attrgetter(part)(_tf),
+                     lambda name: advice(f"tf.{part}.{name}"))
+
 
 def _set_verbosity(level):
-    """tf.logging.set_verbosity, for this project's messages too; a number or a name."""
+    """tf.logging.set_verbosity, which also sets the level of this project's messages.
+
+    Args:
+      level: a number, or the name of a level, such as "INFO".
+    """
     level = getattr(_tf.logging, level) if isinstance(level, str) else level
     _tf.logging.set_verbosity(level)
     _absl_logging.set_verbosity(_absl_logging.converter.standard_to_absl(int(level)))
 
 
 def _run_app(main=None, argv=None):
-    """tf.app.run; a message of tf.logging is shown once, although absl has a handler too then."""
+    """tf.app.run. A message of tf.logging is shown only once, although absl adds a second handler."""
     _python_logging.getLogger("tensorflow").propagate = False
     _tf.app.run(main or sys.modules["__main__"].main, argv)
 
 
 DATA = own_names(keyed_random, "parallel_interleave", "shuffle_and_repeat")
-app = Namespace("tf.app", dict(run=_run_app), lambda: _tf.app)
-nn = Namespace("tf.nn", dict(dropout=keyed_random.dropout), lambda: _tf.nn)
-layers = Namespace("tf.layers", dict(dropout=keyed_random.layer_dropout,
-                                      Dropout=keyed_random.LayerDropout), lambda: _tf.layers)
-logging = Namespace("tf.logging", dict(set_verbosity=_set_verbosity), lambda: _tf.logging)
-train = Namespace("tf.train", dict(Int64List=examples.Int64List), lambda: _tf.train)
-io = Namespace("tf.io", dict(parse_example=examples.parse_example), lambda: _tf.io)
-# DropoutWrapper drops as tf.nn.dropout does.
+app = _extended("app", dict(run=_run_app))
+nn = _extended("nn", dict(dropout=keyed_random.dropout))
+layers = _extended("layers", dict(dropout=keyed_random.layer_dropout, Dropout=keyed_random.LayerDropout))
+logging = _extended("logging", dict(set_verbosity=_set_verbosity))
+train = _extended("train", dict(Int64List=examples.Int64List))
+io = _extended("io", dict(parse_example=examples.parse_example))
+# tf.nn.rnn_cell.DropoutWrapper then uses the mask of tf.nn.dropout.
 internals.replace_tensorflow_of_cells(
     Namespace("tf", dict(nn=nn, __internal__=_tf.compat.v2.__internal__), lambda: _tf.compat.v2))
-data = Namespace("tf.data",
-                  dict(experimental=Namespace("tf.data.experimental", DATA, lambda: _tf.data.experimental)),
-                  lambda: _tf.data)
+data = _extended("data", dict(experimental=_extended("data.experimental", DATA)))
 
 TPU = dict(RunConfig=estimator_parts.TPURunConfig,
            **own_names(estimator_parts, "CrossShardOptimizer", "InputPipelineConfig", "TPUConfig",
-                        "TPUEstimator", "TPUEstimatorSpec"))
+                       "TPUEstimator", "TPUEstimatorSpec"))
 STOPPING = own_names(estimator_parts, "make_early_stopping_hook", "read_eval_metrics", "stop_if_higher_hook",
-                      "stop_if_lower_hook", "stop_if_no_decrease_hook", "stop_if_no_increase_hook")
+                     "stop_if_lower_hook", "stop_if_no_decrease_hook", "stop_if_no_increase_hook")
 _EXPORT = dict(ServingInputReceiver=_estimator.ServingInputReceiver,
                **own_names(internals.export_output, "ClassificationOutput", "ExportOutput", "PredictOutput",
-                            "RegressionOutput"),
+                           "RegressionOutput"),
                **own_names(estimator_parts, "TensorServingInputReceiver",
-                            "build_parsing_serving_input_receiver_fn", "build_raw_serving_input_receiver_fn"))
+                           "build_parsing_serving_input_receiver_fn", "build_raw_serving_input_receiver_fn"))
 _HOOKS = ("CheckpointSaverHook", "CheckpointSaverListener", "FeedFnHook", "FinalOpsHook",
           "GlobalStepWaiterHook", "LoggingTensorHook", "NanLossDuringTrainingError", "NanTensorHook",
           "ProfilerHook", "SecondOrStepTimer", "SessionRunArgs", "SessionRunContext", "SessionRunHook",
@@ -58,10 +92,10 @@ _HOOKS = ("CheckpointSaverHook", "CheckpointSaverListener", "FeedFnHook", "Final
 
 
 def _no_estimator(name):
-    return ("canned estimators but DNNClassifier are gone; write a model_fn for tf.estimator.Estimator, as "
-            "tf1/_names/canned.py does."
-            if name.startswith(("DNN", "Linear", "Boosted", "Baseline")) else "not provided; `python -m tf1 "
-            "--names` lists what is.")
+    if name.startswith(("DNN", "Linear", "Boosted", "Baseline")):
+        return ("canned estimators except DNNClassifier are gone; write a model_fn for "
+                "tf.estimator.Estimator, as tf1/_names/canned.py does.")
+    return "not provided; `python -m tf1 --names` lists the names that are."
 
 
 _INPUTS = own_names(estimator_parts, "numpy_input_fn", "pandas_input_fn")
@@ -70,7 +104,7 @@ _ESTIMATOR = dict(
     Estimator=script_estimator.Estimator, RunConfig=script_config.RunConfig,
     **own_names(_estimator, "EstimatorSpec", "ModeKeys"),
     **own_names(estimator_parts, "BestExporter", "EvalSpec", "Exporter", "FinalExporter", "LatestExporter",
-                 "TrainSpec", "WarmStartSettings", "train_and_evaluate"),
+                "TrainSpec", "WarmStartSettings", "train_and_evaluate"),
     **own_names(_tf.train, *_HOOKS),
     experimental=Namespace("tf.estimator.experimental", STOPPING, explain=_no_estimator),
     export=Namespace("tf.estimator.export", _EXPORT, explain=_no_estimator),
@@ -79,14 +113,15 @@ _ESTIMATOR = dict(
 )
 estimator = Namespace("tf.estimator", _ESTIMATOR, explain=_no_estimator)
 
-# Names of metrics and outputs that canned estimators had, for code that compares evaluations.
+# The names of metrics and outputs of canned estimators. Programs that compare evaluations read them.
 _METRIC_KEYS = types.SimpleNamespace(
     LOSS_MEAN="average_loss", LOSS_REGULARIZATION="regularization_loss", AUC_PR="auc_precision_recall",
     LABEL_MEAN="label/mean", PREDICTION_MEAN="prediction/mean",
     **{key.upper(): key for key in ("loss", "accuracy", "precision", "recall", "accuracy_baseline", "auc")})
 _PREDICTION_KEYS = types.SimpleNamespace(**{key.upper(): key for key in (
     "classes", "class_ids", "logistic", "logits", "predictions", "probabilities", "top_k")})
-# The names of all files of the Estimator, from any of which programs take them. The last of a name counts.
+# The names of all files of the Estimator. Programs import them from any of these files. Where two of these
+# dicts have the same name, the later one overrides the earlier one.
 every_estimator_name = Namespace("tf.estimator", {
     **STOPPING, **TPU, **_INPUTS, **_EXPORT, **_ESTIMATOR, "estimator": estimator,
     "export_output": internals.export_output, "MetricKeys": _METRIC_KEYS, "PredictionKeys": _PREDICTION_KEYS,

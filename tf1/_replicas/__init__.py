@@ -1,1 +1,1 @@
-"""Scripts that run as several replicas, with Horovod or without."""
+"""Runs scripts as several replicas, with or without Horovod."""

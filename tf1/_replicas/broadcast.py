@@ -1,4 +1,4 @@
-"""The same starting weights in all replicas, for scripts that draw them at random."""
+"""Broadcasts the starting weights to all replicas, because scripts draw them at random."""
 
 import tensorflow.compat.v1 as tf
 
@@ -6,14 +6,14 @@ from bertlib.estimator import replica_sync
 
 
 class BroadcastHook(tf.train.SessionRunHook):
-    """Gives the global variables of all replicas the values that one replica's start with."""
+    """Broadcasts the starting values of the global variables of one replica to all replicas."""
 
     def __init__(self, group, root=0):
         """Creates the hook.
 
         Args:
-          group: the `replica_group.Group`, or None for a process that is alone.
-          root: index of the replica whose values are taken.
+          group: the `replica_group.Group`, or None for a single process.
+          root: index of the replica that sends its values.
         """
         self._group, self._root = group, root
 

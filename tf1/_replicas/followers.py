@@ -1,9 +1,10 @@
-"""What a script writes in replicas other than the first.
+"""Redirects the files that a script writes in replicas other than replica 0.
 
-All run the same script, and so would write the same files: the first one alone does. What another one writes
-through `tf.gfile`, `tf.python_io.TFRecordWriter` and `tf.summary.FileWriter` goes into a directory of its own
-that is gone with the process; reading through them what it has written, it gets that. A script that uses
-Horovod decides by itself who writes: nothing is held back.
+All replicas run the same script, so all would write the same files. Only replica 0 writes to the given paths.
+Files that another replica writes with `tf.gfile`, `tf.python_io.TFRecordWriter` and `tf.summary.FileWriter`
+go into a temporary directory, which is removed when the process ends. The replica can read them with
+`tf.gfile` and `tf.python_io.tf_record_iterator` under the path that it wrote. With Horovod, the script itself
+decides which replica writes, so no file is redirected.
 """
 
 import functools
@@ -15,7 +16,7 @@ import tensorflow.compat.v1 as tf
 from tf1._names.namespace import Namespace
 from tf1._replicas.horovod_mode import script_divides_work
 
-_own = {}  # {path: where this process has what it wrote there}
+_own = {}  # {path that the script wrote: path of the redirected file}
 _directory = None
 
 
@@ -26,7 +27,7 @@ def _key(path):
 
 
 def _to_write(path):
-    """Where this process writes what is meant for a path."""
+    """Returns the path to which this process writes a file."""
     global _directory
     if script_divides_work():
         return path
@@ -36,12 +37,12 @@ def _to_write(path):
 
 
 def _to_read(path):
-    """Where what this process has written for a path is; the path if it has written nothing."""
+    """Returns the path of the redirected file; the given path if this process has not written it."""
     return _own.get(_key(path), path) if isinstance(path, (str, bytes, os.PathLike)) else path
 
 
 def _at(place, function):
-    """Returns a function whose first argument, a path, is changed to the place of it in this process."""
+    """Returns a function that changes its first argument, a path, with `place` before it calls `function`."""
     @functools.wraps(function, updated=())
     def at_place(path, *args, **kwargs):
         return function(place(path), *args, **kwargs)
@@ -54,9 +55,9 @@ def _open(name, mode="r"):
 
 
 def _listdir(path):
-    real = tf.gfile.ListDirectory(path) if tf.gfile.Exists(path) or _key(path) not in _own else []
-    here = [os.path.basename(other) for other in _own if os.path.dirname(other) == _key(path)]
-    return sorted({*real, *here})
+    files = tf.gfile.ListDirectory(path) if tf.gfile.Exists(path) or _key(path) not in _own else []
+    redirected = [os.path.basename(other) for other in _own if os.path.dirname(other) == _key(path)]
+    return sorted({*files, *redirected})
 
 
 def _remove(path):
@@ -88,7 +89,7 @@ _OLD = dict(GFile=_open, Open=_open, FastGFile=_open, Exists=_NEW["exists"], IsD
 
 
 def install(tf1):
-    """Puts it into the module `tf1`."""
+    """Replaces the functions of the module `tf1` that read and write files."""
     def over(name, base, **own):
         return Namespace(f"tf.{name}", {key: value for key, value in own.items() if hasattr(base, key)},
                          lambda: base)

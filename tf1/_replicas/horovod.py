@@ -1,8 +1,8 @@
-"""`import horovod.tensorflow as hvd`, over the replicas of `python -m tf1 --num_replicas`.
+"""Serves `import horovod.tensorflow as hvd`, for the replicas of `python -m tf1 --num_replicas`.
 
-It is what scripts use that train an Estimator, as NVIDIA's BERT does, and nothing more of Horovod. Such a
-script divides the work itself: each process reads its own input, and those but the first have a model_dir of
-their own, or none. Started without a launcher, there is one process.
+It contains only the functions of Horovod that scripts with an Estimator use, such as NVIDIA's BERT. Such a
+script divides the work itself: each process reads its own input, and only the process with rank 0 uses the
+model_dir. The others have a separate model_dir or none. Without `--num_replicas`, there is one process.
 """
 
 import sys
@@ -17,7 +17,7 @@ from tf1._replicas import broadcast, gradients, horovod_mode
 
 
 def init(*args, **kwargs):
-    """Says that the script divides the work itself. To be called before anything else of the module."""
+    """Records that the script divides the work itself. Call it before the other functions of the module."""
     horovod_mode.initialize()
 
 
@@ -34,7 +34,7 @@ def size():
 
 
 def rank():
-    """Returns which of them this is."""
+    """Returns the index of this process among all processes."""
     group = _group()
     return group.index if group else 0
 
@@ -46,29 +46,29 @@ def local_size():
 
 
 def local_rank():
-    """Returns which of these this is, and so which GPU is its own."""
+    """Returns the index of this process on this machine. Scripts use the GPU with this index."""
     group = _group()
     return group.local_index if group else 0
 
 
 class Compression(object):
-    """The dtypes that floats travel in."""
+    """The dtypes in which float tensors are exchanged."""
 
-    none = None  # their own
+    none = None  # the dtype of the tensor
     fp16 = tf.float16
 
 
 def allreduce(tensor, average=True, device_dense="", device_sparse="", compression=Compression.none):
-    """Returns the mean of a tensor over all processes, of integers rounded down.
+    """Returns the mean of a tensor over all processes. The mean of integers is rounded down.
 
     Args:
-      tensor: tensor, or tf.IndexedSlices, whose rows are gathered.
-      average: false for the sum.
+      tensor: tensor, or tf.IndexedSlices, whose rows are gathered from all processes.
+      average: false returns the sum.
       device_dense, device_sparse: ignored.
       compression: an attribute of `Compression`.
 
     Raises:
-      ValueError: it is not the training graph of an Estimator.
+      ValueError: there are several processes, and this is not the training graph of an Estimator.
     """
     all_reduce = _exchange()
     if all_reduce is None:
@@ -84,33 +84,37 @@ def allreduce(tensor, average=True, device_dense="", device_sparse="", compressi
 
 
 def _exchange():
-    """What the replicas of the current graph share; None in a process that is alone."""
+    """Returns the all-reduce of the current graph; None if there is only one process.
+
+    Raises:
+      ValueError: there are several processes, and the current graph has no all-reduce.
+    """
     all_reduce = collectives.current_all_reduce()
     if all_reduce is None and size() > 1:
-        raise ValueError("hvd.allreduce and hvd.DistributedOptimizer work in the training graph of a "
-                         "tf.estimator.Estimator, and not in a session of the script's own.")
+        raise ValueError("hvd.allreduce and hvd.DistributedOptimizer work only in the training graph of a "
+                         "tf.estimator.Estimator, not in a session that the script creates.")
     return all_reduce
 
 
 class DistributedOptimizer(WrappedOptimizer):
-    """An optimizer whose `compute_gradients` gives the mean of all processes."""
+    """An optimizer whose `compute_gradients` returns the mean gradients of all processes."""
 
     def __init__(self, optimizer, name=None, use_locking=False, device_dense="", device_sparse="",
                  compression=Compression.none, sparse_as_dense=False):
         """Wraps an optimizer.
 
         Args:
-          optimizer: the optimizer.
-          name: of the ops.
+          optimizer: the tf.train.Optimizer to wrap.
+          name: name of the ops.
           use_locking, device_dense, device_sparse: ignored.
           compression: an attribute of `Compression`.
-          sparse_as_dense: whether tf.IndexedSlices become tensors; their rows are gathered if not.
+          sparse_as_dense: convert tf.IndexedSlices to tensors. If false, their rows are gathered.
         """
         super().__init__(optimizer, name or f"Distributed{type(optimizer).__name__}")
         self._sparse_as_dense, self._compression = sparse_as_dense, compression
 
     def compute_gradients(self, *args, **kwargs):
-        """Returns the pairs of the wrapped optimizer, with their means."""
+        """Returns the (gradient, variable) pairs of the wrapped optimizer, with mean gradients."""
         pairs = super().compute_gradients(*args, **kwargs)
         _exchange()
         return list(zip(gradients.mean(pairs, self._sparse_as_dense, self._compression),
@@ -118,20 +122,21 @@ class DistributedOptimizer(WrappedOptimizer):
 
 
 class BroadcastGlobalVariablesHook(broadcast.BroadcastHook):
-    """Gives all processes the values that one process's global variables start with."""
+    """Broadcasts the starting values of the global variables of one process to all processes."""
 
     def __init__(self, root_rank, device=""):
         """Creates the hook.
 
         Args:
-          root_rank: which process's values.
+          root_rank: rank of the process that sends its values.
           device: ignored.
         """
         super().__init__(_group(), root_rank)
 
 
 def _explain(name):
-    return f"of Horovod there are {', '.join(sorted(_NAMES))}. For more install Horovod itself."
+    return (f"tf1 provides only these names of Horovod: {', '.join(sorted(_NAMES))}. For others, install "
+            "Horovod itself.")
 
 
 _NAMES = defined_names(sys.modules[__name__])

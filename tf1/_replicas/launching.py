@@ -1,4 +1,4 @@
-"""`python -m tf1 --num_replicas`: a script started as several replicas, and how a replica ends."""
+"""`python -m tf1 --num_replicas`: starts the replicas of a script, and reports the end of a replica."""
 
 import contextlib
 import os
@@ -13,34 +13,37 @@ from tf1._replicas import gradients, horovod
 
 
 def launch(count, timeout, max_restarts, open_ports, arguments):
-    """Starts the replicas of this machine and waits for their end, if there are to be several.
+    """Starts the replicas of this machine and waits until they have ended.
+
+    It starts nothing in a process that is a replica, or if there is only one replica.
 
     Args:
-      count: replicas on this machine; 0 for one on each GPU.
-      timeout: seconds in which all have ended after one failed.
-      max_restarts: how often all are started again after a failure.
+      count: number of replicas on this machine; 0 for one on each GPU.
+      timeout: seconds within which all replicas end after one failed.
+      max_restarts: how often all replicas are restarted after a failure.
       open_ports, arguments: whether other machines can reach the ports of the replicas, and the arguments of
-        the script; see `network_namespace.for_processes`.
+        the script; see `network_namespace.for_replicas`.
 
     Returns:
-      a `replica_launcher.End`; None if this process is to run the script.
+      a `replica_launcher.End`; None if this process has to run the script.
 
     Raises:
-      ValueError: there are fewer GPUs, ports cannot be closed that have to be, or TF_CONFIG cannot be used.
-      OSError: the port that it names is taken.
+      ValueError: the machine has fewer GPUs, the ports cannot be closed although open_ports is false, or
+        TF_CONFIG cannot be used.
+      OSError: the port that TF_CONFIG names is in use.
     """
     if replica_group.is_replica():
         return None
     machines = cluster.from_environment()
     if machines is not None and machines.is_evaluator:
-        raise ValueError("TF_CONFIG makes this machine an evaluator of others. A script's replica 0 "
-                         "evaluates: leave the evaluator out of the cluster.")
+        raise ValueError("TF_CONFIG makes this machine an evaluator. Replica 0 of a script evaluates: "
+                         "leave the evaluator out of the cluster.")
     count = replica_launcher.count_here(count)
     if count == 1 and (machines is None or len(machines.addresses) == 1):
         return None
 
     with network_namespace.for_replicas(machines, open_ports, arguments, logging.warning) as namespace:
-        # As with Horovod, a process sees all GPUs, of which the script may name one.
+        # As under Horovod, each process sees all GPUs, because the script may choose one by its index.
         plan = replica_launcher.Plan(count, timeout, max_restarts, machines, one_gpu_each=False,
                                      shows_tracebacks=True, namespace=namespace)
         return replica_launcher.run(plan, logging.warning)
@@ -48,14 +51,14 @@ def launch(count, timeout, max_restarts, open_ports, arguments):
 
 @contextlib.contextmanager
 def joined():
-    """Meets the other replicas if this process is one, and takes leave of them after the block."""
+    """Joins the other replicas, if this process is a replica, and leaves them after the block."""
     if not replica_group.is_replica():
         yield
         return
     try:
         group = replica_group.join()
         gradients.install(tf1)
-        sys.meta_path.insert(0, horovod.FINDER)  # an installed one would know nothing of the others
+        sys.meta_path.insert(0, horovod.FINDER)  # an installed Horovod would not know the other replicas
         yield
     except BaseException as error:
         _leave(replica_group.current(), error)
@@ -64,16 +67,16 @@ def joined():
 
 
 def _leave(group, error):
-    """Tells the other replicas and the launcher, which says it, what this process ends with.
+    """Tells the other replicas and the launcher why this process ends. The launcher prints the reason.
 
     Raises:
-      SystemExit: another replica is the reason, or another try may end otherwise.
+      SystemExit: another replica failed first, or a restart may help.
     """
     if isinstance(error, SystemExit):
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
-        said = f"error: {error.code}" if isinstance(error.code, str) else (
+        message = f"error: {error.code}" if isinstance(error.code, str) else (
             f"error: the script ended with exit code {code}.")
-        group.leave(said if code else None, code)
+        group.leave(message if code else None, code)
     elif isinstance(error, KeyboardInterrupt):
         group.leave("interrupted.", 130)
     elif isinstance(error, replica_group.ReplicaError) or (

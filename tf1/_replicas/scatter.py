@@ -1,29 +1,30 @@
-"""The batches of a script's dataset, scattered over the replicas."""
+"""Scatters the batches of a script's dataset over the replicas."""
 
 import tensorflow.compat.v1 as tf
 
 
 def scatter_batches(dataset, group):
-    """Returns a dataset of tuples with a batch for each replica. A rest of fewer batches is dropped.
+    """Returns a dataset of tuples with one batch for each replica.
 
-    All replicas have the same pipeline, and so the same position in it, which replica 0 saves.
+    If fewer batches than replicas remain at the end, they are dropped. All replicas run the same pipeline and
+    have the same position in it, so it is enough that replica 0 saves the position.
 
     Args:
       dataset: the dataset that an input_fn returned.
       group: the `replica_group.Group`.
 
     Raises:
-      ValueError: it is no dataset.
+      ValueError: the input_fn returned something else.
     """
     if not isinstance(dataset, tf.compat.v2.data.Dataset):
-        raise ValueError("With several replicas an input_fn has to return a dataset, whose batches they "
-                         f"share; this one returned {type(dataset).__name__}.")
-    # All replicas have to end after the same step.
+        raise ValueError("With several replicas, an input_fn must return a dataset, because its batches are "
+                         f"distributed to the replicas; this one returned {type(dataset).__name__}.")
+    # All replicas must end after the same step.
     rounds = dataset.window(group.count, drop_remainder=True)
     return rounds.flat_map(lambda *components: tf.data.Dataset.zip(tuple(
         _zipped(components).skip(index).take(1) for index in range(group.count))))
 
 
 def _zipped(components):
-    """The elements of a window, whose structure may be any."""
+    """Returns a dataset of the elements of a window, which can have any structure."""
     return tf.data.Dataset.zip(components[0] if len(components) == 1 else tuple(components))

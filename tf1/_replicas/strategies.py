@@ -1,4 +1,4 @@
-"""Strategies: those of tf.contrib.distribute over the devices of one machine, and that of a replica."""
+"""The strategies of tf.contrib.distribute on one machine, and the strategy of a process that is a replica."""
 
 import collections
 import contextlib
@@ -11,18 +11,20 @@ from tf1._names.namespace import Namespace
 
 class DistributeConfig(collections.namedtuple("DistributeConfig", ["train_distribute", "eval_distribute",
                                                                    "remote_cluster"], defaults=[None] * 3)):
-    """Strategies of training and evaluation, and a cluster."""
+    """The strategy of the training, the strategy of the evaluation, and a cluster."""
 
 
 class Replicas(object):
-    """The strategy of a process that is one of several replicas, whatever devices a script names: their
-    number, and nothing that they need."""
+    """The strategy of a process that is one of several replicas. It has only the number of the replicas.
+
+    It ignores the devices that the script names.
+    """
 
     def __init__(self, *args, **kwargs):
         self.num_replicas_in_sync = self.num_towers = replica_group.current().count
 
     def scope(self):
-        """A block in which nothing is otherwise."""
+        """Returns a context manager without effect."""
         return contextlib.nullcontext()
 
 
@@ -32,8 +34,8 @@ def mirrored_strategy(devices=None, num_gpus=None, num_gpus_per_worker=None, cro
 
     Args:
       devices: names of devices.
-      num_gpus, num_gpus_per_worker: the first that many, and 0 the CPU, in their place.
-      cross_device_ops, cross_tower_ops: how gradients are summed; how the strategy likes if None.
+      num_gpus, num_gpus_per_worker: number of GPUs, instead of devices. 0 uses the CPU.
+      cross_device_ops, cross_tower_ops: object that sums the gradients; the strategy chooses if None.
       auto_shard_dataset: ignored.
     """
     if replica_group.current():
@@ -45,9 +47,9 @@ def mirrored_strategy(devices=None, num_gpus=None, num_gpus_per_worker=None, cro
 
 
 def collective_all_reduce_strategy(num_gpus_per_worker=0, communication=None):
-    """tf.contrib.distribute.CollectiveAllReduceStrategy of one worker: a `MirroredStrategy`.
+    """tf.contrib.distribute.CollectiveAllReduceStrategy, for one worker: returns a `MirroredStrategy`.
 
-    The argument communication is ignored.
+    The argument `communication` is ignored.
     """
     return mirrored_strategy(num_gpus_per_worker=num_gpus_per_worker)
 
@@ -62,10 +64,10 @@ def _refused(name, reason):
 
 
 def _cross_device_ops(*args, **kwargs):
-    """How gradients are summed; the strategy chooses, as it does for None."""
+    """Returns None, so that the strategy chooses how it sums the gradients. The arguments are ignored."""
 
 
-# What `tf.distribute` has in such a process.
+# The names of `tf.distribute` in a process that is a replica.
 OF_REPLICAS = dict(MirroredStrategy=Replicas, MultiWorkerMirroredStrategy=Replicas, experimental=Namespace(
     "tf.distribute.experimental", dict(MultiWorkerMirroredStrategy=Replicas),
     lambda: tf.distribute.experimental))

@@ -1,1 +1,1 @@
-"""`python -m tf1 SCRIPT`, and the training sessions of scripts."""
+"""Running scripts (`python -m tf1 SCRIPT`), and their training sessions."""

@@ -1,6 +1,6 @@
-"""The package `bert`, as the package bert-tensorflow has it, where no other one is found: our root modules.
+"""Serves the package `bert` of bert-tensorflow with this project's published modules, if no other is found.
 
-`from bert import run_classifier`, `import bert.modeling` and their kin.
+For example, `from bert import run_classifier` and `import bert.modeling` then import our modules.
 """
 
 import importlib
@@ -12,7 +12,7 @@ from tf1._run.ours import PUBLISHED
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds what all other finders do not: it is the last one."""
+    """Finds the package `bert` and its modules. It is the last finder: an installed package overrides it."""
 
     def find_spec(self, name, path=None, target=None):
         package, _, module = name.partition(".")
@@ -22,5 +22,5 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def exec_module(self, module):
         name = module.__name__.partition(".")[2]
-        if name:  # a module of the package: ours takes its place
+        if name:  # a module of the package is replaced by our module
             sys.modules[module.__name__] = importlib.import_module(name)

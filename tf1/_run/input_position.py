@@ -1,17 +1,19 @@
-"""The position of a script's `input_fn`, saved with each checkpoint, so that a resumed run reads on.
+"""Saves the position of a script's `input_fn` with each checkpoint, so that a resumed run continues there.
 
-The input of this project's commands needs nothing of this: see `input_pipeline.batch_of_step`.
+The input of this project's commands does not need this: see `input_pipeline.batch_of_step`.
 
-Beside `model.ckpt-<step>` there is `input_position/model.ckpt-<step>`, in TensorFlow's checkpoint format too,
-but apart from the variables: not everything that lists a checkpoint can read an iterator's state. It holds
+The position of `model.ckpt-<step>` is in `input_position/model.ckpt-<step>`, also in TensorFlow's checkpoint
+format. It is a separate file, because some programs that list the contents of a checkpoint cannot read the
+state of an iterator. It contains
 
     fingerprint   int64: a digest of the input pipeline
     start         int64: the global step at which the input was at its beginning
     state_<i>     variant: position, shuffle buffer and prefetched batches of iterator i
 
-A state means something only to the pipeline that it came from: TensorFlow restores one from before a change
-of the batch size and serves a batch of the old size. Hence the fingerprint. A Python generator has no state
-to write: what it gave is read again.
+The fingerprint is needed because a state is valid only for the same pipeline. For example, after a change of
+the batch size, TensorFlow would restore the state without an error and return a batch of the old size.
+
+A Python generator has no state that could be saved. Its first batches are read again instead.
 """
 
 import functools
@@ -24,22 +26,22 @@ import tensorflow.compat.v1 as tf
 from bertlib.checkpoints import checkpoint_files
 
 _ITERATORS = ("IteratorV2", "Iterator", "OneShotIterator")
-# They differ from process to process, or say nothing about what the pipeline gives.
+# Attributes that differ between processes, or that do not change the elements of the pipeline.
 _ATTRIBUTES_LEFT_OUT = ("_class", "_output_shapes", "container", "metadata", "shared_name", "token")
-# Lets Python functions take part: they are taken to depend on their arguments only.
+# The policy that also saves pipelines with Python functions. It assumes that these have no state.
 _IGNORE_EXTERNAL_STATE = 1
 
 
 class InputPosition(tf.train.SessionRunHook):
-    """The iterators that a graph reads from, and the hook that knows whether they had a batch left.
+    """Saves and restores the position of the iterators of a graph. As a hook, it notes whether a step ran.
 
     Attributes:
-      moved: whether `restore` brought them elsewhere than to their beginning.
+      moved: whether `restore` moved the iterators from their beginning.
       has_trained: whether a step was taken.
     """
 
     def __init__(self, graph):
-        """Finds the iterators. The graph is the current one and holds the input and nothing else yet."""
+        """Finds the iterators of the current graph, which contains only the input so far."""
         handles = [op.outputs[0] for op in graph.get_operations()
                    if op.type in _ITERATORS and _consumers(op, "IteratorGetNext")]
         self._batches = [list(_consumers(handle.op, "IteratorGetNext")[0].outputs) for handle in handles]
@@ -69,20 +71,22 @@ class InputPosition(tf.train.SessionRunHook):
         self.has_trained = True
 
     def restore(self, session, checkpoint, step, batches_per_step=1):
-        """Brings the input to where a checkpoint was saved, or says why not and leaves it at its beginning.
+        """Moves the input to the position that was saved with a checkpoint.
 
-        To be called before the first step, when all hooks have initialized iterators: a model_fn's hooks may
-        initialize the input.
+        If the input has changed since, a warning is logged, and the input starts from its beginning.
+
+        Call it before the first step, but after `after_create_session` of all hooks: a hook of the model_fn
+        may initialize the iterators.
 
         Args:
           session: a raw session whose iterators are initialized.
-          checkpoint: its prefix; None for the beginning.
+          checkpoint: prefix of the checkpoint; None for the beginning of the input.
           step: the global step.
-          batches_per_step: batches of the input that one step takes.
+          batches_per_step: number of batches of the input in one step.
 
         Raises:
-          tf.errors.OutOfRangeError: the input ends before it is there.
-          ValueError: what was saved is damaged.
+          tf.errors.OutOfRangeError: the input has fewer batches than the saved position.
+          ValueError: the saved position is damaged.
         """
         if not self._batches:
             return
@@ -97,29 +101,30 @@ class InputPosition(tf.train.SessionRunHook):
                 raise _damaged(path, error) from error
         elif self.moved:
             batches = (step - start) * batches_per_step
-            logging.info("Reading the first %d batches of the input again, to go on where it was.", batches)
+            logging.info("Reading the first %d batches of the input again, to reach its saved position.",
+                         batches)
             for _ in range(batches):
                 session.run(self._batches)
 
     def _start_in(self, checkpoint):
-        """The global step at which a checkpoint's input was at its beginning; None of another input."""
+        """Returns the global step at which a checkpoint's input began; None if the input has changed."""
         path = _path_beside(checkpoint)
         if not checkpoint_files.exists(path):
             return None
         try:
-            found = tf.train.load_checkpoint(checkpoint_files.escape_prefix(path))
-            fingerprint, start = found.get_tensor("fingerprint"), found.get_tensor("start")
+            reader = tf.train.load_checkpoint(checkpoint_files.escape_prefix(path))
+            fingerprint, start = reader.get_tensor("fingerprint"), reader.get_tensor("start")
         # TensorFlow reports the end of a truncated file as an IndexError.
         except (tf.errors.OpError, ValueError, IndexError) as error:
             raise _damaged(path, error) from error
         if fingerprint != self._fingerprint:
-            logging.warning("The input is another than when %s was saved (files, batch size or code), so it "
+            logging.warning("The input has changed since %s was saved (files, batch size or code), so it "
                             "starts from its beginning.", checkpoint)
             return None
         return int(start)
 
     def save(self, session, checkpoint):
-        """Saves where the input is, before the checkpoint is there; does nothing before `restore`."""
+        """Saves the position of the input before its checkpoint is written. Does nothing before `restore`."""
         if self._start is None:
             return
         path = _path_beside(checkpoint)
@@ -146,8 +151,8 @@ def _checkpoint_of(path):
 
 def _damaged(path, error):
     reason = (getattr(error, "message", None) or str(error)).splitlines()[0]
-    return ValueError(f"The position of the input in {path} is damaged ({reason}). The weights beside it are "
-                      f"not lost. Remove {path}.index to go on with the input from its beginning.")
+    return ValueError(f"The position of the input in {path} is damaged ({reason}). The weights of the "
+                      f"checkpoint are not lost. Remove {path}.index to start the input from its beginning.")
 
 
 def _consumers(op, kind):
@@ -155,24 +160,24 @@ def _consumers(op, kind):
 
 
 class _Digest(object):
-    """Digests of input pipelines that are the same for the same pipeline in another process.
+    """Computes digests of input pipelines. The same pipeline has the same digest in each process.
 
-    Names differ between processes, because functions are numbered; so ops count by type, attributes and
-    inputs.
+    The names of ops and functions differ between processes, because TensorFlow numbers functions. A digest
+    therefore contains only the types, attributes and inputs of ops.
 
     Attributes:
-      op_types: set of all op types met.
+      op_types: set of the types of all ops in the digests.
     """
 
     def __init__(self, graph):
         self._functions = {function.signature.name: function
                            for function in graph.as_graph_def().library.function}
         self.op_types = set()
-        # Each is computed once: many ops share their inputs and functions.
+        # The digest of each op and function is computed once, because many ops share them.
         self._op, self._function = functools.cache(self._op), functools.cache(self._function)
 
     def of_iterators(self, handles):
-        """Returns the digest (an int of 63 bits) of what the iterators read from."""
+        """Returns the digest, an int of 63 bits, of the pipelines of some iterators."""
         makers = [op for handle in handles for op in _consumers(handle.op, "MakeIterator")]
         digest = _hash([self._op(handle.op) for handle in handles]
                        + [self._op(op.inputs[0].op) for op in makers])
@@ -183,7 +188,7 @@ class _Digest(object):
         return _hash([self._node(op.node_def), *inputs])
 
     def _node(self, node):
-        """Type and attributes of a NodeDef."""
+        """Returns the digest of the type and the attributes of a NodeDef."""
         self.op_types.add(node.op)
         attributes = [f"{name}={self._attribute(node.attr[name])}" for name in sorted(node.attr)
                       if name not in _ATTRIBUTES_LEFT_OUT]

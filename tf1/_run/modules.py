@@ -1,9 +1,8 @@
-"""The modules that programs of TensorFlow 1.x import past `tf`, and TensorFlow lacks now.
+"""Serves modules that programs of TensorFlow 1.x do not import through `tf`, and that TensorFlow lacks now.
 
-`from tensorflow.contrib.tpu.python.tpu import tpu_config` and its kind are found in every file once `tf1`
-is imported. So is every module of `tf` under the name of `tf1`, which is what stands in a file whose imports
-were changed: `from tf1.nn import rnn_cell`. A name that is not provided is an ImportError that says what to
-use.
+After `import tf1`, each file can import them, for example with `from tensorflow.contrib.tpu.python.tpu import
+tpu_config`. Each module of `tf` is also found under the name `tf1`, because `rewriting` changes imports to
+that name: `from tf1.nn import rnn_cell`. A missing name raises an ImportError that says what to use instead.
 """
 
 import importlib
@@ -19,8 +18,8 @@ from tf1._names.namespace import ModuleFinder, Namespace, own_names
 from tf1._replicas import horovod
 from tf1._run import bert_package, ours
 
-# The files that TensorFlow 1.15 had below a part of `tf.contrib`, or below the Estimator. Every listed file
-# gives all names of its part, whichever file had them in 1.15.
+# {folder of TensorFlow 1.15 below `tf.contrib`: its files}. Each file serves all names of its part, also
+# those that another file defined in 1.15. `_ESTIMATOR_FILES` is the same list for the Estimator.
 _CONTRIB_FILES = {
     "cluster_resolver.python.training": "tpu_cluster_resolver cluster_resolver",
     "crf.python.ops": "crf",
@@ -56,12 +55,12 @@ _ESTIMATOR_FILES = (
     "export.export export.export_lib export.export_output exporter hooks.basic_session_run_hooks hooks.hooks "
     "hooks.session_run_hook inputs.inputs inputs.numpy_io inputs.pandas_io model_fn mode_keys run_config "
     "tpu.tpu_config tpu.tpu_estimator training util")
-# Modules of TensorFlow that moved.
+# {old name of a module of TensorFlow: its new name}
 _MOVED = {
     "tensorflow.python.training.gen_training_ops": "tensorflow.python.ops.gen_training_ops",
     "tensorflow.python.training.training_ops": "tensorflow.python.ops.gen_training_ops",
 }
-# Where TensorFlow 1 had the Estimator.
+# The packages in which TensorFlow 1 and tensorflow_estimator had the files of the Estimator.
 _ESTIMATOR_ROOTS = ("tensorflow.python.estimator", "tensorflow_estimator", "tensorflow_estimator.estimator",
                     "tensorflow_estimator.python.estimator", "tensorflow_estimator.compat.v1.estimator",
                     "tensorflow_estimator.python.estimator.api.estimator",
@@ -69,29 +68,29 @@ _ESTIMATOR_ROOTS = ("tensorflow.python.estimator", "tensorflow_estimator", "tens
 
 
 def _with_packages(names):
-    """Dotted names and the packages that they are in."""
+    """Returns a set of the dotted names and of all packages that contain them."""
     parts = [name.split(".") for name in names]
     return {".".join(part[:length]) for part in parts for length in range(1, len(part) + 1)}
 
 
 def _files():
-    """{module of TensorFlow 1: where its names are}, for those that are not the part itself."""
-    found = {}
+    """Returns {name of a file of TensorFlow 1: the namespace with its names}."""
+    files = {}
     for folder, names in _CONTRIB_FILES.items():
         part = folder.partition(".")[0]
-        found.update({f"tensorflow.contrib.{name}": getattr(contrib, part) for name in _with_packages(
+        files.update({f"tensorflow.contrib.{name}": getattr(contrib, part) for name in _with_packages(
             f"{folder}.{name}" for name in names.split()) - {part}})
-    found["tensorflow.tools.graph_transforms"] = Namespace("tensorflow.tools.graph_transforms", dict(
+    files["tensorflow.tools.graph_transforms"] = Namespace("tensorflow.tools.graph_transforms", dict(
         TransformGraph=others.transform_graph))
     estimator = tensorflow_names.every_estimator_name
     for root in _ESTIMATOR_ROOTS:
-        found.update({f"{root}.{name}": estimator for name in _with_packages(_ESTIMATOR_FILES.split())})
-        found.update(dict.fromkeys(_with_packages([root]) - {"tensorflow", "tensorflow.python"}, estimator))
-    return found
+        files.update({f"{root}.{name}": estimator for name in _with_packages(_ESTIMATOR_FILES.split())})
+        files.update(dict.fromkeys(_with_packages([root]) - {"tensorflow", "tensorflow.python"}, estimator))
+    return files
 
 
 _FILES = _files()
-# The names of `tensorflow` in programs, and those of its parts that it lacks; of tf1 all are looked up.
+# {prefix of a module's name in programs: the parts below it that this finder serves; None for all}
 _ROOTS = {"tensorflow.compat.v1.": ("contrib", "estimator"),
           "tensorflow.": ("app", "contrib", "distributions", "estimator", "flags", "gfile", "layers",
                           "logging", "python_io", "resource_loader"),
@@ -113,35 +112,40 @@ def _find(name):
     package, _, part = file.rpartition(".")
     if package in _FILES:
         return _part(_FILES[package], part, name)
-    # 4. Any other module, or a part that TensorFlow still has: not ours.
+    # 4. Any other module, or a part that TensorFlow still has: another finder serves it.
     path = name[len(root):].split(".")
     if not root or path[0].startswith("_") or _ROOTS[root] and path[0] not in _ROOTS[root]:
         return None
     # 5. A part of `tf` that TensorFlow lacks, such as tensorflow.contrib.crf, or any part under the name of
-    # tf1, such as tf1.nn: looked up in tf1.
-    found = sys.modules["tf1"]
+    # tf1, such as tf1.nn: the module tf1 has it.
+    module = sys.modules["tf1"]
     for part in path:
-        found = _part(found, part, name)
-    return found if found is None or isinstance(found, Namespace) else Namespace(name, {}, lambda: found)
+        module = _part(module, part, name)
+    return module if module is None or isinstance(module, Namespace) else Namespace(name, {}, lambda: module)
 
 
 def _part(module, name, full):
-    """The module of that name in another; None if there is none.
+    """Returns the part of a module that is a module itself; None if it has no such part.
+
+    Args:
+      module: the module.
+      name: name of the part.
+      full: dotted name in the import statement, for the error.
 
     Raises:
-      ImportError: it is not provided; says what to use instead.
+      ImportError: a Namespace lacks the name. The message says what to use instead.
     """
     try:
-        found = getattr(module, name)
+        part = getattr(module, name)
     except AttributeError as error:
         if isinstance(module, Namespace):
             raise ImportError(str(error), name=full) from None
         return None
-    return found if isinstance(found, types.ModuleType) else None
+    return part if isinstance(part, types.ModuleType) else None
 
 
 def _put_back():
-    """Gives TensorFlow's own modules the names that they had and that programs take from there."""
+    """Adds names to TensorFlow's own modules that these modules had, and that programs import from them."""
     for module, names in {
         "tensorflow.python.framework.ops": own_names(tf, "IndexedSlices", "Tensor"),
         "tensorflow.python.framework.graph_util": own_names(
@@ -158,9 +162,9 @@ def _put_back():
                 setattr(module, name, value)
 
 
-# In place of an installed one too, of which later versions have no hub.Module.
+# This also replaces an installed tensorflow_hub, because its later versions have no hub.Module.
 sys.modules["tensorflow_hub"] = hub.hub
 sys.meta_path.insert(0, ours.Finder())
-# After all others looked for them.
+# The last finders: an installed `bert` or `horovod` overrides them.
 sys.meta_path += [ModuleFinder(_find), bert_package.Finder(), horovod.FINDER]
 _put_back()

@@ -1,4 +1,4 @@
-"""This project's modules in the root, which a fork may have its own of: those come first."""
+"""This project's modules in the root folder. A fork's module with the same name overrides ours."""
 
 import importlib.abc
 import importlib.machinery
@@ -9,23 +9,23 @@ import sys
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 PUBLISHED = {"create_pretraining_data", "extract_features", "modeling", "optimization", "run_classifier",
              "run_classifier_with_tfhub", "run_pretraining", "run_squad", "tokenization"}
-# The other commands are files of a checkout; a package installs none of their names beside `bertlib`.
+# The other commands exist only in a checkout. The installed package has no modules with their names.
 _IN_CHECKOUT = {"build_vocab", "convert_checkpoint", "download", "export", "glue_submission", "plan_memory",
                 "predict", "run_ner"}
 MODULES = PUBLISHED | (_IN_CHECKOUT if (_ROOT / "pyproject.toml").is_file() else set())
 
 
 def is_ours(path):
-    """Whether a file is one of this project's modules; a fork may stand beside them."""
+    """Returns whether a file is a module of this project. A fork's files may be in the same folder."""
     path = pathlib.Path(path).resolve()
     return (path.parent == _ROOT and path.stem in MODULES
             or any(_ROOT / room in path.parents for room in ("bertlib", "tf1")))
 
 
 def find_spec(name, path=None, target=None):
-    """Python's search for a module, but that the whole of `sys.path` is looked through before ours is taken.
+    """Searches for a module like Python, but takes ours only if no other folder on `sys.path` has one.
 
-    A fork may append the folder of its `modeling.py` to `sys.path`, behind this project.
+    For example, a fork may append the folder of its `modeling.py` to `sys.path`, after this project's folder.
 
     Args:
       name, path, target: see importlib.abc.MetaPathFinder.find_spec.
@@ -39,7 +39,7 @@ def find_spec(name, path=None, target=None):
 
 
 class Finder(importlib.abc.MetaPathFinder):
-    """Finds the modules of these names."""
+    """Finds modules with the names in `MODULES`."""
 
     def find_spec(self, name, path=None, target=None):
         return find_spec(name, path, target) if name in MODULES else None

@@ -1,8 +1,8 @@
-"""Files of TensorFlow 1.x imported as if `import tensorflow as tf` in them said `import tf1 as tf`.
+"""Imports files of TensorFlow 1.x as if their `import tensorflow as tf` were `import tf1 as tf`.
 
-Only the syntax tree in memory is changed, line by line in its place. Nothing is compiled into a `.pyc`, so
-that plain runs of the same files do not meet it. The fork's own files are changed, and packages that are
-named: libraries go on with TensorFlow as it is.
+Only the syntax tree in memory is changed, and line numbers stay the same. No `.pyc` file is written, so other
+runs of the same files do not get the changed code. The fork's own files are changed, and the packages that
+`--also` names. All other libraries keep TensorFlow 2.
 """
 
 import ast
@@ -14,7 +14,7 @@ import sysconfig
 
 from tf1._run import ours
 
-# Parts of TensorFlow that a file goes on to import from TensorFlow itself.
+# Parts of TensorFlow whose imports are not changed.
 _INNER = ("core", "python", "tools")
 
 
@@ -34,7 +34,7 @@ class _Imports(ast.NodeTransformer):
                 aliases.append(alias)
             elif alias.asname or "." not in alias.name:
                 aliases.append(ast.alias(replacement, alias.asname or alias.name))
-            else:  # `import tensorflow.contrib.crf` binds `tensorflow`
+            else:  # `import tensorflow.contrib.crf` binds only `tensorflow`
                 statements.append(ast.Expr(ast.Call(ast.Name("__import__", ast.Load()),
                                                     [ast.Constant(replacement)], [])))
                 aliases.append(ast.alias("tf1", "tensorflow"))
@@ -49,7 +49,7 @@ class _Imports(ast.NodeTransformer):
 
 
 def _our_name(module):
-    """`tf1`'s name of a module of TensorFlow; None for all others."""
+    """Returns the name below `tf1` of a module of TensorFlow; None if its import is not changed."""
     parts = module.split(".")
     if parts[0] != "tensorflow" or parts[1:2] and parts[1] in _INNER:
         return None
@@ -59,20 +59,20 @@ def _our_name(module):
 
 
 def compiled(data, path):
-    """Compiles the text of a file, its imports changed.
+    """Changes the imports of a file and compiles it.
 
     Args:
-      data: its bytes.
-      path: its path, for tracebacks.
+      data: bytes of the file.
+      path: path of the file, for tracebacks.
 
     Raises:
-      SyntaxError: it is not Python 3.
+      SyntaxError: the file is not Python 3.
     """
     return compile(rewritten(ast.parse(data, path)), path, "exec", dont_inherit=True)
 
 
 class _Loader(importlib.machinery.SourceFileLoader):
-    """Loads a file with its imports changed."""
+    """Loads a file with changed imports."""
 
     def get_code(self, fullname):
         path = self.get_filename(fullname)
@@ -86,7 +86,7 @@ class Finder(importlib.abc.MetaPathFinder):
         """Creates a finder.
 
         Args:
-          packages: names of installed packages that belong to the fork too.
+          packages: names of installed packages whose imports are also changed.
         """
         self._packages = frozenset(packages)
         self._libraries = [os.path.join(os.path.realpath(path), "") for path in {

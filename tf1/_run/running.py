@@ -1,4 +1,4 @@
-"""`python -m tf1 SCRIPT`: a script of TensorFlow 1.x run as it is."""
+"""`python -m tf1 SCRIPT`: runs a script of TensorFlow 1.x without changes to its files."""
 
 import ast
 import builtins
@@ -18,12 +18,12 @@ _HIDDEN = (*(os.path.join(_FOLDER, name) for name in ("__main__.py", "_replicas/
 
 
 def run_script(path, arguments, packages=()):
-    """Runs a file as Python would, its imports and those of its modules changed.
+    """Runs a file like Python, but changes its imports of TensorFlow and those of its modules.
 
     Args:
       path: the file.
-      arguments: of the script; `sys.argv[1:]`.
-      packages: installed packages that are to be changed too.
+      arguments: arguments of the script, its `sys.argv[1:]`.
+      packages: names of installed packages whose imports are also changed.
 
     Raises:
       OSError: the file cannot be read.
@@ -36,10 +36,10 @@ def run_script(path, arguments, packages=()):
 
 
 def run_module(name, arguments, packages=()):
-    """Runs a module or package as `python -m` would; see `run_script`.
+    """Runs a module or package like `python -m`; see `run_script`.
 
     Raises:
-      ImportError: there is no such module.
+      ImportError: the module does not exist.
     """
     _prepare([name, *arguments], packages)
     sys.path[0] = os.getcwd()
@@ -61,7 +61,7 @@ def _prepare(argv, packages):
 
 
 def _main_module(path):
-    """A new `__main__`, put in the place of ours."""
+    """Returns a new module `__main__`, which replaces ours in `sys.modules`."""
     module = types.ModuleType("__main__")
     vars(module).update(__file__=path, __builtins__=builtins)
     sys.modules["__main__"] = module
@@ -69,7 +69,7 @@ def _main_module(path):
 
 
 def _show(kind, error, traceback):
-    """Shows an error as Python does, without the frames of this package's running and importing."""
+    """Prints an error like Python, without the frames of tf1's modules that run and import the script."""
     sys.__excepthook__(kind, error.with_traceback(_without_ours(traceback)), None)
 
 

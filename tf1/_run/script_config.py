@@ -1,11 +1,11 @@
-"""`tf.estimator.RunConfig`: the settings of a run, and those of clusters and devices that scripts pass."""
+"""`tf.estimator.RunConfig`: the settings of a run, with those of clusters and devices that scripts pass."""
 
 from bertlib.estimator import run_config
 from bertlib.replicas import cluster
 
 
 class RunConfig(run_config.RunConfig):
-    """The core's `RunConfig` with the other arguments and attributes that TensorFlow's had."""
+    """The core's `RunConfig` with the other arguments and attributes of TensorFlow's RunConfig."""
 
     task_type = "worker"
     num_ps_replicas = 0
@@ -15,18 +15,18 @@ class RunConfig(run_config.RunConfig):
     def __init__(self, *arguments, train_distribute=None, device_fn=None, protocol=None, eval_distribute=None,
                  experimental_distribute=None, experimental_max_worker_delay_secs=None,
                  session_creation_timeout_secs=7200, **settings):
-        """Creates a configuration; arguments that are not listed here are those of the core's.
+        """Creates a configuration. Arguments that are not listed here are those of the core's RunConfig.
 
         Args:
-          train_distribute, eval_distribute: a tf.distribute strategy. With one replica it changes nothing;
-            `python -m tf1 --num_replicas` starts the replicas of a larger one.
+          train_distribute, eval_distribute: a tf.distribute strategy. A strategy with one replica has no
+            effect. A script with a larger one is started with `python -m tf1 --num_replicas`.
           device_fn: function of an op that returns its device.
           protocol, experimental_distribute, experimental_max_worker_delay_secs,
             session_creation_timeout_secs: settings of clusters; ignored.
 
         Raises:
-          ValueError: a strategy has several replicas, or TF_CONFIG several processes; or an error of the
-            core's.
+          ValueError: a strategy has several replicas or TF_CONFIG names several processes, but this process
+            is alone; or the core's RunConfig refuses an argument.
         """
         if not self.replicas:
             refuse_clusters()
@@ -51,15 +51,16 @@ class RunConfig(run_config.RunConfig):
 
 
 def refuse_clusters():
-    """Checks that TF_CONFIG, by which `tf.estimator` learned of other processes, names only this one.
+    """Checks that the environment variable TF_CONFIG names only this process.
 
-    Each of several would believe that it is alone, and write into the same directory.
+    `tf.estimator` read the addresses of other processes from it. Here, each process of such a cluster would
+    train alone and write into the same directory.
 
     Raises:
-      ValueError: it names several, or makes this process an evaluator of others, or cannot be used.
+      ValueError: TF_CONFIG names several processes, makes this process an evaluator, or is malformed.
     """
     machines = cluster.from_environment()
     if machines and (len(machines.addresses) > 1 or machines.is_evaluator):
-        raise ValueError("The environment variable TF_CONFIG names a cluster, and this process is alone: "
-                         "each of several would train by itself, in the same directory. Start the script as "
+        raise ValueError("The environment variable TF_CONFIG names a cluster, but this process is alone: "
+                         "each process would train alone, in the same directory. Start the script as "
                          "python -m tf1 --num_replicas=1 SCRIPT, or unset TF_CONFIG.")

@@ -1,4 +1,4 @@
-"""`tf.estimator.Estimator`: the core's Estimator for the models and inputs of other people's scripts."""
+"""`tf.estimator.Estimator`: the core's Estimator, extended for the models and inputs of scripts."""
 
 from bertlib.estimator import estimator
 from tf1._replicas.horovod_mode import script_divides_work
@@ -7,24 +7,24 @@ from tf1._run.script_config import RunConfig
 
 
 class Estimator(estimator.Estimator):
-    """The core's `Estimator`, whose training takes any input_fn and model_fn; see `script_training`."""
+    """The core's `Estimator`, extended for any input_fn and model_fn; see `script_training`."""
 
     _builder_class = script_training.Builder
 
     def __init__(self, model_fn, model_dir=None, config=None, params=None, use_tpu=False,
                  train_batch_size=None, eval_batch_size=None, predict_batch_size=None, warm_start_from=None):
-        """Creates an Estimator; arguments that are not listed here are those of the core's.
+        """Creates an Estimator. Arguments that are not listed here are those of the core's Estimator.
 
         Args:
           config: a `script_config.RunConfig`.
-          params: dict for the model_fn and the input_fn. Both get a copy of any other object; it needs
-            set_hparam, as HParams has, if there are batch sizes.
-          warm_start_from: a checkpoint, or an object with the arguments of `tf.train.warm_start` as
-            attributes (`WarmStartSettings`), from which training starts if model_dir has no checkpoint.
+          params: dict for the model_fn and the input_fn, or an object of another class, of which they get a
+            copy. If batch sizes are given, such an object needs a method set_hparam, like HParams.
+          warm_start_from: checkpoint from which the training starts if model_dir has no checkpoint; or an
+            object whose attributes are the arguments of `tf.train.warm_start`, such as `WarmStartSettings`.
 
         Raises:
-          TypeError: a batch size cannot be put into params.
-          ValueError: see the core's.
+          TypeError: params cannot hold a batch size.
+          ValueError: see `estimator.Estimator`.
         """
         super().__init__(model_fn, model_dir, config or RunConfig(), params, use_tpu, train_batch_size,
                          eval_batch_size, predict_batch_size)

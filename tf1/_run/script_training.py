@@ -1,14 +1,14 @@
-"""The training of a script's own model.
+"""Trains a script's own model.
 
 `bertlib` trains on its own input with its own optimizers. `Builder` and `TrainingSession` override steps of
-its classes of these names, because a script may bring
+the classes of `bertlib` with these names, because a script may have
 
-- an input_fn that does not start at the global step by itself: its position is saved with each checkpoint,
-  and replicas share its batches;
+- an input_fn that cannot start at a given global step: its position is saved with each checkpoint, and its
+  batches are scattered over the replicas;
 - params of any class, a device_fn, hooks that save checkpoints, a checkpoint to start from;
-- an optimizer that leaves open whether the global step is read before it is counted;
-- starting weights drawn at random, which replicas have to have in common;
-- Horovod, with which it divides the work among the replicas itself.
+- an optimizer that does not define whether the global step is read before or after its increment;
+- starting weights drawn at random, which must be the same in all replicas;
+- Horovod: the script then divides the work among the replicas itself.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from tf1._replicas import broadcast, scatter
 from tf1._replicas.horovod_mode import script_divides_work
 from tf1._run import input_position, step_order
 
-# Hooks that write files: only replica 0 runs them.
+# Hooks that write files. Only replica 0 runs them.
 _WRITING_HOOKS = tf.train.CheckpointSaverHook, tf.train.SummarySaverHook, tf.train.StepCounterHook
 
 
@@ -36,8 +36,8 @@ class Builder(model_graph.Builder):
 
     def check_params(self):
         if not isinstance(self.params, dict) and not hasattr(self.params, "set_hparam"):
-            raise TypeError(f"params is a {type(self.params).__name__}; the Estimator puts batch_size "
-                            "there, for which it has to be a dict.")
+            raise TypeError(f"params is a {type(self.params).__name__}; it must be a dict, because the "
+                            "Estimator adds batch_size to it.")
         super().check_params()
 
     def batch_size(self, mode):
@@ -77,16 +77,21 @@ class TrainingSession(training_session.TrainingSession):
     """One session of a script's training."""
 
     def __init__(self, *arguments, warm_start_from=None):
-        """Takes the arguments of the core's session, and those of `tf.train.warm_start` or a checkpoint."""
+        """Creates a session.
+
+        Args:
+          *arguments: the arguments of the core's session.
+          warm_start_from: see `script_estimator.Estimator`.
+        """
         super().__init__(*arguments)
         self._warm_start_from = warm_start_from
-        self._position = None  # `input_position.InputPosition`, unless the input starts at the global step
-        self._continues_input = not script_divides_work()  # with Horovod each process reads its own input
+        self._position = None  # an `InputPosition`, or None if the input can start at the global step
+        self._continues_input = not script_divides_work()  # with Horovod, each process reads its own input
 
     def run(self):
         super().run()
         if self._position and self._position.moved and not self._position.has_trained:
-            # The checkpoint was written at the end of the input: the input begins anew.
+            # No step was taken, so the saved position is the end of the input. Train from its beginning.
             self._continues_input = False
             super().run()
 
@@ -100,15 +105,15 @@ class TrainingSession(training_session.TrainingSession):
         step = super().build_step()
         step_order.order_reads(tf.train.get_global_step(), step.spec.train_op)
         if self._warm_start_from is not None and self.checkpoint is None:
-            given = self._warm_start_from  # a path, or `estimator_parts.WarmStartSettings`
-            tf.train.warm_start(**({"ckpt_to_initialize_from": given} if isinstance(given, (str, os.PathLike))
-                                   else vars(given)))
+            source = self._warm_start_from
+            is_path = isinstance(source, (str, os.PathLike))
+            tf.train.warm_start(**({"ckpt_to_initialize_from": source} if is_path else vars(source)))
         return step
 
     def not_averaged_message(self, replicas):
         return (f"The model_fn trains {replicas} replicas whose gradients are not averaged: each would train "
-                "by itself. Make its train_op by tf.gradients, or by minimize or compute_gradients of a "
-                "tf.train.Optimizer, in a script that python -m tf1 starts; with Horovod by "
+                "alone. Start the script with python -m tf1, and build its train_op with tf.gradients, or "
+                "with minimize or compute_gradients of a tf.train.Optimizer; with Horovod, use "
                 "hvd.DistributedOptimizer.")
 
     def make_hooks(self, step, scaffold, listeners):
@@ -119,11 +124,12 @@ class TrainingSession(training_session.TrainingSession):
     def make_saving_hooks(self, step, scaffold, listeners):
         if self._position:
             listeners = [*listeners, input_position.Listener(self._position, self.config.model_dir)]
-        given = [*step.input_hooks, *self.hooks, *step.spec.training_chief_hooks, *step.spec.training_hooks]
-        savers = [hook for hook in given if isinstance(hook, tf.train.CheckpointSaverHook)]
+        hooks = [*step.input_hooks, *self.hooks, *step.spec.training_chief_hooks, *step.spec.training_hooks]
+        savers = [hook for hook in hooks if isinstance(hook, tf.train.CheckpointSaverHook)]
         if not savers:
             return super().make_saving_hooks(step, scaffold, listeners)
-        # A hook may serve several calls of train; the position of a graph's input ends with that graph.
+        # A script may pass one hook to several calls of train. The listener of an earlier call belongs to the
+        # graph of that call, so it is removed.
         kept = [listener for listener in tensorflow_internals.saving_listeners(savers[0])
                 if not isinstance(listener, input_position.Listener)]
         tensorflow_internals.set_saving_listeners(savers[0], [*kept, *listeners])
@@ -140,5 +146,5 @@ class TrainingSession(training_session.TrainingSession):
         super().take_steps(session, step, vote)
 
     def ends_before(self, micro_batch):
-        # The position is saved where the input stands: after whole steps.
+        # Ends only between whole steps, because the position of the input is saved there.
         return super().ends_before(micro_batch) and not (self._position and micro_batch)

@@ -1,8 +1,8 @@
-"""Thread pools of sessions that are far larger than the machine.
+"""Limits the number of threads of a session.
 
-Each restored variable starts a thread pool of `intra_op_parallelism_threads` for a moment. A program of
-TensorFlow 1 that asks for 1024 in both fields of its `tf.ConfigProto` starts tens of thousands of threads in
-`tf.train.init_from_checkpoint`, and the process aborts.
+TensorFlow starts a temporary pool of `intra_op_parallelism_threads` threads for each restored variable. For
+example, a program of TensorFlow 1 sets 1024 in both fields of its `tf.ConfigProto`. Then
+`tf.train.init_from_checkpoint` starts tens of thousands of threads, and the process aborts.
 """
 
 import functools
@@ -13,15 +13,18 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.system import workers
 
-_LARGEST = 64  # threads of a pool that is left as it is, on a machine with fewer cores
+_LARGEST = 64  # a pool with at most this number of threads is not changed, even if there are fewer cores
 _FIELDS = ("intra_op_parallelism_threads", "inter_op_parallelism_threads")
 
 
 def limited(config):
-    """Returns a tf.ConfigProto without pools of more threads than are of use; the given one if it has none.
+    """Limits the thread pools of a tf.ConfigProto to the number of cores.
 
     Args:
       config: tf.ConfigProto, or None.
+
+    Returns:
+      a changed copy; config itself if none of its pools is too large.
     """
     cores = workers.available_cores()
     too_large = [] if config is None else [
@@ -29,30 +32,30 @@ def limited(config):
     if not too_large:
         return config
     logging.log_first_n(
-        logging.WARNING, "tf.ConfigProto(%s): TensorFlow 2 would start as many threads for each variable "
-        "that is restored. Using %d, the number of cores.", 1,
+        logging.WARNING, "tf.ConfigProto(%s): TensorFlow 2 would start this number of threads for each "
+        "restored variable. Using %d, the number of cores, instead.", 1,
         ", ".join(f"{field}={getattr(config, field)}" for field in too_large), cores)
-    found = tf.ConfigProto()
-    found.CopyFrom(config)
+    limited_config = tf.ConfigProto()
+    limited_config.CopyFrom(config)
     for field in too_large:
-        setattr(found, field, cores)
-    return found
+        setattr(limited_config, field, cores)
+    return limited_config
 
 
 def install():
-    """Limits the pools of all sessions, and those of servers, whose configuration their sessions share."""
+    """Limits the pools of all sessions and servers. A server shares its configuration with its sessions."""
     for configured in (tf.Session, tf.InteractiveSession, tf.distribute.Server):
         configured.__init__ = _with_limit(configured.__init__)
 
 
 def _with_limit(create):
-    """Returns the `__init__` of a class, with its argument config limited."""
+    """Returns the `__init__` of a class with a limit on its argument config."""
     signature = inspect.signature(create)
 
     @functools.wraps(create)
     def create_limited(*args, **kwargs):
-        given = signature.bind(*args, **kwargs)
-        given.arguments["config"] = limited(given.arguments.get("config"))
-        create(*given.args, **given.kwargs)
+        bound = signature.bind(*args, **kwargs)
+        bound.arguments["config"] = limited(bound.arguments.get("config"))
+        create(*bound.args, **bound.kwargs)
 
     return create_limited

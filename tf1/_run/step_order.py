@@ -1,7 +1,7 @@
-"""The order in which a training step of a script reads and counts the global step.
+"""Defines the order in which a training step of a script reads and increments the global step.
 
-Schedules and dropout read it. Published optimizers leave open whether they do so before it is counted, and so
-two runs of the same program would differ.
+Schedules and dropout read the global step. In graphs of published optimizers, the reads may run before or
+after the increment, so two runs of the same program would give different results.
 """
 
 import tensorflow.compat.v1 as tf
@@ -13,7 +13,7 @@ _COUNTING = {"Assign", "AssignAdd", "AssignVariableOp", "AssignAddVariableOp"}
 
 
 def order_reads(global_step, train_op):
-    """Makes the increment of the global step wait for the reads of it.
+    """Makes the increment of the global step wait for all reads of the global step.
 
     All reads of a reference variable share one buffer, so they must run before the increment.
 
@@ -21,20 +21,20 @@ def order_reads(global_step, train_op):
     the increment instead: before it, the first step would divide by zero.
 
     Args:
-      global_step: variable.
-      train_op: op or tensor, the training step.
+      global_step: the variable.
+      train_op: op or tensor that runs the training step.
     """
     consumers = global_step.op.outputs[0].consumers()
-    into_branches = [op for op in consumers if op.type == "Switch"]
-    reads = [op for op in [*consumers, *(use for op in into_branches for use, _ in _uses(op))]
+    switches = [op for op in consumers if op.type == "Switch"]
+    reads = [op for op in [*consumers, *(use for op in switches for use, _ in _uses(op))]
              if op.type == "ReadVariableOp"]
     early = [op for op in [*reads, *_takers(global_step.op)]
              if control_flow_context(op) is None and not _only_corrects(op)]
-    run = set(graph_editor.get_backward_walk_ops([train_op], control_inputs=True))
+    step_ops = set(graph_editor.get_backward_walk_ops([train_op], control_inputs=True))
     for op in consumers:
         if op.type not in _COUNTING or op is global_step.initializer:
             continue
-        if op in run and control_flow_context(op) is None:
+        if op in step_ops and control_flow_context(op) is None:
             for read in reads:
                 if _only_corrects(read) and op not in _following(read):
                     add_control_inputs(read, [op])
@@ -43,7 +43,7 @@ def order_reads(global_step, train_op):
 
 
 def _only_corrects(read):
-    """Whether a number is used in 1 - beta ** number only, which divides something."""
+    """Returns whether a read is only used in a division by 1 - beta ** step."""
     powers = _uses(read)
     differences = [use for power, _ in powers for use in _uses(power)]
     return bool(differences) and all(op.type == "Pow" and place == 1 for op, place in powers) and all(
@@ -53,24 +53,27 @@ def _only_corrects(read):
 
 
 def _takers(op):
-    """The ops that take the value of a reference variable: all behind an Identity share its memory."""
+    """Returns the ops that use the value of a reference variable, directly behind one or more Identity ops.
+
+    The output of such an Identity is in the memory of the variable.
+    """
     shared = [use for use in op.outputs[0].consumers() if use.type == "Identity"]
-    taken = [use for identity in shared for use in identity.outputs[0].consumers() if use.type != "Identity"]
-    return [*taken, *(use for identity in shared for use in _takers(identity))]
+    takers = [use for identity in shared for use in identity.outputs[0].consumers() if use.type != "Identity"]
+    return [*takers, *(use for identity in shared for use in _takers(identity))]
 
 
 def _uses(op):
-    """[(op, which of its inputs)] that take an op's result, behind changes of its type and roots."""
-    found = []
+    """Returns the uses of an op's outputs, also behind Cast, Identity and Sqrt: [(op, index of input)]."""
+    uses = []
     for output in op.outputs:
         for use in output.consumers():
             if use.type in ("Cast", "Identity", "Sqrt"):
-                found += _uses(use)
+                uses += _uses(use)
             else:
-                found += [(use, place) for place, tensor in enumerate(use.inputs) if tensor is output]
-    return found
+                uses += [(use, place) for place, tensor in enumerate(use.inputs) if tensor is output]
+    return uses
 
 
 def _following(op):
-    """The set of all ops that run after an op because of an edge between them."""
+    """Returns the set of all ops that depend on an op, directly or through other ops."""
     return set(graph_editor.get_forward_walk_ops([op], inclusive=False, control_outputs=True))
