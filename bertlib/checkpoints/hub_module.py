@@ -232,7 +232,7 @@ def load_module_spec(spec):
     """Returns the `ModuleSpec` of a module.
 
     Args:
-      spec: directory or address of the module (see `resolve`), or a `ModuleSpec`, which is returned unchanged.
+      spec: directory or address of the module (see `resolve`); a `ModuleSpec` is returned unchanged.
     """
     return spec if isinstance(spec, ModuleSpec) else ModuleSpec(resolve(spec))
 
@@ -252,7 +252,7 @@ class Module(object):
     """A module that is a part of the current graph."""
 
     def __init__(self, spec, trainable=False, name="module", tags=None):
-        """Creates the module's variables and tables. The initial values of variables are the module's weights.
+        """Creates the module's variables and tables. The variables' initial values are the module's weights.
 
         Args:
           spec: a `ModuleSpec`, or the directory or address of the module (see `resolve`).
@@ -339,8 +339,8 @@ class Module(object):
         if not self._variable_map or prefix is None:
             return
         if not checkpoint_files.exists(prefix):
-            raise ValueError(f"{self._spec.directory} lacks its weights, {prefix}.index and the data files in "
-                             "the same folder.")
+            raise ValueError(f"{self._spec.directory} lacks its weights, {prefix}.index and the data files "
+                             "in the same folder.")
         shapes = tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
         missing = sorted(set(self._variable_map) - set(shapes))
         if missing:
