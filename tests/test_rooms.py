@@ -4,6 +4,7 @@ A room is a folder of modules, or a module in the root.
 """
 
 import ast
+import builtins
 import collections
 import functools
 import json
@@ -372,10 +373,15 @@ def defined_names(path):
 
 
 def stale_names(texts, names_of_modules):
-    """Yields the names `module.name` between backticks whose module does not define them."""
+    """Yields the names `module.name` between backticks whose module does not define them, and the class names
+    `ClassName` that no module defines."""
     for module, name in re.findall(r"`(\w+)\.(\w+)[\w.]*(?:\([^`]*\))?`", texts):
         if module in names_of_modules and name not in names_of_modules[module]:
             yield f"{module}.{name}"
+    defined = set(dir(builtins)).union(*names_of_modules.values())
+    for name in re.findall(r"`([A-Z]\w*[a-z]\w*)(?:\([^`]*\))?`", texts):
+        if name not in defined:
+            yield name
 
 
 def test_docstrings_and_comments_name_what_modules_define():
@@ -397,6 +403,7 @@ def test_docstrings_and_comments_name_what_modules_define():
 
 @pytest.mark.parametrize("text, found", [
     ("see `files.write_text`", []), ("see `files.write_nothing`", ["files.write_nothing"]),
-    ("see `checkpoints.open_checkpoint`", ["checkpoints.open_checkpoint"]), ("`np.zeros(3)`", [])])
+    ("see `checkpoints.open_checkpoint`", ["checkpoints.open_checkpoint"]), ("`np.zeros(3)`", []),
+    ("a `Writer(path)` of `A`, `False`", []), ("a `Training`, an `OldName(1)`", ["Training", "OldName"])])
 def test_the_check_of_docstrings_would_see_a_stale_name(text, found):
-    assert list(stale_names(text, {"files": {"write_text"}, "checkpoints": set()})) == found
+    assert list(stale_names(text, {"files": {"write_text", "Writer"}, "checkpoints": set()})) == found

@@ -89,7 +89,7 @@ def open_session(scaffold, checkpoint, config, hooks, is_training=False, group=N
       group: the `replica_group.Group` of the replicas that train together, or None.
 
     Returns:
-      A tf.train.SingularMonitoredSession, which an error ends. A `MonitoredSession` would treat an
+      A tf.train.SingularMonitoredSession, which an error ends. A tf.train.MonitoredSession treats an
       AbortedError or an UnavailableError as a lost worker, and would open a new session again and again.
 
     Raises:

@@ -9,7 +9,7 @@ TensorFlow's function `tf.recompute_grad` saves no memory in a graph. It delays 
 op that TensorFlow's graph optimizer removes. After that, both computations run at the same time.
 
 XLA ignores control dependencies between ops that it compiles together, and would merge the two computations.
-XLA's op `XlaOptimizationBarrier` does not help: on CPU, XLA removes it before it chooses the order of
+XLA's op "XlaOptimizationBarrier" does not help: on CPU, XLA removes it before it chooses the order of
 computation. So the ops at the border between the two computations are not compiled
 (`custom_gradient.fence`). The ops before the border and the ops after it are compiled separately, and run in
 this order.

@@ -402,7 +402,7 @@ class TextReader:
 
 
 def _drop_last_blanks(rows):
-    """Yields the rows, of which blank ones are `Bad`, without blank ones at the end."""
+    """Yields the rows of a table. A blank row becomes a `BadRow`; blank rows at the end are left out."""
     blank = None
     for line, row in rows:
         if not row:

@@ -40,7 +40,8 @@ __all__ = ["export_output", "lookup_ops", "nest", "normalization", "summary_ops_
 should_record_summaries = summary_ops_v2._legacy_contrib_should_record_summaries
 
 # tf.contrib.autograph.convert and tf.contrib.staging.StagingArea. `tf.autograph.to_graph` converts at once,
-# `convert` when the function is called. `tf.raw_ops.Stage` and `Unstage` are the ops without the class.
+# `convert` when the function is called. `tf.raw_ops.Stage` and `tf.raw_ops.Unstage` are the ops without
+# the class.
 autograph_convert = autograph_api.convert
 StagingArea = data_flow_ops.StagingArea
 # tf.contrib.framework.deprecated and its kind, of which nothing is public.
@@ -162,5 +163,5 @@ def update_as_reference(processor, optimizer, gradient):
 
 
 def replace_tensorflow_of_cells(module):
-    """Replaces the module `tf` for the wrappers of RNN cells in Keras 2, `DropoutWrapper` among them."""
+    """Replaces the module `tf` for Keras 2's wrappers of RNN cells, such as tf.nn.rnn_cell.DropoutWrapper."""
     legacy_cell_wrappers.tf = module

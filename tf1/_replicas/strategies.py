@@ -45,7 +45,7 @@ def mirrored_strategy(devices=None, num_gpus=None, num_gpus_per_worker=None, cro
 
 
 def collective_all_reduce_strategy(num_gpus_per_worker=0, communication=None):
-    """tf.contrib.distribute.CollectiveAllReduceStrategy of one worker: a `MirroredStrategy`.
+    """tf.contrib.distribute.CollectiveAllReduceStrategy of one worker: a tf.distribute.MirroredStrategy.
 
     The argument communication is ignored.
     """
