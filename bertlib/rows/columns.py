@@ -390,8 +390,8 @@ class TextReader:
           RowError: the first row contradicts `header`, or looks like a header row although columns are passed
             by number; or columns are passed by number, and the delimiter is not certain.
         """
-        columns = [*(self.text or ()), *(self.label or ())]
-        if self.text is None or not all(isinstance(column, int) for column in columns):
+        numbered = [*(self.text or ()), *(self.label or ())]
+        if self.text is None or not all(isinstance(column, int) for column in numbered):
             return self._header is not False
         semicolons = {sum(value.count(";") for value in row) for row in [first, *others]}
         if table.is_ambiguous and len(semicolons) == 1:
