@@ -53,7 +53,7 @@ class AllReduce:
 
     @property
     def name(self):
-        """Returns the name of the first collective op, which stands for this object in a MetaGraph."""
+        """Returns the name of the first collective op, by which a MetaGraph refers to this object."""
         return self.unconditional_ops[0].name
 
     @property

@@ -32,7 +32,8 @@ _MAX_DIGITS = 18  # digits of a Content-Length; a longer number is not a real le
 # its content has more than 2**20 bytes and is more than 100 times as large, or if it has more than 10,000
 # files.
 _MAX_COMPRESSION_RATIO, _SMALL_FILE_BYTES, _MAX_FILES = 100, 2**20, 10_000
-# Errors for a zip that is damaged, that Python cannot read, or that contains two files with the same path.
+# Errors for a zip that is damaged, that Python cannot read, or in which two names mean the same file (on a
+# file system that ignores letter case).
 _ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError,
                FileExistsError, NotADirectoryError)
 
@@ -42,7 +43,7 @@ class ServerError(OSError):
 
 
 class DamagedError(ValueError):
-    """A file cannot be read, or has not the expected content."""
+    """A file cannot be read, or does not have the expected content."""
 
 
 class Source(NamedTuple):
