@@ -4,6 +4,7 @@ A room is a folder of modules, or a module in the root.
 """
 
 import ast
+import builtins
 import collections
 import functools
 import json
@@ -371,11 +372,20 @@ def defined_names(path):
     return found
 
 
-def stale_names(texts, names_of_modules):
-    """Yields the names `module.name` between backticks whose module does not define them."""
+def stale_names(texts, names_of_modules, classes):
+    """Yields the names in backticks that nothing defines: `module.name` and `ClassName`.
+
+    Args:
+      texts: code with docstrings and comments.
+      names_of_modules: {module: names that it defines}. Other modules are not checked.
+      classes: names of all classes.
+    """
     for module, name in re.findall(r"`(\w+)\.(\w+)[\w.]*(?:\([^`]*\))?`", texts):
         if module in names_of_modules and name not in names_of_modules[module]:
             yield f"{module}.{name}"
+    for name in re.findall(r"`([A-Z]\w*[a-z]\w*)(?:\([^`]*\))?`", texts):
+        if name not in classes:
+            yield name
 
 
 def test_docstrings_and_comments_name_what_modules_define():
@@ -384,6 +394,7 @@ def test_docstrings_and_comments_name_what_modules_define():
         module = path.parent.name if path.stem == "__init__" else path.stem
         names_of_modules.setdefault(module, {"py"}).update(defined_names(path))
         names_of_modules.setdefault(path.parent.name, set()).add(path.stem)
+    classes = set(dir(builtins)).union(*names_of_modules.values())
     for other in OTHERS | {"bertlib", "tf1"}:
         names_of_modules.pop(other, None)
     # Modules that were renamed: nothing is defined in them.
@@ -391,12 +402,14 @@ def test_docstrings_and_comments_name_what_modules_define():
         "checkpoints", "own_gradient", "own_data", "together", "published", "messages", "own_code",
         "classification_parts", "training_step")})
     stale = {path.name: found for paths in FILES.values() for path in paths
-             if (found := sorted(stale_names(path.read_text(encoding="utf-8"), names_of_modules)))}
+             if (found := sorted(stale_names(path.read_text(encoding="utf-8"), names_of_modules, classes)))}
     assert not stale
 
 
 @pytest.mark.parametrize("text, found", [
     ("see `files.write_text`", []), ("see `files.write_nothing`", ["files.write_nothing"]),
-    ("see `checkpoints.open_checkpoint`", ["checkpoints.open_checkpoint"]), ("`np.zeros(3)`", [])])
+    ("see `checkpoints.open_checkpoint`", ["checkpoints.open_checkpoint"]), ("`np.zeros(3)`", []),
+    ("a `Writer(path)` of `A`, `False`", []), ("a `Training`, an `OldName(1)`", ["Training", "OldName"])])
 def test_the_check_of_docstrings_would_see_a_stale_name(text, found):
-    assert list(stale_names(text, {"files": {"write_text"}, "checkpoints": set()})) == found
+    modules = {"files": {"write_text"}, "checkpoints": set()}
+    assert list(stale_names(text, modules, {"Writer", "False"})) == found

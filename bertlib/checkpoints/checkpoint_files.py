@@ -1,7 +1,8 @@
-"""The files of TensorFlow checkpoints, found by their names alone.
+"""Finds and removes the files of TensorFlow checkpoints, without glob patterns.
 
-TensorFlow takes the path of a checkpoint for a glob: a directory with one of `*?[]\\` in its name seems
-empty, or is taken for another one. Here a path is a path.
+TensorFlow treats the path of a checkpoint as a glob pattern. If a directory has one of the characters
+`*?[]\\` in its name, TensorFlow finds no checkpoint in it, or finds those of another directory. The functions
+of this module treat these characters like all others.
 """
 
 import atexit
@@ -23,8 +24,7 @@ _numbers = itertools.count()
 
 
 def list_by_ending(directory, *endings):
-    """Returns the paths in a directory whose names have one of some endings, sorted; none if it is no
-    directory."""
+    """Returns the sorted paths in a directory whose names have one of the endings; [] without a directory."""
     if not tf.gfile.IsDirectory(directory or "."):
         return []
     return [os.path.join(directory, name) for name in sorted(tf.gfile.ListDirectory(directory or "."))
@@ -43,40 +43,41 @@ def list_training_checkpoints(directory):
 
 
 def step_in_name(prefix):
-    """Returns the step in the name of a training's checkpoint; None if it is not named like one."""
+    """Returns the step in the name `model.ckpt-<step>` of a checkpoint; None if it has another name."""
     match = re.fullmatch(r"model\.ckpt-(\d+)", os.path.basename(prefix))
     return int(match.group(1)) if match else None
 
 
 def exists(prefix):
-    """Whether there is a checkpoint of that prefix: its index or, in the format of before 2017, the file
-    itself."""
+    """Returns whether a checkpoint with this prefix exists.
+
+    It has an index file. In the format from before 2017, the prefix is the name of a single file.
+    """
     return any(tf.gfile.Exists(path) and not tf.gfile.IsDirectory(path)
                for path in (prefix + ".index", prefix))
 
 
 def list_files(prefix):
-    """Returns the paths of a checkpoint's files: index, data and graph."""
+    """Returns the paths of a checkpoint's files: index, data and graph files."""
     directory, name = os.path.split(prefix)
     pattern = re.compile(re.escape(name) + _ENDINGS)
     return [path for path in list_by_ending(directory, "") if pattern.fullmatch(os.path.basename(path))]
 
 
 def saved_time(prefix):
-    """Returns when a checkpoint was written, in seconds since 1970."""
+    """Returns the time at which a checkpoint was written, in seconds since 1970."""
     index = prefix + ".index"
     return tf.gfile.Stat(index if tf.gfile.Exists(index) else prefix).mtime_nsec / 1e9
 
 
 def remove(prefix):
-    """Removes a checkpoint's files, the index first: without it there is no checkpoint."""
+    """Removes a checkpoint's files, the index first: without its index, a checkpoint does not count."""
     for path in sorted(list_files(prefix), key=lambda path: not path.endswith(".index")):
         tf.gfile.Remove(path)
 
 
 def remove_leftovers(model_dir):
-    """Removes what a process killed while saving left behind: directories and files not yet moved into
-    place."""
+    """Removes temporary directories and files of a process that was killed while it saved a checkpoint."""
     for path in list_by_ending(model_dir, ""):
         if re.search(r"\.ckpt-\d+_temp/?$", path) and tf.gfile.IsDirectory(path):
             tf.gfile.DeleteRecursively(path)
@@ -85,9 +86,10 @@ def remove_leftovers(model_dir):
 
 
 def escape_prefix(prefix):
-    """Returns a prefix under which TensorFlow finds a checkpoint until this process ends.
+    """Returns a prefix by which TensorFlow can open a checkpoint until this process ends.
 
-    It is the prefix itself unless that could be a glob; then it leads to links to the files.
+    If the prefix has no glob characters, it is returned unchanged. Otherwise, the result is a prefix of
+    symbolic links to the files.
     """
     if not _GLOB_CHARACTERS.search(prefix) or files.is_remote(prefix):
         return prefix
@@ -99,7 +101,7 @@ def escape_prefix(prefix):
 
 
 def escape_directory(path):
-    """Returns a path under which TensorFlow finds what is in a directory until this process ends."""
+    """Returns a path by which TensorFlow can open the files of a directory until this process ends."""
     if not _GLOB_CHARACTERS.search(path) or files.is_remote(path):
         return path
     link = os.path.join(_link_directory(), str(next(_numbers)))
@@ -109,14 +111,17 @@ def escape_directory(path):
 
 @functools.cache
 def _link_directory():
-    """A directory for links, removed at the end of the process."""
+    """Returns a directory for links, which is removed at the end of the process."""
     directory = tempfile.mkdtemp(prefix="checkpoint_links.")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     return directory
 
 
 class Saver(tensorflow_internals.Saver):
-    """TensorFlow's saver, which removes old checkpoints by name: not those of other directories, too."""
+    """TensorFlow's saver, but it does not treat the path of an old checkpoint as a glob pattern.
+
+    So it never removes the checkpoints of another directory.
+    """
 
     def removes(self, prefix):
         return bool(_GLOB_CHARACTERS.search(prefix))

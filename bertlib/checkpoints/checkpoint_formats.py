@@ -1,11 +1,10 @@
-"""Checkpoints of TensorFlow, and of Hugging Face's BERT as safetensors: found, read, converted, and started
-from.
+"""Finds, reads, writes and checks checkpoints of TensorFlow and of Hugging Face's BERT (safetensors).
 
-A training that goes on restores its own checkpoint in `resume`; `create_init_fn` here is for a training
-that starts.
+`create_init_fn` initializes a new training from a checkpoint. A training that resumes restores its checkpoint
+in `resume`.
 
-Both are seen through `Checkpoint`: published variable names, shapes, and one tensor at a time as a NumPy
-array; both can be written from one. Files that would have to be unpickled are never opened.
+`Checkpoint` has the same interface for both formats: the published variable names, their shapes, and one
+tensor at a time as a NumPy array. Its tensors can be written in both formats. Pickle files are never opened.
 """
 
 import functools
@@ -22,24 +21,26 @@ import tensorflow.compat.v1 as tf
 from bertlib.checkpoints import checkpoint_files
 from bertlib.system import files
 
-# What training adds to a model's variables.
+# Matches names of variables that training adds to the variables of a model.
 _TRAINING_STATE = re.compile(
     r"(^|/)(global_step|adam_m|adam_v|beta[12]_power|(current_)?loss_scale(/value)?|learning_rate)(_\d+)?$")
+# Number of differences that an error message lists.
 _MAX_DIFFERENCES_SHOWN = 12
+# Number of bytes of initial weights that one run of the session loads.
 _BYTES_FED_AT_A_TIME = 64 * 2**20
 _HALF_PRECISION = (np.float16, tf.bfloat16.as_numpy_dtype)
 _MAX_FLOAT32 = float(np.finfo(np.float32).max)
 
-# What the reader of TensorFlow raises: an IndexError at the end of a truncated file, RuntimeErrors, its own.
+# Errors of TensorFlow's reader of checkpoints. It raises an IndexError at the end of a truncated file.
 _READ_ERRORS = (tf.errors.OpError, IndexError, RuntimeError)
 
 
 class DamagedError(ValueError):
-    """A checkpoint cannot be read to its end.
+    """A checkpoint is damaged and cannot be read completely.
 
     Attributes:
       path: its prefix or file.
-      what: what is wrong, a sentence.
+      what: a sentence that describes the damage.
     """
 
     def __init__(self, path, what):
@@ -51,10 +52,11 @@ class DamagedError(ValueError):
 
 
 class Checkpoint(object):
-    """The tensors of a checkpoint under their published names.
+    """The tensors of a checkpoint with their published names.
 
     Attributes:
-      path: what the user named; of a directory of TensorFlow checkpoints the newest one's prefix.
+      path: the path that the user passed; for a directory of TensorFlow checkpoints, the prefix of the
+        newest checkpoint.
       shapes: {name: shape as a tuple of ints}.
       dtypes: {name: `tf.DType` in the file}.
       kind: "tensorflow" or "hugging_face".
@@ -68,10 +70,10 @@ class Checkpoint(object):
         self._read = read
 
     def read(self, name):
-        """Returns one tensor as an array, 16-bit floats widened to float32.
+        """Returns a tensor as an array. 16-bit floats are converted to float32.
 
         Raises:
-          DamagedError: the file is damaged there.
+          DamagedError: the tensor cannot be read.
         """
         try:
             value = self._read(name)
@@ -81,18 +83,21 @@ class Checkpoint(object):
         return value.astype(np.float32) if value.dtype in _HALF_PRECISION else value
 
     def read_dtype(self, name):
-        """Returns the `tf.DType` of what `read` returns."""
+        """Returns the `tf.DType` of the array that `read` returns."""
         return tf.float32 if self.dtypes[name] in (tf.float16, tf.bfloat16) else self.dtypes[name]
 
 
 def open_checkpoint(path):
-    """Opens a TensorFlow checkpoint prefix or directory, a Hugging Face directory or a `.safetensors` file; a
-    `Checkpoint` is open.
+    """Opens a checkpoint; returns a `Checkpoint`.
+
+    Args:
+      path: prefix or directory of a TensorFlow checkpoint, directory of a Hugging Face model, `.safetensors`
+        file, or a `Checkpoint`, which is returned unchanged.
 
     Raises:
-      FileNotFoundError: there is no such checkpoint.
-      DamagedError: it is damaged.
-      ValueError: it is of a kind that is not read.
+      FileNotFoundError: the checkpoint does not exist.
+      DamagedError: the checkpoint is damaged.
+      ValueError: the format is not supported.
     """
     if isinstance(path, Checkpoint):
         return path
@@ -107,8 +112,13 @@ def open_checkpoint(path):
 
 
 def reorder_tensors(checkpoint, orders):
-    """Returns a `Checkpoint` that has some tensors in another order: {name: for each of the first axes, list
-    of int, where what comes first, second, … was before}."""
+    """Returns a `Checkpoint` in which the elements of some tensors are in another order.
+
+    Args:
+      checkpoint: a `Checkpoint`.
+      orders: {name of a tensor: list with the new order for each of its first axes}. An order is a list of
+        the old indices: its element k is the old index of the new element k.
+    """
     def read(name):
         value = checkpoint.read(name)
         for axis, order in enumerate(orders.get(name, ())):
@@ -119,13 +129,13 @@ def reorder_tensors(checkpoint, orders):
 
 
 def drop_tensors(checkpoint, names):
-    """Returns a `Checkpoint` that lacks some tensors."""
+    """Returns a `Checkpoint` without the tensors `names`."""
     shapes = {name: shape for name, shape in checkpoint.shapes.items() if name not in names}
     return Checkpoint(checkpoint.path, shapes, checkpoint.read, checkpoint.dtypes, checkpoint.kind)
 
 
 def directory_of_checkpoint(path):
-    """Returns where the other files of a checkpoint are, given what `open_checkpoint` takes."""
+    """Returns the directory of a checkpoint's files; `path` is a path for `open_checkpoint`."""
     path = os.fspath(path)
     return path if tf.gfile.IsDirectory(path) else os.path.dirname(path)
 
@@ -156,7 +166,7 @@ def _open_directory(path):
 
 
 def _files_of_index(index):
-    """The files that hold the tensors, of a model saved in several."""
+    """Returns the safetensors files of a model that was saved in several files, from their index file."""
     try:
         named, reason = files.read_json_object(index).get("weight_map"), ""
     except ValueError as error:
@@ -190,7 +200,7 @@ def _open_tensorflow(prefix):
     return Checkpoint(prefix, shapes, reader.get_tensor, reader.get_variable_to_dtype_map())
 
 
-# Of safetensors; what no BERT is saved in is left out.
+# {name of a data type in safetensors: `tf.DType`}. Types in which no BERT is saved are left out.
 _DTYPES = {"F64": tf.float64, "F32": tf.float32, "F16": tf.float16, "BF16": tf.bfloat16, "I64": tf.int64,
            "I32": tf.int32, "I16": tf.int16, "I8": tf.int8, "U8": tf.uint8, "BOOL": tf.bool,
            "F8_E4M3": tf.dtypes.experimental.float8_e4m3fn, "F8_E5M2": tf.dtypes.experimental.float8_e5m2}
@@ -227,8 +237,9 @@ def _open_safetensors(path, paths):
 
 # --- Names -----------------------------------------------------------------------------------------------
 
-# A head in Hugging Face's classes and in the published scripts. PyTorch's linear layers hold [outputs,
-# inputs], as the published heads do; the published dense layers hold the transpose.
+# {name of a head's tensor in Hugging Face's classes: name in the published scripts}. The weights of PyTorch's
+# linear layers have the shape [outputs, inputs], like those of the published heads. The kernels of the
+# published dense layers have the transposed shape.
 _HEADS = {
     "classifier.weight": "output_weights",
     "classifier.bias": "output_bias",
@@ -238,15 +249,15 @@ _HEADS = {
     "cls.seq_relationship.weight": "cls/seq_relationship/output_weights",
     "cls.seq_relationship.bias": "cls/seq_relationship/output_bias",
 }
-# How other names end in Hugging Face's classes and, with dots, in the published scripts, and whether one
-# tensor is the transpose of the other. The first that fits counts.
+# (ending of a name in Hugging Face's classes, ending of the published name with dots instead of slashes,
+# whether one tensor is the transpose of the other). The first ending that fits is used.
 _ENDINGS = [
     ("LayerNorm.weight", "LayerNorm.gamma", False),
     ("LayerNorm.bias", "LayerNorm.beta", False),
     ("embeddings.weight", "embeddings", False),
     (".weight", ".kernel", True),
 ]
-# Buffers, and the masked-LM decoder, which is the word embeddings again.
+# Matches tensors that are no variables: buffers, and the masked-LM decoder, a copy of the word embeddings.
 _NOT_VARIABLES = re.compile(r"(position_ids|token_type_ids|cls\.predictions\.decoder\.(weight|bias))$")
 _SCOPES = re.compile(r"^(embeddings|encoder|pooler)\.")
 
@@ -255,16 +266,16 @@ def published_name(key):
     """Translates a tensor's name in a Hugging Face BERT; `hugging_face_name` does the opposite.
 
     Returns:
-      (published variable name, whether the tensor has to be transposed); (None, False) for what is no
-      variable.
+      (published variable name, whether the tensor has to be transposed); (None, False) for a tensor that is
+      no variable.
     """
     if _NOT_VARIABLES.search(key):
         return None, False
     if key in _HEADS:
         return _HEADS[key], False
-    if _SCOPES.match(key):  # saved from the bare BertModel
+    if _SCOPES.match(key):  # the model was saved from a BertModel without a head
         key = "bert." + key
-    # Conversions of 2018 kept gamma and beta; those names pass unchanged.
+    # Checkpoints that were converted in 2018 have the names gamma and beta, which are left unchanged.
     name, transpose = _translate_ending(key, _ENDINGS)
     return re.sub(r"\.layer\.(\d+)\.", r".layer_\1.", name).replace(".", "/"), transpose
 
@@ -279,7 +290,8 @@ def hugging_face_name(name):
         if name == head:
             return key, False
     key = re.sub(r"/layer_(\d+)/", r".layer.\1.", name).replace("/", ".")
-    return _translate_ending(key, [(ours, theirs, transpose) for theirs, ours, transpose in _ENDINGS])
+    return _translate_ending(key, [(published, hugging_face, transpose)
+                                   for hugging_face, published, transpose in _ENDINGS])
 
 
 def _translate_ending(name, endings):
@@ -290,10 +302,11 @@ def _translate_ending(name, endings):
 
 
 def weight_names(checkpoint):
-    """Returns the names of a TensorFlow checkpoint's variables that are no state of a training.
+    """Returns the names of a TensorFlow checkpoint's weights, without the state of a training.
 
-    State is what is no floating-point number (the step, counters, positions in the data), what has the name
-    of another variable and more after it (an optimizer's slots, `<variable>/adam_m`), and some scalars.
+    State are variables that are no floating-point numbers (the step, counters, positions in the data), the
+    slots of an optimizer, whose names begin with the name of another variable (`<variable>/adam_m`), and some
+    scalars.
     """
     def is_slot(name):
         parts = name.split("/")
@@ -307,19 +320,19 @@ def weight_names(checkpoint):
 
 
 def write_tensorflow(prefix, checkpoint, names):
-    """Writes tensors of a checkpoint as a TensorFlow checkpoint, without a graph. 16-bit floats become
-    float32.
+    """Writes tensors of a checkpoint as a TensorFlow checkpoint without a graph file.
 
-    TensorFlow writes all tensors in one op, so all are in memory.
+    16-bit floats become float32. TensorFlow writes all tensors by one op, so all of them are in memory at the
+    same time.
 
     Args:
       prefix: path of the new checkpoint.
       checkpoint: a `Checkpoint`.
       names: published names of the tensors.
     """
-    # The op runs on the CPU: a GPU, if there is one, stays free.
+    # The op runs on the CPU, so that this process takes no memory of a GPU.
     with tf.Graph().as_default(), tf.Session(config=tf.ConfigProto(device_count={"GPU": 0})) as session:
-        # Constants would be copied, and limited to 2 GB.
+        # Constants would be copied, and a graph with its constants is limited to 2 GB.
         tensors = [tf.numpy_function(functools.partial(checkpoint.read, name), [],
                                      checkpoint.read_dtype(name))
                    for name in names]
@@ -328,9 +341,10 @@ def write_tensorflow(prefix, checkpoint, names):
 
 
 def write_safetensors(path, checkpoint, names):
-    """Writes tensors of a checkpoint under Hugging Face's names, one at a time. 16-bit floats become float32.
+    """Writes tensors of a checkpoint as a safetensors file with Hugging Face's names.
 
-    Without a head the names are the bare BertModel's.
+    16-bit floats become float32. Only one tensor at a time is in memory. Without the weights of a head, the
+    names are those of Hugging Face's BertModel, which do not begin with "bert.".
 
     Args:
       path: the new file.
@@ -340,7 +354,7 @@ def write_safetensors(path, checkpoint, names):
     bare = all(name.startswith("bert/") for name in names)
     codes = {dtype: code for code, dtype in _DTYPES.items()}
     keys = {name: hugging_face_name(name) for name in names}
-    # The format: length of the header, header, data.
+    # The format is: the length of the header in 8 bytes, the header, the data.
     header, end = {"__metadata__": {"format": "pt"}}, 0
     for name, (key, transpose) in keys.items():
         shape, dtype = checkpoint.shapes[name], checkpoint.read_dtype(name)
@@ -356,19 +370,19 @@ def write_safetensors(path, checkpoint, names):
             file.write((values.T if transpose else values).tobytes())
 
 
-# --- Does it fit? -------------------------------------------------------------------------------------
+# --- Checks ----------------------------------------------------------------------------------------------
 
 
 def check_fits(checkpoint, expected, optional=()):
-    """Checks that a checkpoint holds a model's variables in their shapes.
+    """Checks that a checkpoint contains the variables of a model with the same shapes.
 
     Args:
       checkpoint: a `Checkpoint`.
-      expected: {name: shape} of the model.
-      optional: names that may be missing, but not differ.
+      expected: {name: shape} of the model's variables.
+      optional: names of variables that may be missing. If such a variable exists, its shape is checked.
 
     Raises:
-      ValueError: lists the differences and says what is probably wrong.
+      ValueError: there are differences. The message lists them and their probable cause.
     """
     missing = [name for name in expected if name not in checkpoint.shapes and name not in optional]
     differing = [name for name, shape in expected.items() if checkpoint.shapes.get(name, shape) != shape]
@@ -385,7 +399,7 @@ def check_fits(checkpoint, expected, optional=()):
 
 
 def read_global_step(path):
-    """Returns the global step (int) that a checkpoint holds; 0 if it holds none, or if the path is None."""
+    """Returns the global step (int) of a checkpoint; 0 if the checkpoint has none, or if the path is None."""
     if not path:
         return 0
     found = open_checkpoint(path)
@@ -393,14 +407,15 @@ def read_global_step(path):
 
 
 def check_same_types(checkpoint, expected):
-    """Checks that a checkpoint's tensors can be restored into variables as they are.
+    """Checks that a checkpoint's tensors have the types of the variables into which they are restored.
 
     Args:
       checkpoint: a `Checkpoint`.
-      expected: {name: `tf.DType`} of the variables; what the checkpoint lacks is left to `check_fits`.
+      expected: {name: `tf.DType`} of the variables. Variables that the checkpoint lacks are not checked here,
+        but by `check_fits`.
 
     Raises:
-      ValueError: one is of another type.
+      ValueError: a tensor has another type.
     """
     for name, dtype in expected.items():
         found = checkpoint.dtypes.get(name, dtype)
@@ -412,7 +427,14 @@ def check_same_types(checkpoint, expected):
 
 
 def _probable_cause(found, expected, missing, differing):
-    """One sentence on what the user most likely did."""
+    """Returns a sentence about the probable cause of the differences that `check_fits` found.
+
+    Args:
+      found: {name: shape} in the checkpoint.
+      expected: {name: shape} of the model's variables.
+      missing: names of variables that the checkpoint lacks.
+      differing: names of variables with another shape in the checkpoint.
+    """
     layers_found, layers_expected = _layer_count(found), _layer_count(expected)
     words = next((name for name in differing if name.endswith("/word_embeddings")), None)
     if not any(name in found for name in expected):
@@ -441,14 +463,14 @@ def _layer_count(names):
 
 
 def check_types(checkpoint, names):
-    """Checks that tensors are floating-point numbers: quantized ones are none, whatever their shape.
+    """Checks that weights are floating-point numbers. Quantized weights are not.
 
     Args:
       checkpoint: a `Checkpoint`.
-      names: names of weights; those that it lacks are passed over.
+      names: names of weights. Names that the checkpoint lacks are ignored.
 
     Raises:
-      ValueError: some are of another type.
+      ValueError: a weight has another type.
     """
     others = [name for name in names if name in checkpoint.shapes and name in checkpoint.dtypes
               and checkpoint.dtypes[name] not in _WEIGHT_TYPES]
@@ -463,18 +485,18 @@ def check_types(checkpoint, names):
 
 
 def check_readable(checkpoint, names):
-    """Reads the named tensors once, so that damage shows before training starts.
+    """Reads the tensors `names` once, so that damage is found before training starts.
 
     Raises:
-      DamagedError: a tensor cannot be read, or holds NaN or infinity.
-      ValueError: one holds numbers that float32 cannot.
+      DamagedError: a tensor cannot be read, or contains NaN or infinity.
+      ValueError: a tensor contains numbers that are too large for float32.
     """
     for name in names:
         if name not in checkpoint.shapes:
             continue
         values = checkpoint.read(name)
         if values.dtype.kind != "f":
-            continue  # counters and texts, in checkpoints of other programs
+            continue  # a counter or a text, in a checkpoint of another program
         if not np.isfinite(values).all():
             raise DamagedError(checkpoint.path, f"{checkpoint.path} is damaged: {name} holds values that are "
                                "not finite.")
@@ -485,7 +507,7 @@ def check_readable(checkpoint, names):
 
 
 def find_damage(prefix):
-    """Returns what is wrong with a TensorFlow checkpoint, a sentence; None if all of it can be read."""
+    """Returns a sentence about the damage of a TensorFlow checkpoint; None if all tensors can be read."""
     try:
         found = _open_tensorflow(prefix)
         check_readable(found, found.shapes)
@@ -497,7 +519,7 @@ def find_damage(prefix):
 
 
 def advice_on_damage(path):
-    """Returns what to do about a damaged or missing checkpoint, in text: which one before it is whole."""
+    """Returns advice on a damaged or missing checkpoint, a text that names the newest good earlier one."""
     step, directory = checkpoint_files.step_in_name(path), os.path.dirname(path)
     if step is None:
         return "Copy or download the checkpoint again."
@@ -513,15 +535,16 @@ def advice_on_damage(path):
             f"  echo {shlex.quote(line)} > {shlex.quote(listing)}")
 
 
-# --- Starting from it -----------------------------------------------------------------------------------
+# --- Initial weights -------------------------------------------------------------------------------------
 
 
 def create_scaffold(init_checkpoint):
-    """Returns the `tf.train.Scaffold` of a model_fn whose weights, all trainable variables so far, start from
-    a checkpoint.
+    """Returns a `tf.train.Scaffold` for a model_fn, which initializes the weights from a checkpoint.
+
+    The weights are all trainable variables that the graph has at the time of the call.
 
     Args:
-      init_checkpoint: see `open_checkpoint`; None for random weights, and then None is returned.
+      init_checkpoint: see `open_checkpoint`. None for random weights; the function then returns None.
     """
     if not init_checkpoint:
         return None
@@ -529,15 +552,17 @@ def create_scaffold(init_checkpoint):
 
 
 def create_init_fn(init_checkpoint, variables):
-    """Returns what a `tf.train.Scaffold` takes as `init_fn`: loads the variables that the checkpoint has.
+    """Returns an `init_fn` for `tf.train.Scaffold`, which loads the variables that the checkpoint contains.
 
-    It runs after random initialization, and only if no checkpoint of this training was restored. The graph
-    stays free of restore ops and file names. Some variables are fed at a time: each different run of a
-    session costs as much as a look at the whole graph, and together they would be in memory twice.
+    It runs after random initialization, and only if no checkpoint of this training was restored. It adds no
+    restore ops and no file names to the graph. Each run of the session loads a group of variables of at most
+    `_BYTES_FED_AT_A_TIME` bytes. If each run loaded one variable, the runs would take long, because
+    TensorFlow examines the whole graph for each of them. If one run loaded all variables, they would be in
+    memory twice.
 
     Args:
       init_checkpoint: see `open_checkpoint`.
-      variables: variables of the current graph; those that the checkpoint lacks keep their random values.
+      variables: variables of the current graph. Variables that the checkpoint lacks keep their random values.
 
     Raises:
       ValueError: a variable has another shape or type in the checkpoint.
@@ -547,40 +572,43 @@ def create_init_fn(init_checkpoint, variables):
                              if variable.dtype.base_dtype.is_floating])
     shapes = {variable.op.name: tuple(variable.shape.as_list()) for variable in variables}
     check_fits(checkpoint, shapes, optional=shapes)
-    found = [variable for variable in variables if variable.op.name in checkpoint.shapes]
-    others = [name for name in shapes if name not in checkpoint.shapes]
+    loaded = [variable for variable in variables if variable.op.name in checkpoint.shapes]
+    random_names = [name for name in shapes if name not in checkpoint.shapes]
 
     def init_fn(scaffold, session):
         del scaffold
-        for group in groups_by_size(found, _BYTES_FED_AT_A_TIME):
+        for group in groups_by_size(loaded, _BYTES_FED_AT_A_TIME):
             # The initializer is an assignment; its second input is the value.
             session.run([variable.initializer for variable in group],
                         {variable.initializer.inputs[1]: checkpoint.read(variable.op.name)
                          for variable in group})
-        logging.info("Starting weights: %d of %d variables from %s; random: %s.", len(found), len(shapes),
-                     checkpoint.path, ", ".join(others) or "none")
+        logging.info("Starting weights: %d of %d variables from %s; random: %s.", len(loaded), len(shapes),
+                     checkpoint.path, ", ".join(random_names) or "none")
 
     return init_fn
 
 
 def groups_by_size(variables, num_bytes):
-    """Yields lists of variables that follow each other: one, or as many as have at most `num_bytes` bytes."""
+    """Yields lists of consecutive variables with at most `num_bytes` bytes; a larger variable is alone."""
     group, size = [], 0
     for variable in variables:
         # The shape of a variable may be unknown.
-        more = (variable.shape.num_elements() or 0) * variable.dtype.base_dtype.size
-        if group and size + more > num_bytes:
+        variable_size = (variable.shape.num_elements() or 0) * variable.dtype.base_dtype.size
+        if group and size + variable_size > num_bytes:
             yield group
             group, size = [], 0
         group.append(variable)
-        size += more
+        size += variable_size
     if group:
         yield group
 
 
 def only_checkpoint(directory):
-    """Returns the prefix of the one checkpoint in a directory without a file `checkpoint`, as the published
-    downloads are; None if there is another number of them."""
+    """Returns the prefix of the only checkpoint in a directory without a file `checkpoint`.
+
+    The published downloads are such directories. Returns None if the directory contains no checkpoint, more
+    than one, or a file `checkpoint`.
+    """
     prefixes = checkpoint_files.list_checkpoints(directory)
     listed = tf.gfile.Exists(os.path.join(directory, "checkpoint"))
     return prefixes[0] if len(prefixes) == 1 and not listed else None
@@ -589,20 +617,22 @@ def only_checkpoint(directory):
 def latest_checkpoint(model_dir):
     """Returns the prefix of the newest checkpoint that a directory's `checkpoint` file names, or None.
 
-    In a directory that was moved or copied, that file may name absolute paths of the old place: a checkpoint
-    of the same name beside it goes first. Without that file it is the newest whole `model.ckpt-<step>`.
+    If the directory was moved or copied, the file may contain absolute paths of the old directory: a
+    checkpoint of the same name in this directory is preferred. Without the file, the newest undamaged
+    `model.ckpt-<step>` is returned.
     """
     prefixes = all_checkpoints(model_dir)
     return prefixes[-1] if prefixes else None
 
 
 def all_checkpoints(model_dir):
-    """Returns the prefixes of all checkpoints that a directory's `checkpoint` file names and that exist,
-    oldest first.
+    """Returns the prefixes of the existing checkpoints in a directory's `checkpoint` file, the oldest first.
+
+    See `latest_checkpoint` for directories that were moved, and for directories without this file.
 
     Raises:
-      FileNotFoundError: the newest does not exist.
-      ValueError: the file is damaged, or is gone and no checkpoint is whole.
+      FileNotFoundError: the newest checkpoint does not exist.
+      ValueError: the file is damaged; or the file is missing, and all checkpoints are damaged.
     """
     path = os.path.join(model_dir, "checkpoint")
     if not tf.gfile.Exists(path) or tf.gfile.IsDirectory(path):
@@ -616,8 +646,8 @@ def all_checkpoints(model_dir):
                          "on from the newest whole checkpoint beside it, if there is one.")
     prefixes = []
     for named in [*state.all_model_checkpoint_paths, state.model_checkpoint_path]:
-        beside = os.path.join(model_dir, os.path.basename(named))
-        prefix = beside if checkpoint_files.exists(beside) else named
+        in_directory = os.path.join(model_dir, os.path.basename(named))
+        prefix = in_directory if checkpoint_files.exists(in_directory) else named
         if checkpoint_files.exists(prefix) and prefix not in prefixes:
             prefixes.append(prefix)
     newest = os.path.basename(state.model_checkpoint_path)
@@ -628,9 +658,10 @@ def all_checkpoints(model_dir):
 
 
 def _find_unlisted(model_dir):
-    """`all_checkpoints` of a directory whose `checkpoint` file was lost; most such directories hold none."""
+    """Returns `all_checkpoints` for a directory without a `checkpoint` file; most have no checkpoint."""
     prefixes = checkpoint_files.list_training_checkpoints(model_dir)
-    if not prefixes or checkpoint_files.step_in_name(prefixes[-1]) == 0:  # from there or anew is the same
+    # A training from the checkpoint of step 0 is the same as a new training.
+    if not prefixes or checkpoint_files.step_in_name(prefixes[-1]) == 0:
         return []
     whole = list(prefixes)
     while whole and find_damage(whole[-1]):

@@ -1,6 +1,6 @@
-"""Making hub modules in the format of TensorFlow 1: graphs of their variants, and the directory.
+"""Builds the graphs of hub modules in the format of TensorFlow 1, and writes the modules to directories.
 
-`hub_module` reads them; `hub_module.create_module_spec` and `Spec.export` are what programs call.
+Programs call `hub_module.create_module_spec` and `ModuleSpec.export`. `hub_module` also reads modules.
 """
 
 import os
@@ -11,27 +11,30 @@ import tensorflow.compat.v1 as tf
 from bertlib.graph import tensorflow_internals
 from bertlib.system import files
 
+# Name of the file that declares a directory to be a hub module.
 DECLARATION = "tfhub_module.pb"
-# Format 3 and no required features, as a serialized message: field 1, a number.
+# Content of this file: a serialized message whose field 1, a number, says format 3, without required
+# features.
 FORMAT_3 = b"\x08\x03"
+# Names of the graph collections that hold attached messages, and (name, SignatureDef) of the signatures.
 ATTACHMENTS = "hub_module_attachments"
 _SIGNATURES = "hub_signatures"
 _KEYS = tf.GraphKeys
-# Of other collections a module keeps nothing.
+# Collections that are kept in a module. All others are removed.
 _COLLECTIONS = (ATTACHMENTS, _KEYS.ASSET_FILEPATHS, _KEYS.COND_CONTEXT, _KEYS.GLOBAL_VARIABLES,
                 _KEYS.MODEL_VARIABLES, _KEYS.REGULARIZATION_LOSSES, _KEYS.TABLE_INITIALIZERS,
                 _KEYS.TRAINABLE_VARIABLES, _KEYS.UPDATE_OPS, _KEYS.WHILE_CONTEXT)
 
 
 def add_signature(name=None, inputs=None, outputs=None):
-    """Declares inputs and outputs of the module whose module_fn is running.
+    """Adds a signature with inputs and outputs to the module whose module_fn is running.
 
     Args:
-      name: of the signature; None for "default".
-      inputs, outputs: {name: tensor}, or a tensor, whose name is then "default"; None for none.
+      name: name of the signature; None for "default".
+      inputs, outputs: {name: tensor}, or a single tensor, which gets the name "default"; None for none.
 
     Raises:
-      ValueError: there is a signature of that name.
+      ValueError: the module already has a signature with this name.
     """
     name = name or "default"
     signatures = tf.get_collection_ref(_SIGNATURES)
@@ -45,7 +48,7 @@ def add_signature(name=None, inputs=None, outputs=None):
 
 def attach_message(key, message):
     """Attaches a protobuf message to the module whose module_fn is running, for `get_attached_message`."""
-    # Key and value are fields 1 and 2, as they are in this type of message.
+    # The format of an attachment has the key in field 1 and the value in field 2, like an Any message.
     tf.add_to_collection(ATTACHMENTS, any_pb2.Any(
         type_url=key, value=message.SerializeToString()).SerializeToString())
 
@@ -54,9 +57,9 @@ def build_variants(module_fn, tags_and_args=None, drop_collections=None):
     """Builds the variants of a module.
 
     Args:
-      module_fn: function that builds the graph of a variant, with `add_signature` for each signature.
-      tags_and_args: list of (set of tags, dict of keyword arguments for module_fn), one for each variant; one
-        without tags and arguments if None.
+      module_fn: function that builds the graph of a variant, and calls `add_signature` for each signature.
+      tags_and_args: list of (set of tags, dict of keyword arguments for module_fn), one for each variant.
+        None for a single variant without tags and arguments.
       drop_collections: names of collections that are left out.
 
     Returns:
@@ -65,9 +68,9 @@ def build_variants(module_fn, tags_and_args=None, drop_collections=None):
     Raises:
       ValueError: two variants have the same tags, or one has no signature.
     """
-    made, kept = {}, set(_COLLECTIONS) - set(drop_collections or ())
+    variants, kept = {}, set(_COLLECTIONS) - set(drop_collections or ())
     for tags, arguments in tags_and_args or [((), {})]:
-        if frozenset(tags) in made:
+        if frozenset(tags) in variants:
             raise ValueError(f"hub.create_module_spec: two variants have the tags {sorted(tags)}.")
         with tf.Graph().as_default() as graph:
             module_fn(**arguments)
@@ -77,24 +80,24 @@ def build_variants(module_fn, tags_and_args=None, drop_collections=None):
                                  "hub.add_signature in it.")
             for key in set(graph.get_all_collection_keys()) - kept:
                 graph.clear_collection(key)
-            found = tf.train.export_meta_graph(graph=graph, clear_devices=True)
-        found.meta_info_def.tags.extend(sorted(tags))
+            variant = tf.train.export_meta_graph(graph=graph, clear_devices=True)
+        variant.meta_info_def.tags.extend(sorted(tags))
         for name, signature in signatures.items():
-            found.signature_def[name].CopyFrom(signature)
-        made[frozenset(tags)] = found
-    return list(made.values())
+            variant.signature_def[name].CopyFrom(signature)
+        variants[frozenset(tags)] = variant
+    return list(variants.values())
 
 
 def write_module(path, variants, values):
-    """Writes a module, whole or not at all.
+    """Writes a module to a directory. After an error, all written files are removed.
 
     Args:
-      path: directory; may exist if it is empty.
+      path: the directory. It must be missing or empty.
       variants: list of MetaGraphDef.
       values: {name of a variable: array}.
 
     Raises:
-      FileExistsError: there is something in the directory.
+      FileExistsError: the directory is not empty.
       OSError: the disk cannot be written.
     """
     path = os.fspath(path).rstrip("/")
@@ -119,7 +122,7 @@ def write_module(path, variants, values):
 
 
 def _add_variant(builder, variant, values):
-    """Adds a variant to what is written, with the variables' values unless they are None."""
+    """Adds a variant to a SavedModel builder, with the values {name: array} of its variables unless None."""
     with tf.Graph().as_default(), tf.Session() as session:
         tensorflow_internals.import_meta_graph(variant, clear_devices=True)
         arguments = dict(signature_def_map=dict(variant.signature_def),

@@ -1,11 +1,12 @@
-"""Modules of TF Hub, in the format of TensorFlow 1: part of a model, with its weights, as a directory.
+"""Reads TF Hub modules in the format of TensorFlow 1. A module is a part of a model with its weights.
 
-Such a directory is a SavedModel, with a file tfhub_module.pb in it that says so. It holds a graph in several
-variants, each named by a set of tags, such as {} and {"train"}, with the same variables. A variant has
-signatures: named inputs and outputs. `Module` puts the state of a variant, variables and tables, into the
-current graph once, and its computation as often as it is called. A SavedModel of TensorFlow 1 is one too.
+A module is a directory: a SavedModel with the file tfhub_module.pb. It contains a graph in several variants
+with the same variables. A variant is named by a set of tags, such as {} or {"train"}. It has signatures,
+which are named inputs and outputs. `Module` adds the state of a variant (variables and tables) to the current
+graph once. Each call of the `Module` adds its computation. A SavedModel of TensorFlow 1 can also be used as a
+module.
 
-What is drawn at random in the computation, such as dropout, is keyed by seed, step and place; see
+Random numbers in the computation, for example for dropout, depend only on seed, step and site; see
 `randomness`.
 """
 
@@ -20,20 +21,26 @@ from bertlib.checkpoints import checkpoint_files, hub_export
 from bertlib.graph import randomness, tensorflow_internals
 from bertlib.system import files
 
+# Name of the environment variable that holds the cache directory of modules.
 CACHE_VARIABLE = "TFHUB_CACHE_DIR"
+# Names of the file that contains the graphs of a module.
 _SAVED_MODEL = "saved_model.pb", "saved_model.pbtxt"
+# Endings of archives, which users must unpack first.
 _ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
+# Names of signatures that are used if no name is passed.
 _DEFAULT_SIGNATURES = ("default", "serving_default")
-# What draws numbers that depend on all draws before -> the op that takes a seed as its second input.
+# {random op whose numbers depend on all earlier draws: the stateless op, whose second input is a seed}.
 _RANDOM_OPS = {"RandomUniform": "StatelessRandomUniform", "RandomUniformInt": "StatelessRandomUniformInt",
                "RandomStandardNormal": "StatelessRandomNormal", "TruncatedNormal": "StatelessTruncatedNormal"}
-# A gradient that is the one of what its ops compute; see `custom_gradient`.
+# Name of the gradients of `custom_gradient`. A module can be trained without them, because TensorFlow's
+# gradients of the same ops are equal.
 _OWN_GRADIENT = "OwnGradient"
+# Collections with the contexts of tf.cond and tf.while_loop.
 _CONTEXTS = (tf.GraphKeys.COND_CONTEXT, tf.GraphKeys.WHILE_CONTEXT)
 
 
 class TensorInfo(NamedTuple):
-    """What a signature says of an input or output: `tf.DType`, `tf.TensorShape`, whether it is sparse."""
+    """Type and shape of an input or output of a signature, and whether it is a sparse tensor."""
 
     dtype: tf.DType
     shape: tf.TensorShape
@@ -43,18 +50,18 @@ class TensorInfo(NamedTuple):
         return self.shape
 
 
-# --- Where it is -----------------------------------------------------------------------------------------
+# --- The directory of a module ---------------------------------------------------------------------------
 
 
 def resolve(handle):
     """Returns the directory of a module.
 
     Args:
-      handle: the directory, or an address, https://…, that is looked up in the cache $TFHUB_CACHE_DIR.
-        Nothing is downloaded.
+      handle: the directory; or an address, https://…, whose module is searched in the cache directory
+        $TFHUB_CACHE_DIR. Nothing is downloaded.
 
     Raises:
-      FileNotFoundError, NotADirectoryError, ValueError: there is no module.
+      FileNotFoundError, NotADirectoryError, ValueError: the module does not exist, or is no hub module.
     """
     handle = os.fspath(handle)
     if handle.startswith(("https://", "http://")):
@@ -66,7 +73,7 @@ def resolve(handle):
         raise NotADirectoryError(f"{handle} is a file, but a hub module is a directory.{unpack}")
     if not any(files.exists(os.path.join(handle, name)) for name in _SAVED_MODEL):
         raise ValueError(f"{handle} is no hub module: it has no {_SAVED_MODEL[0]}. Name the directory that "
-                         "has one, beside its folders variables and assets.")
+                         "contains this file and the folders variables and assets.")
     declaration = os.path.join(handle, hub_export.DECLARATION)
     if files.exists(declaration) and files.read_bytes(declaration) != hub_export.FORMAT_3:
         raise ValueError(f"{declaration} is damaged, or of a format that is not read: only format 3, without "
@@ -86,14 +93,18 @@ def _cached(address):
                             f"cache under the name {name}, and set {CACHE_VARIABLE}.")
 
 
-# --- What is in it ---------------------------------------------------------------------------------------
+# --- The content of a module -----------------------------------------------------------------------------
 
 
 class ModuleSpec(object):
-    """What a module's directory holds, or one that is still to be written; a `hub.ModuleSpec`."""
+    """The variants of a module that was read from a directory or will be written; a `hub.ModuleSpec`."""
 
     def __init__(self, directory, graphs=None):
-        """Reads the directory, or takes the variants of one that there is not yet, a list of MetaGraphDef.
+        """Reads a module from a directory, or creates a new module from graphs.
+
+        Args:
+          directory: the directory of the module. For a new module, a text for error messages.
+          graphs: variants of a new module, a list of MetaGraphDef; None to read the directory.
 
         Raises:
           ValueError: saved_model.pb is damaged.
@@ -111,18 +122,21 @@ class ModuleSpec(object):
 
     @property
     def variables(self):
-        """The prefix of the checkpoint; None if there is none yet."""
+        """Returns the prefix of the checkpoint with the weights; None for a new module."""
         return None if self._is_new else os.path.join(self.directory, "variables", "variables")
 
     def get_tags(self):
-        """Returns the variants, a list of sets of str."""
+        """Returns the tags of each variant, a list of sets of str."""
         return [set(tags) for tags in self._variants]
 
     def variant(self, tags=None):
-        """Returns the MetaGraphDef of a variant; without tags, of the only one, or of that without.
+        """Returns the MetaGraphDef of a variant.
+
+        Args:
+          tags: tags of the variant. Without tags, the variant without tags is returned, or the only variant.
 
         Raises:
-          ValueError: there is none.
+          ValueError: the variant does not exist.
         """
         tags = frozenset(tags or ())
         if tags not in self._variants and not tags and len(self._variants) == 1:
@@ -133,10 +147,10 @@ class ModuleSpec(object):
         return self._variants[tags]
 
     def signature(self, name=None, tags=None):
-        """Returns (the name, its SignatureDef); without a name, of the default one.
+        """Returns (name, SignatureDef) of a signature of a variant. Without a name, of the default signature.
 
         Raises:
-          ValueError: there is no such signature.
+          ValueError: the signature or the variant does not exist.
         """
         signatures = self.variant(tags).signature_def
         names = _DEFAULT_SIGNATURES if name is None else (name,)
@@ -159,13 +173,19 @@ class ModuleSpec(object):
         return _tensor_infos(self.signature(signature, tags)[1].outputs)
 
     def get_attached_message(self, key, message_type, tags=None, required=False):
-        """Returns the message that is attached to a variant under a key, or None.
+        """Returns the message that is attached to a variant with a key, or None.
+
+        Args:
+          key: the key, str.
+          message_type: class of the protobuf message.
+          tags: tags of the variant; see `variant`.
+          required: whether a missing message is an error.
 
         Raises:
-          KeyError: there is none, although it is required.
+          KeyError: the message is missing and required.
         """
         for entry in _collection(self.variant(tags), hub_export.ATTACHMENTS).bytes_list.value:
-            # An attachment is key and value, fields 1 and 2, as the fields of this type of message are.
+            # An attachment has the key in field 1 and the value in field 2, like an Any message.
             attachment = any_pb2.Any.FromString(entry)
             if attachment.type_url == key:
                 return message_type.FromString(attachment.value)
@@ -178,15 +198,17 @@ class ModuleSpec(object):
 
         Args:
           path: directory, new or empty.
-          checkpoint_path: of a checkpoint that has all variables.
-          name_transform_fn: function of a variable's name in the module that returns that in the checkpoint.
+          checkpoint_path: path of a checkpoint that contains all variables.
+          name_transform_fn: function (name of a variable in the module) -> its name in the checkpoint; None
+            if the names are equal.
 
         Raises:
-          ValueError: there is no such checkpoint, or it lacks a variable.
-          FileExistsError: there is something in the directory.
+          ValueError: the checkpoint does not exist or lacks a variable.
+          FileExistsError: the directory is not empty.
         """
         if _sentinel is not None or not checkpoint_path:
-            raise ValueError("ModuleSpec.export: pass checkpoint_path=…, whose weights it is to have.")
+            raise ValueError("ModuleSpec.export: pass checkpoint_path=…, the checkpoint with the module's "
+                             "weights.")
         rename = name_transform_fn or (lambda name: name)
         with tf.Graph().as_default(), tf.Session() as session:
             module = Module(self)
@@ -196,7 +218,7 @@ class ModuleSpec(object):
             module.export(path, session)
 
     def write(self, path, values):
-        """Writes the module; see `hub_export.write_module`."""
+        """Writes the module with these values of its variables; see `hub_export.write_module`."""
         variants = [_set_asset_paths(graph, self.directory) for graph in self._variants.values()]
         hub_export.write_module(path, variants, values)
 
@@ -207,35 +229,41 @@ def _tensor_infos(tensors):
 
 
 def load_module_spec(spec):
-    """Returns the `ModuleSpec` of what `resolve` takes; a `ModuleSpec` is one."""
+    """Returns the `ModuleSpec` of a module.
+
+    Args:
+      spec: directory or address of the module (see `resolve`); a `ModuleSpec` is returned unchanged.
+    """
     return spec if isinstance(spec, ModuleSpec) else ModuleSpec(resolve(spec))
 
 
 def create_module_spec(module_fn, tags_and_args=None, drop_collections=None):
-    """Returns the `ModuleSpec` of a new module; arguments and errors are those of
-    `hub_export.build_variants`."""
+    """Returns the `ModuleSpec` of a new module.
+
+    Arguments and errors are those of `hub_export.build_variants`.
+    """
     return ModuleSpec("a new module", hub_export.build_variants(module_fn, tags_and_args, drop_collections))
 
 
-# --- In a graph ------------------------------------------------------------------------------------------
+# --- A module in a graph ---------------------------------------------------------------------------------
 
 
 class Module(object):
-    """A module in the current graph."""
+    """A module that is a part of the current graph."""
 
     def __init__(self, spec, trainable=False, name="module", tags=None):
-        """Creates the module's variables and tables; the variables' initial values are the module's weights.
+        """Creates the module's variables and tables. The variables' initial values are the module's weights.
 
         Args:
-          spec: a `ModuleSpec`, or what `resolve` takes.
-          trainable: whether its variables are trained. Then its regularization losses and update ops are in
-            their collections too.
-          name: the variable scope, made unique.
-          tags: the variant, set of str.
+          spec: a `ModuleSpec`, or the directory or address of the module (see `resolve`).
+          trainable: whether the variables are trained. If so, the module's regularization losses and update
+            ops are added to their collections.
+          name: name of the variable scope. A number is added if the scope exists.
+          tags: tags of the variant, set of str.
 
         Raises:
-          ValueError: there is no such variant, or the checkpoint does not have its variables.
-          RuntimeError: the name scope of that name is taken.
+          ValueError: the variant does not exist, or the checkpoint lacks a variable.
+          RuntimeError: a name scope with this name exists.
         """
         self._spec = load_module_spec(spec)
         self._tags = tags
@@ -254,12 +282,12 @@ class Module(object):
 
     @property
     def variable_map(self):
-        """{the variable's name in the module: variable, or list of the parts of a partitioned one}."""
+        """Returns {name in the module: variable, or list of the parts of a partitioned variable}."""
         return dict(self._variable_map)
 
     @property
     def variables(self):
-        """List of all variables, by name."""
+        """Returns the list of all variables, sorted by their names in the module."""
         return tf.nest.flatten([self._variable_map[name] for name in sorted(self._variable_map)])
 
     def get_signature_names(self):
@@ -275,11 +303,11 @@ class Module(object):
         return self._spec.get_output_info_dict(signature, self._tags)
 
     def get_attached_message(self, key, message_type, required=False):
-        """Returns an attached message; see `Spec.get_attached_message`."""
+        """Returns an attached message; see `ModuleSpec.get_attached_message`."""
         return self._spec.get_attached_message(key, message_type, self._tags, required)
 
     def export(self, path, session):
-        """Writes the module, all variants, with the weights that it has in a session; see `Spec.export`."""
+        """Writes all variants of the module with its weights in a session; see `ModuleSpec.export`."""
         variables = self.variables
         self._spec.write(path, {variable.op.name.removeprefix(f"{self._scope}/"): value
                                 for variable, value in zip(variables, session.run(variables))})
@@ -287,16 +315,20 @@ class Module(object):
     # --- State
 
     def _create_state(self):
-        """Puts variables and tables into the graph; returns ({variable's tensor's name in the module:
-        variable}, {tensor's name there: tensor})."""
-        wanted = [tf.GraphKeys.GLOBAL_VARIABLES, tf.GraphKeys.MODEL_VARIABLES,
-                  tf.GraphKeys.TABLE_INITIALIZERS, tf.GraphKeys.ASSET_FILEPATHS]
+        """Adds the variables and tables to the graph.
+
+        Returns:
+          ({name of a variable's tensor in the module: variable},
+          {name of a variable's or table's tensor in the module: tensor}).
+        """
+        collections = [tf.GraphKeys.GLOBAL_VARIABLES, tf.GraphKeys.MODEL_VARIABLES,
+                       tf.GraphKeys.TABLE_INITIALIZERS, tf.GraphKeys.ASSET_FILEPATHS]
         if self._trainable:
-            wanted += [tf.GraphKeys.TRAINABLE_VARIABLES, tf.GraphKeys.REGULARIZATION_LOSSES]
+            collections += [tf.GraphKeys.TRAINABLE_VARIABLES, tf.GraphKeys.REGULARIZATION_LOSSES]
         nodes = {node.name: node for node in self._definition.graph_def.node}
         state = [name for name, node in nodes.items() if _is_state(node)]
-        kept = _ancestors(nodes, {*state, *_nodes_in_collections(self._definition, wanted)})
-        part = _extract_subgraph(self._definition, kept, wanted, self._scope)
+        kept = _ancestors(nodes, {*state, *_nodes_in_collections(self._definition, collections)})
+        part = _extract_subgraph(self._definition, kept, collections, self._scope)
         variables = tensorflow_internals.import_meta_graph(
             part, clear_devices=True, import_scope=os.path.basename(self._scope)) or {}
         return variables, {f"{name}:0": self._graph.get_tensor_by_name(f"{self._scope}/{name}:0")
@@ -307,13 +339,13 @@ class Module(object):
         if not self._variable_map or prefix is None:
             return
         if not checkpoint_files.exists(prefix):
-            raise ValueError(f"{self._spec.directory} lacks its weights, {prefix}.index and the files beside "
-                             "it.")
+            raise ValueError(f"{self._spec.directory} lacks its weights, {prefix}.index and the data files "
+                             "in the same folder.")
         shapes = tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
         missing = sorted(set(self._variable_map) - set(shapes))
         if missing:
             raise ValueError(f"{prefix} has no {', '.join(missing[:5])}, which a graph in "
-                             f"{self._spec.directory} wants.")
+                             f"{self._spec.directory} needs.")
         tf.train.init_from_checkpoint(prefix, self._variable_map)
 
     # --- Computation
@@ -322,18 +354,18 @@ class Module(object):
         """Adds the computation of a signature to the graph.
 
         Args:
-          inputs: {name: tensor, or what can be made one}; the value itself if the signature has one input;
-            None if it has none.
-          signature: its name; None for "default".
+          inputs: {name: tensor, or a value that can be converted to a tensor}. If the signature has one
+            input, this may be the tensor itself; if it has no input, None.
+          signature: name of the signature; None for "default".
           as_dict: whether to return all outputs.
 
         Returns:
-          {name: tensor} with as_dict; else the output "default".
+          {name: tensor} if `as_dict`, otherwise the output "default".
 
         Raises:
-          TypeError: inputs or outputs are not those of the signature.
-          ValueError: there is no such signature, or its computation cannot be trained.
-          RuntimeError: the module is in another graph.
+          TypeError: the inputs or outputs are not those of the signature.
+          ValueError: the signature does not exist, or its computation cannot be trained.
+          RuntimeError: the module belongs to another graph.
         """
         if self._graph is not tf.get_default_graph():
             raise RuntimeError("Module must be applied in the graph that it was instantiated for.")
@@ -346,21 +378,27 @@ class Module(object):
                             "pass as_dict=True.")
         scope = f"{os.path.basename(self._scope)}_apply_{name.replace(':', '_')}"
         tensors = self._compute(scope, {**self._state, **feed}, list(outputs.values()))
-        found = dict(zip(outputs, tensors))
-        return found if as_dict else found["default"]
+        results = dict(zip(outputs, tensors))
+        return results if as_dict else results["default"]
 
     def _compute(self, name, feed, outputs):
-        """Imports what makes the outputs, a list of tensors' names, of {tensor's name: tensor}."""
-        wanted = [*_CONTEXTS, *([tf.GraphKeys.UPDATE_OPS] if self._trainable else [])]
+        """Adds the ops that compute the outputs to the graph; returns the list of output tensors.
+
+        Args:
+          name: name of the scope of the ops.
+          feed: {name of a tensor in the module: tensor that replaces it}.
+          outputs: list of the names of tensors in the module.
+        """
+        collections = [*_CONTEXTS, *([tf.GraphKeys.UPDATE_OPS] if self._trainable else [])]
         graph_def = self._definition.graph_def
         nodes = {node.name: node for node in graph_def.node}
-        # A context of tf.cond or tf.while_loop names all nodes in it.
+        # A context of tf.cond or tf.while_loop refers to all its nodes by name. So all nodes must be kept.
         has_contexts = any(_collection(self._definition, key).bytes_list.value for key in _CONTEXTS)
         kept = set(nodes) if has_contexts else _ancestors(
-            nodes, {*map(_node_name, outputs), *_nodes_in_collections(self._definition, wanted)},
+            nodes, {*map(_node_name, outputs), *_nodes_in_collections(self._definition, collections)},
             set(map(_node_name, feed)))
         scope = self._graph.unique_name(name, mark_as_used=False)
-        part = _extract_subgraph(self._definition, kept, wanted, scope)
+        part = _extract_subgraph(self._definition, kept, collections, scope)
         self._handle_python_gradients(part.graph_def)
         feed = {**feed, **_seed_random_ops(part.graph_def)}
         used = {_tensor_name_of_input(source) for node in part.graph_def.node for source in node.input}
@@ -371,10 +409,10 @@ class Module(object):
                 for key in outputs]
 
     def _handle_python_gradients(self, graph_def):
-        """Handles gradients that were Python functions where the module was made, and are not in the file.
+        """Removes or renames custom gradients, Python functions that are not stored in the module.
 
         Raises:
-          ValueError: the module is to be trained, and has one that is another than that of its ops.
+          ValueError: the module is trainable, and TensorFlow's gradients cannot replace a custom gradient.
         """
         for node in graph_def.node:
             if "_gradient_op_type" not in node.attr:
@@ -388,15 +426,15 @@ class Module(object):
                                  "made, and is not in it. Use trainable=False, or take a module made of "
                                  "plain ops.")
             else:
-                # Another function here may have that name.
+                # A new name, because this process may have another gradient function with the same name.
                 node.attr["_gradient_op_type"].s = f"{gradient} of a hub module".encode()
 
 
-# --- Its graph -------------------------------------------------------------------------------------------
+# --- The graph of a module -------------------------------------------------------------------------------
 
 
 def _is_state(node):
-    """Whether a node is a variable or a table: stateful, and without inputs."""
+    """Returns whether a node is a variable or a table: a stateful op without inputs."""
     definition = tensorflow_internals.op_definition(node.op)
     if definition is None:
         raise ValueError(f"The hub module has an op that this TensorFlow does not have: {node.op}, in "
@@ -405,7 +443,7 @@ def _is_state(node):
 
 
 def _node_name(name):
-    """The node that an input or tensor's name is about: "^a", "a" and "a:1" are of "a"."""
+    """Returns the name of the node in the name of an input or tensor: "a" for "^a", "a" and "a:1"."""
     return name.lstrip("^").split(":")[0]
 
 
@@ -414,36 +452,51 @@ def _tensor_name_of_input(source):
 
 
 def _ancestors(nodes, names, borders=()):
-    """The names of the nodes that some are computed from, and of these, without the borders and what is
-    beyond."""
-    found, waiting = set(), [name for name in names if name not in borders]
+    """Returns the names of nodes and of all nodes from which they are computed, a set.
+
+    Args:
+      nodes: {name: node} of the graph.
+      names: names of the nodes.
+      borders: names of nodes at which the search stops. They are not in the result.
+    """
+    ancestors, waiting = set(), [name for name in names if name not in borders]
     while waiting:
         name = waiting.pop()
-        if name not in found:
-            found.add(name)
+        if name not in ancestors:
+            ancestors.add(name)
             sources = map(_node_name, nodes[name].input)
-            waiting.extend(source for source in sources if source not in found and source not in borders)
-    return found
+            waiting.extend(source for source in sources if source not in ancestors and source not in borders)
+    return ancestors
 
 
 def _collection(definition, key):
-    """A collection of a MetaGraphDef; to ask it for one that it lacks would create that."""
+    """Returns a collection of a MetaGraphDef; an empty one if it is missing.
+
+    `collection_def[key]` would add a missing collection to the MetaGraphDef.
+    """
     return (definition if key in definition.collection_def else tf.MetaGraphDef()).collection_def[key]
 
 
 def _nodes_in_collections(definition, keys):
-    """The nodes that entries of collections name."""
+    """Yields the names of the nodes to which the entries of collections refer."""
     for key in keys:
-        found = _collection(definition, key)
-        yield from map(_node_name, found.node_list.value)
-        for entry in found.bytes_list.value if key.endswith("variables") else ():
-            found = tensorflow_internals.VariableDef.FromString(entry)
-            yield from map(_node_name, filter(None, (found.variable_name, found.initial_value_name,
-                                                     found.initializer_name, found.snapshot_name)))
+        collection = _collection(definition, key)
+        yield from map(_node_name, collection.node_list.value)
+        for entry in collection.bytes_list.value if key.endswith("variables") else ():
+            variable = tensorflow_internals.VariableDef.FromString(entry)
+            yield from map(_node_name, filter(None, (variable.variable_name, variable.initial_value_name,
+                                                     variable.initializer_name, variable.snapshot_name)))
 
 
 def _extract_subgraph(definition, kept, collections, scope):
-    """Returns the MetaGraphDef of some nodes and collections of one, to be imported into a scope."""
+    """Returns a MetaGraphDef with some nodes and collections of another one.
+
+    Args:
+      definition: the MetaGraphDef.
+      kept: names of the nodes.
+      collections: names of the collections.
+      scope: scope into which the result will be imported.
+    """
     part = tf.MetaGraphDef()
     part.meta_info_def.CopyFrom(definition.meta_info_def)
     part.graph_def.library.CopyFrom(definition.graph_def.library)
@@ -454,9 +507,10 @@ def _extract_subgraph(definition, kept, collections, scope):
         part.graph_def.node.append(node)
         node = part.graph_def.node[-1]
         node.input[:] = [source for source in node.input if source[0] != "^" or source[1:] in kept]
-        node.attr.pop("_class", None)  # a node that it is to be beside may be missing
+        # This attribute asks for the same device as another node, which may not be in the result.
+        node.attr.pop("_class", None)
         if "shared_name" in node.attr and node.attr["shared_name"].s:
-            # Else two modules with variables of the same names would share them.
+            # Otherwise two modules with variables of the same names would share the variables.
             node.attr["shared_name"].s = f"{scope}/".encode() + node.attr["shared_name"].s
     for key in collections:
         if key in definition.collection_def:
@@ -465,21 +519,25 @@ def _extract_subgraph(definition, kept, collections, scope):
 
 
 def _set_asset_paths(definition, directory):
-    """Returns a MetaGraphDef whose tensors of assets' paths are those in a directory."""
-    found = tf.MetaGraphDef()
-    found.CopyFrom(definition)
+    """Returns a copy of a MetaGraphDef in which the paths of assets are those in a directory."""
+    result = tf.MetaGraphDef()
+    result.CopyFrom(definition)
     assets = tensorflow_internals.asset_paths(directory, definition)
-    nodes = {node.name: node for node in found.graph_def.node}
+    nodes = {node.name: node for node in result.graph_def.node}
     for name, path in assets.items():
         nodes[_node_name(name)].attr["value"].tensor.CopyFrom(tf.make_tensor_proto(path))
     if assets:
-        paths = found.collection_def[tf.GraphKeys.ASSET_FILEPATHS].node_list.value
+        paths = result.collection_def[tf.GraphKeys.ASSET_FILEPATHS].node_list.value
         paths[:] = sorted({*paths, *assets})
-    return found
+    return result
 
 
 def _seed_random_ops(graph_def):
-    """Makes draws of random numbers in a graph depend on a seed each; returns {the seed's name: tensor}."""
+    """Replaces the random ops of a graph by stateless ops, each with a seed as an additional input.
+
+    Returns:
+      {name of the seed's tensor: tensor}.
+    """
     seeds = {}
     for node in graph_def.node:
         if node.op not in _RANDOM_OPS:
@@ -499,29 +557,33 @@ def _seed_random_ops(graph_def):
 
 
 def _unused_scope(name):
-    """Returns a variable scope that is not in use, in the current one; its name scope has the same name.
+    """Returns the name of an unused variable scope in the current one, whose name scope has the same name.
 
     Raises:
-      RuntimeError: that name scope is taken.
+      RuntimeError: this name scope is already used.
     """
     with tf.name_scope(_parent_name_scope(f"{tf.get_variable_scope().name}/{name}".lstrip("/"))):
         with tf.variable_scope(None, default_name=name, auxiliary_name_scope=False) as scope:
-            found = scope.name
-        if tf.get_default_graph().unique_name(os.path.basename(found), mark_as_used=False) != found:
-            raise RuntimeError(f"variable_scope {found}/ was unused, but the name_scope of that name was "
+            result = scope.name
+        if tf.get_default_graph().unique_name(os.path.basename(result), mark_as_used=False) != result:
+            raise RuntimeError(f"variable_scope {result}/ was unused, but the name_scope of that name was "
                                "already taken. Pass another name to hub.Module.")
-    return found
+    return result
 
 
 def _parent_name_scope(scope):
-    """The name scope that a scope is in, to enter it again."""
+    """Returns the name of the name scope that contains a scope, in a form that enters it again."""
     outer = os.path.dirname(scope)
     return f"{outer}/" if outer else ""
 
 
 def _variables_by_name(imported):
-    """{name in the module: variable, or parts in their order}, given {name of a tensor there: variable}."""
-    found, parts = {}, {}
+    """Returns {name in the module: variable, or list of the parts of a partitioned variable}.
+
+    Args:
+      imported: {name of the variable's tensor in the module: variable or part}.
+    """
+    variables, parts = {}, {}
     for key, variable in imported.items():
         name = _node_name(key)
         definition = variable.to_proto()
@@ -529,17 +591,22 @@ def _variables_by_name(imported):
             offset = tuple(definition.save_slice_info_def.var_offset)
             parts.setdefault(os.path.dirname(name), []).append((offset, variable))
         else:
-            found[name] = variable
-    found.update({name: [variable for _, variable in sorted(pieces, key=lambda pair: pair[0])]
-                  for name, pieces in parts.items()})
-    return found
+            variables[name] = variable
+    variables.update({name: [variable for _, variable in sorted(pieces, key=lambda pair: pair[0])]
+                      for name, pieces in parts.items()})
+    return variables
 
 
 def _feed_tensors(signature, infos, inputs):
-    """Returns {name of the tensor in the module: tensor} of what a call gives a signature.
+    """Returns {name of an input's tensor in the module: tensor} for the inputs of a call.
+
+    Args:
+      signature: name of the signature.
+      infos: {name of an input: TensorInfo message} of the signature.
+      inputs: see `Module.__call__`.
 
     Raises:
-      TypeError: that are not its inputs.
+      TypeError: these are not the inputs of the signature.
     """
     if inputs is None:
         inputs = {}

@@ -1,7 +1,8 @@
-"""Restores a run: the graph's variables, from a checkpoint in the run's own directory.
+"""Opens the sessions of training, evaluation and prediction, and restores a checkpoint of the run in them.
 
-`checkpoints` finds the newest checkpoint of a directory and reads the weights that a new training starts
-from. Our input and random numbers need nothing restored: they are functions of the step.
+`checkpoint_formats` finds the newest checkpoint of a directory. It also reads the initial weights of a new
+training, which are not restored here. The input and the random numbers need no saved state: they are
+functions of the step.
 """
 
 import contextlib
@@ -15,19 +16,19 @@ from bertlib.system import files
 
 
 def create_checked_scaffold(spec, checkpoint, config):
-    """Returns the spec's scaffold, with a saver of ours if it has none, after a check that the checkpoint
-    fits the graph.
+    """Returns the spec's scaffold with a saver, and checks that the checkpoint fits the graph.
 
-    Nothing is checked without a checkpoint, or if the scaffold or the graph has a saver already: that saver
-    may restore other variables.
+    If the scaffold or the graph already has a saver, the scaffold is returned unchanged and nothing is
+    checked: this saver may restore other variables.
 
     Args:
       spec: an `EstimatorSpec`.
-      checkpoint: path of the checkpoint that the saver will restore, or None.
-      config: a `RunConfig`, which says how many checkpoints stay.
+      checkpoint: path of the checkpoint that the saver will restore, or None for no check.
+      config: a `RunConfig`, whose fields set the number of checkpoints that are kept.
 
     Raises:
-      ValueError: a variable is missing in the checkpoint or has another shape, or it cannot be read.
+      ValueError: a variable is missing in the checkpoint, or has another shape or type; or the checkpoint
+        cannot be read.
     """
     scaffold = spec.scaffold or tf.train.Scaffold()
     if scaffold.saver is None and not tf.get_collection(tf.GraphKeys.SAVERS):
@@ -36,7 +37,7 @@ def create_checked_scaffold(spec, checkpoint, config):
             saved, sharded=True, max_to_keep=config.keep_checkpoint_max,
             keep_checkpoint_every_n_hours=config.keep_checkpoint_every_n_hours, allow_empty=True,
             save_relative_paths=True)
-        tf.add_to_collection(tf.GraphKeys.SAVERS, saver)  # where the scaffold and a user's hook look for it
+        tf.add_to_collection(tf.GraphKeys.SAVERS, saver)  # the scaffold and users' hooks read it from there
         if checkpoint:
             variables = tf.global_variables()
             shapes = {variable.op.name: tuple(variable.shape.as_list()) for variable in variables}
@@ -47,8 +48,8 @@ def create_checked_scaffold(spec, checkpoint, config):
             checkpoint_formats.check_fits(found, shapes, {variable.op.name for variable in optional})
             checkpoint_formats.check_same_types(
                 found, {variable.op.name: variable.dtype.base_dtype for variable in variables})
-            # Reads one tensor now, so that a missing data file is reported as such. TensorFlow would report a
-            # wrong name.
+            # Reads one tensor now, so that the error message names a missing data file correctly.
+            # TensorFlow's message would name another file.
             found.read(tf.train.get_global_step().op.name)
             absent = [variable for variable in optional if variable.op.name not in found.shapes]
             if absent:
@@ -57,31 +58,39 @@ def create_checked_scaffold(spec, checkpoint, config):
 
 
 def _restore_without(saver, saved, absent):
-    """Makes the saver of `saved` restore all but the variables `absent`, and initialize these."""
+    """Changes a saver: it then initializes the variables `absent`, and restores only the other variables.
+
+    Args:
+      saver: a tf.train.Saver.
+      saved: list of the variables and saveable objects that the saver saves.
+      absent: list of the variables among them that the checkpoint lacks.
+    """
     initialize = tf.variables_initializer(absent)
-    others = tf.train.Saver([item for item in saved if not any(item is variable for variable in absent)])
+    saver_of_others = tf.train.Saver(
+        [item for item in saved if not any(item is variable for variable in absent)])
 
     def restore(session, path):
         session.run(initialize)
-        others.restore(session, path)
+        saver_of_others.restore(session, path)
 
     saver.restore = restore
 
 
 def open_session(scaffold, checkpoint, config, hooks, is_training=False, group=None):
-    """Opens a session and restores a checkpoint in it, from which a killed run continues.
+    """Opens a session for training, evaluation or prediction, and restores a checkpoint in it.
 
     Args:
       scaffold: see `create_checked_scaffold`.
       checkpoint: path, or None to initialize all variables.
       config: a `RunConfig`.
       hooks: list of SessionRunHook.
-      is_training: whether checkpoints are written, and the earlier ones counted when old ones are removed.
+      is_training: whether the session writes checkpoints. Then the earlier checkpoints of the directory
+        count among those that are kept, so that the oldest are removed.
       group: the `replica_group.Group` of the replicas that train together, or None.
 
     Returns:
-      tf.train.SingularMonitoredSession: an error ends it. A `MonitoredSession` takes an AbortedError or an
-      UnavailableError for a lost worker, and begins anew for ever.
+      A tf.train.SingularMonitoredSession, which an error ends. A tf.train.MonitoredSession treats an
+      AbortedError or an UnavailableError as a lost worker, and would open a new session again and again.
 
     Raises:
       ValueError: the checkpoint is damaged.
@@ -94,7 +103,8 @@ def open_session(scaffold, checkpoint, config, hooks, is_training=False, group=N
             checkpoint_filename_with_path=checkpoint and checkpoint_files.escape_prefix(checkpoint))
     directory = config.model_dir.rstrip("/")
     if is_training and checkpoint and os.path.dirname(checkpoint) == directory:
-        # Skip checkpoints outside of this directory: a copy must not delete the original's.
+        # Checkpoints outside of this directory are left out: a run in a copied directory must not remove the
+        # checkpoints of the original directory.
         scaffold.saver.set_last_checkpoints_with_time(
             [(path, checkpoint_files.saved_time(path))
              for path in checkpoint_formats.all_checkpoints(directory)
@@ -104,14 +114,14 @@ def open_session(scaffold, checkpoint, config, hooks, is_training=False, group=N
 
 @contextlib.contextmanager
 def translate_restore_errors(checkpoint):
-    """Says what can be done about a checkpoint that cannot be restored in the block."""
+    """Translates an error of restoring a checkpoint in the block into a `DamagedError` with advice."""
     try:
         yield
     except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
-        # Hooks write files when a session begins.
+        # A hook that writes a file at the begin of the session raises these errors for a full disk, too.
         if files.describe_disk_error(error, checkpoint or ""):
             raise
-        what = checkpoint and checkpoint_formats.find_damage(checkpoint)  # which names the tensor
-        if not what:
+        damage = checkpoint and checkpoint_formats.find_damage(checkpoint)  # a sentence that names the tensor
+        if not damage:
             raise
-        raise checkpoint_formats.DamagedError(checkpoint, what) from error
+        raise checkpoint_formats.DamagedError(checkpoint, damage) from error

@@ -1,1 +1,1 @@
-"""Training data: records of examples, their encoding, and the input pipeline."""
+"""Training data: TFRecord files of examples, their encoding, and the input pipeline."""

@@ -1,8 +1,10 @@
-"""`tf.train.Example` by hand: the bytes of protobuf's deterministic serialization, at a fraction of its
-price, and without TensorFlow, which worker processes would load for seconds.
+"""Serializes `tf.train.Example` without protobuf and without TensorFlow.
 
-The format (https://protobuf.dev/programming-guides/encoding): a message is a sequence of (tag, length,
-content); a list of numbers is packed, integers as varints, floats in 4 bytes each; a map is a repeated
+The bytes are those of protobuf's deterministic serialization, but they take a fraction of the time. Worker
+processes can use this module without importing TensorFlow, which takes seconds.
+
+The format (https://protobuf.dev/programming-guides/encoding): A message is a sequence of (tag, length,
+content). A list of numbers is packed: integers as varints, floats as 4 bytes each. A map is a repeated
 message of key and value.
 
     Example { 1: Features { 1: {1: name, 2: Feature}, … }}
@@ -16,22 +18,29 @@ import operator
 import sys
 
 Field = collections.namedtuple("Field", ["name", "dtype", "shape", "bounds"], defaults=[None])
-Field.__doc__ = """One feature of a record: its name, dtype ("int64" or "float32") and shape, a tuple of ints.
+Field.__doc__ = """One feature of a record.
 
-bounds: the least and the greatest value that a reader accepts, both included; None for any."""
-# What an id can be where it is not known how many there are: readers make int32 of them.
+name: name of the feature.
+dtype: "int64" or "float32".
+shape: tuple of ints.
+bounds: (smallest, largest) value that a reader accepts, both included; None to accept all values."""
+# Bounds of ids if the number of ids is not known. The largest is that of int32, to which readers cast ids.
 ANY_ID = (0, 2**31 - 1)
 
+# Tags of the lists of values in a Feature message.
 _FEATURE_TAGS = {"float32": b"\x12", "int64": b"\x1a"}
+# Number of varints that are cached.
 _CACHE_SIZE = 1 << 16
+# All bytes of a varint that are followed by another byte of the same varint.
 _CONTINUED = bytes(range(0x80, 0x100))
 
 
 class _Varints(dict):
-    """{int: its varint}: seven bits a byte, the lowest first, the eighth set in all but the last."""
+    """{int: its varint}. Each byte has 7 bits, the lowest first; its highest bit says that a byte follows."""
 
     def __missing__(self, value):
-        rest, encoded = operator.index(value) & (1 << 64) - 1, bytearray()  # below 0: two's complement
+        # A negative number is encoded as two's complement of 64 bits.
+        rest, encoded = operator.index(value) & (1 << 64) - 1, bytearray()
         while rest > 0x7F:
             encoded.append(rest & 0x7F | 0x80)
             rest >>= 7
@@ -45,12 +54,12 @@ _VARINTS = _Varints()
 
 
 def varints(numbers):
-    """Returns the bytes of packed ints, 64 bits each at most."""
+    """Returns the packed varints (bytes) of integers of at most 64 bits."""
     return b"".join(map(_VARINTS.__getitem__, numbers))
 
 
 def count_varints(packed):
-    """Returns how many varints there are in their packed bytes."""
+    """Returns the number of varints in packed bytes."""
     return len(packed.translate(None, _CONTINUED))
 
 
@@ -59,7 +68,10 @@ def _message(tag, content):
 
 
 class Prefixes(dict):
-    """{size: the bytes before a field's packed values of so many bytes in a serialized example}."""
+    """{size: the bytes that precede the packed values of a field in a serialized example}.
+
+    `size` is the length of the packed values in bytes.
+    """
 
     def __init__(self, field):
         self._key = _message(b"\x0a", field.name.encode("utf-8"))
@@ -73,10 +85,10 @@ class Prefixes(dict):
 
 
 class Encoder:
-    """Serializes rows into the bytes that `tf.train.Example.SerializeToString(deterministic=True)` gives."""
+    """Serializes rows to the bytes that `tf.train.Example.SerializeToString(deterministic=True)` returns."""
 
     def __init__(self, fields):
-        """Prepares what all rows share.
+        """Encodes the names and types of the fields, which are the same in all rows.
 
         Args:
           fields: list of `Field`.
@@ -88,8 +100,9 @@ class Encoder:
         """Returns a serialized `tf.train.Example`.
 
         Args:
-          row: {name: values}: flat ints or floats; or bytes, taken for packed `varints`, as which each int
-            below 128 is one byte. What a field has fewer of than declared is padded with zeros.
+          row: {name: values}. The values are a flat sequence of ints or floats, or bytes, which are used as
+            packed `varints`. (The varint of an int from 0 to 127 is one byte with this value.) If a field has
+            fewer values than declared, it is padded with zeros.
 
         Raises:
           ValueError: a field has too many values.
@@ -97,8 +110,11 @@ class Encoder:
         return join_encoded_fields(self.fields_part(row))
 
     def fields_part(self, row):
-        """Like a call, but only a part for `join_encoded_fields`: rows that share fields can share their
-        part."""
+        """Returns the encoded fields of a row, for `join_encoded_fields`.
+
+        Rows that have some fields in common can use the same encoded part for them. Arguments and errors are
+        those of `__call__`.
+        """
         entries = []
         for name, is_integer, size, prefixes in self._fields:
             values = row[name]
@@ -114,8 +130,11 @@ class Encoder:
 
 
 def join_encoded_fields(*parts):
-    """Returns the serialized `tf.train.Example` of what `Encoder.fields_part` returned, by the fields'
-    names."""
+    """Returns the serialized `tf.train.Example` with the fields of several `Encoder.fields_part`.
+
+    Args:
+      *parts: bytes, in the alphabetical order of the names of their fields.
+    """
     return _message(b"\x0a", b"".join(parts))
 
 

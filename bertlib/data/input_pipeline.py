@@ -1,8 +1,8 @@
-"""TFRecord features: read, shuffled, batched.
+"""Input pipeline: reads examples from TFRecord files or arrays, shuffles and trims them, and batches them.
 
-A field is declared once (`Field`); the writer (`record_files`) and the parser derive from it. Training
-batches are a pure function of (seed, step): step s takes examples s·B to (s+1)·B − 1 of an endless stream in
-which epoch e is the permutation keyed by (seed, e). So a resumed run needs no iterator state.
+A field is declared once (`Field`). The writer (`record_files`) and the parser use this declaration. Training
+batches are a pure function of (seed, step): step s uses the examples s·B to (s+1)·B − 1 of an endless stream,
+in which epoch e is a permutation that depends only on (seed, e). So a resumed run needs no iterator state.
 """
 
 import bisect
@@ -20,18 +20,22 @@ from bertlib.data import record_files
 from bertlib.data.example_encoding import Field  # noqa: F401  a public name of this module
 from bertlib.graph import collectives, graph_keys, randomness, tensorflow_internals
 
+# Number of files that are opened and verified at the same time.
 _FILES_AT_A_TIME = 8
-# Bytes before and after the content of a TFRecord: its length and checksums.
+# Bytes before and after the content of a TFRecord, which hold its length and checksums.
 _HEADER_BYTES, _FOOTER_BYTES = 12, 4
-# What a batch of a dataset that changes the order says about each example: its index in the file.
+# Name of the feature that holds the index of each example in the file, if a dataset changes the order.
 EXAMPLE_INDEX = "example_index"
-# What a micro-batch has to weigh its mean loss by if they are of different sizes: a scalar, 1 on average.
+# Name of the feature that holds the weight of a micro-batch's mean loss, if micro-batches differ in size: a
+# scalar, 1 on average.
 MICRO_BATCH_WEIGHT = "micro_batch_weight"
-# Sequences are trimmed to a multiple of this: kernels like it, and fewer different shapes occur.
+# Sequences are trimmed to a multiple of this length. Kernels are faster with it, and fewer different shapes
+# occur.
 _LENGTH_STEP = 8
-# Without training, the examples of 64 batches are sorted by length together.
+# Number of batches whose examples are sorted by length together, outside of training.
 _SORTED_BATCHES = 64
-# If the input fails, the bad record is in one of the last 64 batches read; no more are in flight.
+# If the input fails, the bad record is in one of the last 64 batches that were read: fewer batches are read
+# ahead.
 _SUSPECTED_BATCHES = 64
 
 
@@ -39,14 +43,18 @@ _SUSPECTED_BATCHES = 64
 
 
 class RecordFile(object):
-    """A TFRecord file, read at random. Opening it reads and verifies every record once."""
+    """A TFRecord file with random access to its records."""
 
     def __init__(self, path, fields):
-        """Opens the file.
+        """Opens the file. Reads and verifies every record once, and checks the fields of the first record.
+
+        Args:
+          path: the file.
+          fields: list of `Field`.
 
         Raises:
-          FileNotFoundError: it does not exist.
-          ValueError: it is empty, truncated or damaged, or its records are not made of these fields.
+          FileNotFoundError: the file does not exist.
+          ValueError: the file is empty, truncated or damaged, or its first record does not have these fields.
         """
         self.path = path
         self._fields = fields
@@ -60,14 +68,14 @@ class RecordFile(object):
         self._check_fields(self._reader.read(0)[0])
         self._file = None
         if "://" not in path:
-            # For each record the reader would take in, and throw away, a large buffer.
+            # For each record, TensorFlow's reader would fill a large buffer and discard it.
             self._file, self._reader = open(path, "rb", buffering=0), None  # noqa: SIM115  (it stays open)
 
     def __len__(self):
         return len(self._offsets) - 1
 
     def _scan(self):
-        """Offsets of all records and of the end, int64."""
+        """Returns the offsets in bytes of all records and of the file's end, an int64 array."""
         size = tf.gfile.Stat(self.path).length
         offsets, offset = [], 0
         while offset < size:
@@ -81,11 +89,12 @@ class RecordFile(object):
         return np.array([*offsets, offset], np.int64)
 
     def _check_fields(self, record):
-        # What is out of bounds is found when it is read.
-        wrong = record_files.find_problem(record, [field._replace(bounds=None) for field in self._fields])
-        if wrong:
-            raise ValueError(f"{self.describe_position(0)}: {wrong}. It may have been written with another "
-                             "sequence length, or for another task: pass the same one, or write it again.")
+        # Bounds are checked when a batch is read, for the fields that the batch uses.
+        problem = record_files.find_problem(record, [field._replace(bounds=None) for field in self._fields])
+        if problem:
+            raise ValueError(f"{self.describe_position(0)}: {problem}. The file may have been written with "
+                             "another sequence length, or for another task: pass the same one, or write the "
+                             "file again.")
 
     def read(self, indices):
         """Returns the serialized records at those indices, an object array of bytes."""
@@ -93,24 +102,25 @@ class RecordFile(object):
             with self._lock:
                 return np.array([self._reader.read(self._offsets[index])[0] for index in indices],
                                 dtype=object)
-        number, starts, ends = (
+        descriptor, starts, ends = (
             self._file.fileno(), self._offsets[indices], self._offsets[np.asarray(indices) + 1])
-        return np.array([os.pread(number, end - start - _HEADER_BYTES - _FOOTER_BYTES, start + _HEADER_BYTES)
+        return np.array([os.pread(descriptor, end - start - _HEADER_BYTES - _FOOTER_BYTES,
+                                  start + _HEADER_BYTES)
                          for start, end in zip(starts.tolist(), ends.tolist())], dtype=object)
 
     def describe_position(self, index):
-        """Returns the file and the index of a record, as text."""
+        """Returns the path of the file and the index of a record, as text."""
         return f"{self.path}, record {index} (from 0)"
 
 
 class RecordFiles(object):
-    """TFRecord files, read at random as if they were one: the first's records, then the second's, ….
+    """Several TFRecord files with random access, numbered like one file: the second continues the first, ….
 
-    Each stays open.
+    All files stay open.
     """
 
     def __init__(self, paths, fields):
-        """Opens the files, some at a time. Errors are those of `RecordFile`."""
+        """Opens the files, `_FILES_AT_A_TIME` at a time. Errors are those of `RecordFile`."""
         with concurrent.futures.ThreadPoolExecutor(_FILES_AT_A_TIME) as pool:
             self._files = list(pool.map(lambda path: RecordFile(path, fields), paths))
         self._starts = np.cumsum([0, *map(len, self._files)])
@@ -124,18 +134,18 @@ class RecordFiles(object):
         numbers = np.searchsorted(self._starts, indices, side="right") - 1
         records = np.empty(len(indices), object)
         for number in np.unique(numbers):
-            chosen = numbers == number
-            records[chosen] = self._files[number].read(indices[chosen] - self._starts[number])
+            in_file = numbers == number
+            records[in_file] = self._files[number].read(indices[in_file] - self._starts[number])
         return records
 
     def describe_position(self, index):
-        """Returns the file and the index of a record, as text."""
+        """Returns the path of the file and the index within it of a record, as text."""
         number = int(np.searchsorted(self._starts, index, side="right")) - 1
         return self._files[number].describe_position(int(index - self._starts[number]))
 
 
 class _RecordReader(object):
-    """Reads and checks the records of batches. After an error it searches the last ones for a bad record."""
+    """Reads and checks the records of batches. After an error, finds a bad record in the last batches."""
 
     def __init__(self, records, fields):
         self._records = records
@@ -149,44 +159,53 @@ class _RecordReader(object):
         return self._records.read(indices)
 
     def check(self, batch):
-        """Adds an assertion to the current function: all values of a batch {name: tensor} are in bounds."""
-        within = []
+        """Adds an op to the current function, which fails if a value of a batch is out of its field's bounds.
+
+        Args:
+          batch: {name: tensor}.
+        """
+        conditions = []
         for field in self._bounded:
             if field.name not in batch:
                 continue
             values = batch[field.name]
             least, greatest = (tf.constant(bound, values.dtype) for bound in field.bounds)
-            inside = (values >= least) & (values <= greatest)  # which NaN is not
-            within.append(tf.reduce_all(inside if field.dtype == "int64" else inside & tf.is_finite(values)))
-        if within:
-            tf.Assert(tf.reduce_all(within), ["values are out of bounds"])  # `find_bad_record` says where
+            inside = (values >= least) & (values <= greatest)  # false for NaN
+            conditions.append(
+                tf.reduce_all(inside if field.dtype == "int64" else inside & tf.is_finite(values)))
+        if conditions:
+            # `find_bad_record` then finds the record.
+            tf.Assert(tf.reduce_all(conditions), ["values are out of bounds"])
 
     def find_bad_record(self):
-        """Returns a message about a bad record in the last batches read, or None."""
+        """Returns a message about a bad record in the batches that were read last, or None."""
         for index in np.unique(np.concatenate([[], *list(self._suspects)])).astype(np.int64).tolist():
-            wrong = record_files.find_problem(self._records.read([index])[0], self._fields)
-            if wrong:
-                return (f"{self._records.describe_position(index)}: {wrong}. Write the file again, or leave "
-                        "the record out.")
+            problem = record_files.find_problem(self._records.read([index])[0], self._fields)
+            if problem:
+                return (f"{self._records.describe_position(index)}: {problem}. Write the file again, or "
+                        "leave the record out.")
         return None
 
 
 @contextlib.contextmanager
 def translate_record_errors(graph=None):
-    """Says which record is to blame if the input of a graph, by default the current one, fails in the block.
+    """Translates an error of the input in the block into an error that names the bad record.
+
+    Args:
+      graph: the graph of the input; None for the current graph.
 
     Raises:
-      ValueError: a record cannot be used; says which one and why.
+      ValueError: a record cannot be used. The message names the record and the reason.
     """
     graph = graph or tf.get_default_graph()
     try:
         yield
-    # What quotes a record that is no text cannot be decoded.
+    # UnicodeDecodeError: TensorFlow's error message quotes the bytes of a record that are no text.
     except (tf.errors.InvalidArgumentError, tf.errors.UnknownError, UnicodeDecodeError) as error:
-        for source in graph.get_collection(graph_keys.RECORD_READERS):
-            fault = source.find_bad_record()
-            if fault:
-                raise ValueError(fault) from error
+        for reader in graph.get_collection(graph_keys.RECORD_READERS):
+            problem = reader.find_bad_record()
+            if problem:
+                raise ValueError(problem) from error
         raise
 
 
@@ -194,7 +213,7 @@ def translate_record_errors(graph=None):
 
 
 def batch_of_step(step, batch_size, num_examples, seed):
-    """Returns the examples of a training step's effective batch: indices, int64 [batch_size]."""
+    """Returns the indices of the examples in a training step's effective batch, int64 [batch_size]."""
     positions = np.arange(step * batch_size, (step + 1) * batch_size)
     epochs = positions // num_examples
     return np.concatenate([_epoch_order(seed, epoch, num_examples)[positions[epochs == epoch] % num_examples]
@@ -207,13 +226,13 @@ def _epoch_order(seed, epoch, num_examples):
 
 
 def _index_dataset(num_examples, batch_size, is_training, drop_remainder):
-    """A dataset of int64 [≤ batch_size]: which examples make up each batch."""
+    """Returns a dataset with the indices of the examples of each batch, int64 [≤ batch_size]."""
     if not is_training:
         return tf.data.Dataset.range(num_examples).batch(batch_size, drop_remainder=drop_remainder)
     tf.add_to_collection(graph_keys.STARTS_AT_GLOBAL_STEP, True)
     seed = randomness.graph_seed()
     global_step = tf.train.get_global_step()
-    # Read when the iterator is initialized: after a checkpoint was restored.
+    # The iterator reads the global step when it is initialized, which is after a checkpoint was restored.
     start = tf.constant(0, tf.int64) if global_step is None else tf.cast(global_step, tf.int64)
 
     def indices(step):
@@ -225,15 +244,18 @@ def _index_dataset(num_examples, batch_size, is_training, drop_remainder):
 
 
 def _prefetched(dataset):
-    """Keeps some batches ready. Nothing here is left to tf.data's tuner, whose thread can hold up a session's
-    end for a minute: it sleeps that long between its rounds."""
+    """Prefetches four batches of a dataset.
+
+    tf.data's automatic tuning is off. Its thread can sleep for a minute between two rounds, and can delay the
+    end of a session for that time.
+    """
     options = tf.data.Options()
     options.autotune.enabled = False
     return dataset.prefetch(4).with_options(options)
 
 
 def _shard(dataset):
-    """Keeps every R-th batch of a dataset, this replica's shard, if the graph asks for it."""
+    """Returns the shard of a dataset for this replica, every R-th batch, if the graph has a `SHARD`."""
     for index, count in tf.get_collection(graph_keys.SHARD):
         tf.add_to_collection(graph_keys.SHARDED_INPUT, True)
         dataset = dataset.shard(count, index)
@@ -241,32 +263,35 @@ def _shard(dataset):
 
 
 def token_balanced_bounds(lengths, num_micro_batches):
-    """Returns where to cut a batch into parts so that the largest part is as small as can be, in tokens.
+    """Returns bounds that cut a batch into micro-batches whose largest token count is as small as possible.
 
-    A part has as many tokens as examples · longest length.
+    The token count of a micro-batch is its number of examples times its longest length.
 
     Args:
-      lengths: of the examples, padding that stays included, the longest first: positive integers [B].
-      num_micro_batches: number N of parts, none of them empty; at most B.
+      lengths: lengths of the examples, including the padding that is not trimmed, the longest first: positive
+        integers [B].
+      num_micro_batches: number N of micro-batches, at most B. None of them is empty.
 
     Returns:
-      int64 [N + 1]: part k is the examples from the k-th of these to the next.
+      int64 [N + 1]. Micro-batch k contains the examples from bound k (included) to bound k + 1 (excluded).
     """
     lengths = np.asarray(lengths).tolist()
 
     def filled(limit):
-        """The bounds of parts that are filled in turn up to a limit of tokens."""
+        """Returns the bounds of micro-batches that are filled one after the other up to `limit` tokens."""
         bounds = [0]
         while bounds[-1] < len(lengths):
             bounds.append(bounds[-1] + limit // lengths[bounds[-1]])
         return [*bounds[:-1], len(lengths)]
 
-    # A full part leaves the others the least: if that takes too many parts, so does all else.
+    # Filling each micro-batch up to the limit needs the fewest micro-batches. If these are more than N, no
+    # other way to cut the batch keeps the limit.
     limits = range(lengths[0], lengths[0] * len(lengths))
-    smallest = lengths[0] + bisect.bisect_left(
+    smallest_limit = lengths[0] + bisect.bisect_left(
         limits, True, key=lambda limit: len(filled(limit)) <= num_micro_batches + 1)
-    bounds = filled(smallest)
-    while len(bounds) <= num_micro_batches:  # halves have no more tokens than the whole
+    bounds = filled(smallest_limit)
+    # If there are fewer than N micro-batches, the largest is halved. Halves have no more tokens than it.
+    while len(bounds) <= num_micro_batches:
         tokens = [(end - start > 1) * (end - start) * lengths[start]
                   for start, end in zip(bounds, bounds[1:])]
         largest = int(np.argmax(tokens))
@@ -275,7 +300,7 @@ def token_balanced_bounds(lengths, num_micro_batches):
 
 
 def _token_balanced_bounds(mask, num_micro_batches):
-    """`token_balanced_bounds` of examples with a mask [B, F], the longest first: int64 [N + 1]."""
+    """Returns `token_balanced_bounds`, int64 [N + 1], for examples with a mask [B, F], the longest first."""
     kept = tf.minimum(_trimmed_length(tf.reduce_sum(mask, axis=1)), mask.shape.as_list()[1])
     bounds = tf.numpy_function(lambda lengths: token_balanced_bounds(lengths, num_micro_batches), [kept],
                                tf.int64)
@@ -283,36 +308,41 @@ def _token_balanced_bounds(mask, num_micro_batches):
 
 
 def _order_by_length(mask):
-    """The order of examples with a mask [B, F] by length, the longest first: int32 [B]."""
+    """Returns the indices of examples with a mask [B, F] in order of length, the longest first: int32 [B]."""
     return tf.argsort(tf.reduce_sum(mask, axis=1), direction="DESCENDING", stable=True)
 
 
-def _sort_by_length(batch, mask):
-    """Sorts the examples of a batch by length, the longest first."""
-    order = _order_by_length(batch[mask])
+def _sort_by_length(batch, mask_name):
+    """Returns a batch whose examples are sorted by length, the longest first."""
+    order = _order_by_length(batch[mask_name])
     return {name: tf.gather(tensor, order) for name, tensor in batch.items()}
 
 
-def _cut_into_micro_batches(indices, read, num_micro_batches, own, totals, trim, unequal):
-    """A dataset of the micro-batches of an effective batch: (indices of the examples, {name: added feature}).
+def _cut_into_micro_batches(indices, read, num_micro_batches, own, totals, trimmed_fields, unequal):
+    """Returns a dataset of one effective batch's micro-batches: (indices of the examples, {name: feature}).
 
-    From the examples of the whole batch only two things are read: the lengths, by which micro-batches are
-    sorted, and the fields that totals sum up.
+    Only two kinds of fields are read for all examples of the effective batch: the mask, whose sums are the
+    lengths by which the examples are sorted, and the fields in `totals`.
 
     Args:
-      indices: those of all examples of the effective batch, int64 [B].
+      indices: indices of all examples of the effective batch, int64 [B].
+      read: function (indices, names of fields) -> {name: tensor}.
+      num_micro_batches: number of micro-batches of the effective batch, those of all replicas included.
       own: slice of the micro-batches that this replica computes.
-      read, num_micro_batches, totals, trim, unequal: see `_dataset`.
+      totals: see `batch_totals` of `record_dataset`.
+      trimmed_fields: see `record_dataset`.
+      unequal: see `unequal_micro_batches` of `record_dataset`.
     """
     size = indices.shape.as_list()[0]
-    names = [*trim[:1], *totals]
-    seen = read(indices, names) if names else {}
-    if trim:
-        order = _order_by_length(seen[trim[0]])
+    names = [*trimmed_fields[:1], *totals]
+    whole_batch = read(indices, names) if names else {}
+    if trimmed_fields:
+        mask = whole_batch[trimmed_fields[0]]
+        order = _order_by_length(mask)
         indices = tf.gather(indices, order)
-    bounds = (_token_balanced_bounds(tf.gather(seen[trim[0]], order), num_micro_batches) if unequal
+    bounds = (_token_balanced_bounds(tf.gather(mask, order), num_micro_batches) if unequal
               else tf.range(0, size + 1, size // num_micro_batches, dtype=tf.int64))
-    added = {f"{name}_total": tf.reduce_sum(seen[name]) for name in totals}
+    added = {f"{name}_total": tf.reduce_sum(whole_batch[name]) for name in totals}
 
     def micro_batch(start, end):
         examples = indices[start:end]
@@ -325,127 +355,147 @@ def _cut_into_micro_batches(indices, read, num_micro_batches, own, totals, trim,
 
 
 def _trimmed_length(lengths):
-    """Rounds lengths up to a multiple of `_LENGTH_STEP`, which is also the smallest result."""
+    """Returns lengths rounded up to a multiple of `_LENGTH_STEP`. The smallest result is `_LENGTH_STEP`."""
     return (tf.maximum(lengths, 1) + _LENGTH_STEP - 1) // _LENGTH_STEP * _LENGTH_STEP
 
 
-def _trim(batch, trim):
-    """Cuts sequences after the longest one, rounded up to a multiple of 8 (`_LENGTH_STEP`)."""
-    longest = _trimmed_length(tf.reduce_max(tf.reduce_sum(batch[trim[0]], axis=1)))
-    return {**batch, **{name: batch[name][:, :longest] for name in trim}}
+def _trim(batch, trimmed_fields):
+    """Cuts the trimmed fields of a batch after its longest sequence, rounded up by `_trimmed_length`."""
+    longest = _trimmed_length(tf.reduce_max(tf.reduce_sum(batch[trimmed_fields[0]], axis=1)))
+    return {**batch, **{name: batch[name][:, :longest] for name in trimmed_fields}}
 
 
-def _dataset(num_examples, read, batch_size, is_training, drop_remainder, micro_batches, batch_totals, trim,
-             unequal_micro_batches, num_threads=None):
-    """A dataset of what `read` gives for the indices of each batch; see `record_dataset`."""
+def _dataset(num_examples, read, batch_size, is_training, drop_remainder, micro_batches, batch_totals,
+             trimmed_fields, unequal_micro_batches, num_threads=None):
+    """Returns a dataset of the batches that `read` returns for their indices; see `record_dataset`."""
     if not is_training and (micro_batches != 1 or batch_totals or unequal_micro_batches):
         raise ValueError("Micro-batches and totals are for training only.")
-    if unequal_micro_batches and not trim:
+    if unequal_micro_batches and not trimmed_fields:
         raise ValueError("Without trimming all examples have the same number of tokens: "
-                         "unequal_micro_batches needs trim.")
+                         "unequal_micro_batches needs trimmed_fields.")
     threads = dict(num_parallel_calls=num_threads, deterministic=True if num_threads else None)
-    all_reduce = collectives.current_all_reduce() if is_training else None
+    if is_training:
+        dataset = _training_dataset(num_examples, read, batch_size, micro_batches, batch_totals,
+                                    trimmed_fields, unequal_micro_batches, threads)
+    else:
+        dataset = _shard(_evaluation_dataset(num_examples, read, batch_size, drop_remainder, trimmed_fields,
+                                             threads))
+    if trimmed_fields:
+        dataset = dataset.map(functools.partial(_trim, trimmed_fields=trimmed_fields))
+    return _prefetched(dataset)
+
+
+def _training_dataset(num_examples, read, batch_size, micro_batches, batch_totals, trimmed_fields,
+                      unequal_micro_batches, threads):
+    """Returns the endless dataset of this replica's micro-batches, not trimmed yet; see `record_dataset`."""
+    all_reduce = collectives.current_all_reduce()
     num_micro_batches = micro_batches * (all_reduce.replicas if all_reduce else 1)
     if unequal_micro_batches and num_micro_batches > batch_size:
         raise ValueError(f"A step of {batch_size} examples cannot be cut into {num_micro_batches} "
                          f"micro-batches.")
-    batch = batch_size * (1 if unequal_micro_batches else num_micro_batches)
-    indices = _index_dataset(num_examples, batch, is_training, drop_remainder)
-    if is_training:
-        if trim:
-            randomness.mark_unequal_micro_batches()
-        parts = indices.flat_map(functools.partial(
-            _cut_into_micro_batches, read=read, num_micro_batches=num_micro_batches,
-            own=all_reduce.own_micro_batches if all_reduce else slice(None), totals=batch_totals, trim=trim,
-            unequal=unequal_micro_batches))
-        dataset = parts.map(lambda examples, added: {**read(examples), **added}, **threads)
-    elif not trim:
-        dataset = indices.map(read, **threads)
-    else:
-        def read_sorted(indices):
-            return _sort_by_length({**read(indices), EXAMPLE_INDEX: indices}, trim[0])
+    effective_batch_size = batch_size * (1 if unequal_micro_batches else num_micro_batches)
+    indices = _index_dataset(num_examples, effective_batch_size, is_training=True, drop_remainder=True)
+    if trimmed_fields:
+        randomness.mark_unequal_micro_batches()
+    parts = indices.flat_map(functools.partial(
+        _cut_into_micro_batches, read=read, num_micro_batches=num_micro_batches,
+        own=all_reduce.own_micro_batches if all_reduce else slice(None), totals=batch_totals,
+        trimmed_fields=trimmed_fields, unequal=unequal_micro_batches))
+    return parts.map(lambda examples, added: {**read(examples), **added}, **threads)
 
-        # The last, smaller batch keeps its examples. So a mean over batches is the same as without sorting.
-        whole = num_examples - num_examples % batch_size
-        many = tf.data.Dataset.range(whole).batch(batch_size * _SORTED_BATCHES).map(read_sorted, **threads)
-        dataset = many.flat_map(
-            lambda examples: tf.data.Dataset.from_tensor_slices(examples).batch(batch_size))
-        if whole < num_examples and not drop_remainder:
-            dataset = dataset.concatenate(
-                tf.data.Dataset.range(whole, num_examples).batch(batch_size).map(read_sorted))
-    if not is_training:
-        dataset = _shard(dataset)
-    return _prefetched(dataset.map(functools.partial(_trim, trim=trim)) if trim else dataset)
+
+def _evaluation_dataset(num_examples, read, batch_size, drop_remainder, trimmed_fields, threads):
+    """Returns a dataset of all examples once, not trimmed yet; see `record_dataset`."""
+    indices = _index_dataset(num_examples, batch_size, is_training=False, drop_remainder=drop_remainder)
+    if not trimmed_fields:
+        return indices.map(read, **threads)
+
+    def read_sorted(indices):
+        return _sort_by_length({**read(indices), EXAMPLE_INDEX: indices}, trimmed_fields[0])
+
+    # The last, smaller batch keeps its examples. So a mean over batches is the same as without sorting.
+    whole = num_examples - num_examples % batch_size
+    many = tf.data.Dataset.range(whole).batch(batch_size * _SORTED_BATCHES).map(read_sorted, **threads)
+    dataset = many.flat_map(
+        lambda examples: tf.data.Dataset.from_tensor_slices(examples).batch(batch_size))
+    if whole < num_examples and not drop_remainder:
+        dataset = dataset.concatenate(
+            tf.data.Dataset.range(whole, num_examples).batch(batch_size).map(read_sorted))
+    return dataset
 
 
 def restore_file_order(results):
-    """Puts results back into the order of the file: yields them without their index when their turn comes.
+    """Yields results in the order of the file, without their index. A result waits until its turn.
 
     Args:
-      results: iterable of dicts, each with `EXAMPLE_INDEX`. Without one they are in order already.
+      results: iterable of dicts, each with `EXAMPLE_INDEX`. Results without it are already in order.
     """
-    waiting, turn = {}, 0
+    waiting, next_index = {}, 0
     for result in results:
         index = result.pop(EXAMPLE_INDEX, None)
         if index is None:
             yield result
             continue
         waiting[int(index)] = result
-        while turn in waiting:
-            yield waiting.pop(turn)
-            turn += 1
+        while next_index in waiting:
+            yield waiting.pop(next_index)
+            next_index += 1
 
 
 # AutoGraph would convert the functions of the pipeline, which need no conversion: a second of CPU time.
 @tf.autograph.experimental.do_not_convert
 def record_dataset(path, fields, batch_size, is_training, drop_remainder, micro_batches=1, batch_totals=(),
-                   num_threads=None, trim=(), unequal_micro_batches=False):
+                   num_threads=None, trimmed_fields=(), unequal_micro_batches=False):
     """Returns a dataset of batches {name: tensor [B, …]} from TFRecord files; int64 fields become int32.
 
-    Args:
-      path: the file, or a list of files, which are read as if they were one.
-      fields: list of `Field`.
-      batch_size: B. The last batch may be smaller if not training and not `drop_remainder`.
-      is_training: an endless, shuffled stream that starts at the global step; otherwise once, in order.
-      drop_remainder: leave the last, smaller batch out.
-      micro_batches: number of batches that make up one training step; together they hold the examples that
-        one batch of micro_batches · B would.
-      batch_totals: names of fields. Each batch also has <name>_total, a scalar: the field's sum over the
-        whole step, which a mean over a number that differs between micro-batches has to be divided by.
-      num_threads: number of batches read at the same time; they come in the same order.
-      trim: names of fields [B, F], the first of them 1 at real positions and 0 at padding, which follows:
-        each batch is cut after its longest sequence. For that the examples of a training step are sorted by
-        length before they are split into micro-batches. Without training many batches are sorted, and each
-        says where its examples stood, as `EXAMPLE_INDEX`, int64 [B]; see `restore_file_order`.
-      unequal_micro_batches: for training with `trim`. batch_size is a whole step's then, and its
-        micro-batches are those of `token_balanced_bounds`. Each has a `MICRO_BATCH_WEIGHT`, a float32 scalar,
-        b · micro_batches / batch_size for b examples: the mean over the micro-batches of this times their
-        mean loss is the step's mean loss.
+    A value outside of its field's bounds makes the batch fail; see `translate_record_errors`.
 
-    Values out of a field's bounds fail the batch; see `translate_record_errors`.
+    Args:
+      path: the file, or a list of files, which are read like one file.
+      fields: list of `Field`.
+      batch_size: B, number of examples of a batch. The last batch outside of training may be smaller.
+      is_training: True for an endless, shuffled stream that starts at the global step. False to read the
+        examples once, in order.
+      drop_remainder: whether to leave out the last batch if it is smaller.
+      micro_batches: number of batches (micro-batches) of one training step. They hold the same examples as
+        one batch of micro_batches · B examples.
+      batch_totals: names of fields. For each of them, a batch also has <name>_total, a scalar: the field's
+        sum over the whole step. A mean over a number that differs between micro-batches is divided by it. An
+        example is the number of masked tokens.
+      num_threads: number of batches that are read at the same time. It does not change their order.
+      trimmed_fields: names of fields [B, F]. Each batch of these fields is cut after its longest sequence.
+        The first of them is the mask: 1 for real tokens, 0 for padding after them. In training, the examples
+        of a step are sorted by length before they are divided into micro-batches. Otherwise, the examples of
+        64 batches are sorted by length. Each batch then also has `EXAMPLE_INDEX`, int64 [B], with the
+        positions of its examples in the file; see `restore_file_order`.
+      unequal_micro_batches: whether micro-batches have different numbers of examples, those of
+        `token_balanced_bounds`; for training with `trimmed_fields`. `batch_size` is then the number of
+        examples of a whole step. Each micro-batch has a `MICRO_BATCH_WEIGHT`, a float32 scalar:
+        b · micro_batches / batch_size for a micro-batch of b examples. Multiply the mean loss of each
+        micro-batch by its weight: the mean of these products is the mean loss of the step.
 
     Raises:
       FileNotFoundError, ValueError: see `RecordFile`.
     """
     records = RecordFile(path, fields) if isinstance(path, str) else RecordFiles(path, fields)
-    source = _RecordReader(records, fields)
-    tf.add_to_collection(graph_keys.RECORD_READERS, source)
+    reader = _RecordReader(records, fields)
+    tf.add_to_collection(graph_keys.RECORD_READERS, reader)
     features = {field.name: tf.FixedLenFeature(field.shape, tf.as_dtype(field.dtype)) for field in fields}
 
     def parse(indices, names=None):
-        serialized = tf.numpy_function(source.read, [indices], tf.string)
+        serialized = tf.numpy_function(reader.read, [indices], tf.string)
         serialized.set_shape(indices.shape)
         batch = tf.io.parse_example(serialized, {name: features[name] for name in names or features})
-        source.check(batch)
+        reader.check(batch)
         return {name: tf.cast(tensor, tf.int32) if tensor.dtype == tf.int64 else tensor
                 for name, tensor in batch.items()}
 
     return _dataset(len(records), parse, batch_size, is_training, drop_remainder, micro_batches, batch_totals,
-                    trim, unequal_micro_batches, num_threads)
+                    trimmed_fields, unequal_micro_batches, num_threads)
 
 
 def placeholders(fields, batch_size, batch_totals=()):
-    """Returns what `record_dataset` batches are made of: {name: placeholder [B, …]}, scalars for totals."""
+    """Returns placeholders {name: [B, …]} like a batch of `record_dataset`; scalars for totals."""
     def placeholder(dtype, shape):
         return tf.placeholder(tf.int32 if dtype == "int64" else tf.as_dtype(dtype), shape)
 
@@ -454,9 +504,15 @@ def placeholders(fields, batch_size, batch_totals=()):
                         if field.name in batch_totals}}
 
 
-def array_dataset(arrays, batch_size, is_training, drop_remainder, micro_batches=1, batch_totals=(), trim=(),
-                  unequal_micro_batches=False):
-    """Like `record_dataset`, from arrays in memory: {name: int32 or float32 array [examples, …]}."""
+def array_dataset(arrays, batch_size, is_training, drop_remainder, micro_batches=1, batch_totals=(),
+                  trimmed_fields=(), unequal_micro_batches=False):
+    """Returns a dataset like `record_dataset`, but from arrays in memory.
+
+    Args:
+      arrays: {name: int32 or float32 array [examples, …]}.
+      batch_size, is_training, drop_remainder, micro_batches, batch_totals, trimmed_fields,
+        unequal_micro_batches: see `record_dataset`.
+    """
     num_examples = len(next(iter(arrays.values())))
     if not num_examples:
         raise ValueError("There are no examples.")
@@ -469,4 +525,4 @@ def array_dataset(arrays, batch_size, is_training, drop_remainder, micro_batches
         return dict(zip(names, values))
 
     return _dataset(num_examples, gather, batch_size, is_training, drop_remainder, micro_batches,
-                    batch_totals, trim, unequal_micro_batches)
+                    batch_totals, trimmed_fields, unequal_micro_batches)

@@ -1,6 +1,6 @@
-"""TFRecord files, written, and `tf.train.Example`s, made and taken apart.
+"""Writes TFRecord files, and builds and parses `tf.train.Example` messages.
 
-TensorFlow is loaded by the first call that needs it: worker processes, which only make features, do without.
+The first call that needs TensorFlow imports it. Worker processes, which only compute features, never do.
 """
 
 import functools
@@ -19,15 +19,15 @@ def _tensorflow():
 
 
 def open_writer(path):
-    """Returns a `tf.io.TFRecordWriter`, a context manager with `write(bytes)` and `close()`."""
+    """Returns a `tf.io.TFRecordWriter`: a context manager with the methods `write(bytes)` and `close()`."""
     return _tensorflow().io.TFRecordWriter(path)
 
 
 def read_first_records(path, number):
-    """Returns a file's first records, at most `number`: list of bytes.
+    """Returns the first records of a file, a list of at most `number` bytes objects.
 
     Raises:
-      ValueError: it holds no TFRecords, or is damaged.
+      ValueError: the file contains no TFRecords, or is damaged.
     """
     tf = _tensorflow()
     try:
@@ -37,23 +37,23 @@ def read_first_records(path, number):
 
 
 def parse_features(record):
-    """Returns {name: `tf.train.Feature`} of a serialized `tf.train.Example`."""
+    """Returns the features {name: `tf.train.Feature`} of a serialized `tf.train.Example`."""
     return _tensorflow().train.Example.FromString(record).features.feature
 
 
 def find_problem(record, fields):
-    """Returns what is wrong with a serialized `tf.train.Example`, in words, or None.
+    """Returns a message about the first problem of a serialized `tf.train.Example`, or None.
 
     Args:
       record: bytes.
-      fields: list of `Field`.
+      fields: list of the `Field`s that the record must have.
     """
-    # Imported here: worker processes do without.
+    # Imported here: worker processes do not need NumPy.
     import numpy as np
 
     try:
         features = parse_features(record)
-    except Exception:  # protobuf's own error, whose class differs between its implementations
+    except Exception:  # protobuf's error class differs between its implementations
         return "it is no tf.train.Example"
     for field in fields:
         if field.name not in features:
@@ -75,13 +75,13 @@ def find_problem(record, fields):
 
 
 def int_feature(values):
-    """Returns a `tf.train.Feature` of ints."""
+    """Returns a `tf.train.Feature` with integer values."""
     train = _tensorflow().train
     return train.Feature(int64_list=train.Int64List(value=list(values)))
 
 
 def float_feature(values):
-    """Returns a `tf.train.Feature` of floats."""
+    """Returns a `tf.train.Feature` with float values."""
     train = _tensorflow().train
     return train.Feature(float_list=train.FloatList(value=list(values)))
 
@@ -94,9 +94,9 @@ def encode_example(fields, row):
       row: {name: values, a flat sequence or a number}.
 
     Raises:
-      ValueError: a field has another number of values.
+      ValueError: a field does not have the declared number of values.
     """
-    # Imported here: worker processes, which encode plain numbers otherwise, do without.
+    # Imported here: worker processes do not need NumPy. They encode lists with `example_encoding.Encoder`.
     import numpy as np
 
     values = {field.name: np.asarray(row[field.name]).reshape(-1).tolist() for field in fields}
@@ -111,7 +111,7 @@ _encoder = functools.lru_cache(example_encoding.Encoder)
 
 
 def write_records(path, fields, rows):
-    """Writes rows as TFRecords; the file is there whole or not at all.
+    """Writes rows to a TFRecord file, which replaces an old file when it is complete.
 
     Args:
       path: the file.
@@ -125,7 +125,7 @@ def write_records(path, fields, rows):
 
 
 def write_serialized(path, records):
-    """Like `write_records`, from an iterable of serialized `tf.train.Example`s."""
+    """Writes an iterable of serialized `tf.train.Example`s to a TFRecord file, like `write_records`."""
     count = 0
     with files.atomic_replacement(path) as partial, open_writer(partial) as records_file:
         for record in records:

@@ -1,8 +1,9 @@
 """A compact Estimator: train, evaluate, predict and export a `model_fn` in graph mode.
 
-TensorFlow removed `tf.estimator` in 2.16. This keeps its published semantics over what TensorFlow still ships
-(`SingularMonitoredSession`, `Scaffold`, `Saver`, `SessionRunHook`), runs an unmodified `model_fn(features,
-labels, mode, params)` and takes `TPUEstimator`'s arguments on CPU and GPU. Each call builds a fresh graph.
+TensorFlow removed `tf.estimator` in 2.16. This module keeps its published semantics with the classes that
+TensorFlow still has (tf.train.SingularMonitoredSession, Scaffold, Saver, SessionRunHook). It runs unmodified
+`model_fn(features, labels, mode, params)`, and takes `TPUEstimator`'s arguments on CPU and GPU. Each call
+builds a fresh graph.
 
 Which weights a call starts from: a checkpoint in model_dir beats what the model_fn initializes from
 (`init_checkpoint`), which beats random initialization. `resume` restores the checkpoint.

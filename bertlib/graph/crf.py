@@ -1,10 +1,10 @@
-"""Conditional random fields of tags in a line (Lafferty et al. 2001), with tf.contrib.crf's signatures."""
+"""Linear-chain conditional random fields (Lafferty et al. 2001), with the signatures of tf.contrib.crf."""
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-# Linear-chain conditional random field (Lafferty, McCallum and Pereira 2001). B examples, T positions, N
-# tags; s[t, j] is the score of tag j at position t, A[i, j] that of tag j after tag i.
+# Linear-chain conditional random field (Lafferty, McCallum and Pereira 2001), for B examples, T positions and
+# N tags. s[t, j] is the score of tag j at position t. A[i, j] is the score of tag j after tag i.
 
 
 def _mask(lengths, inputs):
@@ -38,7 +38,7 @@ def crf_log_norm(inputs, sequence_lengths, transition_params):
         return tf.where(mask > 0, following, state)
 
     mask = _mask(sequence_lengths, inputs)
-    # The loop takes the first position too, without effect: an empty loop (T = 1) would have no gradient.
+    # The loop also visits the first position, without effect: an empty loop (T = 1) would have no gradient.
     later = tf.concat([tf.zeros_like(mask[:, :1]), mask[:, 1:]], axis=1)
     wide = tf.tile(later[:, :, None], [1, 1, tf.shape(inputs)[2]])
     final = tf.foldl(forward, (tf.transpose(inputs, [1, 0, 2]), tf.transpose(wide, [1, 0, 2])), inputs[:, 0])
@@ -52,10 +52,10 @@ def crf_log_likelihood(inputs, tag_indices, sequence_lengths, transition_params=
       inputs: s, float [B, T, N].
       tag_indices: y, integer [B, T].
       sequence_lengths: integer [B].
-      transition_params: A, float [N, N]; the variable "transitions" if None.
+      transition_params: A, float [N, N]; None for the variable "transitions".
 
     Returns:
-      (float [B], A).
+      (log-likelihoods, float [B]; A).
     """
     if transition_params is None:
         size = inputs.shape.as_list()[2]
@@ -66,7 +66,7 @@ def crf_log_likelihood(inputs, tag_indices, sequence_lengths, transition_params=
 
 
 def crf_decode(potentials, transition_params, sequence_length):
-    """Finds the best tags by Viterbi's algorithm.
+    """Finds the tags with the highest score by the Viterbi algorithm.
 
     Args:
       potentials: s, float [B, T, N].
@@ -74,13 +74,13 @@ def crf_decode(potentials, transition_params, sequence_length):
       sequence_length: integer [B].
 
     Returns:
-      (tags int32 [B, T], 0 after the end; their scores float [B]).
+      (tags, int32 [B, T], 0 after the end of a sequence; their scores, float [B]).
     """
     def forward(state, position):
         scores, mask = position
         paths = state[0][:, :, None] + transition_params[None]
         best = tf.where(mask > 0, tf.reduce_max(paths, axis=1) + scores, state[0])
-        # After the end each tag points to itself, so that going back changes nothing.
+        # After the end of a sequence, each tag points to itself, so that backtracking keeps the last tag.
         return best, tf.where(mask > 0, tf.argmax(paths, axis=1, output_type=tf.int32), itself)
 
     size = tf.shape(potentials)[2]
@@ -98,7 +98,7 @@ def crf_decode(potentials, transition_params, sequence_length):
 
 
 def viterbi_decode(score, transition_params):
-    """Finds the best tags of one sequence, in NumPy.
+    """Finds the tags with the highest score for one sequence, in NumPy.
 
     Args:
       score: s, float [T, N].

@@ -1,4 +1,4 @@
-"""Gradients written by hand: the backward pass keeps what they are computed from, and nothing else."""
+"""Hand-written gradients, which keep only chosen tensors in memory for the backward pass."""
 
 import tensorflow.compat.v1 as tf
 
@@ -10,9 +10,9 @@ def with_custom_gradient(output, inputs, gradient):
 
     Args:
       output: tensor, or list of tensors, computed from `inputs`.
-      inputs: list of tensors, all that gradients are to reach.
+      inputs: list of all tensors for which gradients are computed.
       gradient: function (gradient for each output, *inputs) -> list of gradients for the inputs. Only the
-        inputs are kept in memory for it, not the tensors between them and `output`.
+        inputs are kept in memory for it, not the tensors between the inputs and `output`.
     """
     if tf.executing_eagerly():
         return output
@@ -33,12 +33,13 @@ def identity_with_gradient(tensors, backward):
 
     Args:
       tensors: list of tensors.
-      backward: function (op, *gradients) -> list with the gradient for each tensor, or None. `op` returns
-        the copies, its inputs are the tensors, and `gradients` has one gradient for each copy.
+      backward: function (op, *gradients) -> list with the gradient for each tensor, or None. `op` is the op
+        whose inputs are the tensors and whose outputs are the copies. `gradients` has one gradient for each
+        copy.
     """
     with tf.get_default_graph().gradient_override_map({"IdentityN": _GRADIENT}):
         tensors = tf.identity_n(tensors)
-    # On the op, and not in a registry as `tf.custom_gradient` has it, which would keep every graph for ever.
+    # The op holds the function. The registry of `tf.custom_gradient` would keep every graph in memory.
     tensors[0].op.backward = backward
     return tensors
 
@@ -49,6 +50,9 @@ def _custom_gradient(op, *gradients):
 
 
 def fence(tensors):
-    """Identity whose outputs wait for all tensors; also a border of what XLA compiles together."""
+    """Returns copies of the tensors, each of which is computed only after all tensors.
+
+    XLA does not compile this op. So the ops before it and the ops after it are compiled separately.
+    """
     with tf.xla.experimental.jit_scope(compile_ops=False):
         return tf.identity_n(tensors) if tensors else []

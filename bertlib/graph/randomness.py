@@ -1,18 +1,19 @@
 """Random numbers as a pure function of (seed, step, place, site).
 
-A run must not depend on its history: killed and resumed, split into micro-batches or recomputed in the
-backward pass, it has to draw the same numbers. So nothing here has state. Every draw is one stretch of a
-Philox stream (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"), found by
+The random numbers of a run must not depend on its history. A run that was killed and resumed, split into
+micro-batches, or recomputed in the backward pass must draw the same numbers. So no generator here has a
+state. Each draw is a range of a Philox stream (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2,
+3"). The range is determined by
 
     key            64 bits   a hash of (seed, site)
     counter, high  64 bits   the optimizer step
-    counter, low   64 bits   where the draw's first value is in the effective batch, in blocks of 128 bits
+    counter, low   64 bits   position of the draw's first value in the effective batch, in blocks of 128 bits
 
-The seed is the graph's (`tf.set_random_seed`), the step its global step. A *site* names one place in the
-model where numbers are drawn. If an effective batch is split into equal micro-batches, the numbers for
-micro-batch k are the k-th slice of the numbers for the whole batch, bit for bit. This requires that the
-number of values in a micro-batch is divisible by four, or by eight for booleans. Micro-batches of unequal
-size draw from separate stretches: see `mark_unequal_micro_batches`.
+The seed is the graph's seed (`tf.set_random_seed`), and the step is its global step. A *site* is the name of
+one place in the model where numbers are drawn. If an effective batch is split into equal micro-batches, the
+numbers for micro-batch k are the k-th slice of the numbers for the whole batch, bit for bit. This requires
+that the number of values in a micro-batch is divisible by four, or by eight for booleans. Micro-batches of
+unequal size draw from separate ranges: see `mark_unequal_micro_batches`.
 """
 
 import collections
@@ -27,15 +28,19 @@ from bertlib.graph import graph_keys
 
 DEFAULT_SEED = 12345
 
+# Number of the Philox algorithm in TensorFlow's stateless ops.
 _PHILOX = 1
-# A block of the stream: 128 bits, four numbers of `uniform` or eight of `bernoulli`.
+# A block of the stream has 128 bits: four numbers of `uniform`, or eight booleans of `bernoulli`.
 _NUMBERS_PER_BLOCK = 4
 _BOOLEANS_PER_BLOCK = 8
+# Distance between the ranges of neighbouring micro-batches of unequal size. No micro-batch draws more blocks.
 _BLOCKS_BETWEEN_UNEQUAL_MICRO_BATCHES = 1 << 40
 
-# graph -> {scope: sites handed out there}. Weak, so that a graph can be collected.
+# graph -> {variable scope and kind: number of sites named there}. The keys are weak references, so that an
+# unused graph can be collected.
 _sites_in_graph = weakref.WeakKeyDictionary()
-# Per thread, as tf.distribute builds the graph of each replica in one. `replay`: see `repeatable`.
+# Its attribute `replay` is set by `repeatable`. It is separate for each thread, because tf.distribute builds
+# the graph of each replica in a separate thread.
 _local = threading.local()
 
 
@@ -52,13 +57,13 @@ def philox_key(seed, site):
 
 
 def new_site(kind):
-    """Returns a name for the next place of this kind in the current variable scope.
+    """Returns a name for the next site of this kind in the current variable scope.
 
-    The second dropout of `bert/embeddings` is "bert/embeddings/dropout#1" whatever else the graph holds, so
-    that adding a head or an op elsewhere changes no other site's numbers.
+    The second dropout of `bert/embeddings` is "bert/embeddings/dropout#1" in every graph. So a new head, or a
+    new op in another scope, does not change the numbers of this site.
 
     Args:
-      kind: what the numbers are for: "dropout", "initializer", ….
+      kind: purpose of the numbers: "dropout", "initializer", ….
     """
     def count():
         counts = _sites_in_graph.setdefault(tf.get_default_graph(), {})
@@ -71,11 +76,11 @@ def new_site(kind):
 
 
 def repeatable(function):
-    """Returns a function that draws the same numbers in each of its calls.
+    """Returns a function that calls `function`, which then draws the same random numbers in each call.
 
     The first call records its sites, its seed, and the tensors of its step and its micro-batch. Later calls
-    replay them in the same order, wherever they are made. A second read of the global step could find it
-    advanced.
+    replay these values in the same order, also in another variable scope. They do not read the global step
+    again, because it may have increased since the first call.
     """
     recorded = None
 
@@ -108,7 +113,11 @@ def set_micro_batch(index):
 
 
 def mark_unequal_micro_batches():
-    """Declares that the graph's micro-batches differ in size, as with trimmed sequences."""
+    """Declares that the graph's micro-batches may draw different numbers of values.
+
+    This is the case if sequences are trimmed, if micro-batches have different numbers of examples, or if
+    padding is removed and the rows of a `packing.Packing` remain, whose number differs between micro-batches.
+    """
     tf.get_collection_ref(graph_keys.RANDOMNESS_UNEQUAL_MICRO_BATCHES)[:] = [True]
 
 
@@ -116,11 +125,13 @@ def uniform(shape, site):
     """Draws float32 numbers from [0, 1) for one training step.
 
     Args:
-      shape: int32 vector or tensor; the first dimension runs over the examples of the batch.
-      site: see `new_site`.
+      shape: int32 vector or tensor. The first dimension is the number of examples of the micro-batch, or of
+        its positions, example by example. It may also be [R, …] for the R rows of a `packing.Packing`; the
+        micro-batches must then be marked as unequal, see `mark_unequal_micro_batches`.
+      site: name of the site, see `new_site`.
 
     Returns:
-      float32 tensor of that shape: the same for the same (graph seed, global step, micro-batch, site).
+      float32 tensor of that shape. It is equal for equal (graph seed, global step, micro-batch, site).
     """
     shape = tf.convert_to_tensor(shape, dtype=tf.int32)
     return tf.raw_ops.StatelessRandomUniformV2(shape=shape, **_stream(shape, site, _NUMBERS_PER_BLOCK),
@@ -128,12 +139,14 @@ def uniform(shape, site):
 
 
 def bernoulli(shape, probability, site, draw=None):
-    """Draws booleans for a training step, such as a dropout mask; 16 bits each, half of `uniform`'s cost.
+    """Draws the booleans of a dropout mask for one training step. All dropout uses this function.
+
+    A boolean takes 16 bits of the stream, half as many as a number of `uniform`, and so half of the time.
 
     Args:
-      shape: as for `uniform`.
-      probability: of True; rounded to a multiple of 2⁻¹⁶.
-      site: see `new_site`.
+      shape: see `uniform`.
+      probability: probability of True, rounded to a multiple of 2⁻¹⁶.
+      site: name of the site, see `new_site`.
       draw: function (shape, key, counter, threshold) -> bool tensor of that shape, True where the stream's
         16-bit integer is at least the threshold. `native_formulas.dropout_mask` passes an op in C++; None
         for TensorFlow's ops.
@@ -143,7 +156,7 @@ def bernoulli(shape, probability, site, draw=None):
     """
     shape = tf.convert_to_tensor(shape, dtype=tf.int32)
     stream = _stream(shape, site, _BOOLEANS_PER_BLOCK)
-    # At most 2¹⁵ − 1, so that it is an int16: for probability 0 one number in 2¹⁶ is still True.
+    # At most 2¹⁵ − 1, the largest int16. So with probability 0, one boolean in 2¹⁶ is still True.
     threshold = -2**15 + min(round((1.0 - probability) * 2**16), 2**16 - 1)
     if draw:
         return draw(shape=shape, key=stream["key"], counter=stream["counter"], threshold=threshold)
@@ -155,7 +168,14 @@ def bernoulli(shape, probability, site, draw=None):
 
 
 def truncated_normal(shape, stddev, site, dtype=tf.float32):
-    """Draws initial values by (seed, site): a normal distribution cut at two standard deviations."""
+    """Draws initial values of a weight from a normal distribution, truncated at two standard deviations.
+
+    Args:
+      shape: int32 vector or tensor.
+      stddev: standard deviation.
+      site: name of the site, see `new_site`. The values depend only on the graph's seed and the site.
+      dtype: dtype of the values.
+    """
     values = tf.raw_ops.StatelessTruncatedNormalV2(
         shape=tf.convert_to_tensor(shape, dtype=tf.int32), key=_key_tensor(graph_seed(), site),
         counter=_counter_tensor(_zero_when_run(), tf.constant(0, tf.int64)), alg=_PHILOX, dtype=dtype)
@@ -163,9 +183,9 @@ def truncated_normal(shape, stddev, site, dtype=tf.float32):
 
 
 def stateless_seed(site):
-    """Returns the seed (int64 [2]) of TensorFlow's stateless ops for one draw of this step and micro-batch.
+    """Returns a seed (int64 [2]) for one of TensorFlow's stateless ops, for this step and micro-batch.
 
-    For draws whose shape cannot be split by micro-batch: each micro-batch draws other numbers.
+    It is for draws whose values do not belong to examples. Each micro-batch then draws different numbers.
     """
     seed, step, micro_batch = _replay("seed_step_and_micro_batch", _seed_and_position)
     key = tf.constant(philox_key(seed, site) >> 1, tf.int64)
@@ -173,17 +193,17 @@ def stateless_seed(site):
 
 
 def permutation(seed, epoch, size):
-    """Returns a permutation of range(size), int64 [size], keyed by (seed, epoch).
+    """Returns a permutation of range(size), int64 [size], that depends only on (seed, epoch).
 
-    Sorts raw Philox output: NumPy keeps a bit generator's stream fixed for ever, but not
-    `Generator.permutation`.
+    It is the order of sorted raw Philox numbers. NumPy guarantees that the stream of a bit generator never
+    changes, but gives no such guarantee for `Generator.permutation`.
     """
     generator = np.random.Philox(key=philox_key(seed, f"epoch {epoch}"))
     return np.argsort(generator.random_raw(size), kind="stable")
 
 
 def _replay(kind, make):
-    """Returns make(), or in a later call of a `repeatable` function the value recorded in the first call."""
+    """Returns make(); in a later call of a `repeatable` function, the value that the first call recorded."""
     replay = getattr(_local, "replay", None)
     return replay(kind, make) if replay else make()
 
@@ -209,31 +229,31 @@ def _counter_tensor(low, high):
 
 
 def _zero_when_run():
-    """A zero (int64 scalar) that constant folding cannot see.
+    """Returns a zero (int64 scalar) that TensorFlow's constant folding cannot replace by a constant.
 
-    From constants TensorFlow would compute the initial values beforehand, and a session holds its constants:
-    as much memory as the model once more.
+    With constant arguments, TensorFlow would compute the initial values as constants. A session keeps its
+    constants, which would take as much memory as the model.
     """
     return tf.random.uniform([], maxval=1, dtype=tf.int64, seed=0)
 
 
 def _seed_and_position():
-    """Returns what numbers depend on in addition to their site: (seed, step, [micro-batch] or [])."""
+    """Returns (seed, step, [micro-batch] or []), on which random numbers depend in addition to their site."""
     return graph_seed(), _step(), tf.get_collection(graph_keys.RANDOMNESS_MICRO_BATCH)
 
 
 def _step():
-    """The current optimizer step, int64 scalar.
+    """Returns the current optimizer step, int64 scalar.
 
-    A graph without a global step has no notion of one: there, one stateful draw per `session.run` stands in
-    for it, so that each run of the graph sees fresh numbers.
+    In a graph without a global step, a random number replaces it. A stateful op draws this number once in
+    each `session.run`, so that each run of the graph gets new numbers.
     """
     global_step = tf.train.get_global_step()
     if global_step is not None:
-        # tf.cast alone may return the variable itself
+        # Alone, tf.cast may return the variable instead of its value.
         return tf.cast(tf.convert_to_tensor(global_step), tf.int64)
     fallback = tf.get_collection_ref(graph_keys.RANDOMNESS_FALLBACK_STEP)
     if not fallback:
-        with tf.control_dependencies(None):  # also leaves any tf.cond or tf.while_loop
+        with tf.control_dependencies(None):  # also places the op outside of any tf.cond or tf.while_loop
             fallback.append(tf.random.uniform([], maxval=2**62, dtype=tf.int64, seed=graph_seed()))
     return fallback[0]

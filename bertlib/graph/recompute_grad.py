@@ -1,17 +1,18 @@
-"""Gradient checkpointing (Chen et al. 2016, arXiv:1604.06174) for graphs: less memory for more arithmetic.
+"""Gradient checkpointing (Chen et al. 2016, arXiv:1604.06174) for graphs: less memory, but more arithmetic.
 
-A function's intermediate results are not kept for the backward pass but computed a second time in it, with
-the same random numbers. With `--recompute=layers`
-`modeling.transformer_model` wraps its layers in it, with `--recompute=attention` `modeling.attention_layer`
-its attention.
+The intermediate results of a function are not kept for the backward pass. The backward pass computes them a
+second time, with the same random numbers. With `--recompute=layers`, `modeling.transformer_model` applies
+`recompute_grad` to its layers. With `--recompute=attention`, `modeling.attention_layer` applies it to the
+attention.
 
-(`tf.recompute_grad` saves nothing in a graph. It orders the second computation after the first by an op that
-TensorFlow's optimizer removes, and then both run side by side.)
+TensorFlow's function `tf.recompute_grad` saves no memory in a graph. It delays the second computation by an
+op that TensorFlow's graph optimizer removes. After that, both computations run at the same time.
 
-XLA takes no notice of control dependencies in what it compiles together, and would merge the two
-computations. Its own barrier (`XlaOptimizationBarrier`) is gone on CPU before the order of computation is
-chosen. So the ops at the border are not compiled (`custom_gradient.fence`). The ops before and after it are
-compiled separately, and run in this order.
+XLA ignores control dependencies between ops that it compiles together, and would merge the two computations.
+XLA's op "XlaOptimizationBarrier" does not help: on CPU, XLA removes it before it chooses the order of
+computation. So the ops at the border between the two computations are not compiled
+(`custom_gradient.fence`). The ops before the border and the ops after it are compiled separately, and run in
+this order.
 """
 
 import tensorflow.compat.v1 as tf
@@ -21,15 +22,16 @@ from bertlib.graph.custom_gradient import fence, identity_with_gradient
 
 
 def recompute_grad(function):
-    """Returns `function` with a backward pass that runs it again.
+    """Returns a function that computes the same as `function`, and whose backward pass computes it again.
 
-    Between the two passes only inputs, weights, and outputs that other ops use stay in memory. The gradients
-    are those of `function`, also where only some of its outputs are used, and can be differentiated again.
+    Between the two passes, only the inputs, the weights, and the outputs that other ops use stay in memory.
+    The gradients equal those of `function`, also if only some of its outputs are used. They can be
+    differentiated again.
 
     Args:
-      function: takes tensors, returns a tensor or a list of tensors. Gradients have to reach only its
-        arguments and the variables it gets by `tf.get_variable`; its random numbers, if any, come from
-        `randomness`. Else `tf.gradients` raises a ValueError.
+      function: function of tensors that returns a tensor or a list of tensors. Gradients may reach only its
+        arguments and the variables that it gets by `tf.get_variable`. Its random numbers, if any, must come
+        from `randomness`. Otherwise `tf.gradients` raises a ValueError.
     """
     def call(*inputs):
         scope = tf.get_variable_scope()
@@ -39,13 +41,13 @@ def recompute_grad(function):
         parameters = []
 
         def get_parameter(getter, *args, **kwargs):
-            """A custom getter: the variable as a tensor, which becomes an input too."""
+            """Custom getter: returns the variable as a tensor, and records this tensor as another input."""
             variable = outer_getter(getter, *args, **kwargs) if outer_getter else getter(*args, **kwargs)
             parameters.append(tf.convert_to_tensor(variable))
             return parameters[-1]
 
-        # The getter is set on the current scope. A new scope would restart the numbers of default names: a
-        # second layer would be "dense" again, not "dense_1".
+        # The getter is set on the current scope. A new scope would restart the numbers of default names:
+        # then a second layer would be "dense" again instead of "dense_1".
         scope.set_custom_getter(get_parameter)
         try:
             results = repeatable(*inputs)
@@ -55,7 +57,7 @@ def recompute_grad(function):
 
         def backward(op, *gradients):
             """Returns the gradients for the inputs of `op`, after a second computation of the outputs."""
-            # inputs of the op = outputs, inputs, parameters
+            # The inputs of the op are the outputs, the inputs and the parameters, in this order.
             used_outputs = [index for index in range(len(outputs))
                             if not _is_unused(op, index, gradients[index])]
             gradients = [tf.convert_to_tensor(gradients[index]) for index in used_outputs]
@@ -70,8 +72,8 @@ def recompute_grad(function):
                 recomputed = _as_list(repeatable(*fenced[:len(inputs)]))
             _check(recomputed, fenced, tf.get_default_graph().get_operations()[number_of_ops:])
             computed = tf.gradients([recomputed[index] for index in used_outputs], fenced, gradients)
-            # Without this fence XLA would delay the gradients of weights to the step's end, and keep their
-            # inputs until then.
+            # Without this fence, XLA would delay the gradients of weights to the end of the step, and keep
+            # the tensors that they are computed from until then.
             fenced_gradients = iter(fence([gradient for gradient in computed
                                            if isinstance(gradient, tf.Tensor)]))
             # A gradient that is None or tf.IndexedSlices is not fenced.
@@ -90,9 +92,10 @@ def _as_list(results):
 
 
 def _is_unused(op, index, gradient):
-    """Whether a gradient says only that nothing used the output: the zeros that `tf.gradients` fills in.
+    """Returns whether a gradient only means that no op used the output.
 
-    To be computed they need the output, which would have to be kept.
+    `tf.gradients` fills in zeros with the shape of the output for it. To compute these zeros, the output
+    would have to be kept in memory.
     """
     return gradient is None or (
         isinstance(gradient, tf.Tensor) and gradient.op.type == "ZerosLike"
@@ -100,12 +103,12 @@ def _is_unused(op, index, gradient):
 
 
 def _check(outputs, inputs, created):
-    """Raises an error for ops that would make gradients wrong without notice; see `recompute_grad`.
+    """Raises a ValueError for ops that would make gradients silently wrong; see `recompute_grad`.
 
     Args:
-      outputs: the function's.
-      inputs: the tensors that gradients reach.
-      created: the ops the function made.
+      outputs: the outputs of the function, a list of tensors.
+      inputs: the tensors for which gradients are computed.
+      created: the ops that the function created.
     """
     created = set(created)
     seen, waiting = {tensor.ref() for tensor in inputs}, list(outputs)
@@ -119,10 +122,10 @@ def _check(outputs, inputs, created):
             if tensor.dtype.is_floating:
                 raise ValueError(f"{tensor.name} is used in a recomputed function but is no argument of it: "
                                  "no gradient would reach it. Pass it as an argument, or get the variable "
-                                 "inside by tf.get_variable.")
+                                 "inside of the function by tf.get_variable.")
         elif op.op_def.is_stateful and "seed" in op.node_def.attr:
             raise ValueError(f"{op.name} ({op.type}) draws other random numbers each time: the gradients of "
-                             "a recomputed function would be wrong. Use `modeling.dropout`, or "
-                             "`uniform` or `bernoulli` of `randomness`.")
+                             "a recomputed function would be wrong. Use `modeling.dropout`, "
+                             "`randomness.uniform` or `randomness.bernoulli`.")
         else:
             waiting.extend(op.inputs)

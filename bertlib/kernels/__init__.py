@@ -1,1 +1,1 @@
-"""The arithmetic of a layer and its gradients: TensorFlow's ops, ops in C++ (`cpp/`) and oneDNN's."""
+"""The arithmetic of a layer and its gradients: by TensorFlow's ops, ops in C++ (`cpp/`) and oneDNN's ops."""

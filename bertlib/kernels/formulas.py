@@ -1,10 +1,11 @@
-"""What a layer computes between its matrix products, as TensorFlow's ops: formulas, and gradients by hand.
+"""The computations of a layer between its matrix products, with hand-written gradients, in TensorFlow's ops.
 
-`native_formulas` has functions of the same names, which are ops in C++. A gradient keeps fewer tensors than
-TensorFlow's would: it is a function of the fewest, and computes again what lies between.
+`native_formulas` has functions with the same names that call ops in C++. A hand-written gradient keeps fewer
+tensors in memory than TensorFlow's gradient: it computes intermediate results again.
 
-Tensors may be float32, bfloat16 or float16, and an output has the dtype of the first argument. Biases, gammas
-and betas are float32, and so is all arithmetic. Rows R are the positions of all examples; W is their width.
+Tensors may be float32, bfloat16 or float16. An output has the dtype of the first argument. Biases, gammas and
+betas are float32, and all arithmetic is float32. R is the number of rows, which are the positions of all
+examples. W is the width of a row.
 """
 
 import math
@@ -27,7 +28,7 @@ def dropout_mask(shape, keep_probability, site):
 
 
 def duplicate(x):
-    """Returns x and x, for two uses of it, whose gradients are added."""
+    """Returns [x, x], for two uses of a tensor. The gradient for x is the sum of both gradients."""
     return [x, x]
 
 
@@ -40,28 +41,29 @@ def add_bias(inputs, bias):
 
 
 def gelu(inputs, bias, approximate):
-    """gelu(inputs + bias); see `gelu_gradient`."""
+    """Returns gelu(inputs + bias); see `gelu_gradient` for the arguments."""
     x = _with_bias(inputs, bias)
     return tf.cast(x * _gelu_gate(x, approximate), inputs.dtype)
 
 
 def gelu_gradient(gradient, inputs, bias, approximate):
-    """The gradients of `gelu`, and its output once more.
+    """Returns the gradients of `gelu`, and its output, which is computed again.
 
     Args:
-      gradient: [R, W], for the output.
+      gradient: gradient for the output, [R, W].
       inputs: [R, W].
-      bias: float32 [W], or None for none.
-      approximate: whether gelu(x) is 0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³))), or 0.5 x (1 + erf(x/√2)).
+      bias: float32 [W]; None for no bias.
+      approximate: True for gelu(x) = 0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³))), False for
+        gelu(x) = 0.5 x (1 + erf(x/√2)).
 
     Returns:
-      (the gradient for the inputs, the output, the gradient for the bias).
+      (gradient for the inputs [R, W]; output [R, W]; gradient for the bias float32 [W], None without a bias).
     """
     x = _with_bias(inputs, bias)
     gate = _gelu_gate(x, approximate)
     if approximate:  # the derivative of x σ(2z) is σ(2z) (1 + (1 − σ(2z)) x (2z)')
         slope = gate * (1.0 + (1.0 - gate) * (x * (_GELU_LINEAR + (3.0 * _GELU_CUBIC) * tf.square(x))))
-    else:  # and that of x Φ(x) is Φ(x) + x φ(x)
+    else:  # the derivative of x Φ(x) is Φ(x) + x φ(x)
         slope = gate + x * (tf.exp(-0.5 * tf.square(x)) * (1.0 / math.sqrt(2.0 * math.pi)))
     input_gradient = tf.cast(tf.cast(gradient, tf.float32) * slope, inputs.dtype)
     bias_gradient = None if bias is None else products.bias_gradient(input_gradient)
@@ -69,9 +71,9 @@ def gelu_gradient(gradient, inputs, bias, approximate):
 
 
 def _gelu_gate(x, approximate):
-    """What gelu multiplies x with."""
+    """Returns gelu(x) / x, the factor by which gelu multiplies x."""
     if approximate:
-        # (1 + tanh z) / 2 = σ(2z), which takes fewer passes.
+        # (1 + tanh z) / 2 = σ(2z), which needs fewer passes through memory.
         return tf.sigmoid(x * (_GELU_LINEAR + _GELU_CUBIC * tf.square(x)))
     return 0.5 * (1.0 + tf.math.erf(x * math.sqrt(0.5)))
 
@@ -85,22 +87,23 @@ def _with_bias(inputs, bias):
 
 
 def residual_norm(inputs, bias, residual, mask, gamma, beta, mask_scale):
-    """Layer normalization of residual + dropout(inputs + bias) over the last dimension.
+    """Returns the layer normalization of residual + dropout(inputs + bias) over the last dimension.
 
     Args:
       inputs: [..., W].
-      bias: float32 [W], or None.
-      residual: a tensor like the inputs, or None.
-      mask: bool like the inputs, False where dropout makes a value 0; None for no dropout.
+      bias: float32 [W]; None for no bias.
+      residual: tensor with the shape and dtype of the inputs; None for no residual.
+      mask: bool tensor with the shape of the inputs, False where dropout makes a value 0; None for no
+        dropout.
       gamma, beta: float32 [W].
-      mask_scale: float, what dropout multiplies the other values with.
+      mask_scale: float, factor by which dropout multiplies the other values.
     """
     centered, inverse_deviation = _centered(inputs, bias, residual, mask, mask_scale)
     return tf.cast(centered * inverse_deviation * gamma + beta, inputs.dtype)
 
 
 def residual_norm_gradient(gradient, inputs, bias, residual, mask, gamma, mask_scale):
-    """The gradients of `residual_norm` for residual, inputs, bias, gamma and beta."""
+    """Returns the gradients of `residual_norm` for (residual, inputs, bias, gamma, beta)."""
     gradient = tf.cast(gradient, tf.float32)
     centered, inverse_deviation = _centered(inputs, bias, residual, mask, mask_scale)
     normalized = centered * inverse_deviation
@@ -114,7 +117,7 @@ def residual_norm_gradient(gradient, inputs, bias, residual, mask, gamma, mask_s
 
 
 def _centered(inputs, bias, residual, mask, mask_scale):
-    """(residual + dropout(inputs + bias) − its mean, 1 / its standard deviation)."""
+    """Returns (x minus its mean, 1 / its standard deviation) for x = residual + dropout(inputs + bias)."""
     total = _dropout(_with_bias(inputs, bias), mask, mask_scale)
     if residual is not None:
         total += tf.cast(residual, tf.float32)
@@ -131,16 +134,17 @@ def _dropout(values, mask, mask_scale):
 
 
 def softmax(scores, score_bias, mask, scale, mask_scale):
-    """softmax(scale · scores + score_bias) over the last dimension, with and without dropout.
+    """Returns softmax(scale · scores + score_bias) over the last dimension, with and without dropout.
 
     Args:
       scores: [B, N, F, T].
-      score_bias: float32 [B, N, F, T], where B, N and F may be 1; None for none.
-      mask, mask_scale: of `residual_norm`, like the scores.
+      score_bias: float32 [B, N, F, T], where B, N and F may be 1; None for no bias.
+      mask: bool [B, N, F, T], False where dropout makes a value 0; None for no dropout.
       scale: float.
+      mask_scale: float, factor by which dropout multiplies the other values.
 
     Returns:
-      (the probabilities after dropout, the probabilities).
+      (probabilities after dropout, probabilities without dropout), both [B, N, F, T].
     """
     total = tf.cast(scores, tf.float32) * scale
     if score_bias is not None:
@@ -152,7 +156,7 @@ def softmax(scores, score_bias, mask, scale, mask_scale):
 
 
 def softmax_gradient(gradient, probabilities, mask, scale, mask_scale):
-    """(the gradient of `softmax` for the scores, the probabilities after dropout once more)."""
+    """Returns (gradient of `softmax` for the scores, probabilities after dropout, computed again)."""
     gradient = _dropout(tf.cast(gradient, tf.float32), mask, mask_scale)
     full = tf.cast(probabilities, tf.float32)
     weighted = gradient * full
@@ -162,18 +166,18 @@ def softmax_gradient(gradient, probabilities, mask, scale, mask_scale):
     return tf.cast(score_gradient, dtype), dropped
 
 
-# --- Rows, and heads ---------------------------------------------------------------------------------------
+# --- Attention heads ---------------------------------------------------------------------------------------
 
 
 def split_heads(rows, number, num_heads, batch_size, length, packing=None):
-    """[R, number·N·H] -> list of `number` tensors [B, N, F, H].
+    """Splits rows [R, number·N·H] into the heads of attention: a list of `number` tensors [B, N, F, H].
 
     Args:
-      rows: [B·F, number·N·H], or the rows of a packing.
-      number: how many projections are side by side.
-      num_heads: N.
+      rows: [B·F, number·N·H], or the R packed rows of `packing`.
+      number: number of concatenated projections, such as 3 for query, key and value.
+      num_heads: N, number of heads.
       batch_size, length: B and F, ints or tensors.
-      packing: `packing.Packing` of which they are the rows, or None.
+      packing: the `packing.Packing` of the rows; None for rows of all positions.
     """
     outputs = packing.unpack(rows) if packing else rows
     size = rows.shape.as_list()[1] // (number * num_heads)
@@ -182,7 +186,7 @@ def split_heads(rows, number, num_heads, batch_size, length, packing=None):
 
 
 def merge_heads(heads, batch_size, length, packing=None):
-    """[B, N, F, H] -> [B·F, N·H], or the rows of a packing; the arguments are those of `split_heads`."""
+    """Merges heads [B, N, F, H] into rows [B·F, N·H], or into the rows of a packing; see `split_heads`."""
     _, num_heads, _, size = heads.shape.as_list()
     outputs = tf.transpose(heads, [0, 2, 1, 3])
     if packing:

@@ -1,4 +1,4 @@
-"""The parts of a layer in inference, in forms that TensorFlow fuses with the matrix products."""
+"""The parts of a layer in inference, in forms that TensorFlow can fuse with the matrix products."""
 
 import math
 
@@ -8,16 +8,16 @@ from bertlib.kernels import formulas, one_dnn, products
 
 
 class InferenceKernels(object):
-    """The parts of a layer as `training_kernels.TrainingKernels` has them, with TensorFlow's gradients and
-    without dropout.
+    """The parts of a layer in inference: the functions of `training_kernels.TrainingKernels` without dropout.
 
-    Arithmetic between matrix products is in the dtype of the inputs, except for softmax and normalization.
+    Gradients are those of TensorFlow. Arithmetic between matrix products is in the dtype of the inputs,
+    except for softmax and normalization.
 
     Attributes:
-      uses_one_dnn: whether to use oneDNN's ops where TensorFlow has them, and to prepare the weights once.
-        What they are cast and joined to is kept in local variables, which a session has to initialize after
-        the weights, and oneDNN brings them into an order of its own when a session first runs. Weights that
-        change later are not noticed.
+      uses_one_dnn: whether to use oneDNN's ops, if TensorFlow has them, and to prepare the weights once. The
+        weights are cast and concatenated, and the results are kept in local variables, which a session must
+        initialize after the weights. In the first run of a session, oneDNN reorders them in memory. Later
+        changes of the weights have no effect.
     """
 
     def __init__(self, uses_one_dnn=False):
@@ -27,7 +27,7 @@ class InferenceKernels(object):
         self.merge_heads = formulas.merge_heads
 
     def linear(self, inputs, weights, biases, activation=None, residual=None):
-        """activation(inputs · [weights] + [biases]) + residual, the weights side by side.
+        """Returns activation(inputs · weights + biases) + residual for concatenated weights and biases.
 
         Args:
           inputs: [R, width].
@@ -35,6 +35,9 @@ class InferenceKernels(object):
           biases: list of float32 [units].
           activation: "GeluExact", "GeluApproximate" or None.
           residual: [R, sum of units], or None.
+
+        Returns:
+          [R, sum of units].
         """
         joined = self._cached_weights(weights, 1, inputs.dtype)
         bias = self._cached_weights(biases, 0, inputs.dtype)
@@ -46,7 +49,7 @@ class InferenceKernels(object):
         return outputs if residual is None else outputs + residual
 
     def _cached_weights(self, parameters, axis, dtype):
-        """Returns the parameters side by side in that dtype; the result is kept between runs of the graph."""
+        """Returns the concatenated parameters in `dtype`; with oneDNN, kept between the runs of the graph."""
         weights = products.concatenate(parameters, axis, dtype)
         is_new = weights is not parameters[0]
         return one_dnn.cache_in_variable(weights) if self.uses_one_dnn and is_new else weights
@@ -74,7 +77,7 @@ class InferenceKernels(object):
         return self.linear_norm(activation, outer, residual, dropout_prob, norm)
 
     def attention(self, query, key, value, score_bias, mask, keep_probability):
-        """See `training_kernels.TrainingKernels.attention`; there is no mask."""
+        """See `training_kernels.TrainingKernels.attention`; the mask must be None."""
         assert mask is None and keep_probability == 1.0
         scores = products.matmul(query, key, transpose_b=True)
         if one_dnn.would_crash(scores.dtype):
@@ -85,5 +88,5 @@ class InferenceKernels(object):
         return products.matmul(tf.cast(tf.nn.softmax(scores), value.dtype), value)
 
     def dropout_mask(self, wait_for, shape, dropout_prob):
-        """None: in inference there is no dropout. See `training_kernels.TrainingKernels.dropout_mask`."""
+        """Returns None: inference has no dropout. See `training_kernels.TrainingKernels.dropout_mask`."""
         assert not dropout_prob

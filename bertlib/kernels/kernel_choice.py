@@ -1,16 +1,17 @@
-"""Which kernels the parts of a layer are made of. That is decided here, once for a graph.
+"""Chooses the kernels of the layers, once for each graph.
 
 | `compile_kernels` | training | inference |
 |---|---|---|
 | no | plain ops | plain ops |
-| yes | ops in C++; of wide products in 16 bits, convolutions | oneDNN's ops, prepared weights |
+| yes | ops in C++; convolutions for wide matrix products in 16 bits | oneDNN's ops, prepared weights |
 | yes, but no compiler | plain ops; the same convolutions | oneDNN's ops, prepared weights |
 | yes, but float16 | plain ops; the same convolutions | oneDNN's ops, prepared weights |
 | yes, but a GPU | plain ops | plain ops |
 
-Plain ops are TensorFlow's. oneDNN's ops, the convolutions among them, are used where TensorFlow has them and
-the CPU has instructions for the dtype; elsewhere plain ops take their place. The dtype is that of the
-activations: beside layers in float16, what is in float32 is in C++, AdamW of large variables included.
+Plain ops are TensorFlow's ops. oneDNN's ops, which include the convolutions, are used if TensorFlow has them
+and the CPU has instructions for the dtype. Otherwise plain ops replace them. The dtype is the dtype of the
+activations: in a model with layers in float16, the parts in float32 still use ops in C++, for example AdamW
+for large variables.
 """
 
 from absl import logging
@@ -23,15 +24,19 @@ from bertlib.kernels.training_kernels import TrainingKernels
 
 
 def is_faster(hidden_size):
-    """Whether kernels for this machine's CPU are worth it for a model of that width. Narrow ones should not
-    need a compiler; with a GPU there are no such kernels."""
+    """Returns whether kernels for this machine's CPU are worth their build for a model of this hidden size.
+
+    They are not for small models, which should not need a C++ compiler, nor on a machine with a GPU, which
+    has no such kernels.
+    """
     return hidden_size >= 256 and not tf.config.list_physical_devices("GPU")
 
 
 def compile_kernels():
-    """Has the current graph's kernels made for this machine's CPU, and no other; not if there is a GPU.
+    """Makes the current graph use kernels for this machine's CPU only. It has no effect with a GPU.
 
-    Those of training are ops in C++, built when they are first needed on a machine, which takes ten seconds.
+    The kernels of training are ops in C++. They are built at their first use on a machine, which takes ten
+    seconds.
     """
     if tf.config.list_physical_devices("GPU"):
         logging.info("There is a GPU: kernels are plain ops, as those in C++ are for CPUs.")
@@ -44,7 +49,7 @@ def _are_compiled():
 
 
 def choose_kernels(is_training, dtype):
-    """Returns the current graph's kernels for activations of that dtype: a `Training` or an `Inference`."""
+    """Returns the `TrainingKernels` or `InferenceKernels` of the current graph for activations of a dtype."""
     compiled = _are_compiled()
     if not is_training:
         return InferenceKernels(uses_one_dnn=compiled)
@@ -55,5 +60,5 @@ def choose_kernels(is_training, dtype):
 
 
 def native_ops():
-    """Returns the ops in C++ that the current graph is to use, `native.load_ops()`; None for plain ones."""
+    """Returns the ops in C++ for the current graph, `native.load_ops()`; None if it must use plain ops."""
     return native.load_ops() if _are_compiled() else None

@@ -1,7 +1,7 @@
-"""The ops of cpp/: built by this machine's C++ compiler for its CPU, once, and kept in the user's cache.
+"""Builds the ops of cpp/ with this machine's C++ compiler for its CPU, and keeps them in the user's cache.
 
-A library's name is a digest of all that it is made from and for, so that another TensorFlow or another CPU
-gets another one.
+The name of a library is a digest of its sources, the compiler, TensorFlow and the CPU. So another TensorFlow
+or another CPU gets another library.
 """
 
 import atexit
@@ -20,24 +20,26 @@ from absl import logging
 import tensorflow.compat.v1 as tf
 
 _SOURCES = pathlib.Path(__file__).resolve().parent / "cpp"
-# Of the source that has the arithmetic: all instructions of this CPU, and floating-point arithmetic that asks
-# for no traps.
+# Compiler options for loops.cc, which contains the arithmetic: all instructions of this CPU, and
+# floating-point arithmetic that neither sets errno nor may trap.
 _LOOPS_OPTIONS = ["-O3", "-march=native", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math",
                   "-std=c++17"]
+# An additional option for loops.cc on x86-64.
 _WIDE_VECTORS = ["-mprefer-vector-width=512"]
-# Of the one that includes TensorFlow's headers, which would print hundreds of warnings.
+# Compiler options for ops.cc, without warnings: TensorFlow's headers would print hundreds of them.
 _OPS_OPTIONS = ["-O2", "-w"]
 _BUILD_TIMEOUT_SECONDS = 600
+# Prefix of the names of directories in which a library is built.
 _BUILDING = "building-"
 _CHECKSUM_BYTES = hashlib.sha256().digest_size
 
 
 @functools.cache
 def load_ops():
-    """Returns the ops' Python functions, built first if need be; None where they cannot be had.
+    """Returns the module with the ops' Python functions, and builds the ops first if necessary.
 
-    That is where there is a GPU, as the ops are for CPUs only, or no C++ compiler that can build them: then
-    the log says so.
+    Returns None on a machine with a GPU, because the ops run on CPUs only. Also returns None, and logs the
+    reason, if no C++ compiler can build them.
     """
     if tf.config.list_physical_devices("GPU"):
         return None
@@ -55,7 +57,7 @@ def load_ops():
 
 
 def _compiler():
-    """The command line of the compiler, a list; None without one."""
+    """Returns the command line of the C++ compiler, a list; None without a compiler."""
     for command in [os.environ["CXX"]] if os.environ.get("CXX") else ["g++", "c++"]:
         words = shlex.split(command)
         if words and shutil.which(words[0]):
@@ -64,7 +66,7 @@ def _compiler():
 
 
 def _library_path(compiler):
-    """Where the library of this compiler is kept."""
+    """Returns the path in the cache of the library that this compiler builds."""
     try:
         cache = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
     except RuntimeError as error:  # a user without a home
@@ -73,11 +75,11 @@ def _library_path(compiler):
 
 
 def _load_cached_ops(compiler):
-    """The ops of the library that is kept; None if there is none that works."""
+    """Returns the ops of the library in the cache; None if it is missing or does not work."""
     try:
         path = _library_path(compiler)
         content = path.read_bytes()
-        # One that was cut off would end the process when it is loaded.
+        # Loading a truncated library would crash the process.
         if content[-_CHECKSUM_BYTES:] == _checksum(content[:-_CHECKSUM_BYTES]):
             return tf.load_op_library(str(path))
     except (OSError, tf.errors.OpError):
@@ -86,13 +88,13 @@ def _load_cached_ops(compiler):
 
 
 def _build_ops(compiler):
-    """The ops of a new library, which is kept if it can be."""
+    """Builds a library, and stores it in the cache if possible; returns its ops."""
     logging.info("Building the kernels for this CPU, once, with %s: about ten seconds.", shlex.join(compiler))
     path = None
     try:
         path = _library_path(compiler)
         path.parent.mkdir(parents=True, exist_ok=True)
-        for old in path.parent.glob(_BUILDING + "*"):  # a build that was killed
+        for old in path.parent.glob(_BUILDING + "*"):  # the rest of a killed build
             if time.time() - old.stat().st_mtime > 2 * _BUILD_TIMEOUT_SECONDS:
                 shutil.rmtree(old, ignore_errors=True)
         folder = tempfile.mkdtemp(prefix=_BUILDING, dir=path.parent)
@@ -103,27 +105,27 @@ def _build_ops(compiler):
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
     try:
         library = _build(compiler, pathlib.Path(folder))
-        found = tf.load_op_library(str(library))
+        ops = tf.load_op_library(str(library))
         if path is not None:
             with open(library, "r+b") as file:
-                seal = _checksum(file.read())
-                file.write(seal)
+                checksum = _checksum(file.read())
+                file.write(checksum)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(library, path)
     finally:
         if path is not None:
             shutil.rmtree(folder, ignore_errors=True)
-    return found
+    return ops
 
 
 def _checksum(content):
-    """What follows a library's content in its file."""
+    """Returns the checksum that is appended to the content of a library in its file."""
     return hashlib.sha256(content).digest()
 
 
 def _build(compiler, folder):
-    """Compiles and links; returns the library's path in that folder."""
+    """Compiles and links the library in a folder; returns its path."""
     objects = []
     for source, options in _options().items():
         objects.append(str(folder / f"{source}.o"))
@@ -134,7 +136,7 @@ def _build(compiler, folder):
 
 
 def _options():
-    """{source: what it is compiled with}."""
+    """Returns {source file: list of its compiler options}."""
     wide = _WIDE_VECTORS if platform.machine() in ("x86_64", "AMD64") else []
     return {"loops.cc": [*_LOOPS_OPTIONS, *wide],
             "ops.cc": [*_OPS_OPTIONS, *tf.sysconfig.get_compile_flags()]}
@@ -144,7 +146,7 @@ def _run(command):
     """Runs a command line.
 
     Raises:
-      subprocess.SubprocessError: it failed; has what the command wrote.
+      subprocess.SubprocessError: the command failed. The error contains the output of the command.
     """
     subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                    text=True, errors="replace", env={**os.environ, "LC_ALL": "C"}, check=True,
@@ -152,19 +154,19 @@ def _run(command):
 
 
 def _digest(compiler):
-    """Of everything that a library depends on."""
+    """Returns the digest of everything on which a library depends."""
     digest = hashlib.sha256()
     for source in sorted(_SOURCES.iterdir()):
         digest.update(source.read_bytes())
-    # TensorFlow's flags name its folder.
-    others = [compiler, sorted(_options().items()), tf.sysconfig.get_link_flags(), tf.__version__,
-              _cpu_features()]
-    digest.update(repr(others).encode())
+    # The flags contain the folder in which TensorFlow is installed.
+    dependencies = [compiler, sorted(_options().items()), tf.sysconfig.get_link_flags(), tf.__version__,
+                    _cpu_features()]
+    digest.update(repr(dependencies).encode())
     return digest.hexdigest()[:32]
 
 
 def _cpu_features():
-    """What tells this CPU from those for which its code may be the wrong one."""
+    """Returns a description (list of str) of the CPU. It differs if one CPU may not run the other's code."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as reader:
             names = ("model name", "flags", "Features", "CPU part")
@@ -174,7 +176,7 @@ def _cpu_features():
 
 
 def _reason(error):
-    """One line of what went wrong."""
+    """Returns one line of text about an error of the build."""
     output = getattr(error, "output", None)
     if not isinstance(output, str):
         return str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -1,6 +1,6 @@
-"""The functions of `formulas` as ops in C++, which read and write memory once.
+"""The functions of `formulas` as ops in C++, which read and write each tensor only once.
 
-They are for float32 and bfloat16, and for CPUs. They can be called where `native.load_ops` returns ops.
+They support float32 and bfloat16 on CPUs. They can be called only if `native.load_ops` returns ops.
 """
 
 import tensorflow.compat.v1 as tf
@@ -12,7 +12,7 @@ from bertlib.kernels.formulas import LAYER_NORM_EPSILON
 
 
 def dropout_mask(shape, keep_probability, site):
-    """The mask of `formulas.dropout_mask` in half of the time."""
+    """Draws the same mask as `formulas.dropout_mask` in half of the time."""
     return randomness.bernoulli(shape, keep_probability, site, draw=native.load_ops().bert_dropout_mask)
 
 
@@ -25,7 +25,7 @@ def duplicate(x):
 def add_bias(inputs, bias):
     """See `formulas.add_bias`."""
     if inputs.dtype == tf.float32:
-        return tf.nn.bias_add(inputs, bias)  # TensorFlow makes one op of it and a product before it
+        return tf.nn.bias_add(inputs, bias)  # TensorFlow fuses it with the matrix product before it
     return native.load_ops().bert_add_bias(inputs, bias)
 
 
@@ -57,8 +57,7 @@ def residual_norm_gradient(gradient, inputs, bias, residual, mask, gamma, mask_s
 def softmax(scores, score_bias, mask, scale, mask_scale):
     """See `formulas.softmax`."""
     return native.load_ops().bert_softmax(scores=scores, score_bias=_optional(score_bias),
-                                          mask=_optional(mask),
-                                          scale=scale, mask_scale=mask_scale)
+                                          mask=_optional(mask), scale=scale, mask_scale=mask_scale)
 
 
 def softmax_gradient(gradient, probabilities, mask, scale, mask_scale):
@@ -97,5 +96,5 @@ def _merge_heads(heads, packing):
 
 
 def _optional(tensor):
-    """An input that may be missing is a list of at most one."""
+    """Returns an optional input of an op as a list: [] for None, otherwise [tensor]."""
     return [] if tensor is None else [tensor]

@@ -1,8 +1,8 @@
-"""What is private to oneDNN, TensorFlow's library for CPUs: what it can do here, and ops of its own.
+"""Uses ops of oneDNN, TensorFlow's library for CPUs, and finds out whether this machine supports them.
 
-TensorFlow's graph optimizer puts such ops into graphs. Here some are used in other ways: products in
-inference that keep the weights in oneDNN's order, and convolutions in place of the products of training in 16
-bits.
+These ops are private: normally only TensorFlow's graph optimizer adds them to graphs. This module adds some
+of them directly: matrix products in inference that keep the weights in oneDNN's memory layout, and
+convolutions that replace the matrix products of training in 16 bits.
 """
 
 import functools
@@ -15,25 +15,26 @@ from bertlib.graph import tensorflow_internals
 _LAYER_NORM, _FUSED_PRODUCT = "_MklLayerNorm", "_MklNativeFusedMatMul"
 _CONVOLUTIONS = _CONVOLUTION, _BIASED_CONVOLUTION, _CONVOLUTION_GRADIENT = (
     "_MklNativeConv2D", "_MklNativeConv2DWithBias", "_MklNativeConv2DBackpropInput")
-# The label of these products' kernels.
+# Label of these ops' kernels in TensorFlow.
 _LABEL = b"MklNameChangeOp"
-# Rows that are taken for the pixels of images: more than so many an image, in one of these numbers of images,
-# and with no fewer channels than this before and after.
+# Limits for `image_shape`, which treats rows as the pixels of images: an image has more than `_PIXELS`
+# pixels, the number of images is one of `_IMAGES`, and inputs and outputs have at least `_CHANNELS` channels.
 _PIXELS, _IMAGES, _CHANNELS = 256, [2**power for power in range(8)], 512
-# Words of /proc/cpuinfo, one of which a processor has that multiplies in this dtype.
+# {dtype: words of /proc/cpuinfo}. A CPU with one of these words has instructions for products in this dtype.
 _INSTRUCTIONS = {tf.bfloat16: {"amx_bf16", "avx512_bf16", "bf16"},
                  tf.float16: {"amx_fp16", "avx512_fp16", "asimdhp"}}
-# Words of ONEDNN_MAX_CPU_ISA, which lets oneDNN use a part of the CPU's instructions; one of them is in each
-# value that leaves those for the dtype, such as AVX512_CORE_BF16 and AVX10_1_512_AMX_FP16.
+# {dtype: parts of values of ONEDNN_MAX_CPU_ISA}. This environment variable limits the instructions that
+# oneDNN may use. A value that contains one of these parts allows the instructions for the dtype; examples are
+# AVX512_CORE_BF16 and AVX10_1_512_AMX_FP16.
 _LIMITS = {tf.bfloat16: ("BF16", "FP16", "AMX", "AVX10"), tf.float16: ("FP16", "AVX10")}
 
 
-# --- What oneDNN can do here -------------------------------------------------------------------------------
+# --- Support by this machine -------------------------------------------------------------------------------
 
 
 @functools.cache
 def cpu_supports(dtype):
-    """Whether the CPU has instructions for that dtype, which oneDNN may use. If nobody knows, it has."""
+    """Returns whether the CPU has instructions for a dtype, and oneDNN may use them. If unknown, True."""
     if dtype not in _INSTRUCTIONS:
         return True
     if not _environment_allows(_LIMITS[dtype]):
@@ -45,22 +46,22 @@ def cpu_supports(dtype):
 
 
 def would_crash(dtype):
-    """Whether no product and no softmax may be of that dtype.
+    """Returns whether a matrix product or softmax in a dtype would crash the process.
 
-    TensorFlow gives those in bfloat16 to oneDNN by what the CPU can do, and the process ends where the
-    environment keeps the instructions from oneDNN.
+    TensorFlow uses oneDNN for bfloat16 if the CPU has the instructions. If an environment variable forbids
+    oneDNN to use these instructions, the process crashes.
     """
     return dtype == tf.bfloat16 and not _environment_allows(("AVX512", "AVX10"))
 
 
 def _environment_allows(words):
-    """Whether the environment leaves oneDNN the instructions of some of these words."""
+    """Returns whether ONEDNN_MAX_CPU_ISA is unset, sets no limit, or contains one of the words."""
     limit = os.environ.get("ONEDNN_MAX_CPU_ISA", os.environ.get("DNNL_MAX_CPU_ISA", "")).upper()
     return limit in ("", "ALL", "DEFAULT") or any(word in limit for word in words)
 
 
 def _has_op(op_type, dtype):
-    """Whether an op can be used: without instructions for the dtype it would end the process."""
+    """Returns whether an op can be used. Without instructions for the dtype, it would crash the process."""
     return tensorflow_internals.op_definition(op_type) is not None and cpu_supports(dtype)
 
 
@@ -68,25 +69,29 @@ def _has_op(op_type, dtype):
 
 
 def has_fused_product(dtype):
-    """Whether `fused_product` takes that dtype, and less time than TensorFlow's ops.
+    """Returns whether `fused_product` supports a dtype and is faster than TensorFlow's ops.
 
-    In float32, where the order of the weights matters less, the op that TensorFlow chooses is the faster one.
+    In float32, the memory layout of the weights matters less, and the op that TensorFlow chooses is faster.
     """
     return dtype != tf.float32 and _has_op(_FUSED_PRODUCT, dtype)
 
 
 def fused_product(inputs, weights, bias, activation=None, residual=None):
-    """activation(inputs · weights + bias) + residual in one op, which puts the weights in order once.
+    """Returns activation(inputs · weights + bias) + residual, computed by one op.
 
-    The op that TensorFlow would choose takes the weights as they are, and up to 1.8 times as long. Weights
-    that change after a session's first run are not noticed.
+    In a session's first run, the op changes the memory layout of the weights; later runs use the result. The
+    op that TensorFlow would choose does not change the layout, and takes up to 1.8 times as long. Changes of
+    the weights after the first run have no effect.
 
     Args:
       inputs: [R, width].
-      weights: [width, units] in the dtype of the inputs, as all arguments are.
+      weights: [width, units]. All arguments have the dtype of the inputs.
       bias: [units].
       activation: "GeluExact", "GeluApproximate" or None.
       residual: [R, units], or None.
+
+    Returns:
+      [R, units].
     """
     added = [] if residual is None else [residual]
     fused = ["BiasAdd", *([activation] if activation else []), *(["Add"] if added else [])]
@@ -96,18 +101,18 @@ def fused_product(inputs, weights, bias, activation=None, residual=None):
 
 
 def cache_in_variable(weights):
-    """The weights in a local variable, to be initialized after what they are computed from."""
+    """Returns weights from a local variable. It must be initialized after the variables of the weights."""
     return tf.Variable(weights, trainable=False, collections=[tf.GraphKeys.LOCAL_VARIABLES],
                        name="prepared").read_value()
 
 
 def has_layer_norm(inputs):
-    """Whether `layer_norm` takes these inputs."""
+    """Returns whether `layer_norm` supports these inputs."""
     return inputs.shape.ndims in (2, 3) and _has_op(_LAYER_NORM, inputs.dtype)
 
 
 def layer_norm(inputs, gamma, beta, epsilon):
-    """Layer normalization over the last dimension of [R, W] or [B, F, W]; gamma and beta are [W]."""
+    """Returns the layer normalization over the last dimension of [R, W] or [B, F, W]; gamma, beta are [W]."""
     return tensorflow_internals.apply_op(
         _LAYER_NORM, x=inputs, scale=tf.cast(gamma, inputs.dtype), offset=tf.cast(beta, inputs.dtype),
         epsilon=epsilon, name="layer_norm")
@@ -117,17 +122,19 @@ def layer_norm(inputs, gamma, beta, epsilon):
 
 
 def image_shape(rows, units):
-    """The shape of rows as the pixels of images, for a product with weights that is a convolution of 1 × 1.
+    """Returns the shape of images whose pixels are the rows of a matrix.
 
-    Where the weights are in TensorFlow's order that takes less time than oneDNN's matrix product, but more in
-    narrow models. Images of 256 to 512 pixels are best (`benchmarks/products.py`).
+    A matrix product with weights [W, units] is then a 1 × 1 convolution. For weights in TensorFlow's memory
+    layout, oneDNN's convolution takes less time than its matrix product, except in narrow models. It is
+    fastest for images of 256 to 512 pixels (`benchmarks/products.py`).
 
     Args:
       rows: [R, W].
-      units: of the weights, [W, units].
+      units: number of columns of the weights.
 
     Returns:
-      int32 [3], all of the shape but for the W channels; None if the rows are to stay rows.
+      int32 [3]: (number of images, height, width), without the W channels. None if a matrix product should be
+      used.
     """
     if (rows.dtype == tf.float32 or min(rows.shape.as_list()[1], units) < _CHANNELS
             or not all(_has_op(op_type, rows.dtype) for op_type in _CONVOLUTIONS)):
@@ -140,23 +147,22 @@ def image_shape(rows, units):
 
 
 def convolution(inputs, weights, bias, images):
-    """inputs · weights + bias, of the same dtype.
+    """Returns inputs · weights + bias, [R, units]. All arguments have the same dtype.
 
     Args:
       inputs: [R, W].
       weights: [W, units].
-      bias: [units], or None for none.
-      images: `image_shape` the inputs.
+      bias: [units]; None for no bias.
+      images: the `image_shape` of the inputs.
     """
     op_type, added = (_CONVOLUTION, {}) if bias is None else (_BIASED_CONVOLUTION, {"bias": bias})
     outputs = _convolution(op_type, input=_rows_to_images(inputs, images),
-                           filter=_weights_to_filters(weights),
-                           is_filter_const=False, **added)
+                           filter=_weights_to_filters(weights), is_filter_const=False, **added)
     return tf.reshape(outputs, [-1, weights.shape.as_list()[1]])
 
 
 def convolution_gradient(output_gradient, weights, images):
-    """The gradient of `convolution` for its inputs, [R, W]."""
+    """Returns the gradient of `convolution` for its inputs, [R, W]."""
     width = weights.shape.as_list()[0]
     gradients = _convolution(_CONVOLUTION_GRADIENT, input_sizes=tf.concat([images, [width]], 0),
                              filter=_weights_to_filters(weights),

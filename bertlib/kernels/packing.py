@@ -1,30 +1,31 @@
-"""Sequences without their padding: the real tokens of a batch as the rows of one matrix.
+"""Removes the padding from a batch: packs its real tokens as the rows of one matrix.
 
-Most of an encoder treats every position alike: only attention needs to know which sequence a row belongs to.
-So everything else can be computed for the real tokens alone.
+Most parts of an encoder compute each position independently. Only attention needs to know to which sequence a
+row belongs. So all other parts can be computed for the real tokens only.
 """
 
 import tensorflow.compat.v1 as tf
 
 from bertlib.graph.custom_gradient import with_custom_gradient
 
-# The number of rows is a multiple of this, as far as there are positions, so that few different shapes occur.
+# The number of rows is a multiple of this number (but at most the number of positions), so that only few
+# different shapes occur.
 _ROW_STEP = 128
 
 
 class Packing(object):
-    """Which positions of a batch are rows: real tokens, the first position of each sequence, a few others.
+    """The positions of a batch that are packed as rows: real tokens, and the first position of each sequence.
 
-    The rows are in the order of the batch, with as many positions of padding after them as make their number
-    a multiple of 128, or all positions if there are no more.
+    The rows are in the order of the batch. Positions of padding are added after them until the number of rows
+    is a multiple of 128, or until all positions are rows.
 
     Attributes:
       positions: int64 [R, 2], (example, position) of each row.
-      rows: int32 [B, F], the row of each position, and R where there is none.
+      rows: int32 [B, F], the row of each position, or R for a position without a row.
     """
 
     def __init__(self, input_mask):
-        """Finds the rows.
+        """Chooses the rows.
 
         Args:
           input_mask: int32 [B, F], 1 for real tokens and 0 for padding.
@@ -37,17 +38,17 @@ class Packing(object):
         self.rows = tf.tensor_scatter_nd_update(nowhere, self.positions, tf.range(rows))
 
     def pack(self, tensor):
-        """Returns the rows of a tensor [B, F, W]: [R, W]."""
+        """Returns the rows [R, W] of a tensor [B, F, W]."""
         return with_custom_gradient(
             self._pack(tensor), [tensor], lambda gradient, _: [self._unpack(gradient)])
 
     def unpack(self, rows):
-        """Returns rows [R, W] at their positions, and zeros at all others: [B, F, W]."""
+        """Returns a tensor [B, F, W] with the rows [R, W] at their positions, and zeros elsewhere."""
         return with_custom_gradient(self._unpack(rows), [rows], lambda gradient, _: [self._pack(gradient)])
 
     def _pack(self, tensor):
         return tf.gather_nd(tensor, self.positions)
 
     def _unpack(self, rows):
-        # Not tf.scatter_nd, which takes three times as long on a CPU.
+        # tf.scatter_nd would take three times as long on a CPU.
         return tf.gather(tf.pad(rows, [[0, 1], [0, 0]]), self.rows)

@@ -1,4 +1,4 @@
-"""The parts of a layer in training, whose gradients keep few tensors for the backward pass."""
+"""The parts of a layer in training, whose gradients keep few tensors in memory for the backward pass."""
 
 import math
 
@@ -10,14 +10,15 @@ from bertlib.kernels import one_dnn, products
 
 
 class TrainingKernels(object):
-    """The parts of a layer with gradients by hand.
+    """The parts of a layer in training, with hand-written gradients.
 
-    Weights and biases are float32. Inputs may be in 16 bits, and outputs are in the dtype of the inputs;
-    matrix products are in it too, all other arithmetic is float32. Rows R are the positions of all examples.
+    Weights and biases are float32. Inputs may be in 16 bits. Outputs and matrix products have the dtype of
+    the inputs; all other arithmetic is float32. R is the number of rows, which are the positions of all
+    examples.
 
     Attributes:
-      formulas: the module with the ops between the products, `formulas` or `native_formulas`.
-      convolves: whether products in 16 bits may be oneDNN's convolutions.
+      formulas: the module with the computations between the products, `formulas` or `native_formulas`.
+      convolves: whether products in 16 bits may be computed by oneDNN's convolutions.
     """
 
     def __init__(self, formulas, convolves=False):
@@ -30,13 +31,13 @@ class TrainingKernels(object):
     # --- Matrix products ---------------------------------------------------------------------------------
 
     def linear(self, inputs, weights, biases=()):
-        """inputs · [weights] + [biases], the weights side by side: one product for several projections.
+        """Returns inputs · weights + biases for concatenated weights: one product for several projections.
 
         Args:
           inputs: [R, width].
-          weights: list of [width, units]. They are cast and concatenated again for the gradient; the
-            concatenated matrix is not kept.
-          biases: list of [units]; empty for none.
+          weights: list of [width, units]. They are cast and concatenated again for the gradient, so that the
+            concatenated matrix is not kept in memory.
+          biases: list of [units]; empty for no bias.
 
         Returns:
           [R, sum of units].
@@ -65,7 +66,7 @@ class TrainingKernels(object):
         return one_dnn.image_shape(inputs, units) if self.convolves else None
 
     def _product(self, inputs, weights, bias, images):
-        """inputs · weights + bias, all of the same dtype; a bias of None adds nothing."""
+        """Returns inputs · weights + bias, all of the same dtype. The bias may be None."""
         if images is not None:
             return one_dnn.convolution(inputs, weights, bias, images)
         outputs = products.matmul(inputs, weights)
@@ -74,20 +75,20 @@ class TrainingKernels(object):
     # --- GELU --------------------------------------------------------------------------------------------
 
     def gelu(self, x, approximate=True):
-        """0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³))), or 0.5 x (1 + erf(x/√2)); its gradient keeps x only."""
+        """Returns gelu(x); see `formulas.gelu_gradient` for `approximate`. The gradient keeps only x."""
         def gradient(output_gradient, x):
             return [self.formulas.gelu_gradient(output_gradient, x, None, approximate)[0]]
 
         return with_custom_gradient(self.formulas.gelu(x, None, approximate), [x], gradient)
 
     def gelu_linear(self, inputs, bias, kernel, approximate=True):
-        """gelu(inputs + bias) · kernel; the gradient keeps neither the sum nor the activation.
+        """Returns gelu(inputs + bias) · kernel. The gradient keeps neither the sum nor the activation.
 
         Args:
           inputs: [R, width].
           bias: [width].
           kernel: [width, units].
-          approximate: the form of `gelu`.
+          approximate: see `gelu`.
 
         Returns:
           [R, units].
@@ -107,7 +108,7 @@ class TrainingKernels(object):
     # --- Layer normalization -----------------------------------------------------------------------------
 
     def layer_norm(self, inputs, gamma, beta):
-        """Layer normalization over the last dimension; its gradient keeps the inputs only.
+        """Returns the layer normalization over the last dimension. The gradient keeps only the inputs.
 
         Args:
           inputs: [..., W].
@@ -124,13 +125,13 @@ class TrainingKernels(object):
         return with_custom_gradient(outputs, [inputs, gamma, beta], gradient)
 
     def residual_norm(self, inputs, bias, residual, mask, keep_probability, gamma, beta):
-        """Layer normalization of residual + dropout(inputs + bias).
+        """Returns the layer normalization of residual + dropout(inputs + bias).
 
         Args:
           inputs, residual: [R, W].
           bias, gamma, beta: [W].
           mask: bool [R, W], False where dropout makes a value 0; None for no dropout.
-          keep_probability: of True in the mask.
+          keep_probability: probability of True in the mask.
 
         Returns:
           [R, W].
@@ -147,16 +148,16 @@ class TrainingKernels(object):
         outputs = self.formulas.residual_norm(inputs, bias, residual, mask, gamma, beta, mask_scale)
         return with_custom_gradient(outputs, [inputs, bias, residual, gamma, beta, *masks], gradient)
 
-    # --- How sublayers end ---------------------------------------------------------------------------------
+    # --- The ends of sublayers -----------------------------------------------------------------------------
 
     def linear_norm(self, inputs, dense, residual, dropout_prob, norm):
-        """Layer normalization of residual + dropout(inputs · kernel + bias).
+        """Returns the layer normalization of residual + dropout(inputs · kernel + bias).
 
         Args:
           inputs: [R, width].
           dense: (kernel [width, W], bias [W]).
           residual: [R, W].
-          dropout_prob: probability of a zero.
+          dropout_prob: probability that dropout makes a value 0.
           norm: (gamma [W], beta [W]).
 
         Returns:
@@ -166,15 +167,17 @@ class TrainingKernels(object):
         return self._dropout_norm(self.linear(inputs, [kernel]), bias, residual, dropout_prob, norm)
 
     def gelu_norm(self, inputs, inner, outer, residual, dropout_prob, norm, approximate):
-        """Layer normalization of residual + dropout(gelu(inputs · kernel₁ + bias₁) · kernel₂ + bias₂).
+        """Returns the layer normalization of residual + dropout(y).
+
+        The value y is gelu(inputs · kernel₁ + bias₁) · kernel₂ + bias₂.
 
         Args:
           inputs, residual: [R, W].
           inner: (kernel₁ [W, I], bias₁ [I]).
           outer: (kernel₂ [I, W], bias₂ [W]).
-          dropout_prob: probability of a zero.
+          dropout_prob: probability that dropout makes a value 0.
           norm: (gamma [W], beta [W]).
-          approximate: the form of `gelu`.
+          approximate: see `gelu`.
 
         Returns:
           [R, W].
@@ -190,17 +193,17 @@ class TrainingKernels(object):
     # --- Attention ---------------------------------------------------------------------------------------
 
     def attention(self, query, key, value, score_bias, mask, keep_probability):
-        """dropout(softmax(Q Kᵀ / √H + score_bias)) V.
+        """Returns dropout(softmax(Q Kᵀ / √H + score_bias)) V.
 
         The gradient keeps only two tensors with the size of the scores: the probabilities and the mask.
 
         Args:
           query: [B, N, F, H].
           key, value: [B, N, T, H].
-          score_bias: float32 [B, N, F, T], where B, N and F may be 1: added to the scores; no gradient
-            reaches it. None for none.
+          score_bias: float32 [B, N, F, T], where B, N and F may be 1. It is added to the scores and gets no
+            gradient. None for no bias.
           mask: bool [B, N, F, T], False where dropout makes a probability 0; None for no dropout.
-          keep_probability: of True in the mask.
+          keep_probability: probability of True in the mask.
 
         Returns:
           [B, N, F, H].
@@ -221,16 +224,18 @@ class TrainingKernels(object):
         outputs = products.matmul(dropped, value)
         return with_custom_gradient(outputs, [query, key, value, probabilities, *masks], gradient)
 
-    # --- The mask of dropout -----------------------------------------------------------------------------
+    # --- The dropout mask --------------------------------------------------------------------------------
 
     def dropout_mask(self, wait_for, shape, dropout_prob):
-        """Draws a mask, False with probability `dropout_prob`, for the scope's next site; see `randomness`.
+        """Draws a dropout mask for the next site of the variable scope; see `randomness`.
 
         Args:
           wait_for: tensor that must be computed before the mask is drawn.
-          shape: of the mask; its first dimension runs over the examples (or over B·F rows, example by
-            example).
-          dropout_prob: a probability; 0 or None for no dropout.
+          shape: shape of the mask. The first dimension is the number of examples, or of the B·F rows of all
+            positions, example by example. It may also be [R, …] for the R packed rows of a
+            `packing.Packing`; the micro-batches are then marked as unequal, see
+            `randomness.mark_unequal_micro_batches`.
+          dropout_prob: probability of False; 0 or None for no dropout.
 
         Returns:
           bool tensor; None for no dropout.
@@ -238,13 +243,20 @@ class TrainingKernels(object):
         if not dropout_prob:
             return None
         site = randomness.new_site("dropout")
-        # A random op has no data input. Without the dependency a step could start by drawing all masks.
+        # A random op has no data input. Without the dependency, a step could begin with drawing all masks,
+        # which would take memory.
         with tf.control_dependencies([wait_for]):
             return self.formulas.dropout_mask(tf.identity(shape), 1.0 - dropout_prob, site)
 
 
 def _input_gradient(output_gradient, weights, images):
-    """Returns the gradient for the inputs of a product with the weights."""
+    """Returns the gradient for the inputs of a product with weights.
+
+    Args:
+      output_gradient: [R, units].
+      weights: [W, units].
+      images: the `image_shape` of the inputs, or None.
+    """
     if images is None:
         return products.matmul(output_gradient, weights, transpose_b=True)
     return one_dnn.convolution_gradient(output_gradient, weights, images)

@@ -1,1 +1,1 @@
-"""Processes that train one model together: how they start, find each other, and exchange values."""
+"""Replicas, processes that train one model together: starts them, connects them, and exchanges values."""

@@ -1,7 +1,7 @@
-"""TF_CONFIG, the environment variable that says which machines train together, and which one this is.
+"""Reads TF_CONFIG, the environment variable that lists the machines of a training and this machine's place.
 
-Kubernetes' training operators, Vertex AI and SageMaker set it on each machine, as `tf.estimator` and
-`tf.distribute` read it:
+Kubernetes' training operators, Vertex AI and SageMaker set it on each machine, in the format that
+`tf.estimator` and `tf.distribute` read:
 
     {"cluster": {"chief": ["a:2222"], "worker": ["b:2222", "c:2222"]}, "task": {"type": "worker", "index": 0}}
 """
@@ -14,19 +14,20 @@ import json
 import os
 
 _EXAMPLE = '{"cluster": {"worker": ["a:2222", "b:2222"]}, "task": {"type": "worker", "index": 0}}'
-# Characters of a wrong value, and number of values, that a message shows.
+# Largest number of characters of a wrong value, and of values in a list, in an error message.
 _SHOWN, _LISTED = 60, 20
-# Of the machines that train, the first is the chief, or without one the first worker.
+# Kinds of machines that train, in the order of their replicas. Replica 0 is on the chief (or master), or
+# without a chief on the first worker.
 _CHIEFS, _TRAINING = ("chief", "master"), ("chief", "master", "worker")
 
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-    """Machines that train together, and which one of them this is.
+    """The machines that train together, and the place of this machine among them.
 
     Attributes:
       addresses: "host:port" of each machine that trains, the chief first.
-      index: this machine's place among them; None if it only evaluates what they train.
+      index: index of this machine in `addresses`; None if this machine only evaluates checkpoints.
     """
 
     addresses: tuple
@@ -34,38 +35,41 @@ class Cluster:
 
     @property
     def is_evaluator(self):
-        """Whether this machine evaluates the others' checkpoints, and trains nothing."""
+        """Returns whether this machine only evaluates the checkpoints of the other machines."""
         return self.index is None
 
     @property
     def coordinator(self):
-        """(host, port) at which the replicas meet: the chief's."""
+        """Returns (host, port) of the chief, to which all other replicas connect."""
         return _split(self.addresses[0])
 
     @property
     def host(self):
-        """The name by which other machines reach this one."""
+        """Returns the host name by which other machines reach this machine."""
         return _split(self.addresses[self.index])[0]
 
     @property
     def key(self):
-        """What all machines know, and others do not if they cannot read TF_CONFIG: 64 hexadecimal digits."""
+        """Returns the key of the run, 64 hexadecimal digits, which is computed from TF_CONFIG.
+
+        All machines of the run know it. Others do not, if they cannot read TF_CONFIG.
+        """
         return hashlib.sha256(json.dumps(self.addresses).encode()).hexdigest()
 
 
 def from_environment(environment=os.environ):
-    """Returns the `Cluster` that TF_CONFIG describes, or None if it describes none.
+    """Returns the `Cluster` that TF_CONFIG describes; None if TF_CONFIG is missing or names no machines.
 
     Raises:
-      ValueError: it cannot be read, contradicts itself, or asks for parameter servers.
+      ValueError: TF_CONFIG cannot be read, is contradictory, or asks for parameter servers.
     """
     text = environment.get("TF_CONFIG", "")
     try:
-        found = json.loads(text) if text.strip() else {}
-        _require(isinstance(found, dict), "it is no object")
-        _require("sparseCluster" not in found, "it has a sparseCluster, in which each machine knows only "
+        config = json.loads(text) if text.strip() else {}
+        _require(isinstance(config, dict), "it is no object")
+        _require("sparseCluster" not in config, "it has a sparseCluster, in which each machine knows only "
                  "some of the others. Leave enableDynamicWorker out of the TFJob")
-        cluster, task = found.get("cluster") or {}, found.get("task") or {}
+        cluster, task = config.get("cluster") or {}, config.get("task") or {}
         _require(isinstance(cluster, dict), '"cluster" is no object')
         _require(isinstance(task, dict), '"task" is no object')
         jobs = {job: _addresses(job, members) for job, members in cluster.items()}
@@ -81,7 +85,7 @@ def from_environment(environment=os.environ):
 
 
 def _shown(value):
-    """A wrong value in a message: in one line, and not longer than is useful."""
+    """Returns a wrong value as one line of text for an error message, with at most `_SHOWN` characters."""
     text = value if isinstance(value, str) and value.isalnum() and value.isascii() else ascii(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
@@ -97,7 +101,7 @@ def _require(condition, otherwise):
 
 
 def _addresses(job, members):
-    """The addresses of a job, whose members are a list or, as in a sparse one, {"0": address}."""
+    """Returns the list of a job's addresses. `members` is a list, or a dict {"0": address, …}."""
     if isinstance(members, dict):
         numbers = [str(number) for number in range(len(members))]
         _require(set(members) == set(numbers), f'the members of "{job}" are {_listed(members)}, and not '
@@ -110,7 +114,7 @@ def _addresses(job, members):
 
 
 def _split(address):
-    """(host, port) of "host:port"; the host is a name, an address of IPv4, or one of IPv6 in brackets."""
+    """Returns (host, port) of "host:port". The host is a name, an IPv4 address, or "[IPv6 address]"."""
     host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
     if not (_is_host(host) and port.isascii() and port.isdigit() and len(port) < 6 and 0 < int(port) < 2**16):
         raise ValueError(f'{ascii(address)[:_SHOWN]} is no address "host:port", or "[host]:port" with an '
@@ -119,14 +123,14 @@ def _split(address):
 
 
 def _is_host(text):
-    """Whether a text can be what names a machine in "host:port"."""
+    """Returns whether a text can be the host in "host:port"."""
     if text.startswith("[") and text.endswith("]"):
         try:
             return bool(ipaddress.IPv6Address(text[1:-1]))
         except ValueError:
             return False
     try:
-        text.encode("idna")  # as the system's resolver gets it
+        text.encode("idna")  # the form in which the system's resolver gets the name
     except UnicodeError:
         return False
     return bool(text) and not any(character in "/[]:@" or character.isspace() or not character.isprintable()
@@ -143,7 +147,12 @@ def _refuse_parameter_servers(jobs, kind):
 
 
 def _place(jobs, kind, index):
-    """The `Cluster` of addresses by job, and of one machine's task."""
+    """Returns the `Cluster` for a machine.
+
+    Args:
+      jobs: {kind of machines: list of their addresses}.
+      kind, index: kind of this machine, and its index in the list of its kind.
+    """
     unknown = set(jobs) - {*_TRAINING, "ps", "evaluator"}
     _require(not unknown, f"there are no machines of the kind {_listed(sorted(unknown))}, but chief, "
              "worker and evaluator")

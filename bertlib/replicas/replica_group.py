@@ -1,28 +1,30 @@
-"""Replicas: processes that train, evaluate or predict together, and what they tell each other. Loads no
-TensorFlow.
+"""Replicas (processes that train, evaluate or predict together), and the messages between them.
 
-Replica 0 is connected with each of the others. By these connections replicas meet (`join`), exchange small
-values in lockstep (`Group.all_gather`), and notice when one is gone: a thread sends a sign of life every
-second, whatever the main thread does. When one replica fails, all end, each with the reason. Gradients travel
-otherwise: see `collectives`.
+This module does not import TensorFlow.
 
-`replica_launcher` starts the processes; the environment variable BERT_REPLICA tells each what it is:
+Replica 0 has a connection with each other replica. By these connections, replicas meet (`join`), exchange
+small values (`Group.all_gather`), and detect failures: a thread sends a heartbeat every second, also while
+the main thread is busy. When one replica fails, all replicas end with the reason. Gradients are exchanged in
+another way, see `collectives`.
 
-    index, count              of this replica, and of all
-    local_index, local_count  the same on this machine
-    host                      by which other machines reach this one
-    coordinator               [host, port] where replica 0 is met
+`replica_launcher` starts the processes. The environment variable BERT_REPLICA describes a replica by a JSON
+object:
+
+    index, count              index of this replica, number of all replicas
+    local_index, local_count  index and number of the replicas on this machine
+    host                      host name by which other machines reach this machine
+    coordinator               [host, port] at which replica 0 listens
     listener                  descriptor of the socket that listens there; replica 0 only
-    key                       what all replicas of a run, and nobody else, know; hexadecimal
-    gpu                       which of the GPUs that it sees it is to use; None for all
-    timeout                   seconds in which all have ended after one fell silent
+    key                       secret key that only the replicas of a run know; hexadecimal
+    gpu                       index of the GPU to use, among those that the process sees; None for all
+    timeout                   seconds within which all replicas end after one became silent
     launcher                  process number of the launcher
-    status                    file for the error that the process ends with; see `Group.leave`
-    log                       file that stdout and stderr go to; None if it is the launcher's
-    attempt                   how often the run was started before
+    status                    file for the error with which the process ends; see `Group.leave`
+    log                       file for stdout and stderr; None for those of the launcher
+    attempt                   number of earlier starts of the run
 
-Connections are authenticated by the key, and not encrypted: networks have to be trusted, as for TensorFlow's.
-Messages are plain data, see `value_encoding`.
+The key authenticates the connections, which are not encrypted: the network must be trusted, as for
+TensorFlow's connections. Messages are plain data, see `value_encoding`.
 """
 
 import collections
@@ -45,31 +47,35 @@ from bertlib.system import files
 
 VARIABLE = "BERT_REPLICA"
 
-# Parts of the timeout: silence after which a replica is given up, time for the others to end, and for one
-# that has told them of its own error.
+# Parts of the timeout: the silence after which a replica counts as lost; the time in which the other replicas
+# must end; and the time in which a replica must end after it has reported an error.
 _SILENCE, _GRACE, _LAST_WORDS = 0.7, 0.15, 0.5
-# A network file system may show a new file that late.
+# Seconds after which a new file must be visible on other machines. Network file systems can be slow.
 _SEEING_SECONDS = 30
-# A replica is slow that takes so many times the others' time to compute, over that many seconds.
+# A replica counts as slow if it computes more than `_SLOW` times as long as the median of the others, over
+# `_SLOW_SECONDS` seconds.
 _SLOW, _SLOW_SECONDS = 3.0, 60.0
 
-# Errors of the system that are there again at another try.
+# Errors of the operating system that would occur again in another attempt.
 _REFUSALS = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
-# Errors that say little without their kind.
+# Errors whose messages are hard to understand without the name of their class.
 _OF_CODE = ArithmeticError, AssertionError, AttributeError, LookupError, NameError, TypeError
 
 _group = None
 
 
 def may_pass(error):
-    """Whether what a process ends with may be gone at another try: another replica's failure, too little
-    memory, most errors of the system."""
+    """Returns whether another attempt may succeed after an error.
+
+    This is the case for a failure of another replica, a lack of memory, and most errors of the operating
+    system.
+    """
     return isinstance(error, (ReplicaError, MemoryError)) or (
         isinstance(error, OSError) and not isinstance(error, _REFUSALS))
 
 
 def is_replica(environment=os.environ):
-    """Whether a launcher started this process as a replica."""
+    """Returns whether a launcher started this process as a replica."""
     return bool(environment.get(VARIABLE))
 
 
@@ -79,11 +85,12 @@ def current():
 
 
 def join(environment=os.environ):
-    """Meets the other replicas of the run that BERT_REPLICA describes; returns the `Group`. But for replica 0
-    this process writes nothing from then on; see `files.disable_writing`.
+    """Connects to the other replicas of the run that BERT_REPLICA describes; returns the `Group`.
+
+    From then on, only replica 0 writes files; see `files.disable_writing`.
 
     Raises:
-      ReplicaError: they did not all come, or one is there that does not belong to the run.
+      ReplicaError: a replica did not connect in time, or replica 0 refused this replica.
     """
     global _group
     _group = Group(json.loads(environment[VARIABLE]))
@@ -94,7 +101,16 @@ def join(environment=os.environ):
 
 
 class _Peer:
-    """The connection with another replica."""
+    """A connection with another replica.
+
+    Attributes:
+      index: index of the other replica.
+      connection: the connection.
+      name: name of the other replica in messages.
+      inbox: values that were received and not read yet.
+      heard: time of the last message, in seconds of the monotonic clock.
+      left: whether the other replica has announced its end.
+    """
 
     def __init__(self, index, connection, name):
         self.index, self.connection, self.name = index, connection, name
@@ -102,12 +118,12 @@ class _Peer:
         self._sending = threading.Lock()
 
     def send(self, message):
-        """Sends an encoded message; waits while another is sent."""
+        """Sends an encoded message; waits while another message is sent."""
         with self._sending:
             self.connection.send_bytes(message)
 
     def beat(self):
-        """Sends a sign of life, unless something else is being sent."""
+        """Sends a heartbeat, unless another message is being sent."""
         if self._sending.acquire(blocking=False):
             try:
                 self.connection.send_bytes(_BEAT)
@@ -123,20 +139,19 @@ _BEAT = _message("beat")
 
 
 class Group:
-    """The replicas of a run, as one of them sees them.
+    """The replicas of a run, and the connections of this replica with them.
 
     Attributes:
-      index, count, local_index, local_count: see the module.
-      addresses: "host:port" of each replica's TensorFlow server; a port that is kept free until
+      index, count, local_index, local_count, gpu, attempt: see the fields of BERT_REPLICA in the module's
+        docstring.
+      addresses: "host:port" of each replica's TensorFlow server. This replica's port is reserved until
         `release_port`.
-      gpu: which of the GPUs that this process sees it is to use; None for all.
-      attempt: how often the run was started before.
-      failure: the `ReplicaError` that the group ends with, or None; it is about the replica itself after
-        `report_error`.
+      failure: the `ReplicaError` with which the group ends, or None. After `report_error`, it is about this
+        replica.
     """
 
     def __init__(self, spec):
-        """Takes what BERT_REPLICA says."""
+        """Stores the description of this replica, the dict in BERT_REPLICA."""
         self.index, self.count = spec["index"], spec["count"]
         self.local_index, self.local_count = spec["local_index"], spec["local_count"]
         self.attempt = spec.get("attempt", 0)
@@ -150,7 +165,7 @@ class Group:
 
     @property
     def is_first(self):
-        """Whether this is replica 0, which alone writes."""
+        """Returns whether this is replica 0, the only replica that writes files."""
         return self.index == 0
 
     def name(self, index):
@@ -160,7 +175,7 @@ class Group:
     # --- Meeting
 
     def meet(self):
-        """Connects with the others; see `join`."""
+        """Connects to the other replicas; see `join`."""
         host = self._spec["host"]
         self._port = replica_meeting.free_port(host)
         hello = {"index": self.index, "count": self.count, "process": os.getpid(),
@@ -172,8 +187,8 @@ class Group:
             met, first = replica_meeting.visit(self._spec, hello, self._check_launcher)
             connections = {0: first}
         self.addresses = [met[index]["address"] for index in range(self.count)]
-        self._names = {index: f"replica {index} (process {found['process']} on {found['machine']})"
-                       for index, found in met.items()}
+        self._names = {index: f"replica {index} (process {other['process']} on {other['machine']})"
+                       for index, other in met.items()}
         self._peers = {index: _Peer(index, connection, self.name(index))
                        for index, connection in connections.items()}
         for peer in self._peers.values():
@@ -183,15 +198,16 @@ class Group:
         os.register_at_fork(after_in_child=self._close)
 
     def release_port(self):
-        """Gives the port of this replica's server free, for the server to take it."""
+        """Closes the socket that reserves the port of this replica's server. The server can then use it."""
         self._port.close()
 
     # --- Lockstep
 
     def all_gather(self, value):
-        """Returns a list with the value of each replica. All replicas have to call this.
+        """Returns a list with the value of each replica. All replicas must call this method.
 
-        The value is one that `value_encoding.encode` takes.
+        Args:
+          value: a value for `value_encoding.encode`.
 
         Raises:
           ReplicaError: another replica failed.
@@ -210,37 +226,38 @@ class Group:
             raise self.find_cause(error) from error
 
     def barrier(self):
-        """Waits until all replicas have called this."""
+        """Waits until all replicas have called this method."""
         self.all_gather(None)
 
     def any(self, flag):
-        """Whether the flag is true in any replica."""
+        """Returns whether the flag is true in any replica. All replicas must call this method."""
         return any(self.all_gather(bool(flag)))
 
     def broadcast(self, value=None):
-        """Returns the value of replica 0."""
+        """Returns the value of replica 0. All replicas must call this method."""
         return self.all_gather(value if self.is_first else None)[0]
 
     def check_equal(self, values, remedy):
-        """Checks that replicas have the same values.
+        """Checks that all replicas have the same values. All replicas must call this method.
 
         Args:
           values: {name: str or number}.
-          remedy: sentence that says what to do if they have not.
+          remedy: a sentence for the error message that says what to do.
 
         Raises:
-          ValueError: they have not; names what differs.
+          ValueError: the values differ. The message names the differences.
         """
-        found = self.all_gather(values)
+        gathered = self.all_gather(values)
+        first = gathered[0]
         differences = [
-            f"{name} is {found[0].get(name)} in replica 0 and {other.get(name)} in {self.name(index)}"
-            for index, other in enumerate(found) for name in sorted({*found[0], *other})
-            if other.get(name) != found[0].get(name)]
+            f"{name} is {first.get(name)} in replica 0 and {other.get(name)} in {self.name(index)}"
+            for index, other in enumerate(gathered) for name in sorted({*first, *other})
+            if other.get(name) != first.get(name)]
         if differences:
             raise ValueError(f"Replicas differ: {'; '.join(differences)}. {remedy}")
 
     def replicas_not_seeing(self, directory):
-        """Returns the replicas that do not see what replica 0 writes into a directory: list of indices."""
+        """Returns the list of the replicas (indices) that do not see replica 0's files in a directory."""
         token = os.path.join(directory, f".seen-{self.broadcast(secrets.token_hex(8))}")
         if self.is_first:
             files.write_text(token, "")
@@ -249,13 +266,13 @@ class Group:
         while not seen and time.monotonic() < end:  # network file systems show new files late
             seen = files.exists(token)
             time.sleep(0 if seen else 0.2)
-        found = self.all_gather(seen)
+        all_seen = self.all_gather(seen)
         if self.is_first:
             files.remove(token)
-        return [index for index, sees in enumerate(found) if not sees]
+        return [index for index, sees in enumerate(all_seen) if not sees]
 
     def _take(self, peer):
-        """Waits for what a peer sends next."""
+        """Waits for the next value of a peer; returns it."""
         with self._changed:
             while not peer.inbox:
                 if self.failure:
@@ -271,8 +288,10 @@ class Group:
     # --- Failure
 
     def find_cause(self, error):
-        """Returns the failure of another replica that made an operation with it fail, after some time to
-        learn of it; a `ReplicaError` about the error if there is none."""
+        """Returns the `ReplicaError` that caused the error of an operation with another replica.
+
+        It waits for a message about a failure. Without such a message, the `ReplicaError` quotes the error.
+        """
         end, left = time.monotonic() + self._timeout * _SILENCE, []
         with self._changed:
             while not self.failure and not self._left.is_set() and time.monotonic() < end:
@@ -286,10 +305,10 @@ class Group:
         return self.failure
 
     def report_error(self, error):
-        """Reports to the others at once that this replica ends with an error of its own.
+        """Reports to the other replicas at once that this replica ends with an error.
 
-        They wait for this replica, and it may take long to clean up. The process is ended if it has not
-        called `leave` after half the timeout.
+        The others wait for this replica, which may need long to clean up. If this process has not called
+        `leave` after half of the timeout, it is ended.
         """
         message = message_of(error)
         text = f"{self.name(self.index)}: {message}"
@@ -298,34 +317,34 @@ class Group:
                 return
             self.failure = ReplicaError(text, self.index)
             self._changed.notify_all()
-        said = _message("failed", (text, self.index))
+        report = _message("failed", (text, self.index))
         for peer in list(self._peers.values()):
             with contextlib.suppress(OSError, ValueError):
-                peer.send(said)
+                peer.send(report)
         threading.Thread(target=self._end, args=(self._timeout * _LAST_WORDS, f"error: {message}", True),
                          name="end", daemon=True).start()
 
     def leave(self, message=None, code=1, own=False):
-        """Takes leave of the others at the process's end.
+        """Announces the end of this process to the other replicas.
 
         Args:
-          message: the error that it ends with; None if there is none.
-          code: its exit code.
-          own: whether the error is this replica's own even if another one has failed, too.
+          message: message of the error with which the process ends; None without an error.
+          code: exit code of the process.
+          own: whether this replica caused the error, even if another replica has failed, too.
         """
         if self._left.is_set():
             return
         own = message is not None and (own or not self.failure or self.failure.about == self.index)
-        # Of a failure that is about none, the others may not know.
-        tells = own or message is not None and self.failure.about is None
+        # The others may not know a failure that is about no replica.
+        reports = own or message is not None and self.failure.about is None
         if message is not None:
             self._write_status(message, code, own)
         self._left.set()
-        said = _message("failed", (f"{self.name(self.index)}: {message}", self.index)) if tells else _message(
-            "left")
+        last = (_message("failed", (f"{self.name(self.index)}: {message}", self.index)) if reports
+                else _message("left"))
         for peer in list(self._peers.values()):
             with contextlib.suppress(OSError, ValueError):
-                peer.send(said)
+                peer.send(last)
 
     def _write_status(self, message, code, own):
         if not self._spec.get("status"):
@@ -335,7 +354,7 @@ class Group:
             json.dump({"message": message, "code": code, "own": own, "about": about}, writer)
 
     def _read(self, peer):
-        """A thread: takes what a peer sends."""
+        """Receives the messages of a peer. Runs in a thread."""
         try:
             while True:
                 kind, value = value_encoding.decode(peer.connection.recv_bytes())
@@ -350,12 +369,12 @@ class Group:
                     self._changed.notify_all()
         except ValueError as error:
             self._fail(f"{peer.name} sent something that is no message of this version: {error}.", peer.index)
-        except (EOFError, OSError, TypeError):  # a TypeError of a connection that is closed meanwhile
+        except (EOFError, OSError, TypeError):  # a TypeError if the connection is closed during the call
             if not peer.left and not self._left.is_set():
                 self._fail(f"{peer.name} has ended, or was cut off, without a word.", peer.index)
 
     def _watch(self):
-        """A thread: gives signs of life, and looks for those of the others."""
+        """Sends heartbeats, and checks those of the other replicas. Runs in a thread."""
         silence = self._timeout * _SILENCE
         seen = time.monotonic()
         while not self._left.wait(min(1.0, silence / 10)):
@@ -364,7 +383,8 @@ class Group:
             for peer in list(self._peers.values()):
                 with contextlib.suppress(OSError):
                     peer.beat()
-                # After a stop of this process itself, what the others sent meanwhile is to be read first.
+                # If this process itself was stopped, the messages that arrived during the stop must be read
+                # first.
                 awake = now - before < silence / 2
                 if awake and not peer.left and now - peer.heard > silence:
                     self._fail(f"{peer.name} gave no sign of life for {now - peer.heard:.0f} s "
@@ -381,7 +401,7 @@ class Group:
             raise ReplicaError("The process that started this replica has ended.")
 
     def _fail(self, message, about):
-        """Notes the first failure, and passes it on."""
+        """Stores the first failure, reports it if this is replica 0, and ends the process after some time."""
         with self._changed:
             if self.failure:
                 return
@@ -396,7 +416,10 @@ class Group:
                          daemon=True).start()
 
     def _end(self, seconds, message, own):
-        """A thread: ends the process if the main thread does not; it may wait for a collective for ever."""
+        """Ends the process if the main thread does not end within some seconds. Runs in a thread.
+
+        The main thread may wait forever for a collective op.
+        """
         if not self._left.wait(seconds):
             self._write_status(message, 1, own)
             logging.error("%s", message)
@@ -404,7 +427,7 @@ class Group:
             os._exit(1)
 
     def _close(self):
-        """In a forked child: closes what it inherited, so that the others see this process's end."""
+        """Closes inherited connections in a forked child, so that others notice the end of this process."""
         global _group
         _group = None
         self._left.set()
@@ -414,15 +437,15 @@ class Group:
     # --- Log
 
     def keep_log(self, directory):
-        """Moves this replica's log to <directory>/replicas/<index>.log; replica 0 has none of its own."""
+        """Moves this replica's log to <directory>/replicas/<index>.log. Replica 0 has no separate log."""
         if not self._spec.get("log"):
             return
         folder = os.path.join(directory, "replicas")
         os.makedirs(folder, exist_ok=True)
         path = os.path.join(folder, f"{self.index}.log")
         with open(path, "ab") as log:
-            with open(self._spec["log"], "rb") as before:
-                shutil.copyfileobj(before, log)
+            with open(self._spec["log"], "rb") as old_log:
+                shutil.copyfileobj(old_log, log)
             log.flush()
             for number in (1, 2):
                 os.dup2(log.fileno(), number)
@@ -432,7 +455,10 @@ class Group:
 
 
 def message_of(error):
-    """Returns what an error says, in a line; TensorFlow's of an op begin with where the graph has it."""
+    """Returns the message of an error as one line.
+
+    In TensorFlow's error of an op, the message follows after the op's position in the program.
+    """
     text = getattr(error, "message", None) or str(error)
     if text.startswith("Graph execution error"):
         text = text.rpartition("\nNode: ")[2].partition("\n")[2] or text
@@ -442,7 +468,7 @@ def message_of(error):
 
 
 class Pace:
-    """Finds replicas that are far slower than the others, whatever the reason."""
+    """Finds replicas that compute much slower than the others."""
 
     def __init__(self, clock=time.monotonic):
         self._clock = clock
@@ -452,16 +478,22 @@ class Pace:
         self._since, self._steps = self._clock(), []
 
     def slow(self, seconds):
-        """Takes how long each replica computed in a step; returns, once a minute, [(index, how many times the
-        others' time it took)] of slow ones."""
+        """Adds the times of a step; returns the slow replicas once a minute, otherwise an empty list.
+
+        Args:
+          seconds: list with the seconds that each replica computed in the step.
+
+        Returns:
+          list of (index of a slow replica, its time divided by the median time of the others).
+        """
         self._steps.append(seconds)
         if self._clock() - self._since < _SLOW_SECONDS:
             return []
         totals = [sum(column) for column in zip(*self._steps)]
         self._begin()
-        found = []
+        slow = []
         for index, total in enumerate(totals):
-            others = statistics.median(totals[:index] + totals[index + 1:])
-            if total > _SLOW * others > 0:
-                found.append((index, total / others))
-        return found
+            median = statistics.median(totals[:index] + totals[index + 1:])
+            if total > _SLOW * median > 0:
+                slow.append((index, total / median))
+        return slow

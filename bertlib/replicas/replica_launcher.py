@@ -1,9 +1,9 @@
-"""Starts the replicas of a run on this machine, and ends when they have ended. Loads no TensorFlow.
+"""Starts the replicas of a run on this machine, and waits for their end. It does not import TensorFlow.
 
-A replica is the same command in a process of its own, which the environment variable BERT_REPLICA tells what
-it is; see `replica_group`. GPUs and cores are shared out among the replicas; replica 0 has the launcher's
-stdin, stdout and stderr. SIGTERM, SIGHUP and Ctrl-C are passed on. When a replica fails, the others end by
-themselves; those that do not are ended here.
+A replica is a separate process that runs the same command. The environment variable BERT_REPLICA describes
+the replica; see `replica_group`. GPUs and CPU cores are divided among the replicas. Replica 0 has the stdin,
+stdout and stderr of the launcher. SIGTERM, SIGHUP and Ctrl-C are forwarded. When a replica fails, the others
+end by themselves. The launcher kills replicas that do not.
 """
 
 import collections
@@ -26,37 +26,40 @@ from bertlib.replicas import replica_group, replica_meeting
 from bertlib.system import terminal, workers
 
 _POLL_SECONDS = 0.05
-# Part of the timeout after which a stopped replica is given up.
+# Part of the timeout after which a replica that was stopped (as by SIGSTOP) counts as lost.
 _STOPPED = 0.7
+# {exit code of a process that a signal ended: message}.
 _STOPPED_BY = {128 + signal.SIGTERM: "terminated.", 128 + signal.SIGHUP: "terminated.",
                128 + signal.SIGINT: "interrupted."}
+# Number of lines of a replica's log that are shown after its failure.
 _LOG_LINES = 40
 
-# How the replicas of this machine ended: the command's exit code, its last line or None, and whether another
-# try may end otherwise.
+# The result of a run's replicas on this machine: exit code of the command, its last line or None, and whether
+# another attempt may succeed.
 End = collections.namedtuple("End", ["code", "message", "again"])
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What to start.
+    """The replicas to start.
 
     Attributes:
-      local_count: replicas on this machine; on others there are as many.
-      timeout: seconds in which all have ended after one failed.
-      max_restarts: how often all are started again after a failure.
+      local_count: number of replicas on this machine. Each other machine has the same number.
+      timeout: seconds within which all replicas end after one failed.
+      max_restarts: largest number of restarts of all replicas after failures.
       cluster: a `cluster.Cluster` of several machines; None for this machine alone.
-      one_gpu_each: whether each replica sees only its own GPU. If not, every replica sees all GPUs, and the
-        replica's specification (`gpu`) holds the index of the one to use.
-      patience: seconds that the others have to end after one replica failed. Then those that still run get
-        SIGTERM, and a third of `patience` later SIGKILL. If the failed replica named another one as the
-        cause, that one gets SIGKILL a third of `patience` after the failure, at once if it is stopped.
-      shows_tracebacks: whether an error that a replica names has more to say in its log.
+      one_gpu_each: whether each replica sees only one GPU, which no other replica uses. If not, every replica
+        sees all GPUs, and the replica's specification (`gpu`) holds the index of the GPU to use.
+      patience: seconds that the others have to end after one replica failed. Then the replicas that still run
+        get SIGTERM, and a third of `patience` later SIGKILL. If the failed replica named another replica as
+        the cause, this replica gets SIGKILL a third of `patience` after the failure, or at once if it is
+        stopped.
+      shows_tracebacks: whether the log of a replica contains the traceback of its error.
       afterwards: sentence for the end of a message about a replica that was killed or lost.
       command: the command line, the interpreter first.
-      namespace: the `network_namespace.Namespace` that replicas run in; None for that of this process. Not
-        for several machines. With a cluster of this machine alone, its evaluator still finds the port of
-        TF_CONFIG open.
+      namespace: the `network_namespace.Namespace` in which replicas run; None for the namespace of this
+        process. It must be None for several machines. If the cluster consists only of this machine, the
+        launcher still listens at the port of TF_CONFIG, for the evaluator.
     """
 
     local_count: int
@@ -71,15 +74,15 @@ class Plan:
     namespace: object = None
 
 
-# --- What this machine has -------------------------------------------------------------------------------
+# --- GPUs and cores of this machine ----------------------------------------------------------------------
 
 
 def visible_gpus(environment=os.environ):
-    """Returns the names of the GPUs that a process sees, as CUDA_VISIBLE_DEVICES has them."""
+    """Returns the list of GPUs that a process sees, by their names in CUDA_VISIBLE_DEVICES."""
     named = environment.get("CUDA_VISIBLE_DEVICES")
     if named is None:
         return [str(number) for number in range(len(glob.glob("/dev/nvidia[0-9]*")))]
-    # CUDA reads up to the first name that is none.
+    # CUDA ignores the first invalid name and all names after it.
     return list(itertools.takewhile(lambda name: name not in ("", "-1", "NoDevFiles"),
                                     map(str.strip, named.split(","))))
 
@@ -88,10 +91,10 @@ def count_here(asked, environment=os.environ):
     """Returns the number of replicas on this machine.
 
     Args:
-      asked: the number that was asked for; 0 for one on each GPU, and one where there is none.
+      asked: the value of --num_replicas; 0 for one replica on each GPU, or one replica without a GPU.
 
     Raises:
-      ValueError: there are GPUs, and fewer of them.
+      ValueError: the machine has GPUs, but fewer than `asked`.
     """
     gpus = visible_gpus(environment)
     if gpus and asked > len(gpus):
@@ -104,7 +107,7 @@ def count_here(asked, environment=os.environ):
 
 
 def _environment(plan, local_index, spec):
-    """The environment of one replica."""
+    """Returns the environment variables of a replica with the description `spec`."""
     changes = {replica_group.VARIABLE: json.dumps(spec)}
     gpus = visible_gpus()
     if gpus and plan.one_gpu_each:
@@ -112,22 +115,21 @@ def _environment(plan, local_index, spec):
     if plan.local_count > 1:
         threads = max(1, workers.available_cores() // plan.local_count)
         counts = {"TF_NUM_INTRAOP_THREADS": threads, "OMP_NUM_THREADS": threads,
-                  # A lone thread takes what became ready last: sums over replicas would wait until the
-                  # backward pass is done.
+                  # At least two threads: a single thread runs the op that became ready last. So sums over
+                  # replicas would wait until the end of the backward pass.
                   "TF_NUM_INTEROP_THREADS": max(2, threads)}
         changes.update({name: str(count) for name, count in counts.items() if name not in os.environ})
     return {**os.environ, **changes}
 
 
 def listen(cluster):
-    """Returns the socket where replica 0 is met, bound and listening; None on a machine that replica 0 is not
-    on.
+    """Returns the socket at which replica 0 listens; None on a machine without replica 0.
 
     Args:
       cluster: a `cluster.Cluster`; None for this machine alone.
 
     Raises:
-      OSError: another process listens there.
+      OSError: another process listens at this port.
     """
     if cluster is not None and cluster.index != 0:
         return None
@@ -149,12 +151,14 @@ class _Replica:
     """The process of a replica.
 
     Attributes:
-      index: among all replicas.
-      code: exit code of its process; None while it runs.
-      ended: seconds of the clock at which that was seen.
-      status: what it wrote at its end, a dict, or None.
-      ended_here: whether the launcher ended it.
-      stopped: whether it was found stopped.
+      index: index among all replicas of the run.
+      process: the subprocess.Popen.
+      log: file of its log; None for replica 0.
+      code: exit code of the process; None while it runs.
+      ended: time at which the end was noticed, in seconds of the monotonic clock.
+      status: the dict that the process wrote to its status file at its end, or None.
+      ended_here: whether the launcher ended the process.
+      stopped: whether the process was stopped (as by SIGSTOP) when the launcher ended it.
     """
 
     def __init__(self, index, process, status, log):
@@ -168,7 +172,7 @@ class _Replica:
         return f"replica {self.index} (process {self.process.pid})"
 
     def runs(self):
-        """Whether it runs; notes its end."""
+        """Returns whether the process runs; stores exit code, time and status when it has ended."""
         if self.code is None:
             self.code = self.process.poll()
             if self.code is not None:
@@ -179,32 +183,35 @@ class _Replica:
 
     @property
     def failed(self):
-        """Whether it ended, and not well."""
+        """Returns whether the process has ended with an exit code other than 0."""
         return self.code not in (None, 0)
 
     @property
     def command_code(self):
-        """The exit code that a shell would show."""
+        """Returns the exit code that a shell would show."""
         return self.status["code"] if self.status else self.code if self.code >= 0 else 128 - self.code
 
     @property
     def was_asked(self):
-        """Whether it ended since somebody asked it to."""
+        """Returns whether a user or another process ended the process by a signal, not this launcher."""
         return self.failed and self.command_code in _STOPPED_BY and not self.ended_here
 
     @property
     def is_at_fault(self):
-        """Whether it failed, and nobody asked for that, nor is another replica known to be the reason."""
+        """Returns whether the process failed, without a signal and without another replica as the cause."""
         return self.failed and not self.was_asked and (
             self.status["own"] if self.status else not self.ended_here)
 
     def limit(self, asks_at, kills_at):
-        """Sets when it is asked to end, and when it is ended, unless it already has less time."""
+        """Sets the times at which the process gets SIGTERM and SIGKILL. Earlier times than these are kept."""
         self._asks_at, self._kills_at = min(self._asks_at, asks_at), min(self._kills_at, kills_at)
 
     def press(self, now, longest_stop):
-        """Does what is due, also if the process is stopped for so many seconds: none of the others notices it
-        before they have met."""
+        """Sends SIGTERM or SIGKILL to the process if its time has come.
+
+        A process that is stopped for more than `longest_stop` seconds is killed, too: before replicas are
+        connected, the others cannot notice it.
+        """
         if now - self._looked > longest_stop / 10:
             self._looked = now
             self._stopped_since = (self._stopped_since or now) if self.is_stopped() else None
@@ -219,7 +226,7 @@ class _Replica:
             self.process.terminate()
 
     def is_stopped(self):
-        """Whether somebody stopped the process; Linux tells."""
+        """Returns whether the process is stopped, as by SIGSTOP. Other systems than Linux do not show it."""
         try:
             with open(f"/proc/{self.process.pid}/stat", encoding="utf-8") as file:
                 return file.read().rpartition(")")[2].split()[0] == "T"
@@ -228,7 +235,7 @@ class _Replica:
 
 
 def _start(plan, attempt, listener, key, directory):
-    """Starts all; yields them one by one."""
+    """Starts the replicas of this machine; yields a `_Replica` for each."""
     place = None if plan.namespace else plan.cluster
     inherited = plan.namespace.descriptors if plan.namespace else []
     command = plan.namespace.wrap_command(plan.command) if plan.namespace else plan.command
@@ -252,7 +259,7 @@ def _start(plan, attempt, listener, key, directory):
 
 
 def _wait(plan, replicas, signals):
-    """Waits until all have ended; passes signals on, and ends those that do not end after a failure."""
+    """Waits until all replicas have ended; forwards signals, and ends replicas that do not end in time."""
     passed_on, seen = 0, set()
     while running := [replica for replica in replicas if replica.runs()]:
         now = time.monotonic()
@@ -270,11 +277,12 @@ def _wait(plan, replicas, signals):
 
 
 def _limit_others(plan, ended, running, now, signals):
-    """Sets when those that run have to end, now that one has ended."""
+    """Sets the times at which the running replicas are ended, after the replica `ended` has ended."""
     last = plan.patience / 3
     for replica in running:
         if ended.was_asked or ended.code == 0 and ended.index == 0:
-            # Replica 0 may have to save. If it has ended well itself, nothing is left to do for the others.
+            # After a signal, replica 0 may need time to save. After the success of replica 0, the others have
+            # nothing left to do.
             replica.limit(math.inf, now + plan.timeout)
         elif ended.failed and not signals:
             replica.limit(now + plan.patience, now + plan.patience + last)
@@ -282,7 +290,7 @@ def _limit_others(plan, ended, running, now, signals):
                 replica.limit(math.inf, now if replica.is_stopped() else now + last)
 
 
-# --- How they ended --------------------------------------------------------------------------------------
+# --- The result of a run ---------------------------------------------------------------------------------
 
 
 def _end_of(replicas, signals, afterwards):
@@ -293,26 +301,26 @@ def _end_of(replicas, signals, afterwards):
     faults = [replica for replica in failed if replica.is_at_fault]
     if faults:
         named = [replica.status["about"] for replica in failed if replica.status]
-        # Of several, the one that most speak of; of these, the one that ended first.
+        # Among several, the replica that most others name as the cause; then the one that ended first.
         return _fault(max(faults, key=lambda replica: named.count(replica.index)), failed, afterwards)
     asked = [replica for replica in failed if replica.was_asked]
     if asked or signals:
-        # Replica 0, which saves, says best what is kept.
+        # Replica 0 saves checkpoints. So its message describes best which results are kept.
         asked.sort(key=lambda replica: (replica.status is None, replica.index))
         if not asked:
             return stopped_by(signals[0])
-        code, said = asked[0].command_code, asked[0].status
-        return End(code, said["message"] if said else _STOPPED_BY[code], False)
+        code, status = asked[0].command_code, asked[0].status
+        return End(code, status["message"] if status else _STOPPED_BY[code], False)
     return _lost(failed, afterwards)
 
 
 def _fault(fault, failed, afterwards):
-    """The `End` of a run in which a replica failed by itself."""
+    """Returns the `End` of a run in which the replica `fault` failed by itself."""
     if fault.status is None:
         return End(max(1, fault.code), f"error: {_in_words(fault)} {afterwards}".rstrip(), True)
     message = fault.status["message"]
     others = [replica.status["message"] for replica in failed if replica is not fault and replica.status]
-    if fault.index and message not in others:  # else it is what one process would say
+    if fault.index and message not in others:  # otherwise it is the message of a run without replicas
         message = f"error: replica {fault.index}: {message.removeprefix('error: ')}"
     return End(fault.status["code"], message, fault.code == os.EX_TEMPFAIL)
 
@@ -328,21 +336,24 @@ def _in_words(replica):
 
 
 def _lost(failed, afterwards):
-    """The `End` of a run in which no replica of this machine failed by itself."""
+    """Returns the `End` of a run in which no replica of this machine failed by itself."""
     stopped = next((replica for replica in failed if replica.stopped), None)
-    said = next((replica.status["message"] for replica in failed if replica.status), None)
+    last_message = next((replica.status["message"] for replica in failed if replica.status), None)
     if stopped:
         message = f"{stopped} was stopped, as by SIGSTOP, and has been ended."
-    elif said:
-        message = said.removeprefix("error: ")
+    elif last_message:
+        message = last_message.removeprefix("error: ")
     else:
         message = f"{failed[0]} did not end with the others, and has been ended."
     return End(1, f"error: {message} {afterwards}".rstrip(), True)
 
 
 def _show_log(replicas, shows_tracebacks):
-    """Prints the end of the log of a replica that failed without a message, or whose traceback is there and
-    nowhere else; replica 0's log was seen."""
+    """Prints the end of the log of a failed replica, if the user has not seen the reason of the failure.
+
+    This is a replica that failed without a message, or whose traceback is only in its log. The user has seen
+    the output of replica 0.
+    """
     was_seen = not shows_tracebacks or any(replica.index == 0 and replica.is_at_fault for replica in replicas)
     for replica in replicas:
         says_more = replica.is_at_fault and (
@@ -356,7 +367,7 @@ def _show_log(replicas, shows_tracebacks):
 
 
 def stopped_by(number):
-    """Returns the `End` of a process that a signal asked to end, and of which nothing else is known."""
+    """Returns the `End` of a process that a signal ended and that left no message."""
     return End(128 + number, _STOPPED_BY[128 + number], False)
 
 
@@ -365,24 +376,26 @@ def stopped_by(number):
 
 @contextlib.contextmanager
 def noted_signals():
-    """Notes SIGTERM, SIGHUP and SIGINT in a list, in place of what they do. SIGHUP stays ignored if it is, as
-    under nohup."""
-    noted = []
+    """Yields a list to which SIGTERM, SIGHUP and SIGINT are appended in the block, instead of their effect.
+
+    An ignored SIGHUP stays ignored, as under nohup.
+    """
+    signals = []
     if threading.current_thread() is not threading.main_thread():
-        yield noted
+        yield signals
         return
-    before = {number: signal.signal(number, lambda number, frame: noted.append(number))
-              for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
-              if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN}
+    handlers = {number: signal.signal(number, lambda number, frame: signals.append(number))
+                for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+                if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN}
     try:
-        yield noted
+        yield signals
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
 
 
 def _run_once(plan, attempt, listener, key, signals):
-    """Starts the replicas and waits for their end; returns it."""
+    """Starts the replicas and waits for their end; returns their `End`."""
     replicas = []
     with tempfile.TemporaryDirectory(prefix="bert-replicas-") as directory:
         try:
@@ -400,39 +413,40 @@ def _run_once(plan, attempt, listener, key, signals):
 
 @contextlib.contextmanager
 def _listeners(plan):
-    """Listens at the ports of a plan; gives the socket where replica 0 is met, or None as `listen` does."""
+    """Listens at the ports of a plan; yields the socket of replica 0, or None; see `listen`."""
     if plan.namespace is None:
         with listen(plan.cluster) or contextlib.nullcontext() as listener:
             yield listener
         return
-    # At the port of TF_CONFIG, a machine's evaluator sees that the training runs.
+    # The evaluator checks the port of TF_CONFIG to see whether the training runs.
     with listen(plan.cluster) if plan.cluster else contextlib.nullcontext():
         yield plan.namespace.listener
 
 
 def run(plan, log):
-    """Runs the replicas of this machine, and again after failures that another try may get past.
+    """Runs the replicas of this machine, and restarts them after failures that may not occur again.
 
-    These are a replica that was killed, that crashed or that was lost, and errors that may pass, of which a
-    process says so by the exit code EX_TEMPFAIL. What a command refuses, it would refuse again.
+    These failures are a replica that was killed, that crashed or that was lost, and errors for which a
+    process ends with the exit code EX_TEMPFAIL. Other errors, such as invalid flags, are not retried.
 
     Args:
       plan: a `Plan`.
-      log: function of a text, for what happens.
+      log: function of a text that logs a message.
 
     Returns:
       an `End`.
 
     Raises:
-      OSError: the port is taken, or no process can be started.
+      OSError: the port is used by another process, or no process can be started.
     """
     with _listeners(plan) as listener, noted_signals() as signals:
         key = plan.cluster.key if plan.cluster else secrets.token_hex(32)
         if plan.cluster and plan.cluster.index:
             first = plan.cluster.index * plan.local_count
-            those = ", ".join(str(first + number) for number in range(plan.local_count))
-            log(f"Starting replica {those} of {plan.local_count * len(plan.cluster.addresses)}. What is said "
-                "there is in the logs in replicas/ in the output directory, if the command has one.")
+            indices = ", ".join(str(first + number) for number in range(plan.local_count))
+            log(f"Starting replica {indices} of {plan.local_count * len(plan.cluster.addresses)}. The output "
+                "of these replicas is in the logs in replicas/ in the output directory, if the command has "
+                "one.")
         attempt = 0
         while True:
             end = _run_once(plan, attempt, listener, key, signals)

@@ -1,12 +1,14 @@
-"""How the replicas of a run meet: replica 0 listens at the address of the run, and the others connect to it.
-Loads no TensorFlow.
+"""Connects the replicas of a run: replica 0 listens at the address of the run, and the others connect to it.
 
-Both sides prove that they know the key of the run, without sending it. Then the other replica says who it is,
-and waits until replica 0 answers with what all have said, or with the reason why it is refused.
+This module does not import TensorFlow.
 
-Replica 0 greets each connection in a thread, which gets a few seconds, however slowly bytes arrive: a silent
-connection holds up nobody. A replica that ends while others are awaited is forgotten, so that another one can
-take its place.
+Both sides prove that they know the key of the run, without sending it. Then the other replica sends its
+description, the *hello*. It waits until replica 0 answers with the descriptions of all replicas, or with the
+reason why it refuses the replica.
+
+Replica 0 runs each handshake in a thread, with a limit of a few seconds: a silent or slow connection does not
+block the others. If a replica ends while replica 0 waits for others, it is forgotten, so that another replica
+can replace it.
 """
 
 import contextlib
@@ -25,22 +27,25 @@ from absl import logging
 
 from bertlib.replicas import value_encoding
 
-# Number of timeouts that replicas wait for each other at their start.
+# The time that replicas wait for each other at their start is this number times the timeout.
 START_TIMEOUTS = 5
+# Limit for a handshake.
 _HANDSHAKE_SECONDS = 10
 _POLL_SECONDS = 0.05
-# Connections that are greeted at the same time. If more come, the oldest is cut: a replica needs
-# milliseconds.
+# Largest number of handshakes at the same time. If more replicas connect, the oldest handshake is ended: a
+# replica needs only milliseconds.
 _MOST_GREETED = 64
-# The kernel sends one probe a second to a waiting replica's machine. After this number without an answer the
-# machine is gone.
+# The kernel sends one probe a second to the machine of a waiting replica. After this number of probes without
+# an answer, the machine counts as lost.
 _PROBES = 10
+# First bytes of a handshake, length of its random number, and largest length of a hello.
 _GREETING, _NONCE_BYTES, _MOST_HELLO_BYTES = b"BERT replicas 1\n", 32, 2**16
+# {key of a hello: type of its value}.
 _HELLO = {"index": int, "count": int, "process": int, "machine": str, "address": str}
 
 
 class ReplicaError(RuntimeError):
-    """Another replica failed, so that this one ends. `about` is its index, or None."""
+    """Another replica failed, so this replica must end. `about` is the failed replica's index, or None."""
 
     def __init__(self, message, about=None):
         super().__init__(message)
@@ -48,69 +53,81 @@ class ReplicaError(RuntimeError):
 
 
 class _Visit:
-    """A connection of two replicas that are about to meet; at first, the other side may be a stranger."""
+    """A connection of two replicas that are not authenticated yet. The other side may be another program.
 
-    def __init__(self, found, seconds):
-        found.settimeout(None)
-        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.socket, self.connection = found, mp_connection.Connection(os.dup(found.fileno()))
+    Attributes:
+      socket: the socket.
+      connection: the multiprocessing.connection.Connection over the same socket.
+      end: time at which the handshake must be complete, in seconds of the monotonic clock.
+    """
+
+    def __init__(self, connected, seconds):
+        connected.settimeout(None)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket, self.connection = connected, mp_connection.Connection(os.dup(connected.fileno()))
         self.end = time.monotonic() + seconds
 
     def close(self):
-        """Closes it."""
+        """Closes the connection."""
         self.socket.close()
         self.connection.close()
 
     def cut(self):
-        """Makes whatever waits for the other side fail."""
-        with contextlib.suppress(OSError):  # the other side was faster
+        """Shuts the connection down, so that each operation that waits for the other side fails."""
+        with contextlib.suppress(OSError):  # the other side has already closed it
             self.socket.shutdown(socket.SHUT_RDWR)
 
     def prove(self, key, is_first):
-        """Proves that this side knows the key, and has the other side prove it.
+        """Proves to the other side that this side knows the key, and checks the proof of the other side.
+
+        Args:
+          key: bytes.
+          is_first: whether this side is replica 0.
 
         Raises:
           OSError, EOFError: the connection broke.
           multiprocessing.AuthenticationError: the other side does not know the key.
         """
-        own = secrets.token_bytes(_NONCE_BYTES)
-        self.connection.send_bytes(_GREETING + own)
-        said = self.connection.recv_bytes(len(_GREETING) + _NONCE_BYTES)
-        if not said.startswith(_GREETING) or len(said) != len(_GREETING) + _NONCE_BYTES:
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        self.connection.send_bytes(_GREETING + nonce)
+        greeting = self.connection.recv_bytes(len(_GREETING) + _NONCE_BYTES)
+        if not greeting.startswith(_GREETING) or len(greeting) != len(_GREETING) + _NONCE_BYTES:
             raise multiprocessing.AuthenticationError
-        nonces = own, said[len(_GREETING):]
+        nonces = nonce, greeting[len(_GREETING):]
         proofs = [hmac.new(key, role + b"".join(nonces if is_first else nonces[::-1]), "sha256").digest()
                   for role in (b"replica 0", b"another")]
-        if not is_first:  # a stranger gets no proof of replica 0, from which the key might be guessed
+        # Replica 0 sends its proof only to a replica that has proved that it knows the key. Another program
+        # could try to guess the key from the proof.
+        if not is_first:
             self.connection.send_bytes(proofs[1])
         try:
-            said = self.connection.recv_bytes(len(proofs[0]))
+            proof = self.connection.recv_bytes(len(proofs[0]))
         except EOFError:
             raise multiprocessing.AuthenticationError from None
-        if not hmac.compare_digest(said, proofs[is_first]):
+        if not hmac.compare_digest(proof, proofs[is_first]):
             raise multiprocessing.AuthenticationError
         if is_first:
             self.connection.send_bytes(proofs[0])
 
     def watch(self):
-        """Has the kernel look for the other side's machine."""
+        """Makes the kernel probe the other side's machine, so that `is_gone` notices its loss."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in (("TCP_KEEPIDLE", 1), ("TCP_KEEPINTVL", 1), ("TCP_KEEPCNT", _PROBES)):
             if hasattr(socket, name):
                 self.socket.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
     def unwatch(self):
-        """Ends that: from then on replicas look for each other, and for how long is a flag."""
+        """Ends the probes of `watch`. From then on, replicas send heartbeats, whose timeout is a flag."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 0)
 
     def is_gone(self):
-        """Whether the other side, which has nothing to say, has ended."""
+        """Returns whether the other side, which waits and sends nothing, has ended."""
         try:
             self.socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:
             return False
         except OSError:
-            pass  # the kernel found that the other side's machine is gone
+            pass  # the kernel's probes found that the other side's machine is lost
         return True
 
 
@@ -118,18 +135,18 @@ class _Visit:
 
 
 def receive(spec, hello, check):
-    """Waits for the other replicas, as replica 0.
+    """Waits, as replica 0, for the connections of the other replicas.
 
     Args:
-      spec: what BERT_REPLICA says, a dict; see `replica_group`.
-      hello: what replica 0 tells the others of itself, {"index", "count", "process", "machine", "address"}.
-      check: function that is called again and again meanwhile, and may raise.
+      spec: the content of BERT_REPLICA, a dict; see `replica_group`.
+      hello: description of replica 0, a dict with the keys of `_HELLO`.
+      check: function that is called repeatedly during the wait, and may raise an error.
 
     Returns:
-      ({index: what that replica said}, {index: connection}).
+      ({index of a replica: its hello}, {index: connection}).
 
     Raises:
-      ReplicaError: not all came in time.
+      ReplicaError: not all replicas connected in time.
     """
     reception = _Reception(spec, hello)
     try:
@@ -140,7 +157,7 @@ def receive(spec, hello, check):
 
 
 class _Reception:
-    """Where replica 0 meets the others."""
+    """The state of replica 0 while it waits for the other replicas."""
 
     def __init__(self, spec, hello):
         self._spec, self._key, self._count = spec, bytes.fromhex(spec["key"]), spec["count"]
@@ -152,8 +169,8 @@ class _Reception:
         self._listener.settimeout(0)
 
     def wait(self, check):
-        """Waits until all are here; see `receive`."""
-        start = said = time.monotonic()
+        """Waits until all replicas are connected; see `receive`."""
+        start = logged = time.monotonic()
         while len(self._met) < self._count:
             self._accept()
             for index in list(self._visits):
@@ -166,9 +183,9 @@ class _Reception:
             if missing and now - start > START_TIMEOUTS * self._spec["timeout"]:
                 raise ReplicaError(self._in_vain(missing, now - start))
             check()
-            if missing and now - said > 10:
+            if missing and now - logged > 10:
                 logging.info("Waiting for replica %s of %d.", missing, self._count)
-                said = now
+                logged = now
 
     def _in_vain(self, missing, seconds):
         return (f"Of {self._count} replicas, {missing} did not come within {seconds:.0f} s "
@@ -177,27 +194,27 @@ class _Reception:
                 f"{self._refused}")
 
     def _accept(self):
-        """Greets those who connect, each in a thread."""
+        """Accepts all waiting connections, and starts the handshake of each in a thread."""
         for _ in range(_MOST_GREETED):
             try:
-                found, _ = self._listener.accept()
-            except OSError:  # nobody is there, or it was gone before it was accepted
+                connected, _ = self._listener.accept()
+            except OSError:  # no connection is waiting, or it was closed before it was accepted
                 return
-            visit = _Visit(found, _HANDSHAKE_SECONDS)
+            visit = _Visit(connected, _HANDSHAKE_SECONDS)
             self._greeted = [other for other in self._greeted if other.socket.fileno() >= 0] + [visit]
             if len(self._greeted) > _MOST_GREETED:
                 self._greeted[0].end = 0.0
             threading.Thread(target=self._greet, args=(visit,), name="greet", daemon=True).start()
 
     def _cut_slow(self, now):
-        """Ends greetings that take too long; their threads do the rest."""
+        """Shuts down handshakes that take too long. Their threads then close the connections."""
         for visit in self._greeted:
             if visit.end < now:
                 visit.cut()
         self._greeted = [visit for visit in self._greeted if visit.end >= now]
 
     def _greet(self, visit):
-        """A thread: lets a visitor prove that it is a replica, and say which one."""
+        """Runs the handshake of a connection, and receives the hello. Runs in a thread."""
         try:
             visit.prove(self._key, True)
             hello = value_encoding.decode(visit.connection.recv_bytes(_MOST_HELLO_BYTES))
@@ -205,7 +222,7 @@ class _Reception:
                     type(hello.get(name)) is not kind for name, kind in _HELLO.items()):
                 raise ValueError("it does not say which replica it is")
         except (OSError, EOFError, ValueError, multiprocessing.AuthenticationError):
-            visit.close()  # a stranger, or one that ended
+            visit.close()  # the other side is no replica of this run, or has ended
             return
         with self._lock:
             if self._closed:
@@ -214,23 +231,23 @@ class _Reception:
                 self._arrived.put((visit, hello))
 
     def _admit(self, visit, hello):
-        """Takes a replica in, or refuses it."""
+        """Adds a replica to the connected ones, or refuses it."""
         if visit in self._greeted:
             self._greeted.remove(visit)
         if hello["index"] in self._visits:
-            self._look_at(hello["index"])  # one that has ended is replaced
-        wrong = self._refusal(hello)
-        if wrong:
-            logging.warning("Refused a replica: %s", wrong)
-            self._refused = f" Refused was another: {wrong}"
-            _send(visit, ("refused", wrong))
+            self._look_at(hello["index"])  # a replica that has ended can be replaced
+        reason = self._refusal(hello)
+        if reason:
+            logging.warning("Refused a replica: %s", reason)
+            self._refused = f" Refused was another: {reason}"
+            _send(visit, ("refused", reason))
             visit.close()
             return
         visit.watch()
         self._met[hello["index"]], self._visits[hello["index"]] = hello, visit
 
     def _refusal(self, hello):
-        """Says why a replica does not belong to this run; None if it does."""
+        """Returns the reason why a replica does not belong to this run; None if it belongs to it."""
         index, place = hello["index"], f"process {hello['process']} on {hello['machine']}"
         if hello["count"] != self._count:
             return (f"{place} counts {hello['count']} replicas, replica 0 counts {self._count}. Pass the "
@@ -241,7 +258,7 @@ class _Reception:
         return None
 
     def _look_at(self, index):
-        """Forgets a replica that has ended, so that another one can take its place."""
+        """Forgets a replica if it has ended, so that another one can replace it."""
         visit, hello = self._visits[index], self._met[index]
         if visit.is_gone():
             visit.close()
@@ -250,16 +267,19 @@ class _Reception:
                             "another one in its place.", index, hello["process"], hello["machine"])
 
     def welcome(self):
-        """Tells all who is there; see `receive`. That one has ended since then is noticed later."""
+        """Sends the hellos of all replicas to each replica; returns the result of `receive`.
+
+        The end of a replica after this point is noticed by `replica_group`.
+        """
         for visit in self._visits.values():
             _send(visit, ("welcome", self._met))
             visit.unwatch()
-            visit.socket.close()  # the connection has a descriptor of its own
+            visit.socket.close()  # the connection has a separate descriptor
         visits, self._visits = self._visits, {}
         return self._met, {index: visit.connection for index, visit in visits.items()}
 
     def close(self):
-        """Ends what is under way; the launcher has the listening socket, too."""
+        """Closes all connections that are not returned. The launcher keeps the listening socket open."""
         with self._lock:
             self._closed = True
             while not self._arrived.empty():
@@ -272,7 +292,7 @@ class _Reception:
 
 
 def _send(visit, message):
-    """Sends a message; that the other side is gone is noticed elsewhere."""
+    """Sends a message. Errors are ignored, because the end of the other side is noticed elsewhere."""
     with contextlib.suppress(OSError):
         visit.connection.send_bytes(value_encoding.encode(message))
 
@@ -281,65 +301,65 @@ def _send(visit, message):
 
 
 def visit(spec, hello, check):
-    """Meets replica 0, as another replica.
+    """Connects to replica 0, as another replica.
 
     Args:
       spec, check: see `receive`.
-      hello: what this replica tells of itself, see `receive`.
+      hello: description of this replica, see `receive`.
 
     Returns:
-      ({index: what that replica said}, the connection with replica 0).
+      ({index of a replica: its hello}, connection with replica 0).
 
     Raises:
-      ReplicaError: replica 0 cannot be reached in time, or refuses this one.
+      ReplicaError: replica 0 cannot be reached in time, or refuses this replica.
     """
     address = tuple(spec["coordinator"])
     end, reason = time.monotonic() + START_TIMEOUTS * spec["timeout"], "no answer"
     while (left := end - time.monotonic()) > 0:
         check()
         try:
-            made = _Visit(socket.create_connection(address, min(_HANDSHAKE_SECONDS, left)),
-                          _HANDSHAKE_SECONDS)
-        except OSError as error:  # replica 0 is not there yet
+            new_visit = _Visit(socket.create_connection(address, min(_HANDSHAKE_SECONDS, left)),
+                               _HANDSHAKE_SECONDS)
+        except OSError as error:  # replica 0 does not listen yet
             reason = str(error)
             time.sleep(0.2)
             continue
         try:
-            kind, value = _introduce(made, spec, hello, end, check)
+            kind, value = _introduce(new_visit, spec, hello, end, check)
         except multiprocessing.AuthenticationError:
             reason = "another run, or another program, listens there"
-        except (OSError, EOFError, ValueError) as error:  # it ended, and another may begin
+        except (OSError, EOFError, ValueError) as error:  # replica 0 has ended, and may be restarted
             reason = str(error) or "the connection was closed"
         else:
-            made.socket.close()
+            new_visit.socket.close()
             if kind == "refused":
-                made.connection.close()
+                new_visit.connection.close()
                 raise ReplicaError(value)
-            return value, made.connection
-        made.close()
+            return value, new_visit.connection
+        new_visit.close()
         time.sleep(0.5)
     raise ReplicaError(f"Replica 0 cannot be reached at {address_text(*address)} ({reason}). Is the "
                        "same command running there, and is the port open?")
 
 
-def _introduce(made, spec, hello, end, check):
-    """Says who this replica is; returns what replica 0 answers."""
-    with _cutting(made, _HANDSHAKE_SECONDS):
-        made.prove(bytes.fromhex(spec["key"]), False)
-        made.connection.send_bytes(value_encoding.encode(hello))
-    # Replica 0 waits for the others first, and gives up at about the same time.
-    while not made.connection.poll(1):
+def _introduce(new_visit, spec, hello, end, check):
+    """Sends the hello of this replica; returns the answer of replica 0."""
+    with _cutting(new_visit, _HANDSHAKE_SECONDS):
+        new_visit.prove(bytes.fromhex(spec["key"]), False)
+        new_visit.connection.send_bytes(value_encoding.encode(hello))
+    # Replica 0 answers when all replicas are connected. Its limit ends at about the same time.
+    while not new_visit.connection.poll(1):
         check()
         if time.monotonic() > end + 1:
             raise OSError("no answer")
-    with _cutting(made, _HANDSHAKE_SECONDS):
-        return value_encoding.decode(made.connection.recv_bytes())
+    with _cutting(new_visit, _HANDSHAKE_SECONDS):
+        return value_encoding.decode(new_visit.connection.recv_bytes())
 
 
 @contextlib.contextmanager
-def _cutting(made, seconds):
-    """Cuts a connection if the block takes longer than some seconds."""
-    timer = threading.Timer(seconds, made.cut)
+def _cutting(new_visit, seconds):
+    """Shuts a connection down if the block takes longer than `seconds`."""
+    timer = threading.Timer(seconds, new_visit.cut)
     timer.daemon = True
     timer.start()
     try:
@@ -352,49 +372,53 @@ def _cutting(made, seconds):
 
 
 def address_text(host, port):
-    """Returns "host:port"; an address of IPv6 is in brackets, as TensorFlow needs it."""
+    """Returns "host:port". An IPv6 address is put in brackets, as TensorFlow needs it."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def listener(host, port):
-    """Returns a socket that listens at an address of this machine, and at no other one.
+    """Returns a socket that listens at one address of this machine only.
+
+    If `host` is no address of this machine, the socket listens at all addresses.
 
     Args:
-      host: a name or address of this machine, by which other machines reach it.
-      port: 0 for one that is free.
+      host: a name or address of this machine by which other machines reach it.
+      port: number of the port; 0 for any free port.
 
     Raises:
-      OSError: another process listens there.
+      OSError: another process listens at this port.
     """
     family, own = _own_address(host)
     if own is None:
         logging.warning("%s is no address of a network of this machine. Replica 0 listens at port %d of all "
                         "its addresses. To use only one, name it in TF_CONFIG.", host, port)
-    found = socket.socket(family, socket.SOCK_STREAM)
+    listening = socket.socket(family, socket.SOCK_STREAM)
     try:
-        # Else the port of a run that has ended is taken for a minute. One that is listened at stays taken.
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.bind((own or "", port))
-        found.listen(128)
+        # Without this option, the port of a run that has ended could not be used for a minute. A port at
+        # which another process listens still cannot be used.
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((own or "", port))
+        listening.listen(128)
     except OSError:
-        found.close()
+        listening.close()
         raise
-    return found
+    return listening
 
 
 def _own_address(host):
-    """Returns (family, address of this machine) of a name or address.
+    """Returns (family, address of this machine) for a host name or an address.
 
-    The address is None if it is another machine's, such as that of a router that forwards the port, or if
-    only this machine would reach it.
+    The address is None if it belongs to another machine, such as a router that forwards the port, or if only
+    this machine can reach it.
     """
     try:
-        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+        candidates = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
-        found = []
-    # As replicas listened at addresses of IPv4 before, these come first.
-    for family, *_, (address, *_) in sorted(found, key=lambda one: one[0] != socket.AF_INET):
-        # Debian's /etc/hosts says that the machine's own name is 127.0.1.1, which others do not reach.
+        candidates = []
+    # IPv4 addresses come first, because earlier versions listened only at those.
+    for family, *_, (address, *_) in sorted(candidates, key=lambda one: one[0] != socket.AF_INET):
+        # In Debian's /etc/hosts, the name of the machine has the address 127.0.1.1, which other machines
+        # cannot reach.
         if address.startswith("127.") and host not in ("localhost", address):
             continue
         with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -404,17 +428,25 @@ def _own_address(host):
 
 
 def free_port(host):
-    """Returns a socket that keeps a port free until it is closed, for a server that is reached by a name or
-    address of this machine."""
-    found = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-    found.bind(("", 0))
-    return found
+    """Returns a socket that reserves a free port, until the socket is closed, for a server of this machine.
+
+    Args:
+      host: name or address of this machine by which others reach the server.
+    """
+    reserved = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    reserved.bind(("", 0))
+    return reserved
 
 
 def limit(connection, receiving, sending):
-    """Sets seconds that an operation of a connection may wait for the other side; 0 for any time."""
-    found = socket.socket(fileno=os.dup(connection.fileno()))
+    """Sets the seconds that an operation of a connection may wait for the other side; 0 for no limit.
+
+    Args:
+      connection: a multiprocessing.connection.Connection.
+      receiving, sending: limits of an operation that receives or sends.
+    """
+    duplicate = socket.socket(fileno=os.dup(connection.fileno()))
     for option, seconds in ((socket.SO_RCVTIMEO, receiving), (socket.SO_SNDTIMEO, sending)):
-        found.setsockopt(socket.SOL_SOCKET, option,
-                         struct.pack("ll", int(seconds), int(seconds % 1 * 1e6)))
-    found.close()
+        duplicate.setsockopt(socket.SOL_SOCKET, option,
+                             struct.pack("ll", int(seconds), int(seconds % 1 * 1e6)))
+    duplicate.close()

@@ -1,13 +1,13 @@
-"""Plain values as bytes, for messages between processes. Loads no TensorFlow.
+"""Encodes plain values as bytes, for messages between processes. It does not import TensorFlow.
 
-A message consists of the length of a header (4 bytes, the highest first), the header, which is JSON, and the
-bytes of the arrays in the order in which the header names them. In the header, None, booleans, numbers and
-strings are themselves; every other value is a list that begins with its kind:
+A message consists of the length of the header (4 bytes, big-endian), the header, which is JSON, and the bytes
+of the arrays in the order of the header. In the header, None, booleans, numbers and strings have their JSON
+form. Every other value is a list that begins with its kind:
 
     ["list", values], ["tuple", values], ["dict", [[key, value], …]], ["bytes", length],
     ["array", dtype, shape], ["scalar", dtype] of NumPy, ["objects", shape, values] of an array of strings
 
-Unlike pickle, a message that is read runs no code, whoever sent it.
+In contrast to pickle, decoding a message never runs code from the message.
 """
 
 import io
@@ -25,7 +25,7 @@ def encode(value):
       value: None, bool, int, float, str, bytes, a NumPy array or scalar, or a list, tuple or dict of these.
 
     Raises:
-      TypeError: it contains something else.
+      TypeError: the value contains an object of another type.
     """
     parts = []
     header = json.dumps(_described(value, parts)).encode()
@@ -33,10 +33,10 @@ def encode(value):
 
 
 def decode(message):
-    """Returns the value of a message that `encode` made.
+    """Returns the value in a message of `encode`.
 
     Raises:
-      ValueError: the bytes are no such message.
+      ValueError: the bytes are not a message of `encode`.
     """
     try:
         length, = _LENGTH.unpack_from(message)
@@ -51,7 +51,7 @@ def decode(message):
 
 
 def _described(value, parts):
-    """Returns what the header has for a value, and appends the bytes behind the header to `parts`."""
+    """Returns the header's entry for a value, and appends the value's bytes after the header to `parts`."""
     if value is None or type(value) in (bool, int, float, str):
         return value
     if type(value) is bytes:
@@ -65,7 +65,7 @@ def _described(value, parts):
 
 
 def _described_array(value, parts):
-    # Loaded when a value needs it: a launcher of replicas stays a process with one thread.
+    # Imported here: NumPy starts threads, and a launcher of replicas must stay a process with one thread.
     import numpy as np
 
     if not isinstance(value, (np.ndarray, np.generic)):
@@ -76,17 +76,17 @@ def _described_array(value, parts):
     if value.dtype.names:
         raise TypeError(f"Replicas exchange no arrays of records, such as {value.dtype}.")
     parts.append(value.tobytes())
-    # Types that NumPy itself does not have, such as bfloat16, are found by their names.
+    # Types that are not NumPy's, such as bfloat16, are identified by their names.
     dtype = value.dtype.name if value.dtype.kind == "V" else value.dtype.str
     return ["array", dtype, list(value.shape)] if isinstance(value, np.ndarray) else ["scalar", dtype]
 
 
 def _take(rest, length):
-    """Returns the following bytes of a stream."""
-    found = rest.read(length) if length >= 0 else b""
-    if len(found) != length:
+    """Returns the next `length` bytes of a stream."""
+    content = rest.read(length) if length >= 0 else b""
+    if len(content) != length:
         raise ValueError("it is shorter than its header says")
-    return found
+    return content
 
 
 def _value(described, rest):
@@ -104,16 +104,16 @@ def _value(described, rest):
 
 
 def _array(kind, arguments, rest):
-    # Loaded when a value needs it, as above.
+    # Imported here: see `_described_array`.
     import numpy as np
 
     if kind == "objects":
         shape, items = arguments
-        found = np.empty(len(items), object)
-        found[:] = [_value(item, rest) for item in items]
-        return found.reshape(shape)
+        array = np.empty(len(items), object)
+        array[:] = [_value(item, rest) for item in items]
+        return array.reshape(shape)
     if kind not in ("array", "scalar"):
         raise ValueError(f"there is no kind {kind!r}")
     dtype, shape = np.dtype(arguments[0]), tuple(arguments[1]) if kind == "array" else ()
-    found = np.frombuffer(_take(rest, math.prod(shape) * dtype.itemsize), dtype).reshape(shape)
-    return found.copy() if kind == "array" else found[()]
+    array = np.frombuffer(_take(rest, math.prod(shape) * dtype.itemsize), dtype).reshape(shape)
+    return array.copy() if kind == "array" else array[()]

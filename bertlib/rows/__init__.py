@@ -1,1 +1,1 @@
-"""Reading rows and columns of CSV, TSV and JSON Lines files."""
+"""Reads the rows and columns of CSV, TSV and JSON Lines files."""

@@ -1,7 +1,7 @@
-"""Which columns of a file hold the texts: given by name or by number, with or without a header row.
+"""Finds the columns of a file that contain the texts, by name or by number, with or without a header row.
 
-Training, evaluation, prediction and export read the texts of a file through `TextReader`, so that all see the
-same examples, or refuse the same line.
+Training, evaluation, prediction and export read the texts of a file by `TextReader`. So all of them read the
+same examples, and refuse the same lines.
 """
 
 import itertools
@@ -15,39 +15,44 @@ from absl import logging
 from bertlib.rows import header_rows, tables
 from bertlib.rows.tables import BadRow, RowError
 
-# Rows after the first one that are looked at to tell whether that one is a header row.
+# Number of rows after the first row that are compared with it, to decide whether it is a header row.
 LOOKAHEAD_ROWS = 1000
-# What the flags --header and --delimiter say; None if the file decides.
+# {value of the flag --header or --delimiter: argument of `TextReader`}. With None, the file decides.
 HEADER_VALUES = {"auto": None, "true": True, "false": False}
 DELIMITERS = {"auto": None, "comma": ",", "semicolon": ";"}
-# Characters of a column's name in a message.
+# Largest number of characters of a column's name in a message.
 _SHOWN_CHARACTERS = 60
 _NO_HEADER = " (or if that is no header row, give numbers, from 1)"
 
 
 def parse_columns(text, flag="--text_column"):
-    """Returns the columns that a flag names, list of str (names) and int (numbers from 1; below 0, from the
-    end), separated by commas.
+    """Returns the columns in a flag's value, a list of str (names) and int (numbers).
+
+    Numbers begin at 1. Negative numbers count from the last column, which is -1.
+
+    Args:
+      text: the columns, separated by commas.
+      flag: name of the flag, for error messages.
 
     Raises:
-      ValueError: one is empty, or is there twice.
+      ValueError: a column is empty or is named twice.
     """
     columns = [column.strip() for column in text.split(",")]
     if not all(columns):
         raise ValueError(f"{flag}={text}: a column's name is empty. Give its number, from 1, or rename it.")
     if len(set(columns)) < len(columns):
-        raise ValueError(f"{flag}={text} names a column twice. Each text and the label have a column of "
-                         "their own.")
+        raise ValueError(f"{flag}={text} names a column twice. Each text and the label must be in a "
+                         "separate column.")
     return [int(column) if re.fullmatch(r"-?[0-9]+", column) else column for column in columns]
 
 
 def check_header_flag(header, columns, flags):
-    """Raises a ValueError if --header=false comes with columns that are given by name.
+    """Raises a ValueError if --header=false is passed and columns are passed by name.
 
     Args:
       header: see `HEADER_VALUES`.
-      columns: list of str and int, or None for the usual names.
-      flags: the names of the flags that give columns.
+      columns: list of str and int; None for the usual names.
+      flags: names of the flags for columns, for the error message.
     """
     if header is False and (columns is None or any(isinstance(column, str) for column in columns)):
         raise ValueError(f"--header=false: without a header row columns have no names. Give {flags} by "
@@ -64,10 +69,16 @@ def is_blank(text):
 
 
 def value_to_text(line, value, what, advice=""):
-    """Returns a value of a row as text: numbers, true and false of JSON as they are written.
+    """Returns a value of a row as text. Numbers, true and false of JSON become their JSON text.
+
+    Args:
+      line: line of the row, for error messages.
+      value: the value.
+      what: name of the value in error messages.
+      advice: text that is added to error messages.
 
     Raises:
-      RowError: it is null, a list or an object; `advice` is added to the message.
+      RowError: the value is null, a list or an object.
     """
     if isinstance(value, str):
         return value
@@ -77,10 +88,15 @@ def value_to_text(line, value, what, advice=""):
 
 
 def get_value(line, row, place):
-    """Returns what a row has in a place.
+    """Returns the value of a row in a column.
+
+    Args:
+      line: line of the row, for error messages.
+      row: list of values, or a dict for JSON Lines.
+      place: index of the column, or its name for JSON Lines.
 
     Raises:
-      RowError: a row of JSON Lines lacks it.
+      RowError: a row of JSON Lines lacks the column.
     """
     if isinstance(row, dict) and place not in row:
         raise RowError(line, f"there is no {place!r}, but {', '.join(map(repr, row))}; complete the row or "
@@ -92,8 +108,15 @@ def get_value(line, row, place):
 
 
 class ColumnIndex(NamedTuple):
-    """Where the columns of a file are: the line that says so, the names (None without a header row), whether
-    it is of JSON Lines, its width, the character between its values."""
+    """The columns of a file. The *place* of a column in a row is its index, or its name for JSON Lines.
+
+    Attributes:
+      line: number of the line that determines the columns.
+      names: names of the columns; None without a header row.
+      is_json: whether the file has JSON Lines.
+      width: number of columns.
+      delimiter: the character between values.
+    """
 
     line: int
     names: list | None
@@ -102,10 +125,14 @@ class ColumnIndex(NamedTuple):
     delimiter: str | None = None
 
     def find(self, column, flag):
-        """Returns the place of a column in a row: an index, or in JSON Lines a name.
+        """Returns the place of a column in a row: its index, or its name for JSON Lines.
+
+        Args:
+          column: name, or number from 1; negative numbers count from the last column.
+          flag: name of the flag that names the column, for error messages.
 
         Raises:
-          RowError: there is no such column, or there are two.
+          RowError: the column does not exist, or several columns have this name.
         """
         if isinstance(column, int) and not self.is_json:
             index = column - 1 if column > 0 else self.width + column
@@ -119,41 +146,54 @@ class ColumnIndex(NamedTuple):
         count = self.names.count(str(column))
         if count == 1:
             return str(column) if self.is_json else self.names.index(column)
-        wrong = f"column {column!r} is there {count} times" if count else f"there is no column {column!r}"
-        raise RowError(self.line, f"{wrong}, which {flag} names; the columns are {self.names_in_words()}"
+        problem = f"column {column!r} is there {count} times" if count else f"there is no column {column!r}"
+        raise RowError(self.line, f"{problem}, which {flag} names; the columns are {self.names_in_words()}"
                        f"{'' if self.is_json else _NO_HEADER}.")
 
     def has_none(self, columns):
-        """Returns whether none of these columns is there."""
+        """Returns whether none of the columns exists."""
         if self.is_json:
             return not any(str(column) in self.names for column in columns)
         return not any(abs(column) <= self.width if isinstance(column, int) else column in (self.names or ())
                        for column in columns)
 
     def has_all(self, columns):
-        """Returns whether all of these columns are there, each once."""
+        """Returns whether each of the columns exists exactly once."""
         try:
             return all(self.find(column, "") is not None for column in columns)
         except RowError:
             return False
 
     def find_usual(self, choices, what, flag, needed=True):
-        """Returns the columns of one of several usual names; None if there is none and none is needed."""
-        found = [list(names) for names in choices if set(names) <= set(self.names or ())]
-        if len(found) == 1:
-            return found[0]
+        """Returns the columns with one set of usual names.
+
+        Args:
+          choices: sets of names, such as `header_rows.TEXTS`.
+          what: name of the columns' content in error messages.
+          flag: name of the flag that can name the columns.
+          needed: whether the columns must exist.
+
+        Returns:
+          list of names; None if the columns are not needed, and no set or several sets of names exist.
+
+        Raises:
+          RowError: the columns are needed, and no set or several sets of names exist.
+        """
+        matches = [list(names) for names in choices if set(names) <= set(self.names or ())]
+        if len(matches) == 1:
+            return matches[0]
         if not needed:
             return None
-        if found:
-            which = " or ".join(",".join(names) for names in found)
-            raise RowError(self.line, f"the {what} may be in {which}: say with {flag} where; the columns are "
-                           f"{self.names_in_words()}.")
+        if matches:
+            listed = " or ".join(",".join(names) for names in matches)
+            raise RowError(self.line, f"the {what} may be in {listed}: say with {flag} where; the columns "
+                           f"are {self.names_in_words()}.")
         listed = "there is no header row, so give a number, from 1" if self.names is None else (
             f"the columns are {self.names_in_words()}{'' if self.is_json else _NO_HEADER}")
         raise RowError(self.line, f"say with {flag} where the {what} are; {listed}.")
 
     def name_of(self, place):
-        """Returns the name of the column in a place."""
+        """Returns the name of the column with this place."""
         if self.is_json:
             return place
         if self.names is None:
@@ -162,7 +202,7 @@ class ColumnIndex(NamedTuple):
         return self.names[place]
 
     def names_in_words(self):
-        """Returns the names in words, invisible characters as escapes."""
+        """Returns a text that lists the names, with invisible characters as escapes."""
         short = [name if len(name) <= _SHOWN_CHARACTERS else f"{name[:_SHOWN_CHARACTERS]}…"
                  for name in self.names]
         listed = ", ".join(repr(name) if is_blank(name) or "," in name or not name.isprintable() else name
@@ -179,10 +219,13 @@ class ColumnIndex(NamedTuple):
 
 
 class FileColumns(NamedTuple):
-    """The columns of a file of a known task.
+    """The columns in a file of a known task.
 
-    `text` are the indices of the texts, `has_header` says whether the first row names the columns, `width` is
-    the fewest columns of a row, `only` is None or (index, value): rows with another value there are left out.
+    Attributes:
+      text: list of the indices of the texts.
+      has_header: whether the first row is a header row.
+      width: smallest number of columns of a row.
+      only: (index, value) or None. Rows with another value in this column are left out.
     """
 
     text: list
@@ -192,8 +235,14 @@ class FileColumns(NamedTuple):
 
 
 class TextRow(NamedTuple):
-    """A row that was read: its `line`; its `values` as the file has them, a list or of JSON Lines a dict; its
-    `texts`; and the `problem` with it, a sentence, or None. A row that is no row at all has no values."""
+    """A row that was read.
+
+    Attributes:
+      line: number of its first line.
+      values: the values in the file, a list, or a dict for JSON Lines; None if the row could not be split.
+      texts: tuple of the texts; empty if the row has a problem.
+      problem: a sentence about the problem of the row, or None.
+    """
 
     line: int
     values: object
@@ -205,26 +254,28 @@ class TextReader:
     """Reads the texts of a file or a stream, row by row.
 
     Attributes:
-      text: the columns of the texts; if they were not given, those of the first file that was read.
-      place: the `ColumnIndex` of the file that is read, from its first example on.
-      text_places: the places of the texts in a row of it.
+      text: the columns of the texts; if they were not passed, the columns found in the first file.
+      place: the `ColumnIndex` of the current file, from its first example on.
+      text_places: list of the places of the texts in a row of the current file.
     """
 
     def __init__(self, text=None, label=None, header=None, delimiter=None, task_type="classification",
                  separator=",", choices=None, find_layout=None, takes_lists=False):
-        """Says where the texts are.
+        """Stores the description of the files.
 
         Args:
           text: the columns of one or two texts, see `parse_columns`; None if they are not known.
           label: the columns of the labels, or None. Only the decision on the header row depends on them.
-          header: whether the first row names the columns; None if it does when columns are given by name.
-          delimiter: "," or ";" of .csv files; None to find out.
+          header: whether the first row is a header row. None: it is, if a column is passed by name or the
+            texts' columns are not passed.
+          delimiter: "," or ";" for .csv files; None to determine it from the first row.
           task_type, separator: see `header_rows.LabelKind`.
-          choices: lists of names. The texts of a file without the columns `text` are in the columns of the
-            first list that it has. None: if `text` is None, they are in columns with a usual name.
-          find_layout: function of a first row that returns the `FileColumns` of a file of a known task, or
-            None. It is called if `text` is None.
-          takes_lists: whether a text of JSON Lines may be a list, of words; it is taken as it is.
+          choices: lists of names. If a file lacks the columns `text`, its texts are in the columns of the
+            first list whose columns all exist. None: if `text` is None, the texts are in columns with a usual
+            name.
+          find_layout: function (first row) -> `FileColumns` for the file of a known task, or None. It is
+            called if `text` is None.
+          takes_lists: whether a text in JSON Lines may be a list of words, which is left unchanged.
         """
         self.text, self.label = text, label
         self.place = self.text_places = None
@@ -234,17 +285,17 @@ class TextReader:
         self._layout = None
 
     def rows(self, stream, path, input_format, known=None, ahead=LOOKAHEAD_ROWS):
-        """Yields a `TextRow` of each example, as soon as it is there. Blank lines at the end are left out.
+        """Yields a `TextRow` for each example as soon as it was read. Blank lines at the end are left out.
 
         Args:
-          stream: binary, iterated by lines.
-          path: its name, for errors and the log.
+          stream: binary stream, iterated by lines.
+          path: name of the file, for error messages and the log.
           input_format: one of `tables.FORMATS`.
-          known: the labels that there are, if they are known.
-          ahead: rows that may be looked at before the first one is yielded.
+          known: the known labels; None if they are not known.
+          ahead: number of rows that may be read before the first example is yielded.
 
         Raises:
-          ValueError: the columns are not there, or it is not certain which they are; with the line.
+          ValueError: the columns do not exist, or are not certain. The message names the line.
         """
         self.place = self.text_places = self._layout = None
         table = tables.Table(stream, input_format, self._delimiter)
@@ -262,8 +313,8 @@ class TextReader:
         with tables.name_file_in_errors(path):
             has_header = self._find_columns(table, head, known)
         if table.delimiter == ";":
-            logging.info("%s: the first row has semicolons and no commas, so columns "
-                         "are separated by semicolons.", path)
+            logging.info("%s: the first row has semicolons and no commas, so columns are separated by "
+                         "semicolons.", path)
         for line, row in itertools.chain(head[has_header:], rows):
             if isinstance(row, BadRow):
                 yield TextRow(line, None, problem=row.problem)
@@ -273,10 +324,15 @@ class TextReader:
     # --- The first row
 
     def _find_columns(self, table, head, known):
-        """Finds the columns by the first rows; returns whether the first one names them.
+        """Finds the columns from the first rows of a file; returns whether the first one is a header row.
+
+        Args:
+          table: the `tables.Table`.
+          head: list of (line number, row) of the first rows.
+          known: the known labels, or None.
 
         Raises:
-          RowError: they are not there, or it is not certain which they are.
+          RowError: the columns do not exist, or are not certain.
         """
         line, first = head[0]
         others = [row for _, row in head[1:] if isinstance(row, list)]
@@ -301,15 +357,15 @@ class TextReader:
         return has_header
 
     def _columns(self):
-        """The columns of the texts in a file with this `place`."""
+        """Returns the columns of the texts in the current file, whose columns are in `place`."""
         if self._choices is None:
             if self.text is None:
                 self.text = self.place.find_usual(header_rows.TEXTS, "texts", "--text_column")
             return self.text
         if self.text is not None and self.place.has_all(self.text):
             return self.text
-        found = next(filter(self.place.has_all, self._choices), self.text)
-        if found is None:
+        columns = next(filter(self.place.has_all, self._choices), self.text)
+        if columns is None:
             if self.place.names is None:
                 raise RowError(self.place.line, "there is no header row. Pass --text_column with the numbers "
                                "of the texts' columns, from 1.")
@@ -318,16 +374,24 @@ class TextReader:
                 "the columns of the texts; with numbers, from 1, if this is no header row")
             raise RowError(self.place.line, f"there is no column {missing!r}; the columns are "
                            f"{self.place.names_in_words()}. Pass --text_column with {advice}.")
-        return found
+        return columns
 
     def _has_header(self, table, line, first, others, known):
-        """Whether the first row names the columns.
+        """Returns whether the first row is a header row.
+
+        Args:
+          table: the `tables.Table`.
+          line: line number of the first row.
+          first: values of the first row.
+          others: list of the values of the other rows.
+          known: the known labels, or None.
 
         Raises:
-          RowError: it looks otherwise, or columns are numbered and it is not certain what separates them.
+          RowError: the first row contradicts `header`, or looks like a header row although columns are passed
+            by number; or columns are passed by number, and the delimiter is not certain.
         """
-        given = [*(self.text or ()), *(self.label or ())]
-        if self.text is None or not all(isinstance(column, int) for column in given):
+        numbered = [*(self.text or ()), *(self.label or ())]
+        if self.text is None or not all(isinstance(column, int) for column in numbered):
             return self._header is not False
         semicolons = {sum(value.count(";") for value in row) for row in [first, *others]}
         if table.is_ambiguous and len(semicolons) == 1:
@@ -336,7 +400,7 @@ class TextReader:
         width = len(first)
         texts, labels = ([column - 1 if column > 0 else width + column for column in columns or ()
                           if 1 <= abs(column) <= width] for columns in (self.text, self.label))
-        # -1 may be the column of the labels in the training and that of a text in a file without labels.
+        # In a file without labels, the column -1 of the labels may be a column of a text.
         labels = [place for place in labels if place not in texts]
         kind = header_rows.LabelKind(self._task_type, self._separator, known)
         if self._header:
@@ -359,7 +423,7 @@ class TextReader:
         return len(row) <= place or row[place] == value
 
     def _read_list(self, line, row):
-        """The `TextRow` of a list of values."""
+        """Returns the `TextRow` for a list of values."""
         place = self.place
         if self._layout:
             if len(row) < self._layout.width:
@@ -374,8 +438,10 @@ class TextReader:
         return self._read_texts(line, row)
 
     def _read_object(self, line, row):
-        """The `TextRow` of an object of JSON Lines. Without a choice of names, all rows have to have the
-        columns of the first one."""
+        """Returns the `TextRow` for an object of JSON Lines.
+
+        Without `choices`, all rows must have the columns of the first row.
+        """
         if self.place is None or self._choices is not None:
             self.place = ColumnIndex(line, list(row), True, len(row))
             try:
@@ -387,7 +453,7 @@ class TextReader:
         return self._read_texts(line, row)
 
     def _read_texts(self, line, row):
-        """The `TextRow` of a row that has the texts in `text_places`."""
+        """Returns the `TextRow` for a row whose texts are in `text_places`."""
         try:
             values = [get_value(line, row, place) for place in self.text_places]
             texts = [value if self._takes_lists and isinstance(value, list) else
@@ -397,12 +463,12 @@ class TextReader:
         empty = [isinstance(text, str) and is_blank(text) for text in texts]
         if not any(empty):
             return TextRow(line, row, tuple(texts))
-        which = "" if len(texts) < 2 else " first" if empty[0] else " second"
-        return TextRow(line, row, problem=f"the{which} text is empty; complete the row or remove it.")
+        number = "" if len(texts) < 2 else " first" if empty[0] else " second"
+        return TextRow(line, row, problem=f"the{number} text is empty; complete the row or remove it.")
 
 
 def _drop_last_blanks(rows):
-    """Yields the rows, of which blank ones are `Bad`, without blank ones at the end."""
+    """Yields the rows of a table. A blank row becomes a `BadRow`; blank rows at the end are left out."""
     blank = None
     for line, row in rows:
         if not row:

@@ -1,49 +1,54 @@
-"""Whether the first row of a file names the columns or is an example, told by the rows after it."""
+"""Decides whether the first row of a file is a header row or an example, by comparing it with other rows."""
 
 import collections
 import re
 
 from bertlib.rows.tables import parse_number
 
-# Names of the columns of texts that are found without a flag; each tuple is one choice.
+# Names of the columns of texts that are found without a flag. Each tuple is one set of names.
 TEXTS = (("text",), ("sentence",), ("sentence1", "sentence2"), ("text_a", "text_b"), ("question", "answer"),
          ("premise", "hypothesis"))
 LABELS = ("label", "labels", "class", "category", "target", "score")
 _USUAL_NAMES = {*(name for names in TEXTS for name in names), *LABELS}
-# A name: it begins with a letter, and has no punctuation of a sentence.
+# Matches the name of a column: it begins with a letter and has no punctuation of a sentence.
 _NAME = re.compile(r"#?[^\W\d][\w .#()-]{0,39}")
+# Texts that stand for a missing value, and so are no names.
 _MISSING = {"", "-", "na", "n/a", "nan", "null", "none"}
 
 
 class LabelKind:
-    """The values of a column of labels: how labels stand in a field, and which are known."""
+    """The format of the labels in a column, and the known labels."""
 
     def __init__(self, task_type, separator=",", known=None):
-        """Takes the task.
+        """Stores the arguments.
 
         Args:
           task_type: "classification", "regression" or "multilabel".
           separator: the text between several labels in a field.
-          known: iterable of the labels, if they are known.
+          known: iterable of the known labels; None if the labels are not known.
         """
         self._task_type, self._separator = task_type, separator
         self._known = None if known is None else set(known)
 
     def split(self, value):
-        """Returns the labels in a field."""
+        """Returns the list of labels in a field."""
         if self._task_type != "multilabel":
             return [value.strip()]
         return [name.strip() for name in value.split(self._separator) if name.strip()]
 
     def is_label(self, value):
-        """Returns whether a field has a label; None if that is not known."""
+        """Returns whether a field contains a known label, or a number for a regression; None if not known."""
         if self._task_type == "regression":
             return parse_number(value.strip()) is not None
         return None if self._known is None else bool(self._known.intersection(self.split(value)))
 
     def is_example(self, value, others):
-        """Returns whether the field of a first row is of an example, by the fields of the other rows; None if
-        that is not known."""
+        """Returns whether the first row seems to be an example, by its label field; None if not certain.
+
+        Args:
+          value: the label field of the first row.
+          others: the label fields of the other rows.
+        """
         if self.is_label(value):
             return True
         if self._task_type == "regression":
@@ -54,27 +59,31 @@ class LabelKind:
 
 
 def looks_like_header(first, others, texts, labels, kind):
-    """Returns whether the first row of a file looks like the names of the columns.
+    """Returns whether the first row of a file looks like a header row.
 
-    Each of these rules is enough:
+    It does if one of these rules applies. A *name* begins with a letter, has at most four words and no
+    punctuation of a sentence.
 
-    1. A text is one of the usual names of columns, such as "sentence1".
-    2. The label is one of the usual names, such as "category".
-    3. The label is a name and no known label, and all other rows have known labels, or numbers for a
-       regression. If there are no other rows, as at the start of a pipe, the texts have to be names too.
-    4. All texts are names; the other rows have numbers in a column, and the first row has a name there.
-    5. All texts and the label are names, and nine in ten labels of the other rows occur there more than once.
-    6. All texts are names, and shorter, in words, than each text of the other rows. If the file has no
-       labels, a text of a single word, and three in each text of the other rows.
+    1. A text of the first row is one of the usual names of columns, such as "sentence1".
+    2. The label of the first row is one of the usual names, such as "category".
+    3. The label of the first row is a name and no known label, and all other rows have known labels (numbers
+       for a regression). If there are no other rows yet, as at the start of a pipe, the texts must also be
+       names.
+    4. All texts of the first row are names. In one column, the first row has a name, and all other rows have
+       numbers.
+    5. All texts and the label of the first row are names, and nine in ten labels of the other rows occur more
+       than once.
+    6. All texts of the first row are names, and have fewer words than each text of the other rows. If the
+       file has no labels, a text of the first row must have one word, and each text of the other rows at
+       least three.
 
-    A name begins with a letter, has at most four words and no punctuation of a sentence: a first row with a
-    long text is refused by rule 2 and 3 only. If the label of the first row is a known one, or the label of
-    another row, only rule 1 applies.
+    If a text of the first row is long, and so no name, only the rules 2 and 3 can apply. If the label of the
+    first row is a known label, or the label of another row, only rule 1 can apply.
 
     Args:
-      first: list of str.
-      others: rows after it, lists of str; rows of another width are left out.
-      texts, labels: indices of the columns.
+      first: values of the first row, list of str.
+      others: rows after the first one, lists of str. Rows with another number of values are ignored.
+      texts, labels: indices of the columns of texts and of labels.
       kind: a `LabelKind`.
     """
     others = [row for row in others if len(row) == len(first)]
@@ -104,14 +113,14 @@ def is_name(value):
 
 
 def _has_names_over_numbers(first, others):
-    """Whether the first row has a name where all other rows have a number."""
+    """Returns whether a column has a name in the first row and numbers in all other rows."""
     return len(others) > 1 and any(
         is_name(name) and all(parse_number(row[place].strip()) is not None for row in others)
         for place, name in enumerate(first))
 
 
 def _has_names_over_texts(first, others, texts, has_label):
-    """Whether the texts of the first row are shorter than all others; see rule 6 of `looks_like_header`."""
+    """Returns whether rule 6 of `looks_like_header` applies to the numbers of words in the texts."""
     words = [(len(first[place].split()), min((len(row[place].split()) for row in others), default=0))
              for place in texts]
     return len(others) > 2 and all(number < least if has_label else number == 1 and least >= 3
@@ -119,6 +128,6 @@ def _has_names_over_texts(first, others, texts, has_label):
 
 
 def _has_repeated_labels(values):
-    """Whether nine in ten labels occur more than once."""
+    """Returns whether nine in ten labels occur more than once."""
     single = list(collections.Counter(value.strip() for value in values).values()).count(1)
     return len(values) > 2 and (single == 0 or single + 1 <= (len(values) + 1) / 10)

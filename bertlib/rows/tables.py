@@ -1,7 +1,7 @@
-"""Files of rows: comma-separated, semicolon-separated or tab-separated values, or JSON Lines.
+"""Reads rows of comma-separated, semicolon-separated or tab-separated values, and of JSON Lines.
 
-Every command reads rows here, whether from a file or line by line from a pipe: a row is there as soon as its
-last line is. A row that cannot be read is a `BadRow` among the others.
+All commands read rows by this module, from a file or line by line from a pipe: a row is yielded as soon as
+its last line was read. A row that cannot be read is yielded as a `BadRow`.
 """
 
 import contextlib
@@ -17,27 +17,32 @@ import zlib
 
 from bertlib.system import files
 
-# Each also with .gz; JSON Lines has two.
+# {ending of a file's name: format}. Each ending may be followed by .gz.
 ENDINGS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".json": "jsonl"}
 FORMATS = ("csv", "tsv", "jsonl")
-# Characters of a field at most. More is a quote that is not closed, or a file without line ends.
+# Largest number of characters in a field. A longer field means a quote that is not closed, or a file without
+# line ends.
 MAX_FIELD_CHARACTERS = 10**8
 _PLURALS = {"\t": "tabs", ",": "commas", ";": "semicolons"}
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _SURROGATE = re.compile("[\ud800-\udfff]")
-# Lines of a first row at most that are looked at for its delimiter.
+# Largest number of lines of a first row in which its delimiter is searched.
 _MAX_LINES = 1000
 
 
 class BadRow(NamedTuple):
-    """A row or line that cannot be read: what is wrong, a sentence."""
+    """A row or line that cannot be read. `problem` is a sentence for the error message."""
 
     problem: str
 
 
 class RowError(ValueError):
-    """A problem in a row, raised where the row's line is known and its file is not; see
-    `name_file_in_errors`."""
+    """A problem in a row of a file. It contains the line; `name_file_in_errors` adds the path of the file.
+
+    Attributes:
+      line: number of the line, from 1.
+      problem: a sentence.
+    """
 
     def __init__(self, line, problem):
         super().__init__(f"line {line}: {problem}")
@@ -47,10 +52,10 @@ class RowError(ValueError):
 
 @contextlib.contextmanager
 def name_file_in_errors(path):
-    """Adds the file to each `RowError` of the block.
+    """Translates each `RowError` in the block into a ValueError that also names the file.
 
     Raises:
-      ValueError: in place of the `RowError`.
+      ValueError: the block raised a `RowError`.
     """
     try:
         yield
@@ -59,10 +64,10 @@ def name_file_in_errors(path):
 
 
 def parse_number(text):
-    """Returns the number that a text is, a float: ASCII digits, at most one point, an exponent. None if it is
-    none, or too large for a float.
+    """Returns the number (float) in a text; None if the text is no number, or too large for a float.
 
-    Python's own float() takes "1_000", "nan" and digits of any script too.
+    A number consists of an optional sign, ASCII digits with at most one point, and an optional exponent.
+    Python's float() would also accept "1_000", "nan" and digits of other scripts.
     """
     number = float(text) if _NUMBER.fullmatch(text) else math.inf
     return number if math.isfinite(number) else None
@@ -72,30 +77,31 @@ def parse_number(text):
 
 
 def format_from_name(path):
-    """Returns the format that the ending of a file's name says, one of `FORMATS`.
+    """Returns the format of a file from the ending of its name, one of `FORMATS`.
 
     Raises:
-      ValueError: it says none.
+      ValueError: the name has another ending.
     """
     name = str(path).lower().removesuffix(".gz")
-    found = next((ENDINGS[ending] for ending in ENDINGS if name.endswith(ending)), None)
-    if found is None:
+    input_format = next((ENDINGS[ending] for ending in ENDINGS if name.endswith(ending)), None)
+    if input_format is None:
         raise ValueError(f"{path}: the ending of its name should say the format: {', '.join(ENDINGS)} (JSON "
                          "Lines, both), each also with .gz.")
-    return found
+    return input_format
 
 
 def is_compressed(path):
-    """Whether the ending of a file's name says that it is compressed."""
+    """Returns whether the name of a file has the ending of a compressed file."""
     return str(path).lower().endswith(".gz")
 
 
 @contextlib.contextmanager
 def open_table(path):
-    """Gives the binary stream of a file's lines, which may be compressed.
+    """Opens a file, which may be compressed; yields a binary stream of its lines.
 
     Raises:
-      FileNotFoundError, ValueError: the file is missing or damaged.
+      FileNotFoundError: the file does not exist.
+      ValueError: the file is damaged.
     """
     if not files.exists(path):
         raise FileNotFoundError(f"{path} does not exist")
@@ -113,8 +119,11 @@ def open_table(path):
 
 
 def read_lines(stream):
-    """Yields (number from 1, the line as text with its end, or `BadRow`) of a binary stream of UTF-8. A
-    byte-order mark at the start is dropped. Only a line feed ends a line."""
+    """Yields (line number, line) for a binary stream of UTF-8.
+
+    Line numbers begin at 1. A line is a str that includes its line end, or a `BadRow`. A byte-order mark at
+    the start is removed. Only a line feed ends a line.
+    """
     offset = 0
     for number, line in enumerate(stream, 1):
         try:
@@ -135,14 +144,16 @@ def read_lines(stream):
 
 
 def split_rows(lines, delimiter, quotechar=None, strict=False):
-    """Yields the rows of separated values: (the line that one begins in; list of str, or `BadRow`). A blank
-    line is an empty list. The line of a `BadRow` is where the problem is.
+    """Yields (line number, row) for separated values. A row is a list of str, or a `BadRow`.
+
+    The line number is that of the row's first line; for a `BadRow`, it is the line with the problem. The row
+    of a blank line is an empty list.
 
     Args:
-      lines: see `read_lines`.
+      lines: iterable of (line number, line), see `read_lines`.
       delimiter: the character between values.
-      quotechar: character that encloses values, or None to take quotes as they come.
-      strict: whether quotes that are not closed, or in the middle of a value, are errors.
+      quotechar: the character that encloses values; None if quotes have no special meaning.
+      strict: whether a quote that is not closed, or is in the middle of a value, is an error.
     """
     quoting = csv.QUOTE_NONE if quotechar is None else csv.QUOTE_MINIMAL
     # A document may be longer than the module's limit for a field.
@@ -151,7 +162,7 @@ def split_rows(lines, delimiter, quotechar=None, strict=False):
 
     def texts():
         nonlocal number, bad
-        for number, text in lines:  # noqa: B007 (the closure's)
+        for number, text in lines:  # noqa: B007 (the enclosing function reads `number`)
             if isinstance(text, BadRow):
                 bad = bad or (number, text)
                 text = "\n"
@@ -174,7 +185,14 @@ def split_rows(lines, delimiter, quotechar=None, strict=False):
 
 
 def _describe_csv_error(error, first, last, delimiter, quotechar):
-    """The problem of a row in words: (its line, a `BadRow`). The row is in the lines `first` to `last`."""
+    """Returns (line of the problem, `BadRow`) for an error of the csv module.
+
+    Args:
+      error: message of the error.
+      first, last: numbers of the first and the last line of the row.
+      delimiter: the character between values.
+      quotechar: the quote character if wrong quotes are errors, otherwise None.
+    """
     plural = _PLURALS[delimiter]
     if "field limit" in error:
         return last, BadRow(f"a field has more than {csv.field_size_limit():,} characters; look for a quote "
@@ -190,35 +208,35 @@ def _describe_csv_error(error, first, last, delimiter, quotechar):
 
 
 def _parse_objects(lines):
-    """Yields (line, dict or `BadRow`) of JSON Lines; a blank line is an empty dict."""
+    """Yields (line number, dict or `BadRow`) for JSON Lines. A blank line is an empty dict."""
     for line, text in lines:
         yield line, text if isinstance(text, BadRow) else _parse_object(text)
 
 
 def _parse_object(text):
-    """The object in a line of JSON Lines, or `BadRow`; an empty one for a blank line."""
+    """Returns the object in a line of JSON Lines, or a `BadRow`; an empty dict for a blank line."""
     if not text.strip():
         return {}
     try:
-        found = json.loads(text, object_pairs_hook=_refuse_duplicate_keys, parse_constant=_refuse_constant,
+        value = json.loads(text, object_pairs_hook=_refuse_duplicate_keys, parse_constant=_refuse_constant,
                            parse_float=_parse_finite_float)
     except (ValueError, RecursionError) as error:
         return BadRow(f"this is no line of JSON: {error}. JSON Lines has an object a line.")
-    if not isinstance(found, dict) or not found:
+    if not isinstance(value, dict) or not value:
         return BadRow('JSON Lines has an object a line, such as {"text": "…", "label": "…"}, and this is '
                       f"{text.strip():.40}.")
-    if "\\u" in text and _SURROGATE.search(json.dumps(found, ensure_ascii=False)):
+    if "\\u" in text and _SURROGATE.search(json.dumps(value, ensure_ascii=False)):
         return BadRow("there is half of a surrogate pair (\\ud800 to \\udfff), which no file can hold; "
                       "correct the row or remove it.")
-    return found
+    return value
 
 
 def _refuse_duplicate_keys(pairs):
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    result = dict(pairs)
+    if len(result) < len(pairs):
         names = [name for name, _ in pairs]
         raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is there twice")
-    return found
+    return result
 
 
 def _refuse_constant(name):
@@ -232,24 +250,25 @@ def _parse_finite_float(text):
 
 
 class Table:
-    """The rows of a stream, an iterable of (line that a row begins in; list of str, or of JSON Lines a dict,
-    or `BadRow`); a blank line is an empty row.
+    """The rows of a stream: an iterable of (line number, row), see `split_rows`.
+
+    A row of JSON Lines is a dict instead of a list.
 
     Attributes:
-      delimiter: the character between values; None of JSON Lines.
-      is_ambiguous: whether commas and semicolons are both in the first row, outside of quotes, and no
-        delimiter was given.
+      delimiter: the character between values; None for JSON Lines.
+      is_ambiguous: whether no delimiter was passed, and the first row contains both commas and semicolons
+        outside of quotes.
     """
 
     def __init__(self, stream, input_format, delimiter=None):
-        """Reads the first row of a .csv, if no delimiter is given, to know what separates its values.
+        """Reads the first row of a .csv without a passed delimiter, to determine the delimiter.
 
-        A first row with semicolons, and without commas, outside of quotes is separated by semicolons.
+        The delimiter is a semicolon if the first row contains semicolons, and no commas, outside of quotes.
 
         Args:
-          stream: binary, iterated by lines.
+          stream: binary stream, iterated by lines.
           input_format: one of `FORMATS`.
-          delimiter: "," or ";" for csv; None to find out.
+          delimiter: "," or ";" for csv; None to determine it from the first row.
         """
         lines, self.is_ambiguous = read_lines(stream), False
         if input_format == "jsonl":
@@ -271,7 +290,7 @@ class Table:
 
 
 def _first_row(lines):
-    """Yields the lines of the first row: those up to one where all quotes are closed."""
+    """Yields the lines of the first row, which ends at the first line after which all quotes are closed."""
     quotes = 0
     for number, text in itertools.islice(lines, _MAX_LINES):
         yield number, text
@@ -282,14 +301,17 @@ def _first_row(lines):
 
 
 def _drop_quoted(lines):
-    """The text of lines without its quoted parts."""
+    """Returns the text of lines without its quoted parts."""
     text = "".join(text for _, text in lines if not isinstance(text, BadRow))
     return re.sub(r'"[^"]*("|$)', "", text)
 
 
 @contextlib.contextmanager
 def text_writer(path, compressed):
-    """Gives the stream of a text file, compressed if `compressed` is true. Equal texts make equal files."""
+    """Opens a text file for writing, compressed if `compressed` is true; yields its stream.
+
+    Equal texts result in equal files, because a compressed file contains no time.
+    """
     with contextlib.ExitStack() as stack:
         writer = stack.enter_context(files.open_file(path, "wb" if compressed else "w"))
         if compressed:

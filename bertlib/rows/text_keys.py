@@ -1,20 +1,23 @@
-"""Keys by which texts are compared that a reader cannot tell apart, or that say the same.
+"""Keys for comparing texts: texts that look the same to a reader have equal keys.
 
-Unicode has several encodings of one accented letter, and characters that no screen shows: "café" may have 4
-or 5 code points, and a spreadsheet may put a zero-width space after it.
+Unicode has several encodings for the same accented letter, and invisible characters. For example, "café" may
+have 4 or 5 code points, and a spreadsheet may add a zero-width space after it.
 """
 
 import unicodedata
 
-# Soft hyphen and the format characters (zero-width space, joiners, byte-order mark, direction marks), and
-# the selectors of a character's variant.
+# Unicode's category of format characters (soft hyphen, zero-width space, joiners, byte-order mark, direction
+# marks), and the range of the selectors that choose a variant of a character. All of them are invisible.
 _INVISIBLE_CATEGORY = "Cf"
 _VARIATION_SELECTORS = range(0xFE00, 0xFE10)
 
 
 def visible_text(text):
-    """Returns a text as a reader sees it: accents in Unicode's composed form (NFC), without invisible
-    characters, each run of white space as one space."""
+    """Returns a text in the form that a reader sees.
+
+    Invisible characters are removed, accents have Unicode's composed form (NFC), and each sequence of white
+    space becomes one space.
+    """
     if not text.isascii():
         for character in set(text):
             if _is_invisible(character):
@@ -28,13 +31,16 @@ def _is_invisible(character):
 
 
 def text_key(text_a, text_b=None):
-    """Returns the key of an example's texts: equal for examples that differ in letter case, white space,
-    invisible characters, the encoding of accents or the order of the two texts alone. A tuple of str."""
+    """Returns the key of an example's texts, a tuple of str.
+
+    Two examples have equal keys if they differ only in letter case, white space, invisible characters, the
+    encoding of accents, or the order of their two texts.
+    """
     return tuple(sorted(_fold_case(visible_text(text)) for text in (text_a, text_b) if text is not None))
 
 
 def _fold_case(text):
-    # Folding a composed letter may give several code points, "ΐ" three: so it is taken apart before and
-    # composed again after.
+    # Case folding may turn a composed letter into several code points: "ΐ" becomes three. So letters are
+    # decomposed before the case folding and composed again after it.
     return text.lower() if text.isascii() else unicodedata.normalize(
         "NFC", unicodedata.normalize("NFD", text).casefold())

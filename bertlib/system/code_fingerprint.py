@@ -1,4 +1,4 @@
-"""Fingerprints of the code that a process runs, by which replicas find that they run different versions."""
+"""Fingerprints of the code that a process runs. By them, replicas check that they run the same code."""
 
 import contextlib
 import hashlib
@@ -11,7 +11,7 @@ _PACKAGE = pathlib.Path(__file__).resolve().parents[1]
 
 
 def hash_package():
-    """Returns the fingerprint of all files of `bertlib` that are code, loaded or not: a str."""
+    """Returns the fingerprint (str) of all code files of `bertlib`, also of modules that are not imported."""
     digest = hashlib.blake2b(digest_size=16)
     for path in sorted(path for pattern in ("*.py", "*.cc", "*.h") for path in _PACKAGE.rglob(pattern)):
         digest.update(f"{path.relative_to(_PACKAGE)} {_hash_file(path)}\n".encode())
@@ -19,38 +19,39 @@ def hash_package():
 
 
 def hash_scripts():
-    """Returns the fingerprints of the script that runs and of the modules that it has loaded: {name: str}.
+    """Returns the fingerprints {name: str} of the running script and of the modules that it has imported.
 
-    Installed packages, the standard library and `bertlib` are left out. The name of the script is that of its
-    file.
+    Installed packages, the standard library and `bertlib` are left out. The name of a script is its file
+    name.
     """
     installed = [pathlib.Path(path).resolve() for path in _library_folders()]
-    found = {}
+    fingerprints = {}
     for name, module in list(sys.modules.items()):
         path = getattr(module, "__file__", None)
         if not isinstance(path, str) or not path.endswith(".py"):
             continue
         path = pathlib.Path(path).resolve()
         if name == "__main__" or not any(map(path.is_relative_to, [_PACKAGE, *installed])):
-            with contextlib.suppress(OSError):  # it was removed since it was loaded
-                found[path.name if name == "__main__" else name] = _hash_file(path)
-    return found
+            with contextlib.suppress(OSError):  # the file was removed after its import
+                fingerprints[path.name if name == "__main__" else name] = _hash_file(path)
+    return fingerprints
 
 
 def check_replicas_agree(group):
-    """Checks that the scripts of replicas and the modules that they have loaded are the same. A module that
-    only some replicas have loaded, such as one that only replica 0 needs, is not compared.
+    """Checks that all replicas run the same script and have imported equal modules.
+
+    A module that only some replicas have imported, such as one that only replica 0 needs, is not compared.
 
     Args:
-      group: the `replica_group.Group`; all replicas have to call this.
+      group: the `replica_group.Group`; all replicas must call this function.
 
     Raises:
-      ValueError: they differ; names the files.
+      ValueError: the code differs. The message names the files.
     """
     own = hash_scripts()
     shared = set.intersection(*(set(names) for names in group.all_gather(sorted(own))))
     group.check_equal({f"the code of {name}": own[name] for name in sorted(shared)},
-                "Start the same script, with the same modules, on each machine.")
+                      "Start the same script, with the same modules, on each machine.")
 
 
 def _hash_file(path):

@@ -1,4 +1,7 @@
-"""Files, local or on TensorFlow's file systems, whole or not at all. Loads no TensorFlow for local ones."""
+"""Reads and writes files atomically, on local disks and on TensorFlow's file systems (gs://…).
+
+TensorFlow is imported only for files that are not local.
+"""
 
 import contextlib
 import errno
@@ -16,10 +19,10 @@ from tqdm import tqdm
 
 from bertlib.system import terminal
 
-# Whether this process writes; see `disable_writing`.
+# Whether this process writes files; see `disable_writing`.
 _is_writing_enabled = True
-_MAX_LINKS = 40  # that lead to each other; the kernel follows no more
-# What keeps a disk from being written that users can mend: what is wrong, and what to do.
+_MAX_LINKS = 40  # length of a chain of symbolic links; the kernel does not follow longer chains
+# {errno of a write error that users can solve: (problem, advice)}.
 _RETRY = "then run the same command again"
 _DISK_ERRORS = {
     errno.ENOSPC: ("the disk is full", f"Make room on the disk, {_RETRY}."),
@@ -30,20 +33,20 @@ _DISK_ERRORS = {
 
 
 def is_remote(path):
-    """Whether a path is of another file system, such as gs://bucket/file."""
+    """Returns whether a path is on one of TensorFlow's file systems, such as gs://bucket/file."""
     return "://" in os.fspath(path)
 
 
 def _remote():
-    """TensorFlow's file systems."""
-    # Imported here: worker processes, and commands that only make text of text, do without TensorFlow.
+    """Returns TensorFlow's module for its file systems."""
+    # Imported here: worker processes, and commands that only convert text, do not need TensorFlow.
     import tensorflow as tf
 
     return tf.io.gfile
 
 
 def open_file(path, mode="r"):
-    """Opens a file; text is UTF-8, with line ends as they are."""
+    """Opens a file. Text is UTF-8; line ends are not converted."""
     if is_remote(path):
         return _remote().GFile(path, mode)
     return open(path, mode, **({} if "b" in mode else {"encoding": "utf-8", "newline": ""}))
@@ -53,7 +56,7 @@ def read_bytes(path):
     """Returns the content of a file.
 
     Raises:
-      FileNotFoundError: there is none.
+      FileNotFoundError: the file does not exist.
     """
     if is_remote(path) and not exists(path):
         raise FileNotFoundError(f"No such file: {path!r}")
@@ -65,7 +68,8 @@ def read_text(path):
     """Returns the content of a UTF-8 file, without the byte-order mark.
 
     Raises:
-      FileNotFoundError, ValueError: there is none, or it is not UTF-8; with the line.
+      FileNotFoundError: the file does not exist.
+      ValueError: the file is not UTF-8. The message names the line.
     """
     try:
         data = read_bytes(path)
@@ -75,7 +79,15 @@ def read_text(path):
 
 
 def decode_text(data, path):
-    """Returns the text of a file's bytes; see `read_text`."""
+    """Returns the text of a file's content.
+
+    Args:
+      data: the content, bytes.
+      path: the file, which the error message names.
+
+    Raises:
+      ValueError: see `read_text`.
+    """
     try:
         return data.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
@@ -85,17 +97,17 @@ def decode_text(data, path):
 
 
 def exists(path):
-    """Whether there is a file or a directory of that name."""
+    """Returns whether a file or a directory exists."""
     return _remote().exists(path) if is_remote(path) else os.path.exists(path)
 
 
 def is_directory(path):
-    """Whether there is a directory of that name."""
+    """Returns whether a path is an existing directory."""
     return _remote().isdir(path) if is_remote(path) else os.path.isdir(path)
 
 
 def make_directories(path):
-    """Makes a directory and those it is in; no error if it exists."""
+    """Creates a directory and its parent directories. Does nothing if the directory exists."""
     if not _is_writing_enabled:
         return
     with translate_disk_errors(path):
@@ -106,32 +118,34 @@ def make_directories(path):
 
 
 def size(path):
-    """Returns the number of bytes of a file."""
+    """Returns the size of a file in bytes."""
     return _remote().stat(path).length if is_remote(path) else os.path.getsize(path)
 
 
 def read_json_object(path):
-    """Reads a file that holds a JSON object; returns it as a dict.
+    """Returns the content of a JSON file as a dict.
 
     Raises:
-      ValueError: it holds something else.
-      FileNotFoundError: there is no such file.
+      ValueError: the file contains no JSON object.
+      FileNotFoundError: the file does not exist.
     """
     try:
-        found = json.loads(read_bytes(path).decode("utf-8-sig"))
-    except ValueError as error:  # also of bytes that are not UTF-8, and of numbers of thousands of digits
+        value = json.loads(read_bytes(path).decode("utf-8-sig"))
+    except ValueError as error:  # also for bytes that are not UTF-8, and for numbers with thousands of digits
         raise ValueError(f"{path} is not JSON: {error}.") from error
     except RecursionError as error:
         raise ValueError(f"{path} is damaged: its brackets are nested too deep.") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"{path} must hold a JSON object, not a {type(found).__name__}.")
-    return found
+    if not isinstance(value, dict):
+        raise ValueError(f"{path} must hold a JSON object, not a {type(value).__name__}.")
+    return value
 
 
 def find_files(pattern):
-    """Returns the files that a path or a glob names, sorted; none if there are none.
+    """Returns the sorted list of files that match a path or a glob pattern; empty if no file matches.
 
-    What exists as it stands is no glob: neither a file of that name nor the directory that a glob is in.
+    Special characters have no special meaning in the name of an existing file or directory. For example, if
+    the file "a[1].txt" exists, the pattern "a[1].txt" matches only this file. In "b[2]/*.txt", the part
+    "b[2]" matches only a directory "b[2]" if this directory exists.
     """
     if is_remote(pattern):
         return [pattern] if exists(pattern) else sorted(_remote().glob(pattern))
@@ -147,47 +161,48 @@ def find_files(pattern):
 
 
 def disable_writing():
-    """Has this process change no file from now on, by functions of this module: it computes the same as
-    another one, which writes."""
+    """Makes the functions of this module change no file from now on.
+
+    It is for a process that computes the same as another process, which writes the files.
+    """
     global _is_writing_enabled
     _is_writing_enabled = False
 
 
 def is_writing_enabled():
-    """Whether this process writes; see `disable_writing`."""
+    """Returns whether this process writes files; see `disable_writing`."""
     return _is_writing_enabled
 
 
 def describe_disk_error(error, path, needed=None):
-    """Returns what keeps a disk from being written, and what to do about it: two texts, or None for an error
-    of another kind.
+    """Returns (problem, advice), two texts, for an error in writing to a disk; None for other errors.
 
-    TensorFlow has other names for the same: a full disk is a ResourceExhaustedError, as if memory had run
-    out, and a file beyond the limit is an OutOfRangeError, as if the input had ended.
+    TensorFlow uses different error classes for these problems: a full disk is a ResourceExhaustedError, like
+    a lack of memory. A file above the size limit is an OutOfRangeError, like the end of the input.
 
     Args:
-      error: an OSError, or one of TensorFlow's.
-      path: what was to be written.
-      needed: bytes that it takes, if they are known.
+      error: an OSError, or an error of TensorFlow.
+      path: the file that could not be written.
+      needed: size of the file in bytes, if it is known.
     """
     if isinstance(error, OSError):
         number = error.errno
     else:
-        # Writers of events raise an IndexError in place of an OutOfRangeError.
+        # Writers of event files raise an IndexError instead of an OutOfRangeError.
         text = error.message if hasattr(error, "error_code") else str(error) * isinstance(error, IndexError)
         number = next((number for number in _DISK_ERRORS if os.strerror(number) in text), None)
     if number not in _DISK_ERRORS:
         return None
-    wrong, to_do = _DISK_ERRORS[number]
+    problem, advice = _DISK_ERRORS[number]
     if number == errno.ENOSPC and not is_remote(path):
         takes = f"it takes {_readable_size(needed)}, and " if needed is not None else "without it "
         with contextlib.suppress(OSError):
-            wrong += f": {takes}{_readable_size(shutil.disk_usage(existing_parent(path)).free)} are free"
-    return wrong, to_do
+            problem += f": {takes}{_readable_size(shutil.disk_usage(existing_parent(path)).free)} are free"
+    return problem, advice
 
 
 def existing_parent(path):
-    """Returns a local path from the root, or the nearest directory above it that exists."""
+    """Returns the absolute form of a local path, or its nearest parent directory that exists."""
     path = os.path.abspath(path)
     while not os.path.exists(path):
         path = os.path.dirname(path)
@@ -200,14 +215,14 @@ def _readable_size(number):
 
 @contextlib.contextmanager
 def translate_disk_errors(path, kept=None):
-    """Makes one message of an error in the block that says that a disk cannot be written.
+    """Translates an error of the block into one plain message if a disk could not be written.
 
     Args:
-      path: what is written there, if the error does not name it.
-      kept: function that returns a sentence for the message.
+      path: the file that the block writes, for the message of an error that does not name a file.
+      kept: function that returns a sentence for the message, about files that were kept; None for none.
 
     Raises:
-      OSError: the disk is full, or a limit is reached, or it is read-only; in words, without a number.
+      OSError: the disk is full or read-only, or a size limit is reached. It has a message and no errno.
     """
     try:
         yield
@@ -222,31 +237,36 @@ def translate_disk_errors(path, kept=None):
 
 
 def _path_in_tensorflow_error(error):
-    """The file in an error's "FILE; No space left on device", less what the names of unfinished files end
-    with."""
+    """Returns the file that an error's message "FILE; No space left on device" names, or None.
+
+    The suffix that TensorFlow adds to the names of unfinished files is removed.
+    """
     match = re.search(r"([^\s;][^\n;]*/[^\n;]*); ", getattr(error, "message", None) or str(error))
     name = match and re.sub(r"^\{\{.*?\}\}\s*", "", match.group(1))
     return name and re.sub(r"\.(tmp[0-9a-f]{32}|tempstate\d+)$", "", name)
 
 
 def file_identity(path):
-    """Returns what is equal for two paths of one file: other spellings, links, or letter case where a file
-    system ignores it.
+    """Returns an identity that is equal for all paths of the same file.
 
-    What does not exist has the identity of where it would be.
+    Two paths of a file can differ by spelling, by links, or by letter case if the file system ignores it. The
+    identity of a missing file is the path at which it would be created.
     """
     if is_remote(path):
         return os.fspath(path)
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except (OSError, ValueError):
         return os.path.realpath(path)
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def is_special(path):
-    """Whether a path, or the link that it is, leads to something that takes bytes and is no regular file: a
-    device such as /dev/null, a FIFO, or an open file of a process such as /dev/stdout."""
+    """Returns whether a path leads to something writable that is neither a regular file nor a directory.
+
+    Examples are a device such as /dev/null, a FIFO, and an open file of a process such as /dev/stdout.
+    Symbolic links are followed.
+    """
     if is_remote(path):
         return False
     with contextlib.suppress(OSError):
@@ -266,26 +286,28 @@ def _resolution_steps(path):
 
 
 def resolve_links(path):
-    """Returns the path of the regular file that a path names: for a symbolic link the file that it leads to,
-    there or not.
+    """Returns the path of the file to which a symbolic link leads; the file may be missing.
+
+    Other paths are returned unchanged.
 
     Raises:
-      OSError: links lead to each other.
+      OSError: the links form a cycle.
     """
     if is_remote(path) or not os.path.islink(path):
         return path
-    found = os.path.realpath(path)
-    if os.path.islink(found):
+    target = os.path.realpath(path)
+    if os.path.islink(target):
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), os.fspath(path))
-    return found
+    return target
 
 
 @contextlib.contextmanager
 def atomic_replacement(path):
-    """Gives the name of a file that replaces `path` when the block ends, and is removed if the block fails.
+    """Yields the path of a temporary file that replaces `path` when the block ends.
 
-    A symbolic link stays; the file that it leads to is replaced. The name of what `is_special` is given
-    unchanged: bytes that are written there have left.
+    If the block fails, the temporary file is removed. A symbolic link is kept, and the file that it leads to
+    is replaced. A path that `is_special` is yielded unchanged, because bytes that were written to a device or
+    a FIFO cannot be taken back.
 
     Raises:
       OSError: the disk cannot be written; see `translate_disk_errors`.
@@ -312,7 +334,7 @@ def atomic_replacement(path):
 
 @contextlib.contextmanager
 def _add_path_to_errors(path):
-    """Names a path in an error of the operating system's in the block that names none: it is of this path."""
+    """Adds the path to an error of the operating system in the block, if the error names no file."""
     try:
         yield
     except OSError as error:
@@ -322,18 +344,18 @@ def _add_path_to_errors(path):
 
 
 def write_text(path, text):
-    """Writes a text file whole or not at all."""
+    """Writes a UTF-8 text file atomically; see `atomic_replacement`."""
     write_bytes(path, text.encode())
 
 
 def write_bytes(path, content):
-    """Writes a file whole or not at all."""
+    """Writes a file atomically; see `atomic_replacement`."""
     with atomic_replacement(path) as partial, open_file(partial, "wb") as writer:
         writer.write(content)
 
 
 def move(path, target):
-    """Gives a file another name, on the same file system; the file or link of that name is replaced."""
+    """Renames a file within one file system. An existing file or link with the new name is replaced."""
     if is_remote(target):
         _remote().rename(path, target, overwrite=True)
     else:
@@ -351,13 +373,13 @@ def remove(path):
 
 
 def with_progress(items, total, doing, every=10000):
-    """Yields the items and shows how many they were: a bar on a terminal if it takes long, else a log line.
+    """Yields items and shows the progress: by a bar on a terminal after a second, otherwise by log lines.
 
     Args:
       items: iterable.
-      total: their number.
-      doing: what is done with them, such as "Converting example".
-      every: number of items between two lines.
+      total: number of items.
+      doing: name of the work, such as "Converting example".
+      every: number of items between two log lines.
     """
     if sys.stderr.isatty():
         yield from tqdm(items, terminal.printable(doing), total, leave=False, delay=1)

@@ -1,4 +1,4 @@
-"""Fingerprints of texts and of files: equal contents have equal ones, wherever they lie."""
+"""Fingerprints of texts and files. They depend only on the content, not on the name of a file."""
 
 import hashlib
 
@@ -6,7 +6,8 @@ import numpy as np
 
 from bertlib.system import files
 
-# The fingerprint of a large file reads `_SAMPLED_BYTES` bytes, in evenly spread blocks.
+# For the fingerprint of a large file, `_SAMPLED_BYTES` bytes are read, in evenly distributed blocks of
+# `_BLOCK` bytes.
 _SAMPLED_BYTES, _BLOCK = 2**26, 2**16
 
 
@@ -15,7 +16,7 @@ def _digest():
 
 
 def hash_texts(texts):
-    """Returns the fingerprint of an iterable of texts, of which any may be None."""
+    """Returns the fingerprint of an iterable of texts. An element may also be None."""
     digest = _digest()
     for text in texts:
         digest.update(repr(text).encode() + b"\n")
@@ -23,8 +24,14 @@ def hash_texts(texts):
 
 
 def hash_files(paths):
-    """Returns the number, the bytes and the fingerprint of files, in that order, as a dict: of large ones,
-    sizes and blocks here and there count."""
+    """Returns the number, the total size in bytes and the fingerprint of files, as a dict.
+
+    The fingerprint depends on the order of the files. For a large file, it depends on the size and on
+    evenly distributed blocks of the content.
+
+    Args:
+      paths: list of paths.
+    """
     digest, sizes = _digest(), [files.size(path) for path in paths]
     blocks = max(2, _SAMPLED_BYTES // _BLOCK // max(1, len(paths)))
     for path, size in zip(paths, sizes):

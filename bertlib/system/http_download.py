@@ -1,5 +1,6 @@
-"""Files from web servers, whole or not there: a broken download goes on, a zip is unpacked. Loads no
-TensorFlow.
+"""Downloads files from web servers: resumes interrupted downloads, checks files and unpacks zip files.
+
+A file appears under its name only when it is complete. This module does not import TensorFlow.
 """
 
 import contextlib
@@ -25,31 +26,35 @@ _CHUNK_BYTES = 2**20
 _WEB_PAGE = ("a web page came in place of the file, perhaps that of a login to this network. Open the "
              "address in a browser to see it.")
 _CHECK_IN_BROWSER = "in a browser to see whether the file has moved."
-_MAX_MESSAGE_LENGTH = 200  # characters of a server's words in a message
-_MAX_DIGITS = 18  # digits of a length: of more bytes there are none
-# The content of published zips is at most 10 times as large as they are. If it is 100 times as large, and not
-# small, or of very many files, the zip is made to fill a disk.
+_MAX_MESSAGE_LENGTH = 200  # characters of a server's text that are quoted in a message
+_MAX_DIGITS = 18  # digits of a Content-Length; a longer number is not a real length
+# The content of a published zip is at most 10 times as large as the zip. A zip is refused as a zip bomb if
+# its content has more than 2**20 bytes and is more than 100 times as large, or if it has more than 10,000
+# files.
 _MAX_COMPRESSION_RATIO, _SMALL_FILE_BYTES, _MAX_FILES = 100, 2**20, 10_000
-# Errors for a zip that is damaged, that Python cannot read, or of which two files would be one.
+# Errors for a zip that is damaged, that Python cannot read, or in which two names mean the same file (on a
+# file system that ignores letter case).
 _ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError,
                FileExistsError, NotADirectoryError)
 
 
 class ServerError(OSError):
-    """A server does not answer, refuses, or sends something else."""
+    """A server does not answer, refuses the request, or sends something other than the file."""
 
 
 class DamagedError(ValueError):
-    """A zip cannot be read, or is not the expected one."""
+    """A file cannot be read, or does not have the expected content."""
 
 
 class Source(NamedTuple):
-    """What one address has.
+    """A file on a web server, and the local files that it provides.
 
-    `files` are the names of files in `directory` once it is there: of a zip, those that it has to hold in one
-    of its folders, which becomes the directory; of any other file, the one name that it gets. `problem_in` is
-    a function of a path and of one of these names: it returns what is wrong with the content of the file, in
-    words, or None.
+    Attributes:
+      address: the URL of the file.
+      directory: the local directory of the files, relative to a root directory.
+      files: names of the files in the directory. For a zip, one of its folders must contain these files; this
+        folder becomes the directory. For any other file, it is the single name under which it is stored.
+      problem_in: function (path, name in `files`) -> message about a problem in the file's content, or None.
     """
 
     address: str
@@ -59,30 +64,31 @@ class Source(NamedTuple):
 
 
 def download(source, root, base_url=None, timeout=60):
-    """Makes the files of a source, unless all are there.
+    """Downloads the files of a source, unless all of them exist.
 
     Args:
       source: a `Source`.
-      root: what its directory is below.
-      base_url: what takes the place of scheme and host in its address; None for the published ones.
-      timeout: seconds without an answer.
+      root: the local directory that contains the directory of the source.
+      base_url: URL that replaces scheme and host of the source's address; None for the published address.
+      timeout: seconds to wait for an answer of the server.
 
     Returns:
-      bool, whether something was made.
+      bool, whether files were downloaded or unpacked.
 
     Raises:
-      ServerError, DamagedError: see `fetch` and `unpack`, or a file that is there already has a problem.
-        What is damaged is removed if it has just come.
-      FileExistsError: there is a directory of another content in the place of a zip's.
-      OSError: it cannot be written.
+      ServerError: see `fetch`.
+      DamagedError: see `fetch` and `unpack`; or an existing file has a problem. A damaged file is removed if
+        it was downloaded by this call.
+      FileExistsError: the directory of a zip exists with another content.
+      OSError: the files cannot be written.
     """
     directory = os.path.join(root, source.directory)
     missing = [name for name in source.files if not os.path.exists(os.path.join(directory, name))]
     problem_in = source.problem_in or (lambda path, name: None)
     for name in set(source.files) - set(missing):
-        if wrong := problem_in(os.path.join(directory, name), name):
-            raise DamagedError(f"{os.path.join(directory, name)} is there already, but {wrong}. Remove it to "
-                               "have it fetched again.")
+        if problem := problem_in(os.path.join(directory, name), name):
+            raise DamagedError(f"{os.path.join(directory, name)} is there already, but {problem}. Remove it "
+                               "to have it fetched again.")
     if not missing:
         return False
     address = source.address
@@ -96,15 +102,15 @@ def download(source, root, base_url=None, timeout=60):
         raise FileExistsError(f"{directory} is there already, but lacks {', '.join(missing)}. Move it "
                               "away, or name another place.")
     archive = f"{directory}.zip"
-    came = fetch(address, archive, timeout)
+    was_fetched = fetch(address, archive, timeout)
     try:
         unpack(archive, directory, source.files, problem_in)
     except DamagedError as error:
-        if not came:
+        if not was_fetched:
             raise DamagedError(f"{error} Remove the file to have it fetched again.") from error
         os.remove(archive)
         raise DamagedError(f"{error} It came from {address} and was removed again.") from error
-    if came:
+    if was_fetched:
         os.remove(archive)
     else:
         logging.info("%s is unpacked, and no longer needed.", archive)
@@ -115,37 +121,39 @@ def download(source, root, base_url=None, timeout=60):
 
 
 def address_problem(address):
-    """Returns why nothing can be fetched from an address, in words, or None."""
+    """Returns a message about the problem of an address that cannot be fetched, or None."""
     try:
         parts = urllib.parse.urlsplit(address)
         host = (parts.hostname or "").encode("idna")
         if parts.scheme not in ("http", "https") or not host:
             return "it must be http:// or https:// and a host"
         return None if parts.port != 0 else "there is no port 0"
-    except ValueError as error:  # of UnicodeError, too
+    except ValueError as error:  # also a UnicodeError, which is a subclass
         return str(error)
 
 
 def fetch(address, path, timeout=60, problem_in=None):
-    """Fetches a file, unless it is there; goes on with what an earlier call has left of it.
+    """Downloads a file, unless it exists; resumes an interrupted download.
 
-    What has come so far is in `<path>.partial`, and `<path>.partial.json` says of which version (RFC 9110,
-    section 13.1.5, If-Range): of a file that has changed meanwhile, or if the server cannot send a part, all
-    is fetched again. A connection that breaks off is taken up again for as long as more comes.
+    The bytes that were received so far are in `<path>.partial`. The version of the file on the server is in
+    `<path>.partial.json` (see RFC 9110, section 13.1.5, If-Range). If the file has changed on the server, or
+    if the server cannot send a part of it, the whole file is downloaded again. After an interruption,
+    the function connects again, as long as each connection brings more bytes.
 
     Args:
-      address: of http or https.
-      path: local file; its directory is made.
-      timeout: seconds without an answer.
-      problem_in: function of a path; returns what is wrong with the file that came, in words, or None.
+      address: an http or https URL.
+      path: local file. Its directory is created.
+      timeout: seconds to wait for an answer of the server.
+      problem_in: function (path) -> message about a problem in the downloaded file, or None.
 
     Returns:
-      bool, whether it was fetched.
+      bool, whether the file was downloaded.
 
     Raises:
-      ServerError: no answer, a refusal, a web page, nothing, or fewer bytes than announced; what to do.
-      DamagedError: there is a problem in the file, which is removed.
-      OSError: it cannot be written.
+      ServerError: the server did not answer, refused, or sent a web page, an empty file, or fewer bytes than
+        announced. The message says what to do.
+      DamagedError: `problem_in` found a problem. The file is removed.
+      OSError: the file cannot be written.
     """
     if os.path.exists(path):
         return False
@@ -154,16 +162,17 @@ def fetch(address, path, timeout=60, problem_in=None):
     with files.translate_disk_errors(path):
         while True:
             total, broken = _fetch_rest(address, partial, timeout)
-            there = os.path.getsize(partial)
-            if not broken and there == (there if total is None else total):
+            received = os.path.getsize(partial)
+            if not broken and received == (received if total is None else total):
                 break
-            so_far = f"after {there:,} of {'an unknown number of' if total is None else f'{total:,}'} bytes"
-            if there <= longest:
+            so_far = (f"after {received:,} of "
+                      f"{'an unknown number of' if total is None else f'{total:,}'} bytes")
+            if received <= longest:
                 raise ServerError(f"{address}: the connection broke off {so_far}"
-                                  f"{f' ({broken})' if broken else ''}. What has come is kept: run "
+                                  f"{f' ({broken})' if broken else ''}. The received bytes are kept: run "
                                   "the same command again.")
-            logging.info("The connection broke off %s; going on.", so_far)
-            longest = there
+            logging.info("The connection broke off %s; connecting again.", so_far)
+            longest = received
         _check_content(address, partial, problem_in)
         if total is None:
             logging.warning("The server did not say how long %s is: its length is not checked.", address)
@@ -174,7 +183,7 @@ def fetch(address, path, timeout=60, problem_in=None):
 
 
 def _check_content(address, partial, problem_in):
-    """Removes a file that has come, and raises an error, if its content cannot be what was asked for."""
+    """Removes a downloaded file and raises an error if its content cannot be the requested file."""
     with open(partial, "rb") as reader:
         start = reader.read(1000).lstrip().lower()
     try:
@@ -183,8 +192,8 @@ def _check_content(address, partial, problem_in):
                               f"address {_CHECK_IN_BROWSER}")
         if start.startswith((b"<!doctype html", b"<html")):
             raise ServerError(f"{address}: {_WEB_PAGE}")
-        if wrong := problem_in and problem_in(partial):
-            raise DamagedError(f"{address}: what the server sent is not the file, as {wrong}. It was "
+        if problem := problem_in and problem_in(partial):
+            raise DamagedError(f"{address}: what the server sent is not the file, as {problem}. It was "
                                f"removed. Open the address {_CHECK_IN_BROWSER}")
     except (ServerError, DamagedError):
         os.remove(partial)
@@ -194,8 +203,12 @@ def _check_content(address, partial, problem_in):
 
 
 def _fetch_rest(address, partial, timeout):
-    """Adds to a partial file what it lacks, or begins it; returns the length of the whole, None if the server
-    does not say it, and what broke the connection, None if nothing did."""
+    """Requests the missing bytes of a partial file once, and appends them; starts the file if it is missing.
+
+    Returns:
+      (length of the whole file in bytes, or None if the server did not send it; the error that interrupted
+      the connection, or None).
+    """
     offset, version = _partial_state(address, partial)
     response = _request(address, offset, version, timeout)
     if offset and not _is_rest_of_file(response, offset, version):
@@ -211,32 +224,35 @@ def _fetch_rest(address, partial, timeout):
         check_free_space(partial, rest)
         with open(partial, "ab" if offset else "wb") as writer:
             if not offset:
-                noted = {"address": address, "version": _version_of(response)}
-                files.write_text(f"{partial}.json", json.dumps(noted) + "\n")
+                state = {"address": address, "version": _version_of(response)}
+                files.write_text(f"{partial}.json", json.dumps(state) + "\n")
             broken = _copy(response, writer, rest, f"Fetching {address.rpartition('/')[2]}: MiB")
     return None if rest is None else offset + rest, broken
 
 
 def _partial_state(address, partial):
-    """Returns how many bytes of an address are in a partial file, and of which version; (0, None) if the
-    server could not tell whether they are still good."""
+    """Returns (size of a partial file in bytes, version of the file on the server).
+
+    Returns (0, None) if the version is not known: the server could then not check that the bytes belong to
+    its current file.
+    """
     try:
-        noted = files.read_json_object(f"{partial}.json")
-        if noted.get("address") == address and noted.get("version"):
-            return os.path.getsize(partial), noted["version"]
+        state = files.read_json_object(f"{partial}.json")
+        if state.get("address") == address and state.get("version"):
+            return os.path.getsize(partial), state["version"]
     except (FileNotFoundError, ValueError):
         pass
     return 0, None
 
 
 def _version_of(response):
-    """What tells versions of a file apart: a strong ETag, else the date; None if there is neither."""
+    """Returns the version of a file on the server: a strong ETag, otherwise the date; None without both."""
     tag = response.headers.get("ETag", "W/")
     return response.headers.get("Last-Modified") if tag.startswith("W/") else tag
 
 
 def _is_rest_of_file(response, offset, version):
-    """Whether a server sends what was asked for: the rest of the same version."""
+    """Returns whether a response is the requested one: the rest of the same version of the file."""
     if response is None or response.status != http.client.PARTIAL_CONTENT:
         return False
     span = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
@@ -244,7 +260,7 @@ def _is_rest_of_file(response, offset, version):
 
 
 def _request(address, offset, version, timeout):
-    """Returns the response to a request of a file from a byte on; None if it has no such byte."""
+    """Requests a file from byte `offset` on; returns the response, or None if the file is not that long."""
     headers = {"User-Agent": "bert-as-published"}
     if offset:
         headers.update({"Range": f"bytes={offset}-", "If-Range": version})
@@ -262,29 +278,29 @@ def _request(address, offset, version, timeout):
     except (OSError, http.client.HTTPException, ValueError) as error:
         reason = _one_line(getattr(error, "reason", None) or error)
         raise ServerError(f"{address}: the server does not answer ({reason}). Check the network, and "
-                          "$https_proxy if it is behind a proxy; then run the same command again: what has "
-                          "come is kept.") from error
+                          "$https_proxy if it is behind a proxy; then run the same command again: the "
+                          "received bytes are kept.") from error
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects to addresses of http and https."""
+    """Follows redirects, but only to http and https addresses."""
 
     def redirect_request(self, request, response, code, message, headers, address):
-        if wrong := address_problem(address):
+        if problem := address_problem(address):
             response.close()
             raise ServerError(f"{request.full_url}: the server sends on to {_one_line(address)!r}, which is "
-                              f"no address to fetch from ({_one_line(wrong)}). Open the first one "
+                              f"no address to fetch from ({_one_line(problem)}). Open the first one "
                               f"{_CHECK_IN_BROWSER}")
         return super().redirect_request(request, response, code, message, headers, address)
 
 
 def _one_line(text):
-    """Returns a server's words in one line that is not too long."""
+    """Returns a server's text as one line of at most `_MAX_MESSAGE_LENGTH` characters."""
     return " ".join(str(text).split())[:_MAX_MESSAGE_LENGTH]
 
 
 def _copy(response, writer, length, doing):
-    """Writes what comes into a file; returns the error that ended it, None if it came to its end."""
+    """Writes the content of a response to a file; returns the error that interrupted it, or None."""
     pieces = iter(lambda: response.read(_CHUNK_BYTES), b"")
     if length is not None:
         pieces = files.with_progress(pieces, -(-length // _CHUNK_BYTES), doing, every=50)
@@ -297,57 +313,65 @@ def _copy(response, writer, length, doing):
 
 
 def check_free_space(path, needed):
-    """Raises an OSError, in words, if a disk has not as many free bytes; needed None is not known."""
+    """Checks that the disk has enough free space for a file.
+
+    Args:
+      path: the file.
+      needed: size of the file in bytes; None if it is not known.
+
+    Raises:
+      OSError: the free space is smaller.
+    """
     free = shutil.disk_usage(files.existing_parent(path)).free
     if needed is not None and needed > free:
-        wrong, to_do = files.describe_disk_error(OSError(errno.ENOSPC, ""), path, needed)
-        raise OSError(f"{path} could not be written: {wrong}. {to_do}")
+        problem, advice = files.describe_disk_error(OSError(errno.ENOSPC, ""), path, needed)
+        raise OSError(f"{path} could not be written: {problem}. {advice}")
 
 
 # --- Unpacking -------------------------------------------------------------------------------------------
 
 
 def unpack(archive, directory, expected, problem_in=None):
-    """Unpacks the folder of a zip that holds the expected files, which becomes a new directory.
+    """Unpacks the folder of a zip that contains the expected files; the folder becomes a new directory.
 
-    The checksum that the zip has of each file is compared. What is outside of the folder is left out.
+    The checksum of each file is checked. Files outside of the folder are not unpacked.
 
     Args:
       archive: path of the zip.
-      directory: where to; not there, or empty.
+      directory: the new directory. It must be missing or empty.
       expected: names of files, at least one.
-      problem_in: function of a path and of the name of an expected file; returns what is wrong with the
-        content, in words, or None.
+      problem_in: function (path, name of an expected file) -> message about a problem in the content, or
+        None.
 
     Raises:
-      DamagedError: it is no zip, a checksum differs, a file is missing or has a problem; or it is dangerous:
-        a file would be written outside of the directory or over another one, or fills the disk. Nothing is
-        left of it.
-      OSError: it cannot be written.
+      DamagedError: the file is no zip, a checksum differs, or an expected file is missing or has a problem;
+        or the zip is dangerous: a file would be written outside of the directory or over another file, or
+        would fill the disk. All unpacked files are removed.
+      OSError: the files cannot be written.
     """
-    aside = f"{directory}.partial"
-    shutil.rmtree(aside, ignore_errors=True)  # of a run that was killed
+    partial = f"{directory}.partial"
+    shutil.rmtree(partial, ignore_errors=True)  # the rest of a killed run
     try:
         with zipfile.ZipFile(archive) as zipped, files.translate_disk_errors(directory):
             members = _members(zipped, archive, expected)
             check_free_space(directory, sum(info.file_size for _, info in members))
             for name, info in files.with_progress(members, len(members), f"Unpacking {archive}:"):
-                path = os.path.join(aside, name)
+                path = os.path.join(partial, name)
                 os.makedirs(os.path.dirname(path), exist_ok=True)
                 with zipped.open(info) as reader, open(path, "xb") as writer:
                     shutil.copyfileobj(reader, writer, _CHUNK_BYTES)
             for name in expected if problem_in else ():
-                if wrong := problem_in(os.path.join(aside, name), name):
-                    raise DamagedError(f"{archive}: {name} in it cannot be used, as {wrong}.")
-            os.rename(aside, directory)
+                if problem := problem_in(os.path.join(partial, name), name):
+                    raise DamagedError(f"{archive}: {name} in it cannot be used, as {problem}.")
+            os.rename(partial, directory)
     except _ZIP_ERRORS as error:
         raise DamagedError(f"{archive} is damaged, or no zip: {error}.") from error
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def _members(zipped, archive, expected):
-    """Returns [(name below the folder that holds the expected files, its ZipInfo)]."""
+    """Returns [(path within the folder of the expected files, ZipInfo)] for all files in this folder."""
     found = {info.filename: info for info in zipped.infolist() if not info.is_dir()}
     if len(found) > _MAX_FILES:
         raise DamagedError(f"{archive}: it has {len(found):,} files, and no published zip has as many; "

@@ -1,9 +1,11 @@
-"""Locks of directories and files that a process writes to, so that no second process does. Loads no
-TensorFlow for local ones.
+"""Locks for directories and files, so that no two processes write to the same place.
 
-A lock is the kernel's `flock` on a small file, `.lock` in a directory or `<name>.lock` beside a file, which
-says who holds it. It ends with its process, however that ends. The file is removed when the lock is given
-back; of a killed process it stays, and is in nobody's way.
+TensorFlow is imported only for paths that are not local.
+
+A lock is the kernel's `flock` on a small file: `.lock` in a directory, or `<name>.lock` in the directory of
+a file. This file contains the number of the process that holds the lock. The kernel releases the lock when
+the process ends, also if the process was killed. The file is removed when the lock is released. After a
+killed process the file remains, but another process can lock it.
 """
 
 import contextlib
@@ -21,10 +23,11 @@ from absl import logging
 
 from bertlib.system import files
 
-# The locks of this process: {(device, inode of the directory, name): [descriptor or None, holders]}.
+# The locks of this process: {(device, inode of the directory, name): [descriptor or None, number of
+# holders]}.
 _held = {}
 _held_lock = threading.Lock()
-# What `flock` says where a file system has no locks.
+# Error numbers that `flock` returns on a file system without locks.
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL, errno.ENOTTY}
 
 
@@ -36,11 +39,11 @@ class InUseError(OSError):
 def lock_directory(path):
     """Holds the lock of an existing directory in the block.
 
-    A process may hold a lock several times, also in several threads; the outermost block gives it back.
-    Forked children do not have it.
+    A process may hold a lock several times, also in several threads. The block that ends last releases it.
+    Forked children do not inherit it.
 
     Raises:
-      InUseError: another process holds it.
+      InUseError: another process holds the lock.
     """
     with _lock(path, path, ".lock"):
         yield
@@ -48,10 +51,10 @@ def lock_directory(path):
 
 @contextlib.contextmanager
 def lock_file(path):
-    """Holds the lock of a file, there or not, in the block; see `lock_directory`. Its directory must exist.
+    """Holds the lock of a file in the block; see `lock_directory`.
 
-    The lock of a symbolic link is that of the file that it leads to. Devices and FIFOs have none: several
-    processes may write to them.
+    The file may be missing, but its directory must exist. A symbolic link has the same lock as the file that
+    it leads to. Devices and FIFOs have no lock: several processes may write to them.
     """
     if files.is_special(path):
         yield
@@ -62,11 +65,11 @@ def lock_file(path):
 
 
 def remove_abandoned(folder, prefix):
-    """Removes the directories in a local folder that killed processes left there unfinished.
+    """Removes unfinished directories of killed processes from a local folder.
 
-    A directory counts as abandoned if its name begins with `prefix` and its lock exists and is free. The
-    process that makes such a directory takes its lock, by `lock_file`, before, and holds it for as long as
-    the directory has that name. A directory without a lock stays.
+    A directory counts as abandoned if its name begins with `prefix`, and its lock file exists and is not
+    locked. A process that creates such a directory must first lock it by `lock_file`, and must hold the lock
+    as long as the directory has this name. A directory without a lock file is kept.
     """
     for lock in glob.glob(os.path.join(glob.escape(folder), f"{glob.escape(prefix)}*.lock")):
         path = lock.removesuffix(".lock")
@@ -94,16 +97,22 @@ def _lock(what, folder, name):
 
 
 def _acquire(what, folder, name, again=True):
-    """Takes a lock, or counts one more holder of it; returns its key.
+    """Acquires a lock, or increases its number of holders if this process has it; returns its key.
+
+    Args:
+      what: the locked path, for messages.
+      folder: directory of the lock file.
+      name: name of the lock file.
+      again: whether this process may already hold the lock.
 
     Raises:
-      InUseError: another process holds it, or, unless `again`, this one does.
+      InUseError: another process holds the lock; or this process holds it, and `again` is False.
     """
     if files.is_remote(folder):
         key = folder, name
     else:
-        found = os.stat(folder)
-        key = found.st_dev, found.st_ino, name
+        status = os.stat(folder)
+        key = status.st_dev, status.st_ino, name
     with _held_lock:
         if key in _held and not again:
             raise InUseError(f"{what} is in use by this process.")
@@ -127,28 +136,29 @@ def _release(key, folder, name):
             return
         descriptor, _ = _held.pop(key)
         if descriptor is not None:
-            # Removed while it is locked: who opened it meanwhile will see that its name is gone.
+            # The file is removed while it is locked. A process that has already opened it will then see that
+            # the path no longer names the open file (`_is_open_file`), and opens a new one.
             with contextlib.suppress(OSError):
                 os.remove(os.path.join(folder, name))
             os.close(descriptor)
 
 
 def _open_locked(what, path):
-    """Returns a descriptor of the lock file, locked; None where the file system has no locks.
+    """Opens and locks a lock file; returns its descriptor, or None if the file system has no locks.
 
     Raises:
-      InUseError: another process holds it.
+      InUseError: another process holds the lock.
     """
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_open_file(descriptor, path):
-                with contextlib.suppress(OSError):  # on a full disk it is locked all the same
+                with contextlib.suppress(OSError):  # on a full disk, the file is locked but remains empty
                     os.ftruncate(descriptor, 0)
                     os.pwrite(descriptor, _signature(), 0)
                 return descriptor
-            os.close(descriptor)  # its holder removed it between our two calls
+            os.close(descriptor)  # the previous holder removed the file between `open` and `flock`
         except BlockingIOError:
             try:
                 holder = _describe_holder(descriptor)
@@ -168,7 +178,7 @@ def _open_locked(what, path):
 
 
 def _is_open_file(descriptor, path):
-    """Whether a path still names the open file."""
+    """Returns whether a path still names the open file."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
     except FileNotFoundError:
@@ -181,16 +191,16 @@ def _signature():
 
 
 def _describe_holder(descriptor):
-    """Says in words what the holder wrote into a lock file, which may be about to write it."""
+    """Returns a text that describes the holder of a lock file, for an error message."""
     try:
-        found = json.loads(os.pread(descriptor, 4096, 0))
-        return f"process {found['process']} on {found['host']}, since {found['since']},"
-    except (ValueError, KeyError, TypeError):
+        holder = json.loads(os.pread(descriptor, 4096, 0))
+        return f"process {holder['process']} on {holder['host']}, since {holder['since']},"
+    except (ValueError, KeyError, TypeError):  # the holder has not written the file yet
         return "another process"
 
 
 def _close_inherited_locks():
-    """In a forked child: closes what it inherited, which leaves the locks to the parent."""
+    """Closes the inherited descriptors in a forked child process. The parent keeps the locks."""
     global _held_lock
     for descriptor, _ in _held.values():
         if descriptor is not None:

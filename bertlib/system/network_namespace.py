@@ -1,15 +1,15 @@
-"""Closes the ports of processes on this machine: they run in a network namespace that has loopback only.
+"""Closes the ports of a run: its processes run in a network namespace that has only the loopback interface.
 
-Servers of TensorFlow and Apache Beam listen on all interfaces and authenticate nobody. A process in another
-network namespace, such as any process of another machine, cannot reach them.
+The servers of TensorFlow and Apache Beam listen on all interfaces, without authentication. A process outside
+of the network namespace, such as a process on another machine, cannot reach them.
 
     Namespace()                creates the namespace, and a socket that listens in it
-    Namespace.wrap_command     the command line that runs a command in it
+    Namespace.wrap_command     returns the command line that runs a command in the namespace
 
-A process with threads cannot enter a user namespace, and the imports of NumPy and TensorFlow start threads.
-So a namespace is created and entered by this file, run as a program in a fresh interpreter. The program then
-becomes the command by `exec`, which keeps process number, terminal, working directory and environment. Hence
-this file imports the standard library alone.
+A process with several threads cannot enter a user namespace, and the imports of NumPy and TensorFlow start
+threads. So this file, run as a program in a new interpreter, creates and enters the namespaces. The program
+then replaces itself by the command with `exec`, which keeps the process number, the terminal, the working
+directory and the environment. For this reason, this file imports only the standard library.
 """
 
 import contextlib
@@ -27,11 +27,14 @@ import sys
 
 # Flags of unshare and setns (sched.h).
 _NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000
-# Requests for the flags of an interface, struct ifreq, and the flag of one that is up (net/if.h).
+# ioctl requests that read and set the flags of a network interface (SIOCGIFFLAGS, SIOCSIFFLAGS), the format
+# of struct ifreq, and the flag of an active interface (IFF_UP in net/if.h).
 _GET_FLAGS, _SET_FLAGS, _INTERFACE, _IS_UP = 0x8913, 0x8914, "16sh22x", 1
+# Largest number of descriptors that one message of the program contains.
 _MAX_DESCRIPTORS = 2
+# Seconds to wait for the answer of the program.
 _TIMEOUT_SECONDS = 60
-# Paths that need the network, also within "--flag=a,b".
+# Matches arguments with a path that needs the network, also within "--flag=a,b".
 _REMOTE = re.compile(r"(?:^|[=,])(?!file://|ram://)[A-Za-z][A-Za-z0-9+.-]*://")
 
 _EXPOSED = ("{servers} listen on all interfaces, without authentication: until the run ends, everyone who "
@@ -48,10 +51,10 @@ _REMEDY = (
 
 
 def for_replicas(cluster, open_ports, arguments, warn):
-    """Returns a context manager of the `Namespace` that the replicas of this machine run in, or of None.
+    """Returns a context manager that yields the `Namespace` for the replicas of this machine, or None.
 
     Args:
-      cluster: the `cluster.Cluster` that they belong to, or None.
+      cluster: the `cluster.Cluster` of the replicas, or None.
       open_ports, arguments, warn: see `for_processes`.
 
     Raises:
@@ -67,15 +70,16 @@ def for_replicas(cluster, open_ports, arguments, warn):
 
 
 def for_processes(open_ports, arguments, servers, warn):
-    """Returns a context manager of the `Namespace` for the processes of a run, or of None if their ports stay
-    open.
+    """Returns a context manager that yields the `Namespace` for the processes of a run, or None.
+
+    It yields None if the ports stay open.
 
     Args:
       open_ports: True to leave the ports open, False to refuse the run if they cannot be closed, None to
-        warn in that case.
+        warn in this case.
       arguments: command-line arguments. A remote path, such as gs://bucket/file, needs the network.
-      servers: the servers that listen, as the warning is to name them.
-      warn: function of a text, for the warning.
+      servers: name of the servers that listen, for the warning.
+      warn: function of a text that shows a warning.
 
     Raises:
       ValueError: `open_ports` is False, and the ports cannot be closed.
@@ -97,7 +101,7 @@ def for_processes(open_ports, arguments, servers, warn):
 
 
 def _first_remote(arguments):
-    """Returns the first of these arguments, or the cache of hub modules, that is a remote path; or None."""
+    """Returns the first argument with a remote path, or the remote cache of hub modules, or None."""
     cache = f"TFHUB_CACHE_DIR={os.environ.get('TFHUB_CACHE_DIR', '')}"
     return next((argument for argument in (*arguments, cache) if _REMOTE.search(argument)), None)
 
@@ -106,19 +110,21 @@ def _first_remote(arguments):
 
 
 class Namespace:
-    """A network namespace with loopback only; a context manager that closes its descriptors. It exists as
-    long as these, or a process in it.
+    """A network namespace with only the loopback interface; a context manager that closes its descriptors.
+
+    The namespace exists as long as its descriptors are open or a process runs in it.
 
     Attributes:
       listener: socket that listens at a free port of 127.0.0.1 in the namespace.
-      descriptors: list of those that processes which run `wrap_command` have to inherit.
+      descriptors: list of file descriptors. A process that runs a command line of `wrap_command` must inherit
+        them.
     """
 
     def __init__(self):
         """Creates the namespace.
 
         Raises:
-          OSError: the kernel, or a rule of this machine, does not allow it.
+          OSError: the kernel or a security rule of this machine does not allow a namespace.
         """
         self.descriptors = _ask("create")
         try:
@@ -154,8 +160,11 @@ class Namespace:
 
 
 def enter(command):
-    """Moves this process, which must have one thread, into the namespace of a command line of
-    `wrap_command`; returns the command. Other command lines are returned unchanged."""
+    """Moves this process into the namespace of a command line of `wrap_command`; returns the inner command.
+
+    This process must have only one thread. Other command lines are returned unchanged, and the process stays
+    in its namespace.
+    """
     program = _program("enter")
     if list(command[:len(program)]) != program:
         return command
@@ -165,7 +174,7 @@ def enter(command):
 
 
 def _program(action):
-    # -I and -S: code of a site or of the working directory might start a thread.
+    # -I and -S: code of a sitecustomize module or of the working directory could start a thread.
     return [sys.executable, "-I", "-S", __file__, action]
 
 
@@ -178,22 +187,22 @@ def _split_descriptors(descriptors):
 
 
 def _ask(action, descriptors=()):
-    """Runs an action of this program; returns the descriptors that it sends.
+    """Runs an action of this program in a new process; returns the descriptors that the program sends.
 
     Raises:
-      OSError: it failed there.
+      OSError: the action failed.
     """
-    here, there = socket.socketpair()
-    with here:
-        with there:
+    parent_end, child_end = socket.socketpair()
+    with parent_end:
+        with child_end:
             process = subprocess.Popen(
-                [*_program(action), _join_descriptors(descriptors), str(there.fileno())],
+                [*_program(action), _join_descriptors(descriptors), str(child_end.fileno())],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                start_new_session=True, pass_fds=[*descriptors, there.fileno()])
+                start_new_session=True, pass_fds=[*descriptors, child_end.fileno()])
         try:
-            here.settimeout(_TIMEOUT_SECONDS)
-            reply, received, _, _ = socket.recv_fds(here, 4096, _MAX_DESCRIPTORS,
-                                                      socket.MSG_CMSG_CLOEXEC)
+            parent_end.settimeout(_TIMEOUT_SECONDS)
+            reply, received, _, _ = socket.recv_fds(parent_end, 4096, _MAX_DESCRIPTORS,
+                                                    socket.MSG_CMSG_CLOEXEC)
         finally:
             process.kill()
             process.wait()
@@ -206,24 +215,32 @@ def _ask(action, descriptors=()):
 
 
 def _main(action, descriptors, *arguments):
-    """Does an action: `create` and `listen` send descriptors through a socket, `enter` becomes a command."""
+    """Runs an action of this program.
+
+    Args:
+      action: "create" creates a namespace, and "listen" opens a socket in a namespace. Both send descriptors
+        through a socket. "enter" moves this process into a namespace and replaces it by a command.
+      descriptors: descriptors of the namespace, as text; empty for "create".
+      *arguments: the command for "enter", otherwise the descriptor of the socket for the answer.
+    """
     if action == "enter":
         _enter(_split_descriptors(descriptors))
         _execute(arguments)
-    with socket.socket(fileno=int(arguments[0])) as there:
+    with socket.socket(fileno=int(arguments[0])) as reply_socket:
         try:
-            made = _create() if action == "create" else [_listen(_split_descriptors(descriptors))]
-            socket.send_fds(there, [b"[]"], made)
+            created = _create() if action == "create" else [_listen(_split_descriptors(descriptors))]
+            socket.send_fds(reply_socket, [b"[]"], created)
         except OSError as error:
-            said = ": ".join(str(part) for part in (error.filename, error.strerror) if part)
-            there.sendall(json.dumps([error.errno, said]).encode())
+            reason = ": ".join(str(part) for part in (error.filename, error.strerror) if part)
+            reply_socket.sendall(json.dumps([error.errno, reason]).encode())
 
 
 def _create():
-    """Moves this process into a new network namespace; returns the descriptors of what it has to enter.
+    """Moves this process into a new network namespace; returns the descriptors for `_enter`.
 
-    Root, and whoever else may, creates a network namespace alone: a user namespace would take away the right
-    to other users' files. Others create a user namespace, too, in which they have their own user and group.
+    If the user has the right to it, as root has, only a network namespace is created: in a user namespace,
+    root would lose access to the files of other users. Otherwise, a user namespace is created too, in which
+    the process keeps its user and group.
     """
     user, group = os.geteuid(), os.getegid()
     kinds = ["net"]
@@ -239,14 +256,14 @@ def _create():
                 file.write(text)
         kinds = ["user", "net"]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        asked = fcntl.ioctl(any_socket, _GET_FLAGS, struct.pack(_INTERFACE, b"lo", 0))
-        flags = struct.unpack(_INTERFACE, asked)[1] | _IS_UP
+        interface = fcntl.ioctl(any_socket, _GET_FLAGS, struct.pack(_INTERFACE, b"lo", 0))
+        flags = struct.unpack(_INTERFACE, interface)[1] | _IS_UP
         fcntl.ioctl(any_socket, _SET_FLAGS, struct.pack(_INTERFACE, b"lo", flags))
     return [os.open(f"/proc/self/ns/{kind}", os.O_RDONLY) for kind in kinds]
 
 
 def _enter(descriptors):
-    """Moves this process into a namespace; `descriptors` are those of `_create`, which are closed."""
+    """Moves this process into a namespace, and closes `descriptors`, which `_create` returned."""
     for descriptor in descriptors:
         _system_call("setns", descriptor, 0)
         os.close(descriptor)
@@ -263,7 +280,7 @@ def _listen(descriptors):
 
 def _execute(command):
     """Replaces this process by a command."""
-    # The interpreter ignores them, which a command would inherit.
+    # The Python interpreter ignores these signals, and the command would inherit that.
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     os.execvp(command[0], command)
@@ -273,7 +290,7 @@ def _system_call(name, *arguments):
     """Calls a function of the C library.
 
     Raises:
-      OSError: it failed, or this system does not have it.
+      OSError: the call failed, or this system does not have the function.
     """
     function = getattr(ctypes.CDLL(None, use_errno=True), name, None)
     if function is None:

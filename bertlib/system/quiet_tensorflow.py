@@ -1,4 +1,4 @@
-"""Loads TensorFlow without what its C++ writes to stderr meanwhile. TF_CPP_MIN_LOG_LEVEL=0 shows it."""
+"""Imports TensorFlow without the messages of its C++ code on stderr. TF_CPP_MIN_LOG_LEVEL=0 shows them."""
 
 import contextlib
 import gc
@@ -9,8 +9,9 @@ import sys
 
 
 def load():
-    """Imports TensorFlow, quietly if nothing imported it before; returns `tensorflow.compat.v1`."""
-    # 3 hides errors too, such as that of a missing GPU driver. Where there is a GPU they are worth seeing.
+    """Imports TensorFlow without messages; returns the module `tensorflow.compat.v1`."""
+    # Level 3 also hides errors, such as the error that no GPU driver was found. On a machine with a GPU,
+    # these errors are useful.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if glob.glob("/dev/nvidia[0-9]*") else "3")
     with _garbage_collection_paused(), (
             contextlib.nullcontext() if shows_all_messages() else _native_messages_hidden()):
@@ -18,14 +19,17 @@ def load():
 
 
 def shows_all_messages():
-    """Whether the environment asks for TensorFlow's messages."""
+    """Returns whether the environment variable TF_CPP_MIN_LOG_LEVEL asks for TensorFlow's messages."""
     return os.environ.get("TF_CPP_MIN_LOG_LEVEL") in ("0", "1")
 
 
 @contextlib.contextmanager
 def _garbage_collection_paused():
-    """Has the collector of garbage leave alone, then and later, what the block makes: a fifth of the seconds
-    that the import takes would go to looking through modules, which stay."""
+    """Excludes the objects that the block creates from garbage collection, now and later.
+
+    The block imports modules, which are never collected. The garbage collector would take a fifth of the
+    time of the import.
+    """
     was_on = gc.isenabled()
     gc.disable()
     try:

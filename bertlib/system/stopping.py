@@ -1,7 +1,7 @@
-"""A request to end a run, such as a cluster's SIGTERM before it takes a machine back.
+"""A request to stop a run early, for example after the SIGTERM of a cluster that needs the machine.
 
-`bertlib.command_line.signals` makes the request. A training looks at it before each micro-batch, and replicas
-look at it between two steps.
+`bertlib.command_line.signals` makes the request. A training checks it before each micro-batch, and replicas
+check it between two steps.
 """
 
 import contextlib
@@ -9,17 +9,21 @@ import threading
 
 
 class Stopped(BaseException):
-    """The run was asked to end, and did. Like KeyboardInterrupt no error; a text says what is kept."""
+    """The run has stopped because of a request. The message says which results are kept.
+
+    It is no error: like KeyboardInterrupt, it is a BaseException, so that `except Exception` does not catch
+    it.
+    """
 
 
 class StopRequest:
-    """A request that any thread can make.
+    """A request to stop, which any thread can make.
 
-    A training that is given one, in its `RunConfig`, looks at it before each micro-batch, an evaluation and a
-    prediction before each batch.
+    An Estimator gets it in its `RunConfig`. A training checks it before each micro-batch. An evaluation or a
+    prediction checks it before each batch.
 
     Attributes:
-      awaited: whether a training is under way: it ends by itself, and saves what it has.
+      awaited: whether a training runs that checks the request. It will stop by itself and save a checkpoint.
     """
 
     def __init__(self):
@@ -28,23 +32,23 @@ class StopRequest:
         self.awaited = False
 
     def set(self):
-        """Asks for the end."""
+        """Makes the request."""
         self._made.set()
 
     @property
     def is_set(self):
-        """Whether somebody asked."""
+        """Returns whether the request was made."""
         return self._made.is_set()
 
     def check(self):
-        """Raises `Stopped` if somebody asked, once."""
+        """Raises `Stopped` if the request was made. It raises only once."""
         if self.is_set and not self._raised:
             self._raised = True
             raise Stopped
 
     @contextlib.contextmanager
     def being_awaited(self):
-        """Says that what is in the block ends by itself."""
+        """Sets `awaited` in the block, which checks the request and stops by itself."""
         before, self.awaited = self.awaited, True
         try:
             yield
@@ -52,5 +56,5 @@ class StopRequest:
             self.awaited = before
 
 
-# The request that all trainings of this process obey.
+# The request that all trainings of this process check.
 request = StopRequest()

@@ -1,34 +1,40 @@
-"""The terminal: texts that are safe to show; standard streams that are closed or cannot be written."""
+"""Makes texts safe for a terminal, and handles standard streams that are closed or cannot be written."""
 
 import io
 import os
 import re
 import sys
 
-# Characters that move the cursor, change colors, reorder the text around them or cannot be seen: control
-# characters, marks of direction, spaces of no width, other ends of lines, tags, halves of surrogate pairs.
-# End of line and tab stay, and the two joiners, without which words of Persian and emoji fall apart.
+# Matches characters that move the cursor, change colors, reorder the text around them, or are invisible:
+# control characters, marks of text direction, zero-width spaces, line separators, tags, and unpaired
+# surrogates. It does not match line feed, tab, and the two joiners (U+200C, U+200D), because Persian words
+# and emoji need the joiners.
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e"
                      "\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]")
+
 
 class StreamError(OSError):
     """A standard stream is closed or cannot be written."""
 
 
 def printable(text):
-    """Returns a text with escapes, as of Python's `repr`, in place of characters that could mislead a reader
-    or control a terminal: "\\x1b[31m" for what would turn it red."""
-    return _UNSAFE.sub(lambda found: found.group().encode("unicode_escape", "surrogatepass").decode(), text)
+    """Returns a text in which characters that could mislead a reader or control a terminal are escaped.
+
+    The escapes are those of Python's `repr`. For example, the character that begins a color code becomes
+    "\\x1b", so that the terminal shows "\\x1b[31m" and does not turn red.
+    """
+    return _UNSAFE.sub(lambda match: match.group().encode("unicode_escape", "surrogatepass").decode(), text)
 
 
 def open_closed_streams():
-    """Opens the standard streams that the process was started without; printing there is a `StreamError`.
+    """Opens the standard streams that were closed when the process started. Their use is a `StreamError`.
 
-    After `command >&-`, without this, the next file that is opened would get the number of the closed stream,
-    and with it all that is printed; after `2>&-` messages would be printed among the results.
+    Without it, after `command >&-`, the next file that is opened would get the number of the closed standard
+    output, and all printed text would be written to that file. After `2>&-`, messages would be mixed with
+    the results.
     """
     if sys.stdin is None:
-        os.open(os.devnull, os.O_RDONLY)  # gets the lowest free number, which is that of the stream
+        os.open(os.devnull, os.O_RDONLY)  # gets the lowest free number, which is the number of the stream
         sys.stdin = io.TextIOWrapper(io.BufferedReader(_ClosedInput()), "utf-8")
     if sys.stdout is None:
         sys.stdout = _text(_Output(os.open(os.devnull, os.O_WRONLY), is_closed=True), "utf-8")
@@ -37,7 +43,7 @@ def open_closed_streams():
 
 
 def guard_output():
-    """Makes errors of the standard output a `StreamError`, unless another stream was put in its place."""
+    """Makes each error of the standard output a `StreamError`. A replaced `sys.stdout` is left unchanged."""
     stream = sys.stdout
     if stream is not sys.__stdout__ or stream is None:
         return
@@ -53,10 +59,10 @@ def _text(raw, encoding, errors="strict", line_buffering=False):
 
 
 def flush_output():
-    """Writes what was printed so far.
+    """Writes all buffered text to the standard output.
 
     Raises:
-      StreamError: that, or something before it, could not be written.
+      StreamError: this text, or an earlier one, could not be written.
     """
     sys.stdout.flush()
     raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
@@ -65,7 +71,7 @@ def flush_output():
 
 
 class _ClosedInput(io.RawIOBase):
-    """The standard input of a process that was started without."""
+    """The standard input of a process that was started with a closed standard input."""
 
     def readable(self):
         return True
@@ -75,7 +81,7 @@ class _ClosedInput(io.RawIOBase):
 
 
 class _Output(io.FileIO):
-    """The standard output. After an error it drops what is written: Python would try again at its end."""
+    """The standard output. After an error, it discards all text: Python would write it again at exit."""
 
     def __init__(self, number, is_closed=False):
         super().__init__(number, "w", closefd=False)
@@ -87,10 +93,10 @@ class _Output(io.FileIO):
         try:
             if not self._is_closed:
                 return super().write(data)
-            wrong = "the standard output is closed. Name a file for it, or /dev/null."
+            problem = "the standard output is closed. Name a file for it, or /dev/null."
         except BrokenPipeError:
-            wrong = "nobody reads the standard output any more: the other end of the pipe is closed."
+            problem = "nobody reads the standard output any more: the other end of the pipe is closed."
         except OSError as error:
-            wrong = f"the standard output cannot be written: {error.strerror}."
-        self.error = StreamError(wrong)
+            problem = f"the standard output cannot be written: {error.strerror}."
+        self.error = StreamError(problem)
         raise self.error

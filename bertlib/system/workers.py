@@ -1,4 +1,4 @@
-"""A function over many items, in several processes, with the results in the order of the items."""
+"""Applies a function to many items in several processes, with the results in the order of the items."""
 
 import collections
 from concurrent import futures
@@ -15,18 +15,20 @@ import traceback
 
 
 def ordered_map(function, items, num_workers, chunk_size=1024):
-    """Yields function(item) of each item, in order; the results do not depend on the number of processes.
+    """Yields function(item) for each item, in order. The results do not depend on the number of processes.
 
-    Workers are new interpreters; forked processes would inherit the locks of TensorFlow's threads. They load
-    the function's module and what that imports, not the running script. What the function raises in a worker
-    is raised here, in its place. However this process ends, its workers do too.
+    Workers are new interpreters, because forked processes would inherit the locks of TensorFlow's threads.
+    A worker imports the module of the function, but not the running script. An exception of the function in
+    a worker is raised by this generator at the place of the item's result. The workers end when this process
+    ends, for whatever reason.
 
     Args:
-      function: picklable: a function at the top of an importable module, or an instance of a class there.
-      items: iterable of what can be pickled.
-      num_workers: number of processes; 0 for one a core. With 1, and where `items` has a length and makes one
-        chunk only, everything happens in this process.
-      chunk_size: items that a worker gets at a time.
+      function: a function on the top level of an importable module, or an instance of such a class; it must
+        be picklable.
+      items: iterable of picklable items.
+      num_workers: number of processes; 0 for one process per core. With 1, or if `items` has a length and
+        fits into one chunk, the function runs in this process.
+      chunk_size: number of items that are sent to a worker at a time.
 
     Raises:
       ChildProcessError: a worker was killed.
@@ -54,8 +56,9 @@ def ordered_map(function, items, num_workers, chunk_size=1024):
         threads = stack.enter_context(futures.ThreadPoolExecutor(num_workers))
         for worker in workers:
             idle.put(worker)
-            stack.callback(worker.kill)  # first: the threads wait for nothing else
-        # One chunk more than workers, so that none is idle while results are consumed here.
+            # The callback runs before the threads are joined: they wait only for the workers.
+            stack.callback(worker.kill)
+        # One chunk more than workers, so that no worker is idle while the results are consumed.
         running = collections.deque(threads.submit(run, chunk)
                                     for chunk in itertools.islice(chunks, num_workers + 1))
         while running:
@@ -67,20 +70,20 @@ def ordered_map(function, items, num_workers, chunk_size=1024):
 
 
 def available_cores():
-    """Returns the number of cores that this process may use."""
+    """Returns the number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class _Worker:
-    """A process that runs `_serve`; a context manager that waits for its end."""
+    """A worker process that runs `_serve`; a context manager that waits for its end."""
 
     def __init__(self, function):
-        self._connection, theirs = multiprocessing.connection.Pipe()
-        with theirs:
-            # In a session of its own: Ctrl-C is for this process, which then kills its workers.
+        self._connection, worker_end = multiprocessing.connection.Pipe()
+        with worker_end:
+            # In a new session, so that Ctrl-C reaches only this process, which then kills its workers.
             self._process = subprocess.Popen([sys.executable, os.path.abspath(__file__),
-                                              str(theirs.fileno())],
-                                             stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()],
+                                              str(worker_end.fileno())],
+                                             stdin=subprocess.DEVNULL, pass_fds=[worker_end.fileno()],
                                              start_new_session=True)
         self._unsent = [sys.path, function]
 
@@ -95,7 +98,7 @@ class _Worker:
         self._process.kill()
 
     def run(self, chunk):
-        """Returns the results up to the first failure, the exception or None, and its traceback."""
+        """Returns (results before the first exception, this exception or None, its traceback as text)."""
         try:
             while self._unsent:
                 self._connection.send(self._unsent.pop(0))
@@ -110,7 +113,7 @@ class _Worker:
 
 
 def _serve(connection):
-    """What a worker does, until the other side closes the connection or is gone."""
+    """Processes the chunks that a worker receives, until the connection is closed or the other side ends."""
     sys.path[:] = connection.recv()
     start, function = connection.recv(), None
     while True:
@@ -126,7 +129,7 @@ def _serve(connection):
 
 
 def _portable(error):
-    """Returns an exception, or if it cannot be pickled, another one with its message."""
+    """Returns an exception unchanged if it can be pickled, otherwise a RuntimeError with its message."""
     try:
         return pickle.loads(pickle.dumps(error))
     except Exception:

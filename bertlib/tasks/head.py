@@ -161,9 +161,8 @@ def input_fn_builder(input_files, fields, is_training, drop_remainder, trimmed_f
     """Returns an input_fn that reads TFRecord files in the batches that the Estimator asks for.
 
     Args:
-      input_files, fields, is_training, drop_remainder, unequal_micro_batches, batch_totals, num_threads: see
-        `input_pipeline.record_dataset`.
-      trimmed_fields: names of the fields that are trimmed; see `trim` there.
+      input_files, fields, is_training, drop_remainder, trimmed_fields, unequal_micro_batches, batch_totals,
+        num_threads: see `input_pipeline.record_dataset`.
     """
     def input_fn(params):
         return input_pipeline.record_dataset(

@@ -63,7 +63,7 @@ def examples(count=25):
 def make_dataset(**changes):
     return input_pipeline.array_dataset(**{**dict(
         arrays=examples(), batch_size=BATCH, is_training=True, drop_remainder=True, micro_batches=PARTS,
-        trim=SEQUENCES, unequal_micro_batches=True), **changes})
+        trimmed_fields=SEQUENCES, unequal_micro_batches=True), **changes})
 
 
 def run_batches(fetches, iterator, count, step=0):
@@ -124,7 +124,8 @@ def test_one_part_weighs_1_and_sizes_are_unknown_to_the_graph():
 
 @pytest.mark.usefixtures("graph")
 @pytest.mark.parametrize("changes, expected", [
-    (dict(trim=()), "needs trim"), (dict(micro_batches=BATCH + 1), "10 examples cannot be cut into 11"),
+    (dict(trimmed_fields=()), "needs trimmed_fields"),
+    (dict(micro_batches=BATCH + 1), "10 examples cannot be cut into 11"),
     (dict(is_training=False, micro_batches=1), "for training only")])
 def test_what_cannot_be_cut_is_refused(changes, expected):
     with pytest.raises(ValueError, match=expected):

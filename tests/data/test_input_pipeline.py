@@ -434,7 +434,7 @@ def assert_trimmed(batch, size):
 
 def test_a_training_batch_is_cut_after_its_longest_sequence():
     whole = batches(input_pipeline.array_dataset(make_padded(), 8, True, True), 5)
-    cut = batches(input_pipeline.array_dataset(make_padded(), 8, True, True, trim=TRIM), 5)
+    cut = batches(input_pipeline.array_dataset(make_padded(), 8, True, True, trimmed_fields=TRIM), 5)
     for batch, other in zip(cut, whole):
         assert_trimmed(batch, 8)
         np.testing.assert_array_equal(np.sort(batch["label_ids"]), np.sort(other["label_ids"]))
@@ -442,7 +442,7 @@ def test_a_training_batch_is_cut_after_its_longest_sequence():
 
 def test_micro_batches_of_a_step_are_sorted_by_length():
     dataset = input_pipeline.array_dataset(make_padded(), 4, True, True, micro_batches=8,
-                                           batch_totals=("label_ids",), trim=TRIM)
+                                           batch_totals=("label_ids",), trimmed_fields=TRIM)
     step = batches(dataset, 8)
     for batch in step:
         assert_trimmed(batch, 4)
@@ -455,7 +455,8 @@ def test_micro_batches_of_a_step_are_sorted_by_length():
 @pytest.mark.parametrize("drop_remainder", [True, False])
 def test_evaluation_sorts_batches_and_results_are_put_back_in_order(monkeypatch, drop_remainder):
     monkeypatch.setattr(input_pipeline, "_SORTED_BATCHES", 4)
-    found = batches(input_pipeline.array_dataset(make_padded(), 8, False, drop_remainder, trim=TRIM))
+    found = batches(input_pipeline.array_dataset(make_padded(), 8, False, drop_remainder,
+                                                 trimmed_fields=TRIM))
     # The last, smaller batch holds what it would without sorting.
     assert [len(batch["label_ids"]) for batch in found] == [8] * 11 + [2] * (not drop_remainder)
     for batch in found:
@@ -471,5 +472,5 @@ def test_evaluation_sorts_batches_and_results_are_put_back_in_order(monkeypatch,
 
 def test_an_example_of_padding_alone_keeps_a_position():
     arrays = {"input_ids": np.zeros([2, 16], np.int32), "input_mask": np.zeros([2, 16], np.int32)}
-    batch, = batches(input_pipeline.array_dataset(arrays, 2, False, False, trim=TRIM))
+    batch, = batches(input_pipeline.array_dataset(arrays, 2, False, False, trimmed_fields=TRIM))
     assert batch["input_ids"].shape == (2, 8)

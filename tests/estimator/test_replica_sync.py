@@ -61,8 +61,8 @@ def batches(replica, steps=2, micro_batches=2, **options):
 
 
 @pytest.mark.parametrize("options", [
-    dict(), dict(batch_totals=["weight"]), dict(trim=["mask"], batch_totals=["weight"]),
-    dict(trim=["mask"], unequal_micro_batches=True, batch_size=12, batch_totals=["weight"])],
+    dict(), dict(batch_totals=["weight"]), dict(trimmed_fields=["mask"], batch_totals=["weight"]),
+    dict(trimmed_fields=["mask"], unequal_micro_batches=True, batch_size=12, batch_totals=["weight"])],
     ids=["plain", "totals", "trimmed", "by tokens"])
 @pytest.mark.parametrize("count", [
     2, pytest.param(3, marks=pytest.mark.slow(reason="four more pipelines of each kind"))])
@@ -77,8 +77,8 @@ def test_replicas_have_the_parts_that_one_process_has(options, count):
             np.testing.assert_array_equal(own[name], whole[name])
 
 
-@pytest.mark.parametrize("trim", [(), ("mask",)], ids=["plain", "sorted"])
-def test_without_training_replicas_take_batches_in_turn(trim):
+@pytest.mark.parametrize("trimmed_fields", [(), ("mask",)], ids=["plain", "sorted"])
+def test_without_training_replicas_take_batches_in_turn(trimmed_fields):
     arrays = {"mask": np.ones([7, 4], np.int32), "number": np.arange(7, dtype=np.int32)}
 
     def numbers(replica):
@@ -86,7 +86,7 @@ def test_without_training_replicas_take_batches_in_turn(trim):
             if replica:
                 replica_sync.shard_input(replica)
             dataset = input_pipeline.array_dataset(arrays, 2, is_training=False, drop_remainder=False,
-                                                   trim=trim)
+                                                   trimmed_fields=trimmed_fields)
             assert replica_sync.is_sharded() == (replica is not None)
             following = tf.data.make_one_shot_iterator(dataset).get_next()["number"]
             found = []

@@ -24,10 +24,10 @@ def graph():
         yield graph
 
 
-def added_up(megabytes, gradient_dtype=None, dtypes=(tf.float32,)):
+def added_up(megabytes, exchange_dtype=None, dtypes=(tf.float32,)):
     """Builds sums of variables of these sizes; returns (Exchange, the ops that made the variables ready, ops
     that assign the sums)."""
-    all_reduce = collectives.AllReduce(Group(), gradient_dtype)
+    all_reduce = collectives.AllReduce(Group(), exchange_dtype)
     pairs = []
     for index, size in enumerate(megabytes):
         dtype = dtypes[index % len(dtypes)]
@@ -83,7 +83,7 @@ def test_replicas_are_counted_from_the_group(graph):
 
 
 def test_bf16_travels_as_bf16_and_is_added_to_what_it_was(graph):
-    _, _, assigns = added_up([20, 3, 3], gradient_dtype=tf.bfloat16)
+    _, _, assigns = added_up([20, 3, 3], exchange_dtype=tf.bfloat16)
     assert [(op.inputs[0].dtype, bytes_of(op) / MEGABYTE) for op in journeys(graph)] == [
         (tf.bfloat16, 10), (tf.bfloat16, 3)]
     assert {op.inputs[1].dtype for op in assigns} == {tf.float32}
@@ -105,5 +105,5 @@ def test_waiting_counts_from_the_last_gradient(graph):
 
 
 def test_nothing_is_pinned_to_a_cpu_or_gpu(graph):
-    added_up([20, 3, 3], gradient_dtype=tf.bfloat16)
+    added_up([20, 3, 3], exchange_dtype=tf.bfloat16)
     assert {op.device for op in graph.get_operations()} <= {"", collectives.replica_device(Group())}

@@ -365,7 +365,7 @@ def test_a_captured_tensor_or_variable_is_refused(graph):
 
 
 def test_random_numbers_with_a_state_are_refused(graph):
-    with pytest.raises(ValueError, match="RandomUniform.*`uniform` or `bernoulli` of `randomness`"):
+    with pytest.raises(ValueError, match="RandomUniform.*`randomness.uniform` or `randomness.bernoulli`"):
         x = tf.constant(X)
         tf.gradients(recompute_grad(lambda x: tf.nn.dropout(x, rate=0.5))(x), x)
 

@@ -63,7 +63,7 @@ def break_off(server, path, cut=30_000):
     """Leaves the first bytes of the file behind, as of a command that was ended."""
     server.cuts = [cut, 0 if server.ranges and server.tags else cut]
     with pytest.raises(http_download.ServerError,
-                       match=rf"broke off after {cut:,} of 100,000 bytes.*is kept"):
+                       match=rf"broke off after {cut:,} of 100,000 bytes.*are kept"):
         fetch(server, path)
     assert os.path.getsize(f"{path}.partial") == cut and not os.path.exists(path)
     server.requests.clear()

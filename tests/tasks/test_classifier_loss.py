@@ -93,7 +93,7 @@ def trained(directory, **changes):
     def input_fn(params):
         return input_pipeline.array_dataset(
             arrays, params["batch_size"], True, True, params["gradient_accumulation_steps"],
-            trim=("input_mask", "input_ids", "segment_ids"),
+            trimmed_fields=("input_mask", "input_ids", "segment_ids"),
             unequal_micro_batches=step.unequal_micro_batches)
 
     model = estimator.Estimator(model_fn, config=estimator.RunConfig(model_dir=str(directory),

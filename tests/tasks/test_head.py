@@ -82,7 +82,7 @@ def input_fn_builder(arrays, is_training):
         return input_pipeline.array_dataset(arrays, params["batch_size"], is_training,
                                             drop_remainder=is_training,
                                             micro_batches=params.get("gradient_accumulation_steps", 1),
-                                            trim=SEQUENCES)
+                                            trimmed_fields=SEQUENCES)
     return input_fn
 
 

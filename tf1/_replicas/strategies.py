@@ -47,7 +47,7 @@ def mirrored_strategy(devices=None, num_gpus=None, num_gpus_per_worker=None, cro
 
 
 def collective_all_reduce_strategy(num_gpus_per_worker=0, communication=None):
-    """tf.contrib.distribute.CollectiveAllReduceStrategy, for one worker: returns a `MirroredStrategy`.
+    """tf.contrib.distribute.CollectiveAllReduceStrategy, for one worker: a tf.distribute.MirroredStrategy.
 
     The argument `communication` is ignored.
     """

@@ -5,7 +5,8 @@
 #include <type_traits>
 #include <vector>
 
-// Loops are marked with what OpenMP calls simd: several elements at a time, sums in any order.
+// Loops are marked with OpenMP's `simd`: the compiler may process several elements at a time, and may add in
+// any order.
 
 namespace bert {
 namespace {
@@ -27,17 +28,18 @@ inline float Load(Bfloat16 value) { return FloatOf(static_cast<uint32_t>(value.b
 
 inline void Store(float value, float* target) { *target = value; }
 inline void Store(float value, Bfloat16* target) {
-  // To the nearest, halves to the even one. A NaN's upper half alone might be infinity.
+  // Rounds to the nearest value, and halves to the even one. A NaN is handled separately, because its upper 16
+  // bits alone could mean infinity.
   const uint32_t bits = BitsOf(value);
   const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16, upper_half = (bits >> 16) | 0x40;
   target->bits = static_cast<uint16_t>(value == value ? rounded : upper_half);
 }
 
-// eˣ: 2ⁿ times the Taylor series, whose error is below 10⁻⁸ between -ln 2 / 2 and ln 2 / 2. 0 below -87, e⁸⁸
-// above 88. NaN stays what it is.
+// eˣ as 2ⁿ times a Taylor series, whose error is below 10⁻⁸ between -ln 2 / 2 and ln 2 / 2. The result is 0
+// below -87, e⁸⁸ above 88, and NaN for NaN.
 inline float Exp(float x) {
   const float bounded = x > 88.0f ? 88.0f : x < -87.0f ? -87.0f : x;
-  // Of a sum with 1.5 · 2²³ the last bits are the nearest integer.
+  // After adding 1.5 · 2²³, the lowest bits of the sum are the nearest integer.
   const float shifted = bounded * 1.44269504f + 12582912.0f;
   const float n = shifted - 12582912.0f;
   const float rest = (bounded - n * 0.693145752f) - n * 1.42860677e-6f;
@@ -53,8 +55,8 @@ inline float Exp(float x) {
   return x < -87.0f ? 0.0f : x == x ? power : x;
 }
 
-// The normal distribution's Φ(x): 1/2 + x P(x²) / Q(x²), fitted between -5.5 and 5.5. The error is below 10⁻⁸
-// before rounding.
+// Φ(x), the cumulative normal distribution, as 1/2 + x P(x²) / Q(x²), fitted between -5.5 and 5.5. The error
+// is below 10⁻⁸ before rounding.
 inline float Phi(float x) {
   const float bounded = x > 5.5f ? 5.5f : x < -5.5f ? -5.5f : x;
   const float t = bounded * bounded;
@@ -77,7 +79,7 @@ inline float Phi(float x) {
 constexpr float kLinear = 1.59576912f;             // √(8/π)
 constexpr float kCubic = 0.044715f * 1.59576912f;  // of the tanh form: x σ(linear x + cubic x³)
 
-// What gelu multiplies x with.
+// gelu(x) / x, the factor by which gelu multiplies x.
 template <bool approximate>
 inline float Gate(float x) {
   return approximate ? 1.0f / (1.0f + Exp(-x * (kLinear + kCubic * x * x))) : Phi(x);
@@ -113,7 +115,8 @@ void GeluGradientRow(int64_t width, const T* gradient, const T* inputs, const fl
   }
 }
 
-// Only a loop without branches does several elements at a time. So template parameters say what is missing.
+// Only a loop without branches can process several elements at a time. So template parameters, not branches
+// in the loop, say which optional arrays are missing.
 template <bool has_mask>
 inline float Dropped(float value, const uint8_t* mask, int64_t index, float mask_scale) {
   if constexpr (!has_mask) return value;
@@ -121,13 +124,13 @@ inline float Dropped(float value, const uint8_t* mask, int64_t index, float mask
   return mask[index] != 0 ? scaled : 0.0f;
 }
 
-// f(std::true_type()) or f(std::false_type()).
+// Calls f(std::true_type()) or f(std::false_type()).
 template <typename F>
 auto Choose(bool condition, const F& f) {
   return condition ? f(std::true_type()) : f(std::false_type());
 }
 
-// Of one row: what is normalized, less its mean. Returns 1 / the standard deviation.
+// Computes the values of one row that are normalized, minus their mean. Returns 1 / their standard deviation.
 template <bool has_bias, bool has_mask, bool has_residual, typename T>
 float Center(const Norm<T>& norm, int64_t width, int64_t at, float* centered) {
   const T *inputs = norm.inputs + at, *residual = norm.residual + at;
@@ -192,8 +195,8 @@ void NormGradientRow(const Norm<T>& norm, int64_t width, int64_t at, const T* gr
   }
 }
 
-// Softmax's rows are short. Loops over less than 32 bits, of which more are done at a time, take several rows
-// as one. Loops over a single row have floats only.
+// The rows of a softmax are short. A loop over values of less than 32 bits processes more elements at a time,
+// so it treats several rows as one. Loops over a single row contain only floats.
 constexpr int64_t kRowsAtOnce = 16;
 
 template <bool has_mask, typename T>
@@ -231,7 +234,7 @@ void SoftmaxRows(Rows rows, const T* scores, const BroadcastRows& bias, const ui
   }
 }
 
-// buffer: 2 arrays of so many rows.
+// buffer: two arrays [kRowsAtOnce, width].
 template <bool has_mask, typename T>
 void SoftmaxGradientRows(Rows rows, const T* gradient, const T* probabilities, const uint8_t* mask,
                          float scale, float mask_scale, T* score_gradient, T* dropped, float* buffer) {
@@ -256,7 +259,7 @@ void SoftmaxGradientRows(Rows rows, const T* gradient, const T* probabilities, c
   }
 }
 
-// f of some of the rows after the other.
+// Calls f for one group of rows after the other.
 template <typename F>
 void SomeAtOnce(Rows rows, const F& f) {
   for (int64_t row = rows.begin; row < rows.end; row += kRowsAtOnce) {
@@ -387,7 +390,8 @@ void DropoutMask(uint64_t key, uint64_t counter_low, uint64_t counter_high, int6
 #pragma omp simd
     for (int lane = 0; lane < kLanes; ++lane) {
       const uint64_t low = counter_low + first + lane, high = counter_high + (low < counter_low);
-      // Of each number the lower half counts. With the upper one, products need no other order of numbers.
+      // Only the lower 32 bits of each word count. The upper 32 bits may contain the rest of a product: if the
+      // words had 32 bits, the compiler would have to reorder the elements of vectors.
       uint64_t word_0 = low, word_1 = low >> 32, word_2 = high, word_3 = high >> 32;
       uint32_t key_0 = static_cast<uint32_t>(key), key_1 = static_cast<uint32_t>(key >> 32);
 #pragma GCC unroll 10

@@ -1,8 +1,10 @@
-// The arithmetic of the kernels in `formulas.py`, each in one pass through memory. Plain C++, so that it can
-// be compiled for the very CPU it runs on, which TensorFlow's headers do not allow.
+// The arithmetic of the kernels in `formulas.py`, each in one pass through memory. The code includes no header
+// of TensorFlow, so that it can be compiled for the CPU of this machine: TensorFlow's headers do not allow
+// this.
 //
-// Matrices are row-major. Loops over rows take the rows [begin, end), so that threads can divide them up.
-// Sums over rows are added to what their arrays hold. Null stands for an array that is left out.
+// Matrices are row-major. Functions over rows process the rows [begin, end), so that several threads can share
+// the rows. Sums over rows are added to the values in their arrays. A null pointer means that an optional
+// array is missing.
 
 #ifndef NATIVE_LOOPS_H_
 #define NATIVE_LOOPS_H_
@@ -11,7 +13,7 @@
 
 namespace bert {
 
-// The upper half of a float.
+// The upper 16 bits of a float.
 struct Bfloat16 {
   uint16_t bits;
 };
@@ -24,7 +26,7 @@ struct Rows {
 template <typename T>
 void AddBias(Rows rows, const T* inputs, const T* bias, T* outputs);
 
-// The elements [begin, end) of a sum, which may be one of both.
+// sum = a + b for the elements [begin, end). `sum` may be `a` or `b`.
 template <typename T>
 void Add(int64_t begin, int64_t end, const T* a, const T* b, T* sum);
 
@@ -32,8 +34,8 @@ void Add(int64_t begin, int64_t end, const T* a, const T* b, T* sum);
 template <typename T>
 void Gelu(Rows rows, bool approximate, const T* inputs, const float* bias, T* outputs);
 
-// Also `activation`, what Gelu returned, and the gradient's sums over the rows. `input_gradient` may be
-// `gradient`.
+// The gradient of Gelu for its inputs. Also computes `activation`, the outputs of Gelu, and adds the gradient
+// for the bias, a sum over the rows, to `bias_gradient`. `input_gradient` may be `gradient`.
 template <typename T>
 void GeluGradient(Rows rows, bool approximate, const T* gradient, const T* inputs, const float* bias,
                   T* input_gradient, T* activation, float* bias_gradient);
@@ -50,7 +52,8 @@ struct Norm {
   float mask_scale, epsilon;
 
   void Forward(Rows rows, T* outputs) const;
-  // The two gradients of rows may be the same array if there is no `mask`. The first may be `gradient`.
+  // Without a `mask`, `residual_gradient` and `input_gradient` may be the same array. `residual_gradient` may
+  // be `gradient`.
   void Backward(Rows rows, const T* gradient, T* residual_gradient, T* input_gradient, float* bias_gradient,
                 float* gamma_gradient, float* beta_gradient) const;
 };
@@ -59,9 +62,9 @@ struct Norm {
 struct BroadcastRows {
   const float* data;
   int64_t sizes[3];  // B, N, F
-  int64_t steps[3];  // from one row to the next; 0 where broadcast
+  int64_t steps[3];  // distance between neighbours in each dimension; 0 for a broadcast dimension
 
-  // The row of this index in the whole array, or null without an array.
+  // Returns the row with this index in the broadcast array, or null if `data` is null.
   const float* Row(int64_t index) const {
     if (!data) return nullptr;
     const int64_t f = index % sizes[2], n = index / sizes[2] % sizes[1], b = index / (sizes[2] * sizes[1]);
@@ -74,34 +77,36 @@ template <typename T>
 void Softmax(Rows rows, const T* scores, const BroadcastRows& bias, const uint8_t* mask, float scale,
              float mask_scale, T* dropped, T* probabilities);
 
-// The gradient for scores, which may be `gradient`, and what Softmax's dropout returned.
+// The gradient of Softmax for its scores, and `dropped`, the probabilities after dropout. `score_gradient` may
+// be `gradient`.
 template <typename T>
 void SoftmaxGradient(Rows rows, const T* gradient, const T* probabilities, const uint8_t* mask, float scale,
                      float mask_scale, T* score_gradient, T* dropped);
 
-// Rows [R, number · N · H] and `number` arrays [B, N, F, H]: the same values in another order. A row belongs
-// to a position b F + f, and positions without a row are zeros.
+// Converts rows [R, number · N · H] into `number` arrays [B, N, F, H], and back. A row belongs to the position
+// b F + f. The values of a position without a row are zeros.
 template <typename T>
 struct Heads {
   int64_t number, heads, length, size;  // number, N, F, H
 
-  // The positions [begin, end); row_of: the row of each, or the number of rows if it has none; null if rows
-  // are positions.
+  // Writes the positions [begin, end) of the outputs. row_of: the row of each position, or `row_count` for a
+  // position without a row; null if row and position are the same number.
   void Split(int64_t begin, int64_t end, const T* rows, int64_t row_count, const int32_t* row_of,
              T* const* outputs) const;
-  // The rows [begin, end); places: b and f of each; null if rows are positions.
+  // Writes the rows [begin, end). places: b and f of each row; null if row and position are the same number.
   void Merge(int64_t begin, int64_t end, const T* const* inputs, const int64_t* places, T* rows) const;
 };
 
-// Eight booleans for each of the blocks [begin, end) of a Philox stream (Salmon et al. 2011): whether 16
-// bits, as an integer, are at least `threshold`. Stops at `size` booleans from the stream's first.
+// Computes eight booleans for each of the blocks [begin, end) of a Philox stream (Salmon et al. 2011). A
+// boolean is true if 16 bits of the block, as a signed integer, are at least `threshold`. The mask has `size`
+// booleans; the rest of the last block is not written.
 void DropoutMask(uint64_t key, uint64_t counter_low, uint64_t counter_high, int64_t begin, int64_t end,
                  int64_t size, int16_t threshold, uint8_t* mask);
 
 struct AdamW {
   float factor, rate, decay, beta_1, beta_2, epsilon;
 
-  // Elements [begin, end). New values may overwrite old ones.
+  // Updates the elements [begin, end). The arrays of the new values may be those of the old values.
   void Update(int64_t begin, int64_t end, const float* gradient, const float* old_w, const float* old_m,
               const float* old_v, float* w, float* m, float* v) const;
 };

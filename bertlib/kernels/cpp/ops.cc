@@ -1,5 +1,5 @@
-// TensorFlow's side of the kernels in loops.h: ops "Bert…" for CPUs. `formulas.py` says what each computes;
-// an input that may be missing is a list of at most one.
+// The ops "Bert…" of TensorFlow for the kernels in loops.h, for CPUs. `formulas.py` documents the functions
+// that they compute. An optional input is a list of at most one tensor.
 
 #include <algorithm>
 #include <type_traits>
@@ -26,12 +26,14 @@ using tensorflow::TensorShape;
 using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
 
-// Rows that one thread sums up. What is added to what must not depend on the number of threads.
+// Number of rows whose sum one thread computes. The order of additions must not depend on the number of
+// threads.
 constexpr int64_t kRowsPerBlock = 64;
-// The cycles, roughly, of a simple step for one element. TensorFlow decides by them how many threads to use.
+// Approximate cycles of a simple operation on one element. From this number, TensorFlow chooses the number of
+// threads.
 constexpr int64_t kCyclesPerElement = 2;
 
-// What loops.h calls a T.
+// The type T of loops.h for a type of TensorFlow.
 template <typename T>
 using Element = std::conditional_t<std::is_same_v<T, float>, float,
                                    std::conditional_t<std::is_same_v<T, bool>, uint8_t, Bfloat16>>;
@@ -46,14 +48,14 @@ Element<T>* Write(Tensor* tensor) {
   return reinterpret_cast<Element<T>*>(tensor->flat<T>().data());
 }
 
-// work(begin, end) of parts of [0, total), by several threads if that many elements are worth it.
+// Calls work(begin, end) for parts of [0, total), in several threads if the number of elements is large enough.
 template <typename Work>
 void InParallel(OpKernelContext* context, int64_t total, int64_t elements_each, const Work& work) {
   const auto& threads = *context->device()->tensorflow_cpu_worker_threads();
   tensorflow::Shard(threads.num_threads, threads.workers, total, elements_each * kCyclesPerElement, work);
 }
 
-// The tensor of a list of at most one, or null.
+// Returns the tensor of an optional input, or null.
 const Tensor* Optional(OpKernelContext* context, const char* name) {
   OpInputList list;
   context->input_list(name, &list).IgnoreError();  // it is an input of the op
@@ -71,7 +73,7 @@ const Element<T>* OptionalData(OpKernelContext* context, const char* name, int64
   return Read<T>(*tensor);
 }
 
-// The length of a tensor's rows, its last dimension.
+// Returns the length of a tensor's rows, its last dimension.
 int64_t Width(const Tensor& tensor) { return tensor.dims() ? tensor.dim_size(tensor.dims() - 1) : 1; }
 
 // Adds up the sums of blocks of rows, [blocks, number, width], into `number` outputs [width] from `first` on.
@@ -90,7 +92,8 @@ void AddBlocks(OpKernelContext* context, const std::vector<float>& sums, int64_t
   }
 }
 
-// work(rows, sums [number, width]) for each block of rows; the sums' totals are the outputs from `first` on.
+// Calls work(rows, sums [number, width]) for each block of rows. The totals of the sums are the outputs from
+// `first` on.
 template <typename Work>
 void InBlocks(OpKernelContext* context, int64_t rows, int64_t width, int64_t number, int first,
               const Work& work) {
@@ -202,7 +205,7 @@ class NormBase : public OpKernel {
   }
 
  protected:
-  // The loops for these inputs; the context's status says whether they fit.
+  // Returns the loops for these inputs. If the inputs do not fit, the context's status is an error.
   Norm<Element<T>> LoopsFor(OpKernelContext* context, const Tensor& inputs, const Tensor& gamma) const {
     const int64_t size = inputs.NumElements(), width = Width(inputs);
     if (gamma.NumElements() != width) {
@@ -476,7 +479,7 @@ class AdamWOp : public OpKernel {
       Tensor* held = variables[i]->tensor();
       OP_REQUIRES(context, held->dtype() == DT_FLOAT && held->shape() == gradient.shape(),
                   absl::InvalidArgumentError("variable, slots and gradient differ in shape"));
-      // In place, unless somebody else still reads these values.
+      // In place, unless another op still reads these values.
       if (held->RefCountIsOne()) {
         new_values[i] = *held;
       } else {
@@ -502,7 +505,8 @@ class AdamWOp : public OpKernel {
   float beta_1_, beta_2_, epsilon_;
 };
 
-// Outputs [0, same) have the shape of the input `of`, those after it are vectors of its last dimension.
+// The outputs [0, same) have the shape of the input `of`. The other outputs are vectors with the length of its
+// last dimension.
 auto ShapedLike(int of, int same) {
   return [of, same](InferenceContext* context) {
     const ShapeHandle shape = context->input(of);
