@@ -69,8 +69,7 @@ def new_export_dir(export_dir_base):
     directory is removed.
 
     The version is a number: the time in seconds, or the next number that no other export has, finished or
-      not.
-    At the start, unfinished directories of killed exports are removed, unless export_dir_base is remote.
+    not. At the start, unfinished directories of killed exports are removed, unless export_dir_base is remote.
     """
     with files.translate_disk_errors(export_dir_base):
         fill_dir = _filled_remote_dir if files.is_remote(export_dir_base) else _filled_local_dir

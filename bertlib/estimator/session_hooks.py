@@ -90,8 +90,7 @@ class SaveWholeHook(tf.train.CheckpointSaverHook):
     TensorFlow first writes the new files, then replaces the file `checkpoint`, which names the newest
     checkpoint, and then removes old checkpoints. Files that `checkpoint` already names must not be written
     again: if the process were killed meanwhile, no complete checkpoint would be left. Therefore this hook
-      does
-    not save a checkpoint of the step that it has just restored.
+    does not save a checkpoint of the step that it has just restored.
     """
 
     def __init__(self, model_dir, save_secs, save_steps, scaffold, listeners, restored):

@@ -218,7 +218,7 @@ def _accumulation_steps(flags):
         raise ValueError(f"--gradient_accumulation_steps={count}{of_each}: "
                          f"--train_batch_size={batch_size} examples make at most {batch_size} micro-batches.")
     if flags.gradient_accumulation_steps is None:
-        return needed, [(False, f"--gradient_accumulation_steps not given: using {needed}, the number that "
+        return needed, [(False, f"--gradient_accumulation_steps not given: using {needed} (the number that "
                          f"--tokens_per_micro_batch={tokens} needs{of_each} if all {batch_size} examples "
                          f"have {length} tokens")]
     if count < needed:
@@ -266,7 +266,7 @@ def choose(step, usable_bytes, simulate, modes=RECOMPUTE, counts=None):
         raise ValueError(f"{gb(usable_bytes)} are usable, but even recompute={least.recompute} with "
                          f"micro-batches of {least.micro_batch_size} needs {needs(least)}. Take shorter "
                          "sequences, a smaller model or an optimizer with less state.")
-    best = min(fitting, key=lambda candidate: candidate.gradient_accumulation_steps * needs(candidate).seconds)
+    best = min(fitting, key=lambda fitted: fitted.gradient_accumulation_steps * needs(fitted).seconds)
     return best, needs(best)
 
 
@@ -275,8 +275,7 @@ def _fewest(candidates, usable_bytes, needs):
 
     Memory falls with the number of micro-batches, so that a binary search finds the candidate. The first
     candidate is an exception and is tried separately: with a single micro-batch no accumulators are needed,
-      so
-    it may fit although two micro-batches do not.
+    so it may fit although two micro-batches do not.
 
     Args:
       candidates: list of `StepConfig` with ascending numbers of micro-batches.

@@ -155,8 +155,7 @@ class TrainingSession:
         """Returns all hooks of the session.
 
         Their order is that of `tf.estimator`, except that the check of the loss is the first. After a step
-        the
-        hooks run in this order: a checkpoint that is saved before the check could contain broken weights.
+        the hooks run in this order: a checkpoint that is saved before the check could contain broken weights.
 
         Args:
           step: the `BuiltStep`.
