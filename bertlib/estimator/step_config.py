@@ -220,7 +220,7 @@ def _accumulation_steps(flags):
     if flags.gradient_accumulation_steps is None:
         return needed, [(False, f"--gradient_accumulation_steps not given: using {needed} (the number that "
                          f"--tokens_per_micro_batch={tokens} needs{of_each} if all {batch_size} examples "
-                         f"have {length} tokens")]
+                         f"have {length} tokens)")]
     if count < needed:
         raise ValueError(f"--gradient_accumulation_steps={count} is too little for "
                          f"--tokens_per_micro_batch={tokens} if all {batch_size} examples have "

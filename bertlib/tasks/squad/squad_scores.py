@@ -148,9 +148,9 @@ def one_sided_warning(gold, texts):
     unanswerable = sum(not gold[qas_id] for qas_id in texts if qas_id in gold)
     empty = sum(not text for text in texts.values())
     if empty == len(texts) and unanswerable < len(texts):
-        return (f"All {empty} answers are empty, as {unanswerable} of the right ones are: nothing was told "
-                "apart, and the scores are those of never answering.")
+        return (f"All {empty} answers are empty, as are {unanswerable} of the right ones: the model does not "
+                "distinguish the questions. The scores are those of never answering.")
     if not empty and unanswerable:
         return (f"None of the {len(texts)} answers is empty, though {unanswerable} of the right ones are: "
-                "nothing was told apart, and the scores are those of always answering.")
+                "the model does not distinguish the questions. The scores are those of always answering.")
     return None
