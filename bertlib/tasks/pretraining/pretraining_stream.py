@@ -184,7 +184,7 @@ class _BlockMaker:
             keys[~candidates] = _NO_WORD
             return candidates & (keys <= np.sort(keys)[everyone, wanted - 1][:, None])
         starts = candidates & ~self._continues[ids]
-        starts[everyone, candidates.argmax(1)] |= candidates.any(1)  # the first candidate always starts a word
+        starts[everyone, candidates.argmax(1)] |= candidates.any(1)  # the first one always starts a word
         keys[~starts] = _NO_WORD
         word = np.cumsum(starts).reshape(ids.shape) - 1  # index of the word among those of all instances
         sizes = np.bincount(word[candidates], minlength=1)
