@@ -1,8 +1,9 @@
 """The files of predicted SQuAD answers: final answers, n-best lists, null odds, offsets.
 
     answers = squad_answers.select_answers(examples, features, results, n_best_size=20, max_answer_length=30,
-    do_lower_case=True) predictions = write_nbest(answers, "nbest_predictions.json") texts =
-    write_answers(predictions, "predictions.json")
+                                           do_lower_case=True)
+    predictions = write_nbest(answers, "nbest_predictions.json")
+    texts = write_answers(predictions, "predictions.json")
 
 `write_predictions` is the published function. It does all these steps.
 """
