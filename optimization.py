@@ -95,7 +95,7 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
         exclude_from_weight_decay=list(PUBLISHED_DECAY_EXCLUSIONS))
     variables = tf.trainable_variables()
     loss_scale = LossScale() if loss_scaling else None
-    gradients, norm, zero = _summed_gradients(loss, loss_scale, variables, gradient_accumulation_steps)
+    gradients, norm, zero = _effective_batch_gradients(loss, loss_scale, variables, gradient_accumulation_steps)
     # The gradients are sums over the micro-batches of all replicas, and the loss may be scaled. Dividing by
     # mean_divisor gives the gradients of the mean loss.
     parts = gradient_accumulation_steps * collectives.num_replicas()
@@ -118,7 +118,7 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
         return tf.assign_add(global_step, 1, name="train_step").op
 
 
-def _summed_gradients(loss, loss_scale, variables, steps):
+def _effective_batch_gradients(loss, loss_scale, variables, steps):
     """Builds the gradients of the effective batch.
 
     Args:
@@ -274,8 +274,8 @@ def _sum_gradients(loss, gradients, variables, steps):
         else:
             dense.append(total)
     in_turn = _make_one_at_a_time([gradient for gradient in gradients if gradient is not None], adds)
-    totals_made = [total for total in sums if total is not None]
-    pairs = [(totals_made[index], adds[index]) for index in in_turn]
+    accumulators = [total for total in sums if total is not None]
+    pairs = [(accumulators[index], adds[index]) for index in in_turn]
     exchanges = all_reduce.sum_variables(pairs) if all_reduce else []
     scalars = [_local_variable("accumulated_loss", [], loss.dtype)]
     adds.append(scalars[0].assign_add(loss, read_value=False))
@@ -300,7 +300,7 @@ def _sum_gradients(loss, gradients, variables, steps):
 
     def zero():
         with tf.control_dependencies([mean_loss]):
-            return _zero([*(totals_made if steps > 1 else []), *scalars, *indices])
+            return _zero([*(accumulators if steps > 1 else []), *scalars, *indices])
     return sums, norm, zero
 
 

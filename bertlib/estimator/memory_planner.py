@@ -212,7 +212,7 @@ def _peak(graph_def, timeline):
 
 @functools.cache
 def _returns_reference(op_type):
-    """Returns whether an op type returns the reference variable of its input, as Assign does."""
+    """Returns whether an op type returns the variable that is its input, as Assign does."""
     definition = tensorflow_internals.op_definition(op_type)
     return definition is not None and any(output.is_ref for output in definition.output_arg)
 

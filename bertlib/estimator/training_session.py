@@ -137,8 +137,9 @@ class TrainingSession:
         if accumulation:
             return spec._replace(loss=accumulation[0].loss), steps, accumulation[0].accumulate_op
         if all_reduce:
-            # Replicas, but no `Accumulation`: the model_fn has its own optimizer, whose gradients tf1
-            # averages. `optimization.create_optimizer` always makes an `Accumulation` if there are replicas.
+            # There are replicas, but no `Accumulation`: the model_fn has an optimizer of its own, which
+            # averages the gradients. `optimization.create_optimizer` always makes an `Accumulation` if there
+            # are replicas.
             loss = all_reduce.sum(spec.loss) / all_reduce.replicas
             # Each sum must run in all replicas, also if only replica 0 uses it, for example in a summary.
             spec = spec._replace(loss=loss, train_op=tf.group(spec.train_op, *all_reduce.unconditional_ops))

@@ -1,7 +1,8 @@
 """The tasks that BERT is trained for, from text to features, heads, answers and scores.
 
-These modules need the `modeling`, `optimization` and `tokenization` of this project. Many forks have modules
-with the same names. If such a module comes first on Python's path, importing `bertlib.tasks` is an error.
+These modules need the `modeling`, `optimization` and `tokenization` of this project. Other projects have
+modules with the same names. If such a module comes first on Python's path, importing `bertlib.tasks` is an
+error.
 """
 
 import importlib.util

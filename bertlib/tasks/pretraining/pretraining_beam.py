@@ -507,7 +507,7 @@ def _write_file(grouped, output_files):
       output_files: list of paths.
     """
     index, parts = grouped
-    quiet_tensorflow.load()  # before TensorFlow writes records and prints messages on stderr
+    quiet_tensorflow.load()  # before TensorFlow writes records, so that it prints nothing on stderr
     path = f"{output_files[index]}{_TEMPORARY_SUFFIX}{uuid.uuid4().hex}"  # each attempt has another path
     written = 0
     with files.translate_disk_errors(output_files[index]), record_files.open_writer(path) as writer:
