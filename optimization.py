@@ -95,7 +95,8 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
         exclude_from_weight_decay=list(PUBLISHED_DECAY_EXCLUSIONS))
     variables = tf.trainable_variables()
     loss_scale = LossScale() if loss_scaling else None
-    gradients, norm, zero = _effective_batch_gradients(loss, loss_scale, variables, gradient_accumulation_steps)
+    gradients, norm, zero = _effective_batch_gradients(loss, loss_scale, variables,
+                                                       gradient_accumulation_steps)
     # The gradients are sums over the micro-batches of all replicas, and the loss may be scaled. Dividing by
     # mean_divisor gives the gradients of the mean loss.
     parts = gradient_accumulation_steps * collectives.num_replicas()
