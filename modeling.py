@@ -639,8 +639,7 @@ def _check_encoder(encoder, input_width):
 
 
 def _layers(encoder, first, rows, attention_mask=None):
-    """Builds the layers of a segment, beginning with layer `first`; returns a list of their outputs, [R,
-    W]."""
+    """Builds the layers of a segment, beginning with layer `first`; returns the list of outputs, [R, W]."""
     outputs = []
     for index in range(first, min(first + encoder.recompute_segment, encoder.num_layers)):
         at_first_token = encoder.first_token_only and index == encoder.num_layers - 1
@@ -651,8 +650,7 @@ def _layers(encoder, first, rows, attention_mask=None):
 
 
 def _layer(encoder, rows, attention_mask, at_first_token):
-    """Builds one layer: [R, W] -> [R, W]. With `at_first_token` the result is that of the first position, [B,
-    W]."""
+    """Builds one layer: [R, W] -> [R, W]. With `at_first_token` it computes the first position only: [B, W]."""
     if at_first_token:
         queries, residual = encoder.kernels.duplicate(_whole(encoder, rows)[:, 0, :])        # [B, W]
         length, packing = 1, None
@@ -668,8 +666,7 @@ def _layer(encoder, rows, attention_mask, at_first_token):
 
 
 def _self_attention(encoder, queries, rows, attention_mask, length, packing):
-    """Builds `attention_layer`, with queries at `length` positions of each example and all rows as keys: [R,
-    W]."""
+    """Builds `attention_layer`: queries at `length` positions of each example, keys at all rows. [R, W]."""
     with tf.variable_scope("self"):
         return attention_layer(
             queries, rows, attention_mask, encoder.num_heads, encoder.hidden_size // encoder.num_heads,

@@ -367,7 +367,7 @@ class LossScale(object):
 
     It is the dynamic loss scale of Micikevicius et al. 2017, arXiv:1710.03740, section 3.2. The factor starts
     at 2¹⁵. If the gradients of a step are not finite, the step is skipped and the factor is halved. After
-    2,000 steps without a skipped one, the factor is doubled. The state is in variables, and so in
+    2,000 steps without a skipped step, the factor is doubled. The state is in variables, and so in
     checkpoints: `loss_scale/value`, `loss_scale/good_steps` (number of steps since the last change),
     `loss_scale/skipped_steps` and `loss_scale/skipped_in_a_row`. Checkpoints of trainings in another
     precision may lack these variables.
@@ -437,9 +437,9 @@ class _WeightDecayOptimizer(tf.train.Optimizer):
     """Base class of the optimizers: updates variables one after the other, scales gradients, decays, makes
     slots.
 
-    A subclass declares its slots and overrides `_apply`, the update of one variable. The
-    weight decay is decoupled (Loshchilov and Hutter 2017, arXiv:1711.05101): before the update, w ← w − η λ
-    w. A subclass may override this in `_decay`.
+    A subclass declares its slots and overrides `_apply`, the update of one variable. The weight decay is
+    decoupled (Loshchilov and Hutter 2017, arXiv:1711.05101): before the update, w ← w − η λ w. A subclass may
+    override this in `_decay`.
     """
 
     # Names of the slots. The slot "m" of the variable "w" is the variable "w/m".
@@ -588,8 +588,8 @@ class AdamWeightDecayOptimizer(_WeightDecayOptimizer):
         if not (ops and _is_resource(variable) and variable.dtype.base_dtype == tf.float32
                 and variable.shape.num_elements() >= _WORTH_ONE_PASS):
             return super()._update(gradient, variable, factor)
-        # This op also decays the variable, instead of `_decay`. For an excluded variable the rate of decay is
-        # 0.
+        # This op also decays the variable, instead of `_decay`. The rate of decay is 0 for an excluded
+        # variable.
         decays = self._do_use_weight_decay(self._get_variable_name(variable.name))
         power_1, power_2 = self._powers
         correction = tf.sqrt(1.0 - power_2) / (1.0 - power_1)

@@ -89,7 +89,7 @@ class Cluster:
         self._local = runner.lower() in _LOCAL_RUNNER_NAMES
         self._name = _LOCAL_RUNNER if self._local else runner
         if not all(option.strip(" -") for option in options):
-            raise ValueError("One of the options for Apache Beam is empty.")
+            raise ValueError("Among the options for Apache Beam, an option is empty.")
         self._flags = [f"--{option.strip().lstrip('-')}" for option in options]
         # Imported here: see `_beam`.
         from apache_beam.runners import runner as runners
