@@ -666,7 +666,7 @@ def _layer(encoder, rows, attention_mask, at_first_token):
 
 
 def _self_attention(encoder, queries, rows, attention_mask, length, packing):
-    """Builds `attention_layer`: queries at `length` positions of each example, keys at all rows. [R, W]."""
+    """Builds `attention_layer`: queries at `length` positions of an example, keys at all rows; [R, W]."""
     with tf.variable_scope("self"):
         return attention_layer(
             queries, rows, attention_mask, encoder.num_heads, encoder.hidden_size // encoder.num_heads,
