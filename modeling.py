@@ -650,7 +650,7 @@ def _layers(encoder, first, rows, attention_mask=None):
 
 
 def _layer(encoder, rows, attention_mask, at_first_token):
-    """Builds one layer: [R, W] -> [R, W]. With `at_first_token` it computes the first position only: [B, W]."""
+    """Builds a layer: [R, W] -> [R, W]. With `at_first_token` it computes only the first position: [B, W]."""
     if at_first_token:
         queries, residual = encoder.kernels.duplicate(_whole(encoder, rows)[:, 0, :])        # [B, W]
         length, packing = 1, None
