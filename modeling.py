@@ -7,8 +7,8 @@ Shape legend, used throughout:
   I  intermediate size               R  rows: B·F, or fewer without padding
 In self-attention F = T. A comment at the end of a line has the shape of what the line computes.
 
-Inside the encoder activations are kept as matrices [R, W]: reshaping back and forth between the layers
-costs time on some devices and buys nothing.
+Inside the encoder, activations are matrices [R, W]. Reshaping them to [B, F, W] and back between the layers
+would cost time on some devices.
 """
 
 import collections
@@ -25,9 +25,10 @@ from bertlib.kernels.formulas import LAYER_NORM_EPSILON  # noqa: F401  a public 
 from bertlib.kernels.packing import Packing
 from bertlib.system import files
 
-# Added to the score of a masked position: far below any real score, and no infinity to turn into NaN.
+# Added to the attention score of a masked position. It is far below any real score. It is not infinite,
+# because infinite scores can become NaN.
 _MASKED_SCORE = -10000.0
-# The dtypes that the encoder's layers may compute in.
+# {value of `precision`: data type of the encoder's layers}.
 PRECISIONS = {"fp32": tf.float32, "bf16": tf.bfloat16, "fp16": tf.float16}
 
 
@@ -41,15 +42,16 @@ class BertConfig(object):
         """Creates a configuration.
 
         Args:
-          vocab_size: number of entries of the vocabulary.
+          vocab_size: number of entries in the vocabulary.
           hidden_size: W, the width of the encoder.
           num_hidden_layers: number of encoder layers.
           num_attention_heads: N; divides hidden_size.
           intermediate_size: width of the feed-forward layer.
-          hidden_act: its activation, a name for `get_activation` or a function.
-          hidden_dropout_prob: dropout after the embeddings and after both sublayers' output projections.
-          attention_probs_dropout_prob: dropout of the attention probabilities.
-          max_position_embeddings: longest sequence the position embeddings allow.
+          hidden_act: activation of the feed-forward layer, a name for `get_activation` or a function.
+          hidden_dropout_prob: dropout probability after the embeddings, and after the output projections of
+            attention and feed-forward layer.
+          attention_probs_dropout_prob: dropout probability of the attention probabilities.
+          max_position_embeddings: number of position embeddings, the length of the longest possible sequence.
           type_vocab_size: number of segment ids.
           initializer_range: standard deviation of the (truncated normal) initial weights.
         """
@@ -67,9 +69,10 @@ class BertConfig(object):
 
     @classmethod
     def from_dict(cls, json_object):
-        """Builds a configuration from a dict; keys that the constructor does not know become attributes.
+        """Creates a configuration from a dict. Keys that the constructor does not have become attributes too.
 
-        A Hugging Face `config.json` is understood as such: its "gelu" is the erf form, here "gelu_erf".
+        The dict may be the content of a Hugging Face `config.json`. Its "gelu" is the erf form, which is
+        "gelu_erf" here.
         """
         config = cls(vocab_size=None)
         for key, value in json_object.items():
@@ -80,7 +83,7 @@ class BertConfig(object):
 
     @classmethod
     def from_json_file(cls, json_file):
-        """Builds a configuration from a JSON file, published or Hugging Face's."""
+        """Creates a configuration from a JSON file, in the published form or in that of Hugging Face."""
         return cls.from_dict(files.read_json_object(json_file))
 
     def to_dict(self):
@@ -93,7 +96,7 @@ class BertConfig(object):
 
 
 class BertModel(object):
-    """The encoder with its pooler, built into the current graph.
+    """The BERT encoder with its pooler, in the current graph.
 
         model = modeling.BertModel(config=config, is_training=True, input_ids=input_ids,
                                    input_mask=input_mask, token_type_ids=segment_ids)
@@ -107,27 +110,28 @@ class BertModel(object):
 
         Args:
           config: a `BertConfig`.
-          is_training: bool; False turns all dropout off, whatever the configuration says.
+          is_training: bool; False turns all dropout off.
           input_ids: int32 [B, F], vocabulary ids.
           input_mask: int32 [B, F], 1 for real tokens and 0 for padding; all ones if None.
           token_type_ids: int32 [B, F], segment ids below `config.type_vocab_size`; all zeros if None.
-          use_one_hot_embeddings: look words up by a matrix product instead of a gather.
+          use_one_hot_embeddings: whether to look words up by a matrix product instead of a gather.
           scope: variable scope; "bert" if None.
           recompute, recompute_segment: the parts that the backward pass recomputes to save memory; see
-            `transformer_model`. Without effect unless `is_training`.
-          precision: data type of the encoder's layers, a name in `PRECISIONS`: of matrix products and the
-            tensors between them. Sums, softmax and normalization are float32 (Micikevicius et al. 2017,
-            arXiv:1710.03740). Variables, embeddings, pooler and all outputs are float32 in any case. The
-            gradient of fp16 needs a scaled loss; see `optimization.create_optimizer`.
-          first_token_only: compute the last layer at the first position, [CLS], only: all that the pooler
-            looks at. The last layer's output is then [B, 1, W].
-          compile_kernels: use kernels for this machine's CPU; see `bertlib.kernels.kernel_choice`.
-          remove_padding: in training, let the encoder compute real tokens only; all of its outputs are zero
-            at padding, apart from a few positions (see `packing`). Masks then differ from those with
-            padding, and a micro-batch's masks are not slices of the whole batch's.
+            `transformer_model`. They have no effect unless `is_training` is true.
+          precision: data type of the encoder's layers, a name in `PRECISIONS`. It is the type of matrix
+            products and of the tensors between them. Sums, softmax and normalization are computed in float32
+            (Micikevicius et al. 2017, arXiv:1710.03740). Variables, embeddings, pooler and all outputs are
+            always float32. Training in fp16 needs a scaled loss; see `optimization.create_optimizer`.
+          first_token_only: whether to compute the last layer only at the first position, [CLS], which is
+            sufficient for the pooler. The output of the last layer is then [B, 1, W].
+          compile_kernels: whether to use kernels that are compiled for this machine's CPU; see
+            `bertlib.kernels.kernel_choice`.
+          remove_padding: whether the encoder skips padding in training. Its outputs are then zero at padding,
+            except at a few positions (see `bertlib.kernels.packing`). The dropout masks differ from those
+            with padding, and the masks of a micro-batch are not slices of the masks of the whole batch.
 
         Raises:
-          ValueError: a shape or a setting of the configuration does not fit.
+          ValueError: a shape or a value in the configuration is not valid.
         """
         if precision not in PRECISIONS:
             raise ValueError(f"Unknown precision={precision!r}; known: {', '.join(PRECISIONS)}.")
@@ -146,8 +150,10 @@ class BertModel(object):
 
     def _build(self, config, is_training, input_ids, input_mask, token_type_ids, use_one_hot_embeddings,
                scope, dtype, remove_padding, encoder_options):
-        """Builds the encoder. encoder_options are arguments of `transformer_model`."""
-        # For embeddings and pooler, in float32. The encoder's kernels are chosen for its own dtype below.
+        """Builds embeddings, encoder and pooler. encoder_options is a dict of arguments of
+        `transformer_model`."""
+        # These kernels are for embeddings and pooler, which are float32. The kernels for the encoder's dtype
+        # are chosen below.
         kernels = kernel_choice.choose_kernels(is_training, tf.float32)
         batch_size, seq_length = get_shape_list(input_ids, expected_rank=2)
         if input_mask is None:
@@ -155,7 +161,7 @@ class BertModel(object):
         if token_type_ids is None:
             token_type_ids = tf.zeros([batch_size, seq_length], tf.int32)
         if remove_padding:
-            # Micro-batches differ in their numbers of rows, whatever their shapes.
+            # Without padding, micro-batches have different numbers of rows, also if their shapes are equal.
             randomness.mark_unequal_micro_batches()
 
         with tf.variable_scope(scope, default_name="bert"):
@@ -188,25 +194,25 @@ class BertModel(object):
             self.sequence_output = self.all_encoder_layers[-1]
 
             with tf.variable_scope("pooler"):
-                # [B, W]: the position of [CLS] speaks for the sequence.
+                # [B, W]: the vector of [CLS] represents the sequence.
                 first_token = tf.cast(layers[-1][:, 0, :], tf.float32)
                 self.pooled_output = _dense(first_token, config.hidden_size, "dense",
                                             config.initializer_range, tf.tanh, kernels)
 
     def get_pooled_output(self):
-        """Returns float [B, W]: the last layer at [CLS], through a dense layer and tanh."""
+        """Returns float [B, W]: the output of the last layer at [CLS], after a dense layer and tanh."""
         return self.pooled_output
 
     def get_sequence_output(self):
-        """Returns float [B, F, W]: the last encoder layer."""
+        """Returns float [B, F, W]: the output of the last layer."""
         return self.sequence_output
 
     def get_all_encoder_layers(self):
-        """Returns a list of float [B, F, W], first layer first."""
+        """Returns a list of float [B, F, W]: the outputs of all layers, from the first to the last."""
         return self.all_encoder_layers
 
     def get_embedding_output(self):
-        """Returns float [B, F, W]: the sum of the embeddings after layer normalization (and dropout)."""
+        """Returns float [B, F, W]: the sum of the embeddings after layer normalization and dropout."""
         return self.embedding_output
 
     def get_embedding_table(self):
@@ -226,19 +232,19 @@ def gelu(x):
 
 
 def gelu_erf(x):
-    """Gaussian error linear unit, exactly: 0.5 x (1 + erf(x/√2)). Hugging Face's "gelu"."""
+    """Gaussian error linear unit in its exact form: 0.5 x (1 + erf(x/√2)). Hugging Face calls it "gelu"."""
     return kernel_choice.choose_kernels(is_training=True, dtype=x.dtype).gelu(x, approximate=False)
 
 
 _ACTIVATIONS = {"linear": None, "relu": tf.nn.relu, "gelu": gelu, "gelu_erf": gelu_erf, "tanh": tf.tanh}
-# Hugging Face's name -> ours. The names not listed mean the same in both.
+# {Hugging Face's name: our name}. Other names have the same meaning in both.
 _HUGGING_FACE_ACTIVATIONS = {"gelu": "gelu_erf", "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu"}
 
 
 def get_activation(activation_string):
-    """Returns the activation function of that name; None for "linear", an empty name and None.
+    """Returns the activation function with a given name; None for "linear", for an empty name and for None.
 
-    Anything that is not a string is returned as it is.
+    An argument that is not a string is returned unchanged.
 
     Raises:
       ValueError: there is no activation of that name.
@@ -255,22 +261,24 @@ def get_activation(activation_string):
 
 
 def dropout(input_tensor, dropout_prob):
-    """Zeroes each value with a probability and scales the others to keep the mean (Srivastava et al. 2014).
+    """Sets values to zero with a probability, and scales the others to keep the mean (Srivastava et al.
+    2014).
 
-    The mask is a function of the graph's seed, the global step and the position in the model; see
-    `randomness`.
+    The mask depends only on the seed of the graph, the global step, the position in the effective batch and
+    the position in the model; see `bertlib.graph.randomness`.
 
     Args:
-      input_tensor: float tensor; its first dimension runs over the examples (or over B·F rows, example by
-        example).
-      dropout_prob: probability of a zero; None and 0.0 return the input.
+      input_tensor: float tensor. Its first dimension is that of the examples, or of B·F rows in the order of
+        the examples.
+      dropout_prob: probability of a zero. With None and 0.0 the input is returned.
     """
     # The kernels only draw the mask, so their dtype has no effect.
     kernels = kernel_choice.choose_kernels(is_training=True, dtype=tf.float32)
     mask = kernels.dropout_mask(input_tensor, tf.shape(input_tensor), dropout_prob)
     if mask is None:
         return input_tensor
-    # tf.where instead of a product: the backward pass keeps one byte for each value of the mask, not a float.
+    # tf.where needs less memory than a product: for the backward pass it keeps one byte for each value of the
+    # mask, instead of a float.
     return tf.where_v2(mask, input_tensor * (1.0 / (1.0 - dropout_prob)), tf.zeros([], input_tensor.dtype))
 
 
@@ -281,7 +289,7 @@ def layer_norm(input_tensor, name=None, kernels=None):
 
     Args:
       input_tensor: float [..., W].
-      name: of the variables' scope; "LayerNorm" if None.
+      name: name of the variables' scope; "LayerNorm" if None.
       kernels: see `transformer_model`.
     """
     norm = _norm_parameters(input_tensor.shape.as_list()[-1], name)
@@ -290,7 +298,7 @@ def layer_norm(input_tensor, name=None, kernels=None):
 
 
 def _norm_parameters(width, name=None):
-    """The variables gamma and beta, as tensors."""
+    """Creates the variables gamma and beta; returns their values as tensors, (gamma, beta)."""
     with tf.variable_scope(name, default_name="LayerNorm"):
         beta = tf.get_variable("beta", [width], initializer=tf.zeros_initializer())
         gamma = tf.get_variable("gamma", [width], initializer=tf.ones_initializer())
@@ -298,12 +306,15 @@ def _norm_parameters(width, name=None):
 
 
 def layer_norm_and_dropout(input_tensor, dropout_prob, name=None, kernels=None):
-    """`layer_norm`, then `dropout`."""
+    """Applies `layer_norm`, then `dropout`."""
     return dropout(layer_norm(input_tensor, name, kernels), dropout_prob)
 
 
 def create_initializer(initializer_range=0.02):
-    """Returns an initializer: a truncated normal of that standard deviation, keyed by the seed."""
+    """Returns an initializer: a truncated normal distribution with this standard deviation.
+
+    The values depend on the seed of the graph and on the position in the model.
+    """
     def initialize(shape, dtype=tf.float32, partition_info=None):
         del partition_info
         site = randomness.new_site("initializer")
@@ -312,14 +323,17 @@ def create_initializer(initializer_range=0.02):
 
 
 def _dense(inputs, units, name, initializer_range, activation, kernels):
-    """activation(inputs · kernel + bias), inputs [rows, width]; variables <name>/kernel and <name>/bias."""
+    """Builds a dense layer: activation(inputs · kernel + bias), for inputs [rows, width].
+
+    The variables are <name>/kernel and <name>/bias.
+    """
     kernel, bias = _dense_parameters(inputs.shape.as_list()[-1], units, name, initializer_range)
     outputs = kernels.linear(inputs, [kernel], [bias])
     return outputs if activation is None else activation(outputs)
 
 
 def _dense_parameters(width, units, name, initializer_range):
-    """The variables <name>/kernel and <name>/bias, as tensors."""
+    """Creates the variables <name>/kernel and <name>/bias; returns their values as tensors."""
     with tf.variable_scope(name):
         kernel = tf.get_variable("kernel", [width, units], initializer=create_initializer(initializer_range))
         bias = tf.get_variable("bias", [units], initializer=tf.zeros_initializer())
@@ -334,15 +348,16 @@ def embedding_lookup(input_ids, vocab_size, embedding_size=128, initializer_rang
     """Looks up the embeddings of ids.
 
     Args:
-      input_ids: int32 [B, F] or [B, F, K].
+      input_ids: int32 [B, F], or [B, F, K] with K ids at each position.
       vocab_size: number of rows of the table.
       embedding_size: width of the table.
       initializer_range: see `create_initializer`.
       word_embedding_name: name of the table's variable.
-      use_one_hot_embeddings: multiply one-hot vectors with the table instead of gathering rows.
+      use_one_hot_embeddings: whether to multiply one-hot vectors by the table instead of gathering rows.
 
     Returns:
-      (float [B, F, K·embedding_size] with K = 1 if absent, the table [vocab_size, embedding_size]).
+      (embeddings, float [B, F, K·embedding_size], with K = 1 for input_ids [B, F]; table, float [vocab_size,
+      embedding_size]).
     """
     if input_ids.shape.ndims == 2:
         input_ids = tf.expand_dims(input_ids, axis=[-1])
@@ -365,14 +380,14 @@ def embedding_postprocessor(input_tensor, use_token_type=False, token_type_ids=N
 
     Args:
       input_tensor: float [B, F, W].
-      use_token_type: add segment embeddings.
-      token_type_ids: int32 [B, F]; needed with `use_token_type`.
+      use_token_type: whether to add segment embeddings.
+      token_type_ids: int32 [B, F]; required with `use_token_type`.
       token_type_vocab_size: number of segment ids.
       token_type_embedding_name: name of the segment table's variable.
-      use_position_embeddings: add position embeddings.
+      use_position_embeddings: whether to add position embeddings.
       position_embedding_name: name of the position table's variable.
       initializer_range: see `create_initializer`.
-      max_position_embeddings: rows of the position table; at least F.
+      max_position_embeddings: number of rows of the position table, at least F.
       dropout_prob: see `dropout`.
       kernels: see `transformer_model`.
 
@@ -390,7 +405,8 @@ def embedding_postprocessor(input_tensor, use_token_type=False, token_type_ids=N
             raise ValueError("use_token_type=True needs token_type_ids.")
         table = tf.get_variable(token_type_embedding_name, [token_type_vocab_size, width],
                                 initializer=create_initializer(initializer_range))
-        # With so few rows a product with one-hot vectors beats a gather, and its gradient is dense.
+        # The table has few rows, so a product with one-hot vectors is faster than a gather. Its gradient is
+        # dense.
         one_hot = tf.one_hot(tf.reshape(token_type_ids, [-1]), depth=token_type_vocab_size)
         output += tf.reshape(tf.matmul(one_hot, table), [batch_size, seq_length, width])
 
@@ -400,7 +416,8 @@ def embedding_postprocessor(input_tensor, use_token_type=False, token_type_ids=N
                              f"max_position_embeddings={max_position_embeddings}.")
         table = tf.get_variable(position_embedding_name, [max_position_embeddings, width],
                                 initializer=create_initializer(initializer_range))
-        # [F, W] broadcasts over the batch: position i is row i. A slice past the table's end fails.
+        # Row i of the table is the embedding of position i. [F, W] is broadcast over the batch. If F is not
+        # known when the graph is built and is too large, this slice is an error when it runs.
         output += tf.slice(table, [0, 0], [seq_length, -1])
 
     return layer_norm_and_dropout(output, dropout_prob, kernels=kernels)
@@ -410,14 +427,14 @@ def embedding_postprocessor(input_tensor, use_token_type=False, token_type_ids=N
 
 
 def create_attention_mask_from_input_mask(from_tensor, to_mask):
-    """Lets every position attend to all real positions.
+    """Returns the mask with which every position attends to all real positions.
 
     Args:
       from_tensor: [B, F] or [B, F, …]; only its shape is used.
-      to_mask: int32 [B, T], 1 for real tokens.
+      to_mask: int32 [B, T], 1 for real tokens and 0 for padding.
 
     Returns:
-      float32 [B, F, T], 1.0 where position f may attend to t.
+      float32 [B, F, T], 1.0 if position f may attend to position t, else 0.0.
     """
     batch_size, from_seq_length = get_shape_list(from_tensor, expected_rank=[2, 3])[:2]
     to_seq_length = get_shape_list(to_mask, expected_rank=2)[1]
@@ -431,29 +448,31 @@ def attention_layer(from_tensor, to_tensor, attention_mask=None, num_attention_h
                     to_seq_length=None, recompute=False, from_packing=None, to_packing=None, kernels=None):
     """Multi-head scaled dot-product attention (Vaswani et al. 2017, arXiv:1706.03762, equation 1).
 
-    softmax(Q Kᵀ / √H + mask) V for each head; self-attention if both tensors are the same.
+    It computes softmax(Q Kᵀ / √H + mask) V for each head. It is self-attention if both tensors are the same
+    object.
 
     Args:
       from_tensor: float [B, F, width] or [B·F, width].
       to_tensor: float [B, T, width] or [B·T, width].
-      attention_mask: [B, F, T], 1 where attending is allowed and 0 elsewhere; None allows all.
+      attention_mask: [B, F, T], 1 if position f may attend to position t, else 0; None if all positions may.
       num_attention_heads: N.
       size_per_head: H.
       query_act, key_act, value_act: activations of the three projections, or None.
-      attention_probs_dropout_prob: dropout of the probabilities.
+      attention_probs_dropout_prob: dropout probability of the attention probabilities.
       initializer_range: see `create_initializer`.
-      do_return_2d_tensor: return [B·F, N·H] instead of [B, F, N·H].
-      batch_size, from_seq_length, to_seq_length: B, F and T; needed if the inputs are matrices.
-      recompute: bool, the "attention" of `transformer_model`: keep Q, K and V for the backward pass, but no
-        scores and probabilities, which it computes again.
-      from_packing, to_packing: `Packing` of which from_tensor and to_tensor, matrices, are rows.
+      do_return_2d_tensor: whether to return [B·F, N·H] instead of [B, F, N·H].
+      batch_size, from_seq_length, to_seq_length: B, F and T; required if the inputs are matrices.
+      recompute: bool, as with recompute="attention" of `transformer_model`: only Q, K and V are kept for the
+        backward pass, which computes scores and probabilities again.
+      from_packing, to_packing: the `Packing`s of from_tensor and to_tensor, if these are matrices without the
+        rows of padding; else None.
       kernels: see `transformer_model`.
 
     Returns:
-      float [B, F, N·H], or [B·F, N·H]; with `from_packing` its rows [R, N·H].
+      float [B, F, N·H] or [B·F, N·H]; with `from_packing`, [R, N·H].
 
     Raises:
-      ValueError: the tensors' ranks differ, or are matrices and B, F or T is missing.
+      ValueError: the ranks of the tensors differ; or the tensors are matrices, and B, F or T is missing.
     """
     batch_size, from_seq_length, to_seq_length = _attention_sizes(
         from_tensor, to_tensor, [batch_size, from_seq_length, to_seq_length])
@@ -481,7 +500,7 @@ def attention_layer(from_tensor, to_tensor, attention_mask=None, num_attention_h
 
 
 def _attention_sizes(from_tensor, to_tensor, given):
-    """B, F and T of the arguments of `attention_layer`; of matrices, those given."""
+    """Returns [B, F, T] of the arguments of `attention_layer`. For matrices, these are the sizes `given`."""
     from_shape = get_shape_list(from_tensor, expected_rank=[2, 3])
     to_shape = get_shape_list(to_tensor, expected_rank=[2, 3])
     if len(from_shape) != len(to_shape):
@@ -495,10 +514,17 @@ def _attention_sizes(from_tensor, to_tensor, given):
 
 
 def _project(rows, length, packing, activations, num_heads, size, batch_size, initializer_range, kernels):
-    """Projections of rows by one product: [R, width] -> [B, N, length, H] for each name.
+    """Builds several projections of the same rows as one matrix product.
 
     Args:
-      activations: {name of the projection's variables: its activation, or None}.
+      rows: float [R, width].
+      length: F or T.
+      packing: see `attention_layer`.
+      activations: {name of a projection's variables: its activation, or None}.
+      num_heads, size: N and H.
+
+    Returns:
+      list of float [B, N, length, H], one for each projection.
     """
     width = rows.shape.as_list()[-1]
     weights, biases = zip(*(_dense_parameters(width, num_heads * size, name, initializer_range)
@@ -509,7 +535,16 @@ def _project(rows, length, packing, activations, num_heads, size, batch_size, in
 
 
 def _attend(query, key, value, attention_mask=None, dropout_prob=0.0, kernels=None):
-    """The formula of `attention_layer`: Q [B, N, F, H], K, V [B, N, T, H], mask [B, F, T] -> [B, N, F, H]."""
+    """Computes the formula of `attention_layer`.
+
+    Args:
+      query: [B, N, F, H].
+      key, value: [B, N, T, H].
+      attention_mask: [B, F, T], or None.
+
+    Returns:
+      [B, N, F, H].
+    """
     score_bias = None
     if attention_mask is not None:
         allowed = tf.cast(tf.expand_dims(attention_mask, axis=[1]), tf.float32)         # [B, 1, F, T]
@@ -524,7 +559,7 @@ class _Encoder(collections.namedtuple("_Encoder", [
         "hidden_size", "num_layers", "num_heads", "intermediate_size", "activation", "hidden_dropout_prob",
         "attention_dropout_prob", "initializer_range", "recompute", "recompute_segment", "first_token_only",
         "packing", "batch_size", "seq_length", "kernels"])):
-    """Values that all layers of an encoder share: arguments of `transformer_model`, and B and F."""
+    """Values that all layers of an encoder share: the arguments of `transformer_model`, B and F."""
 
 
 def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hidden_layers=12,
@@ -532,7 +567,7 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
                       hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, initializer_range=0.02,
                       do_return_all_layers=False, recompute="none", recompute_segment=1,
                       first_token_only=False, packing=None, kernels=None):
-    """The Transformer encoder (Vaswani et al. 2017), normalizing after each residual connection.
+    """The Transformer encoder (Vaswani et al. 2017), with normalization after each residual connection.
 
     Args:
       input_tensor: float [B, F, W].
@@ -541,27 +576,29 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
       num_hidden_layers: number of layers.
       num_attention_heads: N; divides W.
       intermediate_size: width of the feed-forward layer.
-      intermediate_act_fn: its activation.
-      hidden_dropout_prob: dropout of both sublayers' outputs.
-      attention_probs_dropout_prob: dropout of the attention probabilities.
+      intermediate_act_fn: activation of the feed-forward layer.
+      hidden_dropout_prob: dropout probability of the outputs of attention and feed-forward layer.
+      attention_probs_dropout_prob: dropout probability of the attention probabilities.
       initializer_range: see `create_initializer`.
-      do_return_all_layers: return every layer's output, not only the last one's.
-      recompute: what the backward pass computes again, in order not to keep it. "none"; "attention": the
-        scores and probabilities, which are most of the memory of long sequences and a small part of the
-        arithmetic; "layers": everything but the input of each segment of layers. No number changes.
-      recompute_segment: layers in a segment. A segment is held as a whole while the backward pass is in it.
-      first_token_only: compute the last layer at the first position only.
-      packing: `Packing` of the positions to compute; None for all.
+      do_return_all_layers: whether to return the outputs of all layers, instead of the last one only.
+      recompute: the activations that are not kept for the backward pass, which computes them again. The
+        results are the same for all values. "none"; "attention": the attention scores and probabilities,
+        which need most of the memory with long sequences, and a small part of the arithmetic; "layers": all
+        activations except the input of each segment of layers.
+      recompute_segment: number of layers in a segment. While the backward pass is in a segment, all
+        activations of this segment are in memory.
+      first_token_only: whether to compute the last layer at the first position only.
+      packing: `Packing` of the positions to compute; None for all positions.
       kernels: the `TrainingKernels` or `InferenceKernels` that compute the parts of a layer, from
-        `kernel_choice.choose_kernels`; None for those of training.
+        `kernel_choice.choose_kernels`; None for the kernels of training.
 
     Returns:
       [B, F, W] in the dtype of the input, or a list of them. With `first_token_only` the last one is [B, 1,
-      W]. Zero where nothing was computed.
+      W]. Positions that are not computed are zero.
 
     Raises:
-      ValueError: N does not divide W, W is not the input's width, or `recompute` or its segment is none of
-        these.
+      ValueError: N does not divide W, W is not the width of the input, or `recompute` or `recompute_segment`
+        is not valid.
     """
     batch_size, seq_length, input_width = get_shape_list(input_tensor, expected_rank=3)
     encoder = _Encoder(
@@ -575,7 +612,7 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
 
     mask = [] if attention_mask is None else [attention_mask]                           # [B, F, F]
     outputs = [packing.pack(input_tensor) if packing else reshape_to_matrix(input_tensor)]     # [R, W]
-    # Without recomputation a segment has no effect.
+    # The division into segments has an effect only with recompute="layers".
     for first in range(0, num_hidden_layers, recompute_segment):
         segment = functools.partial(_layers, encoder, first)
         if recompute == "layers":
@@ -602,7 +639,7 @@ def _check_encoder(encoder, input_width):
 
 
 def _layers(encoder, first, rows, attention_mask=None):
-    """The outputs of the layers of a segment, `first` and those after it: [R, W] each."""
+    """Builds the layers of a segment, beginning with layer `first`; returns the list of outputs, [R, W]."""
     outputs = []
     for index in range(first, min(first + encoder.recompute_segment, encoder.num_layers)):
         at_first_token = encoder.first_token_only and index == encoder.num_layers - 1
@@ -613,7 +650,7 @@ def _layers(encoder, first, rows, attention_mask=None):
 
 
 def _layer(encoder, rows, attention_mask, at_first_token):
-    """[R, W] -> [R, W], or [B, W] if it is to be computed at the first position only."""
+    """Builds a layer: [R, W] -> [R, W]. With `at_first_token` it computes only the first position: [B, W]."""
     if at_first_token:
         queries, residual = encoder.kernels.duplicate(_whole(encoder, rows)[:, 0, :])        # [B, W]
         length, packing = 1, None
@@ -629,7 +666,7 @@ def _layer(encoder, rows, attention_mask, at_first_token):
 
 
 def _self_attention(encoder, queries, rows, attention_mask, length, packing):
-    """`attention_layer` of all rows, asked at `length` positions of each example: [R, W]."""
+    """Builds `attention_layer`: queries at `length` positions of an example, keys at all rows; [R, W]."""
     with tf.variable_scope("self"):
         return attention_layer(
             queries, rows, attention_mask, encoder.num_heads, encoder.hidden_size // encoder.num_heads,
@@ -667,7 +704,7 @@ def _feed_forward(encoder, inputs, residual):
 
 
 def _whole(encoder, rows):
-    """[R, W] -> [B, F, W]."""
+    """Reshapes rows to all positions, with zeros at positions that are not computed: [R, W] -> [B, F, W]."""
     if encoder.packing:
         return encoder.packing.unpack(rows)
     return reshape_from_matrix(rows, [encoder.batch_size, encoder.seq_length, encoder.hidden_size])
@@ -677,7 +714,7 @@ def _whole(encoder, rows):
 
 
 def variable_shapes(config, scope="bert"):
-    """Returns the variables of a `BertModel` without building it: {name: shape as a tuple of ints}."""
+    """Returns the variables of a `BertModel`, without building it: {name: shape, a tuple of ints}."""
     width, inner = config.hidden_size, config.intermediate_size
     shapes = {}
 
@@ -707,14 +744,15 @@ def variable_shapes(config, scope="bert"):
 
 
 def get_assignment_map_from_checkpoint(tvars, init_checkpoint):
-    """Matches variables with a checkpoint's tensors by name, for `tf.train.init_from_checkpoint`.
+    """Matches variables with the tensors of a checkpoint by name, for `tf.train.init_from_checkpoint`.
 
     Args:
       tvars: variables of the current graph.
-      init_checkpoint: a TensorFlow checkpoint.
+      init_checkpoint: prefix of a TensorFlow checkpoint.
 
     Returns:
-      ({name in the checkpoint: variable}, {name and "name:0" of each variable found: 1}), both ordered.
+      ({name in the checkpoint: variable}, {name: 1}), both OrderedDict. The second one contains each matched
+      variable twice, as "name" and as "name:0".
     """
     variables = {variable.op.name: variable for variable in tvars}
     assignment_map = collections.OrderedDict()
@@ -730,12 +768,12 @@ def get_assignment_map_from_checkpoint(tvars, init_checkpoint):
 
 
 def get_shape_list(tensor, expected_rank=None, name=None):
-    """Returns a tensor's dimensions: ints where known when the graph is built, scalar tensors elsewhere.
+    """Returns the dimensions of a tensor, a list. Static dimensions are ints, others are scalar tensors.
 
     Args:
       tensor: any tensor.
       expected_rank: int or list of ints; see `assert_rank`.
-      name: the tensor's name in the error.
+      name: name of the tensor in errors.
     """
     if expected_rank is not None:
         assert_rank(tensor, expected_rank, name)
@@ -747,7 +785,7 @@ def get_shape_list(tensor, expected_rank=None, name=None):
 
 
 def reshape_to_matrix(input_tensor):
-    """Reshapes [..., W] to [rows, W]; a matrix is returned as it is.
+    """Reshapes [..., W] to [rows, W]. A matrix is returned unchanged.
 
     Raises:
       ValueError: the tensor has fewer than two dimensions.
@@ -762,7 +800,12 @@ def reshape_to_matrix(input_tensor):
 
 
 def reshape_from_matrix(output_tensor, orig_shape_list):
-    """Reshapes [rows, W] to the leading dimensions of `orig_shape_list` and W. Undoes `reshape_to_matrix`."""
+    """Reshapes a matrix [rows, W] to [..., W]; the inverse of `reshape_to_matrix`.
+
+    Args:
+      output_tensor: [rows, W].
+      orig_shape_list: list of the original dimensions; the last one is ignored.
+    """
     if len(orig_shape_list) == 2:
         return output_tensor
     return tf.reshape(output_tensor, list(orig_shape_list[:-1]) + [get_shape_list(output_tensor)[-1]])
@@ -773,11 +816,11 @@ def assert_rank(tensor, expected_rank, name=None):
 
     Args:
       tensor: any tensor.
-      expected_rank: int, or a list of the ranks allowed.
-      name: the tensor's name in the error.
+      expected_rank: int, or a list of the allowed ranks.
+      name: name of the tensor in the error.
 
     Raises:
-      ValueError: it is another one.
+      ValueError: the tensor has another rank.
     """
     allowed = [expected_rank] if isinstance(expected_rank, int) else list(expected_rank)
     if tensor.shape.ndims not in allowed:

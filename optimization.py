@@ -1,7 +1,8 @@
 """Training steps: optimizers with weight decay, schedules of the learning rate, gradient accumulation.
 
-The optimizers update the variables in place and one after the other, so that an update needs, besides the
-gradients and the optimizer's state, the memory of a temporary or two of the largest variable.
+The optimizers update the variables in place, one after the other. In addition to the gradients and the state
+of the optimizer, an update needs the memory of one or two temporary tensors of the size of the largest
+variable.
 """
 
 import collections
@@ -22,55 +23,57 @@ from bertlib.graph.graph_keys import (
 from bertlib.graph.tensorflow_internals import add_control_inputs, control_flow_context
 from bertlib.kernels import kernel_choice
 
-# Smallest number of elements of a variable that the op in C++ updates: below, it would not be faster.
+# Smallest number of elements of a variable that is updated by the op in C++. For smaller variables the op is
+# not faster.
 _WORTH_ONE_PASS = 2**16
-# λ, and patterns of the names of variables that are not decayed, as in google-research/bert.
+# The published weight decay λ, and the patterns of the names of variables that are not decayed.
 PUBLISHED_WEIGHT_DECAY = 0.01
 PUBLISHED_DECAY_EXCLUSIONS = ("LayerNorm", "layer_norm", "bias")
 
 
 class Accumulation(collections.namedtuple("Accumulation", ["steps", "accumulate_op", "loss"])):
-    """The ops of a step with several micro-batches, for the training loop.
+    """The ops of a step that sums gradients, for the training loop.
 
-    steps: the number of micro-batches. accumulate_op: adds one; to be run steps − 1 times before each run of
-    the train op, which adds the last one. loss: scalar tensor, their mean loss, to be fetched in the run of
-    the train op only.
+    steps: number of micro-batches. accumulate_op: op that adds the gradient of a micro-batch. It must be run
+    steps − 1 times before each run of the train op, which adds the last micro-batch. loss: scalar tensor, the
+    mean loss of all micro-batches. It may only be fetched in the run of the train op.
     """
 
     @property
     def name(self):
-        """By it the collection is written to a MetaGraph."""
+        """Name of the accumulate op. TensorFlow needs this property to write the collection into a
+        MetaGraph."""
         return self.accumulate_op.name
 
 
 def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, optimizer="adamw",
                      lr_schedule="linear", adam_bias_correction=False, gradient_accumulation_steps=1,
                      loss_scaling=False):
-    """Builds one training step: gradients, clipped to a global norm of 1, and an update of all variables.
+    """Builds one training step: the gradients, clipped to a global norm of 1, and the update of all
+    variables.
 
     The weight decay and its exclusions are fixed, as published: see `PUBLISHED_WEIGHT_DECAY` and
     `PUBLISHED_DECAY_EXCLUSIONS`.
 
     Args:
-      loss: scalar to minimize. With accumulation it is a micro-batch's, and the mean over the micro-batches
-        is minimized.
-      init_lr: the learning rate that warm-up rises towards and the decay starts from.
+      loss: scalar, the loss to minimize. With accumulation it is the loss of a micro-batch, and the mean over
+        the micro-batches is minimized.
+      init_lr: float, the learning rate at the end of warm-up, from which the schedule decays.
       num_train_steps: the step at which the decay ends.
-      num_warmup_steps: steps of linear warm-up; 0 or None for none.
+      num_warmup_steps: number of steps of linear warm-up; 0 or None for no warm-up.
       use_tpu: must be false.
       optimizer: a name in `OPTIMIZERS`.
       lr_schedule: a name in `LR_SCHEDULES`.
-      adam_bias_correction: correct the bias of "adamw"; see `AdamWeightDecayOptimizer`.
-      gradient_accumulation_steps: the number of micro-batches that a step takes; see `Accumulation` for how
-        to run it.
-      loss_scaling: scale the loss for the gradients of float16, and skip the update where they are not
-        finite; see `LossScale`. The steps skipped count as steps.
+      adam_bias_correction: whether "adamw" corrects the bias; see `AdamWeightDecayOptimizer`.
+      gradient_accumulation_steps: number of micro-batches in a step; see `Accumulation` for the ops to run.
+      loss_scaling: whether to scale the loss for gradients in float16, and to skip the update if they are not
+        finite; see `LossScale`. Skipped steps count as steps.
 
     Returns:
-      An op that updates the variables and then adds one to the global step.
+      op that updates the variables and then adds one to the global step.
 
     Raises:
-      ValueError: an argument has a value that it cannot have.
+      ValueError: an argument has an invalid value.
     """
     if use_tpu:
         raise ValueError("use_tpu=True: TPUs are not supported. Train on CPU or GPU with use_tpu=False.")
@@ -92,8 +95,10 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
         exclude_from_weight_decay=list(PUBLISHED_DECAY_EXCLUSIONS))
     variables = tf.trainable_variables()
     loss_scale = LossScale() if loss_scaling else None
-    gradients, norm, zero = _summed_gradients(loss, loss_scale, variables, gradient_accumulation_steps)
-    # The gradients are sums over the micro-batches of all replicas, of a loss that may be scaled.
+    gradients, norm, zero = _effective_batch_gradients(loss, loss_scale, variables,
+                                                       gradient_accumulation_steps)
+    # The gradients are sums over the micro-batches of all replicas, and the loss may be scaled. Dividing by
+    # mean_divisor gives the gradients of the mean loss.
     parts = gradient_accumulation_steps * collectives.num_replicas()
     mean_divisor = parts * (loss_scale.value if loss_scaling else 1.0)
     gradient_norm = norm / mean_divisor
@@ -107,27 +112,40 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
         update = tf.group(update, zero())
     log_scalar("learning_rate", learning_rate)
     log_scalar("gradient_norm", gradient_norm)
-    # Whatever reads the global step (schedule, dropout) is an input of some update. Counting after all of
-    # them leaves no order open, so that a run repeats.
+    # All ops that read the global step (schedule, dropout) run before some update, as its inputs. The global
+    # step is incremented after all updates, so that these ops always read the old value and runs are
+    # repeatable.
     with tf.control_dependencies([update]):
         return tf.assign_add(global_step, 1, name="train_step").op
 
 
-def _summed_gradients(loss, loss_scale, variables, steps):
-    """Returns (gradients summed over all micro-batches, their global norm, a function that makes the op that
-    zeroes the sums). The loss is scaled if there is a `LossScale`."""
+def _effective_batch_gradients(loss, loss_scale, variables, steps):
+    """Builds the gradients of the effective batch.
+
+    Args:
+      loss: scalar, the loss of a micro-batch.
+      loss_scale: a `LossScale`, by which the loss is scaled, or None.
+      variables: the trainable variables.
+      steps: number of micro-batches.
+
+    Returns:
+      (gradients, summed over all micro-batches of all replicas; their global norm; function that builds the
+      op that sets the sums to zero).
+    """
     gradients = tf.gradients(loss_scale.scale(loss) if loss_scale else loss, variables)
     if steps > 1 or collectives.current_all_reduce():
-        return _accumulate(loss, gradients, variables, steps)
+        return _sum_gradients(loss, gradients, variables, steps)
     norm = tf.global_norm(gradients)
     if loss_scale:
-        # Made dense under the condition of `apply_if_finite`, a gradient would have no static shape.
+        # Convert sparse gradients here. Inside the tf.cond of `apply_if_finite`, the dense gradient would not
+        # have a static shape.
         gradients = [None if gradient is None else tf.convert_to_tensor(gradient) for gradient in gradients]
     return gradients, norm, tf.no_op
 
 
 def _known(table, argument, name):
-    """The entry of that name in a table of what an argument may be."""
+    """Returns the entry `name` of a table; raises a ValueError that names the argument and the known
+    names."""
     if name not in table:
         raise ValueError(f"Unknown {argument}={name!r}; known: {', '.join(table)}.")
     return table[name]
@@ -137,14 +155,15 @@ def _known(table, argument, name):
 
 
 def linear_schedule(global_step, init_lr, num_train_steps, num_warmup_steps):
-    """The published learning rate: linear from 0 to init_lr, then on the line that falls to 0 at the end.
+    """The published learning rate: linear warm-up from 0 to init_lr, and linear decay to 0.
 
-    With t = min(step, num_train_steps): init_lr · t/num_warmup_steps below num_warmup_steps, else
-    init_lr · (1 − t/num_train_steps). The falling line starts at step 0, so there is a jump where warm-up
-    ends.
+    With t = min(step, num_train_steps), the rate is init_lr · t/num_warmup_steps during warm-up, and
+    init_lr · (1 − t/num_train_steps) after it. The decay is a line that starts with init_lr at step 0, and
+    not at the end of warm-up. So the rate jumps down at the end of warm-up.
 
     Args:
       global_step: integer scalar tensor.
+      init_lr, num_train_steps, num_warmup_steps: see `create_optimizer`.
 
     Returns:
       float32 scalar tensor.
@@ -157,8 +176,8 @@ def linear_schedule(global_step, init_lr, num_train_steps, num_warmup_steps):
 def cosine_schedule(global_step, init_lr, num_train_steps, num_warmup_steps):
     """Half a cosine without restarts (Loshchilov and Hutter 2016, arXiv:1608.03983, equation 5).
 
-    It is init_lr · (1 + cos πd)/2, where d runs from 0 where warm-up ends to 1 at num_train_steps, and stays
-    there. Otherwise it is as `linear_schedule`.
+    The rate is init_lr · (1 + cos πd)/2. Here d rises linearly from 0 at the end of warm-up to 1 at
+    num_train_steps, and then stays 1. Warm-up, arguments and return value are those of `linear_schedule`.
     """
     step = tf.cast(global_step, tf.float32)
     decay = 0.5 * (1.0 + tf.cos(math.pi * _decay_progress(step, num_train_steps, num_warmup_steps)))
@@ -166,14 +185,16 @@ def cosine_schedule(global_step, init_lr, num_train_steps, num_warmup_steps):
 
 
 def exponential_schedule(global_step, init_lr, num_train_steps, num_warmup_steps):
-    """The same fraction less in each step, to a hundredth: init_lr · 0.01^d, with `cosine_schedule`'s d."""
+    """Exponential decay to a hundredth of the initial rate: init_lr · 0.01^d, with the d of
+    `cosine_schedule`."""
     step = tf.cast(global_step, tf.float32)
     decay = tf.pow(0.01, _decay_progress(step, num_train_steps, num_warmup_steps))
     return _warmed_up(step, init_lr, num_warmup_steps, decay)
 
 
 def constant_schedule(global_step, init_lr, num_train_steps, num_warmup_steps):
-    """init_lr from the end of warm-up on. Otherwise as `linear_schedule`."""
+    """Constant rate init_lr after warm-up. Warm-up, arguments and return value are those of
+    `linear_schedule`."""
     del num_train_steps
     return _warmed_up(tf.cast(global_step, tf.float32), init_lr, num_warmup_steps, 1.0)
 
@@ -183,13 +204,13 @@ LR_SCHEDULES = {"linear": linear_schedule, "cosine": cosine_schedule, "exponenti
 
 
 def _decay_progress(step, num_train_steps, num_warmup_steps):
-    """The part of the steps after warm-up that is done, in [0, 1]."""
+    """Returns the fraction of the steps after warm-up that are done, in [0, 1]."""
     start = num_warmup_steps or 0
     return tf.clip_by_value((step - start) / max(num_train_steps - start, 1), 0.0, 1.0)
 
 
 def _warmed_up(step, init_lr, num_warmup_steps, decay):
-    """init_lr · decay after warm-up, and before that init_lr · step/num_warmup_steps."""
+    """Returns init_lr · step/num_warmup_steps during warm-up, and init_lr · decay after it."""
     rate = tf.constant(init_lr, tf.float32)
     if not num_warmup_steps:
         return rate * decay
@@ -209,33 +230,34 @@ def clipping_factor(global_norm, clip_norm):
 
 
 def log_scalar(name, tensor):
-    """Asks the training loop to log a scalar, and writes it as a summary."""
+    """Adds a scalar to the log of the training loop and to the summaries."""
     with tf.name_scope(None):
         tf.add_to_collection(LOGGED_SCALARS, tf.identity(tensor, name=name))
-        # Not tf.summary.scalar: it would make the tag unique beside the op above, as "<name>_1".
+        # Not tf.summary.scalar: the op above already has this name, so the tag would become "<name>_1".
         tf.add_to_collection(tf.GraphKeys.SUMMARIES, tf.raw_ops.ScalarSummary(tags=name, values=tensor))
 
 
 # --- Gradient accumulation ---------------------------------------------------------------------------------
 
 
-def _accumulate(loss, gradients, variables, steps):
-    """Adds up the gradients of micro-batches, and puts the `Accumulation` into its collection.
+def _sum_gradients(loss, gradients, variables, steps):
+    """Sums the gradients of micro-batches and of replicas, and puts the `Accumulation` into its collection.
 
-    The sums are local variables: they are not saved in checkpoints, and start at zero in each session. Each
-    gradient is added to its sum and freed before the next one is computed. With one micro-batch the gradient
-    is assigned, not added. With several replicas the train op then adds up their sums; see
+    The sums over micro-batches are local variables: they are not saved in checkpoints, and start at zero in
+    each session. Each gradient is added to its sum and freed before the next one is computed. With one
+    micro-batch, which is the case if there are only several replicas, the gradient is assigned and not added.
+    With several replicas, the train op then replaces the sums by the sums over all replicas; see
     `collectives.AllReduce`.
 
     Args:
-      loss: a micro-batch's loss.
-      gradients: its gradients, one or None per variable.
+      loss: scalar, the loss of a micro-batch.
+      gradients: list of its gradients, a tensor, IndexedSlices or None for each variable.
       variables: the trainable variables.
-      steps: the number of micro-batches.
+      steps: number of micro-batches.
 
     Returns:
-      (the sums as variables, in the places of the gradients; the global norm of the sums; a function that
-      makes the op that zeroes the sums)
+      (list of the sums, a variable or None for each gradient; global norm of the sums; function that builds
+      the op that sets the sums to zero)
     """
     all_reduce = collectives.current_all_reduce()
     sums, dense, slices, adds = [], [], [], []
@@ -253,13 +275,14 @@ def _accumulate(loss, gradients, variables, steps):
         else:
             dense.append(total)
     in_turn = _make_one_at_a_time([gradient for gradient in gradients if gradient is not None], adds)
-    made = [total for total in sums if total is not None]
-    pairs = [(made[index], adds[index]) for index in in_turn]
+    accumulators = [total for total in sums if total is not None]
+    pairs = [(accumulators[index], adds[index]) for index in in_turn]
     exchanges = all_reduce.sum_variables(pairs) if all_reduce else []
     scalars = [_local_variable("accumulated_loss", [], loss.dtype)]
     adds.append(scalars[0].assign_add(loss, read_value=False))
     if slices:
-        # As published, and as in one large batch: the norm takes rows before equal indices are added up.
+        # As published, and as in one large batch, the norm of a sparse gradient is computed from its rows,
+        # before rows with equal indices are added.
         scalars.append(_local_variable("accumulated_slice_squares", [], slices[0].dtype))
         squares = 2.0 * tf.add_n([tf.nn.l2_loss(rows) for rows in slices])
         adds.append(scalars[1].assign_add(squares, read_value=False))
@@ -278,14 +301,17 @@ def _accumulate(loss, gradients, variables, steps):
 
     def zero():
         with tf.control_dependencies([mean_loss]):
-            return _zero([*(made if steps > 1 else []), *scalars, *indices])
+            return _zero([*(accumulators if steps > 1 else []), *scalars, *indices])
     return sums, norm, zero
 
 
 def _make_one_at_a_time(gradients, adds):
-    """Makes each gradient wait until the one before has been added; returns their indices in this order.
+    """Adds control dependencies, so that each gradient is computed after the one before it has been added.
 
-    Otherwise TensorFlow may compute many gradients before it adds the first one.
+    Without them, TensorFlow may compute many gradients before it adds the first one, which needs more memory.
+
+    Returns:
+      list of the indices of the gradients in the order of their computation.
     """
     position = {op: index for index, op in enumerate(tf.get_default_graph().get_operations())}
     # An op is created after the ops that it depends on, so this order makes no cycle of waiting gradients.
@@ -303,15 +329,16 @@ def _local_variable(name, shape, dtype):
 
 
 def _zeros(shape, dtype=tf.float32, partition_info=None):
-    """An initializer of zeros that are no constant, of which a session would keep a copy."""
+    """Initializer that returns zeros. They are not a constant, because a session keeps a copy of each
+    constant."""
     del partition_info
-    # 0, but TensorFlow does not know that before it runs the graph.
+    # A random integer below 1, which is 0. TensorFlow's constant folding does not know that.
     zero = tf.random.uniform([], maxval=1, dtype=tf.int32, seed=0)
     return tf.fill(tf.TensorShape(shape).as_list(), tf.cast(zero, dtype))
 
 
 def _sum_of_squares(variables):
-    """The sum of the variables' squares, read one after the other."""
+    """Returns the sum of the squares of variables. They are read one after the other, to save memory."""
     halves = []
     for variable in variables:
         with tf.control_dependencies(halves[-1:]):
@@ -320,12 +347,12 @@ def _sum_of_squares(variables):
 
 
 def _zero(variables):
-    """An op that sets variables to zero, one after the other."""
+    """Returns an op that sets variables to zero, one after the other."""
     previous = []
     for variable in variables:
         with tf.control_dependencies(previous):
-            # Not tf.zeros: TensorFlow would make constants of them, and a session keeps its constants.
-            # Together these would be a second copy of all gradients.
+            # Not tf.zeros: TensorFlow would fold it into a constant, and a session keeps its constants. All
+            # these constants would need as much memory as all gradients.
             shape = tf.raw_ops.VariableShape(input=variable.handle)
             zeros = tf.fill(shape, tf.zeros([], variable.dtype.base_dtype))
             previous = [variable.assign(zeros, read_value=False)]
@@ -338,11 +365,12 @@ def _zero(variables):
 class LossScale(object):
     """A factor of the loss that keeps gradients in the range of float16.
 
-    It is that of Micikevicius et al. 2017, arXiv:1710.03740, section 3.2. It starts at 2¹⁵. A step whose
-    gradients are not finite is skipped and halves it; 2,000 steps without one double it. Its state is in
-    variables, and so in checkpoints: `loss_scale/value`, `loss_scale/good_steps` (since it last changed),
-    `loss_scale/skipped_steps` and `loss_scale/skipped_in_a_row`. A checkpoint of another precision may
-    lack them.
+    It is the dynamic loss scale of Micikevicius et al. 2017, arXiv:1710.03740, section 3.2. The factor starts
+    at 2¹⁵. If the gradients of a step are not finite, the step is skipped and the factor is halved. After
+    2,000 steps without a skipped step, the factor is doubled. The state is in variables, and so in
+    checkpoints: `loss_scale/value`, `loss_scale/good_steps` (number of steps since the last change),
+    `loss_scale/skipped_steps` and `loss_scale/skipped_in_a_row`. Checkpoints of trainings in another
+    precision may lack these variables.
 
     Attributes:
       value: the factor of this step, float32 scalar tensor.
@@ -370,11 +398,11 @@ class LossScale(object):
         return loss * tf.cast(self.value, loss.dtype)
 
     def apply_if_finite(self, gradient_norm, apply):
-        """Returns an op that runs apply() if the norm is finite, and sets the factor for the next step.
+        """Returns an op that runs the update if the norm is finite, and sets the factor for the next step.
 
         Args:
-          gradient_norm: scalar; not finite if any gradient is not.
-          apply: function that returns an op.
+          gradient_norm: scalar; it is not finite if any gradient is not finite.
+          apply: function without arguments that builds the update and returns its op.
         """
         finite = tf.math.is_finite(gradient_norm)
 
@@ -406,13 +434,15 @@ class LossScale(object):
 
 
 class _WeightDecayOptimizer(tf.train.Optimizer):
-    """Base class of the optimizers: the chain of updates, the gradients' factor, decay, the slots.
+    """Base class of the optimizers: updates variables one after the other, scales gradients, decays, makes
+    slots.
 
-    A subclass names its slots and updates one variable. Unless it says otherwise, the weight decay is
-    decoupled (Loshchilov and Hutter 2017, arXiv:1711.05101): before the update, w ← w − η λ w.
+    A subclass declares its slots and overrides `_apply`, the update of one variable. The weight decay is
+    decoupled (Loshchilov and Hutter 2017, arXiv:1711.05101): before the update, w ← w − η λ w. A subclass may
+    override this in `_decay`.
     """
 
-    # Names of the slots: the slot "m" of the variable "w" is the variable "w/m".
+    # Names of the slots. The slot "m" of the variable "w" is the variable "w/m".
     SLOTS = ()
 
     def __init__(self, learning_rate, weight_decay_rate, exclude_from_weight_decay, name):
@@ -421,8 +451,8 @@ class _WeightDecayOptimizer(tf.train.Optimizer):
         Args:
           learning_rate: η, float or scalar tensor.
           weight_decay_rate: λ.
-          exclude_from_weight_decay: regular expressions; a variable whose name contains a match is not
-            decayed.
+          exclude_from_weight_decay: list of regular expressions, or None. A variable is not decayed if one of
+            them matches a part of its name.
           name: name of the ops.
         """
         super().__init__(False, name)
@@ -432,11 +462,11 @@ class _WeightDecayOptimizer(tf.train.Optimizer):
 
     @classmethod
     def slot_shapes(cls, shape):
-        """Returns the slots of a variable of that shape: {slot: shape}."""
+        """Returns the slots of a variable with a given shape: {name of the slot: its shape}."""
         return dict.fromkeys(cls.SLOTS, shape)
 
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
-        """Returns an op that updates the variables. As published, it does not touch the global step."""
+        """Returns an op that updates the variables. As published, it does not change the global step."""
         del global_step
         return self.apply_scaled_gradients(grads_and_vars, factor=None, name=name)
 
@@ -444,10 +474,10 @@ class _WeightDecayOptimizer(tf.train.Optimizer):
         """Returns an op that updates the variables with factor · gradient.
 
         Args:
-          grads_and_vars: (gradient, variable) pairs; those with None are passed over. A gradient may be a
-            variable, which is read when its turn comes.
-          factor: scalar tensor, such as a clipping factor; None for 1. Multiplying inside each update keeps
-            no second copy of all gradients.
+          grads_and_vars: (gradient, variable) pairs; pairs with None are skipped. A gradient may be a
+            variable; it is read when the update before it has ended.
+          factor: scalar tensor, such as a clipping factor; None for 1. Each update multiplies its gradient,
+            so that no second copy of all gradients is needed.
           name: name of the returned op.
         """
         self._prepare()
@@ -460,7 +490,7 @@ class _WeightDecayOptimizer(tf.train.Optimizer):
         return tf.group(*previous, name=name or self.get_name())
 
     def _update(self, gradient, variable, factor):
-        """The op that updates one variable and its slots."""
+        """Returns the op that updates one variable and its slots."""
         name, slots = self._get_variable_name(variable.name), self._make_slots(variable)
         rate = tf.cast(self.learning_rate, variable.dtype.base_dtype)
         # The decay runs before the gradient is multiplied, so that only one temporary exists at a time.
@@ -471,32 +501,32 @@ class _WeightDecayOptimizer(tf.train.Optimizer):
             return self._apply(gradient, variable, slots, rate, name)
 
     def _make_slots(self, variable):
-        """Makes the slots of a variable, in the order of `slot_shapes`."""
+        """Creates the slots of a variable; returns a list in the order of `slot_shapes`."""
         name = self._get_variable_name(variable.name)
         return [tf.get_variable(f"{name}/{slot}", shape=shape, dtype=variable.dtype.base_dtype,
                                 initializer=_zeros, trainable=False, use_resource=_is_resource(variable))
                 for slot, shape in self.slot_shapes(variable.shape.as_list()).items()]
 
     def _decay(self, variable, name, rate):
-        """A list of the op that decays the variable, or of none."""
+        """Returns a list with the op that decays the variable, or an empty list."""
         if not self._do_use_weight_decay(name):
             return []
         return [tf.assign_sub(variable, rate * self.weight_decay_rate * variable)]
 
     def _apply(self, gradient, variable, slots, rate, name):
-        """The op that updates a variable, apart from a decoupled decay.
+        """Returns the op that updates a variable, after the decoupled decay.
 
         Args:
           gradient: dense tensor.
           variable: the variable.
-          slots: its slots, in the order of `slot_shapes`.
+          slots: list of its slots, in the order of `slot_shapes`.
           rate: η in the variable's dtype.
           name: the variable's name.
         """
         raise NotImplementedError
 
     def _do_use_weight_decay(self, param_name):
-        """Returns whether the variable of that name is decayed."""
+        """Returns whether the variable with a given name is decayed."""
         return bool(self.weight_decay_rate) and not self._is_excluded(param_name)
 
     def _is_excluded(self, param_name):
@@ -516,14 +546,15 @@ class AdamWeightDecayOptimizer(_WeightDecayOptimizer):
         m ← β₁ m + (1 − β₁) g        v ← β₂ v + (1 − β₂) g²
         w ← w − η (m / (√v + ε) + λ w)
 
-    With bias correction the first η is η √(1 − β₂ᵗ) / (1 − β₁ᵗ), t being the global step's next value (Kingma
-    and Ba 2014, arXiv:1412.6980, end of section 2; ε is the ε̂ of that form).
+    With bias correction, the quotient is multiplied by η √(1 − β₂ᵗ) / (1 − β₁ᵗ) instead of η. Here t is the
+    number of the step, 1 for the first (Kingma and Ba 2014, arXiv:1412.6980, end of section 2; ε is the ε̂ of
+    that form).
 
-    The slots are the variables `<name>/adam_m` and `<name>/adam_v`. State: 8 bytes a parameter.
+    The slots are the variables `<name>/adam_m` and `<name>/adam_v`. State: 8 bytes for each parameter.
 
-    One fused kernel updates a variable in place: Adam's, with both β powers at 0, is Adam without bias
-    correction. In a graph with kernels in C++ a large variable's decay, clipping and update are one pass
-    through memory.
+    TensorFlow's fused kernel for Adam updates a variable in place. With β₁ᵗ and β₂ᵗ given as 0, it computes
+    Adam without bias correction. In a graph with kernels in C++, one op decays, clips and updates a large
+    variable in a single pass through memory.
     """
 
     SLOTS = ("adam_m", "adam_v")
@@ -538,8 +569,8 @@ class AdamWeightDecayOptimizer(_WeightDecayOptimizer):
           beta_1: β₁.
           beta_2: β₂.
           epsilon: ε.
-          exclude_from_weight_decay: regular expressions; a variable whose name contains a match is not
-            decayed.
+          exclude_from_weight_decay: list of regular expressions, or None. A variable is not decayed if one of
+            them matches a part of its name.
           name: name of the ops.
           bias_correction: whether to correct the bias of m and v towards 0 in the first steps.
         """
@@ -557,7 +588,8 @@ class AdamWeightDecayOptimizer(_WeightDecayOptimizer):
         if not (ops and _is_resource(variable) and variable.dtype.base_dtype == tf.float32
                 and variable.shape.num_elements() >= _WORTH_ONE_PASS):
             return super()._update(gradient, variable, factor)
-        # The op decays the variable too: this replaces `_decay`. For an excluded variable the rate is 0.
+        # This op also decays the variable, instead of `_decay`. The rate of decay is 0 for an excluded
+        # variable.
         decays = self._do_use_weight_decay(self._get_variable_name(variable.name))
         power_1, power_2 = self._powers
         correction = tf.sqrt(1.0 - power_2) / (1.0 - power_1)
@@ -574,7 +606,7 @@ class AdamWeightDecayOptimizer(_WeightDecayOptimizer):
 
 
 class LambOptimizer(_WeightDecayOptimizer):
-    """LAMB: Adam whose step is as long, relative to the variable, as η says.
+    """LAMB: Adam with steps whose length is the fraction η of the length of the variable.
 
     It is algorithm 2 of You et al. 2019, arXiv:1904.00962.
 
@@ -582,8 +614,9 @@ class LambOptimizer(_WeightDecayOptimizer):
         u = (m / (1 − β₁ᵗ)) / (√(v / (1 − β₂ᵗ)) + ε) + λ w
         w ← w − η (‖w‖ / ‖u‖) u
 
-    The trust ratio ‖w‖/‖u‖ is 1 where a norm is 0, and for the variables without weight decay. t is the
-    global step's next value. The slots are `<name>/lamb_m` and `<name>/lamb_v`. State: 8 bytes a parameter.
+    The trust ratio ‖w‖/‖u‖ is 1 if one of the norms is 0, and for variables that are excluded from weight
+    decay. t is the number of the step, 1 for the first. The slots are `<name>/lamb_m` and `<name>/lamb_v`.
+    State: 8 bytes for each parameter.
     """
 
     SLOTS = ("lamb_m", "lamb_v")
@@ -605,7 +638,7 @@ class LambOptimizer(_WeightDecayOptimizer):
     def _apply(self, gradient, variable, slots, rate, name):
         m, v = slots
         power_1, power_2 = self._powers
-        # At a rate of 0 Adam's kernel updates m and v, in place, and leaves w alone.
+        # With a rate of 0, Adam's kernel updates m and v in place and does not change w.
         moments = _apply_adam(variable, m, v, 0.0, 0.0, 0.0, self.beta_1, self.beta_2, self.epsilon, gradient)
         with tf.control_dependencies([moments]):
             weights = variable.read_value()
@@ -613,7 +646,7 @@ class LambOptimizer(_WeightDecayOptimizer):
             update = m.read_value() / (1.0 - power_1) / deviation
             # An excluded variable gets neither the decay nor, below, the trust ratio.
             if self._do_use_weight_decay(name):
-                with tf.control_dependencies([update]):  # saves a temporary
+                with tf.control_dependencies([update]):  # one temporary tensor less at the same time
                     update += self.weight_decay_rate * weights
             if not self._is_excluded(name):
                 size, length = tf.global_norm([weights]), tf.global_norm([update])
@@ -622,7 +655,7 @@ class LambOptimizer(_WeightDecayOptimizer):
 
 
 class AdafactorOptimizer(_WeightDecayOptimizer):
-    """Adafactor without first moment, at a given rate.
+    """Adafactor without first moment, with a given learning rate.
 
     It is algorithms 4 and 5 of Shazeer and Stern 2018, arXiv:1804.04235.
 
@@ -632,10 +665,12 @@ class AdafactorOptimizer(_WeightDecayOptimizer):
         v ← β v + (1 − β) (g² + ε),  u = g / √v             of any other variable
         w ← w − η (u / max(1, RMS(u) / d) + λ w)
 
-    with ε = 1e−30, d = 1, and t the global step's next value. The paper's sums are means here, which leaves u
-    as it is. η is the caller's: there is no relative step size (section 8). The slots are
-    `<name>/adafactor_row` and `<name>/adafactor_column`, or `<name>/adafactor_v`. State: of a matrix 4 bytes
-    a row and 4 bytes a column, 0.011 bytes a parameter at 768×768; else 4 bytes a parameter.
+    with ε = 1e−30, d = 1, and t the number of the step, 1 for the first. The paper has sums where these
+    formulas have means, which gives the same u. η is the learning rate of the caller: there is no relative
+    step size (section 8). The slots are `<name>/adafactor_row` and `<name>/adafactor_column` for a matrix,
+    and `<name>/adafactor_v` for any other variable. State: for a matrix, 4 bytes for each row and 4 bytes for
+    each column (0.011 bytes for each parameter at 768×768); for any other variable, 4 bytes for each
+    parameter.
     """
 
     SLOTS = ("adafactor_row", "adafactor_column", "adafactor_v")
@@ -657,7 +692,7 @@ class AdafactorOptimizer(_WeightDecayOptimizer):
 
     @classmethod
     def slot_shapes(cls, shape):
-        """Returns the slots of a variable of that shape: {slot: shape}."""
+        """Returns the slots of a variable with a given shape: {name of the slot: its shape}."""
         row, column, v = cls.SLOTS
         return {row: shape[:1], column: shape[1:]} if len(shape) == 2 else {v: shape}
 
@@ -676,7 +711,7 @@ class AdafactorOptimizer(_WeightDecayOptimizer):
         return tf.assign_sub(variable, rate / tf.maximum(1.0, rms / self.clipping_threshold) * update).op
 
     def _averaged(self, slot, value):
-        """The slot after value has entered its moving average."""
+        """Adds a value to the moving average in a slot; returns the new average."""
         return tf.convert_to_tensor(tf.assign_sub(slot, (1.0 - self._beta) * (slot.read_value() - value)))
 
 
@@ -687,7 +722,7 @@ class MomentumWeightDecayOptimizer(_WeightDecayOptimizer):
 
         m ← μ m + g        w ← w − η (m + λ w)
 
-    The slot is `<name>/momentum`. State: 4 bytes a parameter.
+    The slot is `<name>/momentum`. State: 4 bytes for each parameter.
     """
 
     SLOTS = ("momentum",)
@@ -711,31 +746,36 @@ OPTIMIZERS = {"adamw": AdamWeightDecayOptimizer, "adafactor": AdafactorOptimizer
 
 
 def slot_shapes(shapes, optimizer="adamw"):
-    """Returns the variables that an optimizer adds to those of {name: shape}, in the same form."""
+    """Returns the slots that an optimizer creates: {name: shape}.
+
+    Args:
+      shapes: {name: shape} of the trainable variables.
+      optimizer: a name in `OPTIMIZERS`.
+    """
     optimizer_class = _known(OPTIMIZERS, "optimizer", optimizer)
     return {f"{name}/{slot}": slot_shape for name, shape in shapes.items()
             for slot, slot_shape in optimizer_class.slot_shapes(shape).items()}
 
 
 def optimizer_of(names):
-    """Returns the name of the optimizer whose slots are among a checkpoint's variable names, or None."""
+    """Returns the name of the optimizer whose slots are among the variable names of a checkpoint, or None."""
     found = {name.rpartition("/")[2] for name in names}
     return next((optimizer for optimizer, cls in OPTIMIZERS.items() if found & set(cls.SLOTS)), None)
 
 
 def _next_step():
-    """The number of the step that is being made, 1 for the first. float32 scalar."""
+    """Returns the number of the current step, 1 for the first: float32 scalar."""
     return tf.cast(tf.train.get_or_create_global_step(), tf.float32) + 1.0
 
 
 def _powers(*bases):
-    """The bases to the power of the step's number."""
+    """Returns a list of the bases to the power of the number of the current step."""
     step = _next_step()
     return [tf.pow(base, step) for base in bases]
 
 
 def _handle(variable):
-    """The tensor by which ops update a variable in place, whether it is a resource or not."""
+    """Returns the tensor by which ops update a variable in place, a resource handle or a reference."""
     return variable.op.outputs[0]
 
 
@@ -744,7 +784,7 @@ def _is_resource(variable):
 
 
 def _apply_adam(variable, m, v, power_1, power_2, rate, beta_1, beta_2, epsilon, gradient):
-    """Adam's fused kernel on one variable. At β powers of 0 it corrects no bias."""
+    """Applies Adam's fused kernel to a variable. With powers of 0 it does not correct the bias."""
     arguments = dict(var=_handle(variable), m=_handle(m), v=_handle(v), beta1_power=power_1,
                      beta2_power=power_2, lr=rate, beta1=beta_1, beta2=beta_2, epsilon=epsilon, grad=gradient)
     if _is_resource(variable):

@@ -1,4 +1,4 @@
-"""Text to WordPiece tokens to ids, and back.
+"""Converts text to WordPiece tokens, tokens to ids, and ids to tokens.
 
     text --BasicTokenizer--> words --WordpieceTokenizer--> pieces --vocabulary--> ids
 
@@ -9,7 +9,7 @@
 WordPiece as BERT uses it: Wu et al. 2016, https://arxiv.org/abs/1609.08144, section 4.1.
 
 `SentencePieceTokenizer` does the same with a SentencePiece model (Kudo and Richardson 2018,
-https://arxiv.org/abs/1808.06226), which needs no rules about words:
+https://arxiv.org/abs/1808.06226), which needs no rules for words:
 
     tokenizer = SentencePieceTokenizer("spiece.model", do_lower_case=True)
     tokens = tokenizer.tokenize("Unaffable!")        # ["▁una", "ff", "able", "!"]
@@ -24,17 +24,19 @@ import unicodedata
 
 from bertlib.system import files
 
-# What the scripts put around and in place of text; without them no example can be built.
+# Special tokens without which no example can be built.
 REQUIRED_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 SPECIAL_TOKENS = (*REQUIRED_TOKENS, "[MASK]")
-# Models padded for fast kernels round vocab_size up to a multiple of one of these.
+# Some models have a larger vocab_size than their vocabulary, for faster kernels: it is rounded up to a
+# multiple of one of these numbers.
 _PADDING_STEPS = (8, 16, 32, 64, 128)
 
-# Marks a piece that continues a word, and SentencePiece's mark of one that begins a word.
+# Prefix of a WordPiece that continues a word, and prefix of a SentencePiece that begins a word.
 CONTINUATION = "##"
 WORD_START = "▁"
 
-# What SentencePiece models call the special tokens, the likeliest first. They mark [UNK] themselves.
+# {special token: its possible names in SentencePiece models, the most usual first}. If the name of [UNK] is
+# not found, the model's unk_id is used.
 _SPECIAL_PIECES = {
     "[PAD]": ("[PAD]", "<pad>"),
     "[UNK]": ("[UNK]",),
@@ -43,7 +45,7 @@ _SPECIAL_PIECES = {
     "[MASK]": ("[MASK]", "<mask>"),
 }
 
-# Directory names of the released checkpoints, by the text they were trained on.
+# Directory names of the released checkpoints that were trained on lower-cased text, and on cased text.
 _LOWER_CASED_MODELS = re.compile(
     r"(wwm_)?uncased_L-\d+_H-\d+_A-\d+"
     r"|multilingual_L-12_H-768_A-12"
@@ -55,8 +57,8 @@ _CASED_MODELS = re.compile(
     r"|multi_cased_L-12_H-768_A-12"
 )
 
-# First and last code point of each block of Chinese characters. Japanese kana and Korean
-# Hangul are absent on purpose: those scripts are written with words of several characters.
+# First and last code point of each block of Chinese characters. Japanese kana and Korean Hangul are not
+# included, because words in these scripts have several characters.
 CHINESE_BLOCKS = (
     (0x4E00, 0x9FFF),
     (0x3400, 0x4DBF),
@@ -68,39 +70,41 @@ CHINESE_BLOCKS = (
     (0x2F800, 0x2FA1F),
 )
 
-# Characters are classified one at a time, and a corpus repeats a few thousand of them.
+# Cache for functions of one character: a corpus contains only a few thousand different characters.
 _remember = functools.lru_cache(maxsize=1 << 16)
 
 _DIGIT_AND_COMMA = re.compile(r"\d,$")
-# White space to str.split, but to BasicTokenizer control characters, which vanish and leave no gap.
+# Characters that `str.split` treats as white space, but BasicTokenizer as control characters: it removes
+# them, and joins the text on both sides.
 _GAPLESS_SPACE = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
 _CHINESE = "".join(f"{chr(first)}-{chr(last)}" for first, last in CHINESE_BLOCKS)
-# Thai, Lao, Tibetan, Burmese, Khmer and kana: like Chinese written without spaces between words.
+# Characters of scripts without spaces between words: Chinese, Thai, Lao, Tibetan, Burmese, Khmer and kana.
 _SPACELESS = re.compile(
     f"[{_CHINESE}\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff]"
 )
-# No characters, but Python strings can hold them.
+# Code points that are no characters, but may occur in Python strings.
 _SURROGATES = re.compile("[\ud800-\udfff]")
-# Of all that may be white space to SentencePiece, what surely is.
+# Text between characters that are white space in all SentencePiece models. Models may add further characters.
 _BETWEEN_SPACES = re.compile("[^ \t\n\r]+")
 _CHINESE_CHARACTER = re.compile(f"[{_CHINESE}]")
 _CHINESE_OR_OTHERS = re.compile(rf"[{_CHINESE}]|[^\s{_CHINESE}]+")
+# Largest number of chunks in a cache, and largest length of a cached chunk, in characters.
 _REMEMBERED_CHUNKS = 1 << 16
 _LONGEST_REMEMBERED = 32
 
 
 def validate_case_matches_checkpoint(do_lower_case, init_checkpoint):
-    """Stops a run that would feed a released checkpoint text in the wrong case.
+    """Raises an error if `do_lower_case` is wrong for a released checkpoint.
 
-    The case is read off the directory in `<model_name>/bert_model.ckpt`; any other path, and
-    any model name that was never released, passes.
+    The case is derived from the directory name in `<model_name>/bert_model.ckpt`. Other paths and unknown
+    directory names are accepted.
 
     Args:
       do_lower_case: bool, whether the tokenizer lower-cases.
       init_checkpoint: path of the checkpoint to start from, or None.
 
     Raises:
-      ValueError: the model of that name was trained on text in the other case.
+      ValueError: the model with this name was trained on text in the other case.
     """
     if not init_checkpoint:
         return
@@ -114,22 +118,22 @@ def validate_case_matches_checkpoint(do_lower_case, init_checkpoint):
         trained_on = "cased" if do_lower_case else "lower-cased"
         raise ValueError(
             f"--do_lower_case={bool(do_lower_case)} does not suit --init_checkpoint={path}: {model_name} was "
-            f"trained on {trained_on} text. "
-            f"Pass --do_lower_case={not do_lower_case}, or start from another checkpoint."
+            f"trained on {trained_on} text. Pass --do_lower_case={not do_lower_case}, or start from another "
+            "checkpoint."
         )
 
 
 def convert_to_unicode(text):
-    """Returns text as str, whether it came as str or as UTF-8 bytes.
+    """Converts text to str.
 
     Args:
-      text: str or bytes; bytes that are not UTF-8 are dropped.
+      text: str, or UTF-8 bytes; bytes that are not valid UTF-8 are dropped.
 
     Returns:
       str.
 
     Raises:
-      ValueError: text is neither str nor bytes.
+      ValueError: the text is neither str nor bytes.
     """
     if isinstance(text, str):
         return text
@@ -139,25 +143,25 @@ def convert_to_unicode(text):
 
 
 def printable_text(text):
-    """Returns text in the form `print` and log messages take, which is str.
+    """Returns text as str, for `print` and log messages.
 
-    Args, returns and errors are those of `convert_to_unicode`.
+    Arguments and errors are those of `convert_to_unicode`.
     """
     return convert_to_unicode(text)
 
 
 def load_vocab(vocab_file):
-    """Reads a vocabulary: one token a line, the first line has id 0.
+    """Reads a vocabulary with one token in each line. The first line has the id 0.
 
-    Nothing is verified here (see `check_vocab`). White space around a token is dropped; of a
-    token that occurs twice, the last id counts.
+    The vocabulary is not checked; see `check_vocab`. White space around a token is removed. If a token occurs
+    twice, it has the last id.
 
     Args:
-      vocab_file: path, local or remote (`gs://...`), str or os.PathLike; or an open stream, text
-        or UTF-8 bytes; or a mapping from token to id, which is copied.
+      vocab_file: path, local or remote (`gs://...`), str or os.PathLike; or an open stream of str or of UTF-8
+        bytes; or a mapping from token to id, which is copied.
 
     Returns:
-      OrderedDict from token (str) to id (int), in file order.
+      OrderedDict from token (str) to id (int), in the order of the file.
 
     Raises:
       FileNotFoundError: there is no such file.
@@ -173,8 +177,8 @@ def load_vocab(vocab_file):
 
 
 def _split_lines(content, newline):
-    # str.splitlines would also break at U+2028 and its like, which released vocabularies hold
-    # as tokens, and so shift every later id.
+    # str.splitlines would also split at U+2028 and similar characters. Released vocabularies contain these as
+    # tokens, so that all ids after them would be wrong.
     lines = content.split(newline)
     if not lines[-1]:
         lines.pop()
@@ -182,21 +186,20 @@ def _split_lines(content, newline):
 
 
 def check_vocab(vocab_file, vocab_size=None):
-    """Verifies that a vocabulary file can serve a model, before a run depends on it.
+    """Checks a vocabulary file before it is used.
 
-    One blank last line is tolerated and not counted. So are tokens made of Unicode white space
-    only: the multilingual and Chinese vocabularies have them, and no text ever reaches them.
+    A blank last line is accepted and not counted. Tokens of Unicode white space are accepted: the
+    multilingual and Chinese vocabularies contain some, although no text is tokenized into them.
 
     Args:
       vocab_file: path, local or remote, str or os.PathLike.
-      vocab_size: `vocab_size` of the model's config, which the number of entries must equal, or
-        give when rounded up to a multiple of 8, 16, 32, 64 or 128, as some padded models have it;
-        None leaves the number open.
+      vocab_size: `vocab_size` of the model's configuration. It must be equal to the number of entries, or to
+        this number rounded up to a multiple of 8, 16, 32, 64 or 128, as in some models. None for no check.
 
     Raises:
       FileNotFoundError: there is no such file.
-      ValueError: the file is empty, is not UTF-8, has a blank line or a duplicate token, lacks
-        one of `REQUIRED_TOKENS`, or has another number of entries than `vocab_size`.
+      ValueError: the file is empty, is not UTF-8, has a blank line or a duplicate token, lacks one of
+        `REQUIRED_TOKENS`, or has a number of entries that does not fit to `vocab_size`.
     """
     path = os.fsdecode(vocab_file)
     lines = _decode_lines(path)
@@ -231,7 +234,7 @@ def _decode_lines(path):
 
 
 def _is_blank(line):
-    # ASCII only: a line of other white space is a token of its own, however it looks.
+    # Only ASCII white space: a line with other white space is a token.
     return not line.strip(" \t\r")
 
 
@@ -267,7 +270,7 @@ def _check_required(path, lines):
 
 
 def _load_model(path):
-    # Imported here: WordPiece does without it.
+    # Imported here, because WordPiece does not need this package.
     import sentencepiece
 
     try:
@@ -285,7 +288,13 @@ def _load_model(path):
 
 
 def _special_names(path, pieces, unk_id):
-    """Returns BERT's names of a model's special pieces, {piece: name}."""
+    """Returns {special piece of a SentencePiece model: BERT's name of it}.
+
+    Args:
+      path: path of the model, for errors.
+      pieces: list of all pieces.
+      unk_id: id of the piece for unknown text.
+    """
     found = {name: next((piece for piece in spellings if piece in pieces), None)
              for name, spellings in _SPECIAL_PIECES.items()}
     found["[UNK]"] = found["[UNK]"] or pieces[unk_id]
@@ -317,7 +326,7 @@ def convert_by_vocab(vocab, items):
       items: iterable of its keys.
 
     Returns:
-      list of the values, in the order of the items.
+      list of the values in the order of the items.
 
     Raises:
       KeyError: an item is not in the vocabulary.
@@ -342,15 +351,15 @@ def convert_ids_to_tokens(inv_vocab, ids):
 
 
 def whitespace_tokenize(text):
-    """Returns the list of maximal runs of text without white space.
+    """Splits text at white space; returns a list of str.
 
-    White space is what `str.split` takes for it, a superset of `_is_whitespace`.
+    White space is that of `str.split`, which includes more characters than `_is_whitespace`.
     """
     return text.split()
 
 
 class _Tokenizer:
-    """What tokenizers of either kind do alike, given `vocab` and `inv_vocab`."""
+    """Base class of the tokenizers. A subclass sets the attributes `vocab` and `inv_vocab`."""
 
     _special = None
 
@@ -370,7 +379,7 @@ class _Tokenizer:
             self._special = re.compile(f"({'|'.join(map(re.escape, longest_first))})")
 
     def _around_special(self, text, split):
-        """Returns split(text), but with the special tokens in it whole."""
+        """Returns split(text), a list, in which the protected special tokens are not split."""
         if self._special is None:
             return split(text)
         pieces = []
@@ -379,22 +388,24 @@ class _Tokenizer:
         return pieces
 
     def convert_tokens_to_ids(self, tokens):
-        """Returns the ids (list of int) of tokens; KeyError on a token not in the vocabulary."""
+        """Returns the ids (list of int) of tokens; raises a KeyError for a token that is not in the
+        vocabulary."""
         return convert_tokens_to_ids(self.vocab, tokens)
 
     def convert_ids_to_tokens(self, ids):
-        """Returns the tokens (list of str) of ids; KeyError on an id not in the vocabulary."""
+        """Returns the tokens (list of str) of ids; raises a KeyError for an id that is not in the
+        vocabulary."""
         return convert_ids_to_tokens(self.inv_vocab, ids)
 
 
 class FullTokenizer(_Tokenizer):
-    """Text to the WordPiece tokens of one vocabulary, and tokens to ids and back.
+    """Converts text to WordPiece tokens, tokens to ids, and ids to tokens, with one vocabulary.
 
     Attributes:
       vocab: OrderedDict from token to id.
       inv_vocab: dict from id to token.
-      basic_tokenizer: the BasicTokenizer that finds the words.
-      wordpiece_tokenizer: the WordpieceTokenizer that splits them.
+      basic_tokenizer: the `BasicTokenizer` that splits text into words.
+      wordpiece_tokenizer: the `WordpieceTokenizer` that splits words into pieces.
     """
 
     _remembered = (None, None)
@@ -405,11 +416,12 @@ class FullTokenizer(_Tokenizer):
 
         Args:
           vocab_file: path, stream or mapping, see `load_vocab`.
-          do_lower_case: bool, whether to lower-case and to strip accents; it must suit the
-            checkpoint, see `validate_case_matches_checkpoint`.
-          never_split: tokens, such as "[MASK]", to keep whole wherever they stand in a text, in
-            just this spelling; the text before and after is tokenized by itself. Where two
-            begin at one place, the longer one counts. As published, none: "[", "mask", "]".
+          do_lower_case: bool, whether to lower-case and to strip accents. It must fit to the checkpoint, see
+            `validate_case_matches_checkpoint`.
+          never_split: special tokens, such as "[MASK]", that are kept whole if they occur in a text, in
+            exactly this spelling. The text before and after them is tokenized separately. If two of them
+            begin at the same position, the longer one is used. The published default is none: "[MASK]"
+            becomes "[", "mask", "]".
           strip_accents, tokenize_chinese_chars: see `BasicTokenizer`.
           max_input_chars_per_word: see `WordpieceTokenizer`.
 
@@ -426,9 +438,10 @@ class FullTokenizer(_Tokenizer):
     def tokenize(self, text):
         """Returns the WordPiece tokens (list of str) of text (str or UTF-8 bytes).
 
-        They are those of `tokenize_plainly`, but what stands between two white spaces is tokenized
-        once and remembered: a corpus repeats its words. Whoever replaces a step of this file, and
-        not by a tokenizer of another class, does so before the first text.
+        The result is that of `tokenize_plainly`. It is faster, because the tokens of each chunk of text
+        between white space are cached: a corpus repeats its words. If you replace a method of
+        `basic_tokenizer` or `wordpiece_tokenizer` (and not the whole object by one of another class), do so
+        before the first text is tokenized.
         """
         state = self._state()
         if state is None:
@@ -438,7 +451,7 @@ class FullTokenizer(_Tokenizer):
         return list(itertools.chain.from_iterable(self._remembered[1].of(text)))
 
     def tokenize_plainly(self, text):
-        """Returns the WordPiece tokens (list of str) of text (str or UTF-8 bytes), step by step."""
+        """Returns the WordPiece tokens (list of str) of text (str or UTF-8 bytes), without the cache."""
         return self._around_special(convert_to_unicode(text), self._split)
 
     def _split(self, text):
@@ -448,54 +461,57 @@ class FullTokenizer(_Tokenizer):
         return pieces
 
     def continues_word(self, token):
-        """Returns whether a token goes on with the word of the one before it."""
+        """Returns whether a token continues the word of the token before it."""
         return token.startswith(CONTINUATION)
 
     def chunks(self, convert):
-        """Returns an object whose of(text) yields convert(tokens) part by part of a text.
+        """Returns an object whose method of(text) yields convert(tokens) for each chunk of a text.
 
-        It remembers the converted tokens, which saves more than remembering the tokens. Meanwhile
-        the tokenizer must stay as it is.
+        The object caches the converted tokens, which saves more time than a cache of tokens. The tokenizer
+        must not be changed while the object is in use.
 
         Args:
-          convert: function of the list of a part's tokens.
+          convert: function of the list of a chunk's tokens.
 
         Returns:
-          The object; or None where a step of this tokenizer was replaced, as it may then not be
-          possible to take texts apart.
+          the object; None if a step of this tokenizer was replaced by an object of another class, because
+          texts can then perhaps not be divided into chunks.
         """
         return None if self._state() is None else _Chunks(self, convert)
 
     def _chunks_of(self, text):
-        """Returns parts of a text to tokenize one by one: no step of this file looks across white space."""
-        # The first test costs next to nothing and tells of most texts.
+        """Divides a text into chunks that can be tokenized separately: no step of this file looks across
+        white space."""
+        # The first test is fast, and sufficient for most texts.
         if not text.isprintable() and _GAPLESS_SPACE.search(text):
             return [text]
-        # Each Chinese character is a part too, unless it is none of a word's own or a special token has one.
+        # Each Chinese character is a chunk too, unless Chinese characters are not split into words, or a
+        # special token contains one.
         if (text.isascii() or not self.basic_tokenizer.tokenize_chinese_chars
                 or self._special is not None and _CHINESE_CHARACTER.search(self._special.pattern)):
             return text.split()
         return _CHINESE_OR_OTHERS.findall(text)
 
     def _state(self):
-        """Returns what tokens depend on, or None if a step is of another class than this file's."""
+        """Returns a tuple of all settings on which the tokens depend; None if a step was replaced by an
+        object of another class."""
         basic, wordpiece = self.basic_tokenizer, self.wordpiece_tokenizer
         vocab = wordpiece.vocab
         if (type(basic) is not BasicTokenizer or type(wordpiece) is not WordpieceTokenizer
                 or not isinstance(vocab, dict)):
             return None
-        # A token that is added or removed shows in the number or in the last one.
+        # If a token is added or removed, the size of the vocabulary or its last token changes.
         return (id(basic), basic.do_lower_case, basic.strip_accents, basic.tokenize_chinese_chars,
                 wordpiece.unk_token, wordpiece.max_input_chars_per_word,
                 id(vocab), len(vocab), next(reversed(vocab), None))
 
 
 class SentencePieceTokenizer(_Tokenizer):
-    """Text to the pieces of a SentencePiece model, as ALBERT uses it, and pieces to ids and back.
+    """Converts text to the pieces of a SentencePiece model, pieces to ids, and ids to pieces, as in ALBERT.
 
-    A piece that begins a word begins with "▁". The special tokens have BERT's names, "[CLS]" and so on,
-    whatever the model calls them, and what it does not know is "[UNK]". Text is taken word by word, words
-    being what white space separates.
+    A piece at the start of a word begins with "▁". Special tokens have BERT's names, such as "[CLS]", also if
+    the model has other names for them. Unknown text becomes "[UNK]". Each word, the text between white space,
+    is tokenized separately.
 
     Attributes:
       vocab: OrderedDict from token to id.
@@ -507,16 +523,16 @@ class SentencePieceTokenizer(_Tokenizer):
 
         Args:
           spm_model_file: path, local or remote, str or os.PathLike.
-          do_lower_case: bool, whether to lower-case and to strip accents, by NFKD, before the model sees the
-            text.
+          do_lower_case: bool, whether to lower-case the text and to strip accents (with NFKD) before the
+            model is applied.
           never_split: see `FullTokenizer`.
-          vocab_size: what the number of pieces is checked against, see `check_vocab`.
+          vocab_size: the expected number of pieces, see `check_vocab`.
 
         Raises:
           FileNotFoundError: there is no such file.
-          ValueError: it is no SentencePiece model, or none that can be used here: it has no piece for one of
-            `REQUIRED_TOKENS`, pieces that go beyond a word, or another number of them than `vocab_size`; or a
-            token of `never_split` is not in the vocabulary.
+          ValueError: the file is no SentencePiece model; the model cannot be used, because it lacks a piece
+            for one of `REQUIRED_TOKENS`, has pieces that are longer than a word, or has a number of pieces
+            that does not fit to `vocab_size`; or a token of `never_split` is not in the vocabulary.
         """
         path = os.fsdecode(spm_model_file)
         self._lower = do_lower_case
@@ -531,8 +547,8 @@ class SentencePieceTokenizer(_Tokenizer):
         if beyond_words or not self._model.normalize("a").startswith(WORD_START):
             raise ValueError(
                 f'{path}: its pieces go beyond words, or words do not begin with "▁". Train it with '
-                "--split_by_whitespace=true, "
-                "--add_dummy_prefix=true and --treat_whitespace_as_suffix=false, the defaults."
+                "--split_by_whitespace=true, --add_dummy_prefix=true and --treat_whitespace_as_suffix=false, "
+                "the defaults."
             )
         self._protect(never_split)
         self._remembered = _Chunks(self)
@@ -546,15 +562,16 @@ class SentencePieceTokenizer(_Tokenizer):
         return list(itertools.chain.from_iterable(self._remembered.of(text)))
 
     def spans(self, text):
-        """Returns where the tokens of `tokenize(text)` stand.
+        """Returns the positions of the tokens of `tokenize(text)` in the text.
 
-        A token may be nowhere, as is "▁" alone; several that one character became have the same place.
+        A token without characters, such as "▁", has start = end. If one character became several tokens, they
+        all have its position.
 
         Args:
           text: str.
 
         Returns:
-          list of (start, end), in characters of the text.
+          list of (start, end), counted in characters.
         """
         found = []
         for word in _BETWEEN_SPACES.finditer(text):
@@ -567,15 +584,16 @@ class SentencePieceTokenizer(_Tokenizer):
         return found
 
     def continues_word(self, token):
-        """Returns whether a token goes on with the word of the one before it.
+        """Returns whether a token continues the word of the token before it.
 
-        In scripts without spaces between words, each piece is taken for a word.
+        In scripts without spaces between words, each piece counts as a word.
         """
         return not (token.startswith(WORD_START) or token in _SPECIAL_PIECES and token != "[UNK]"
                     or _SPACELESS.match(token))
 
     def chunks(self, convert):
-        """Returns an object whose of(text) yields convert(tokens) part by part; see `FullTokenizer`."""
+        """Returns an object whose of(text) yields convert(tokens) for each chunk; see
+        `FullTokenizer.chunks`."""
         return _Chunks(self, convert)
 
     def _chunks_of(self, text):
@@ -588,26 +606,27 @@ class SentencePieceTokenizer(_Tokenizer):
         """Returns (id, start, end) of each piece of a text without white space."""
         text = _SURROGATES.sub("\ufffd", text)
         forms = [_without_accents(char) for char in text] if self._lower else text
-        # From places in what the model sees to places in the text.
+        # For each position in the input of the model, the position in the text.
         origins = [index for index, form in enumerate(forms) for _ in form] + [len(text)]
         found = []
         for index, piece, start, end in self._encoded("".join(forms).lower() if self._lower else text):
             if start == end < len(origins) - 1 and piece != WORD_START:
-                end += 1  # one of several pieces of one character
-            # An end is where the next character begins, so that accents stay with their letter.
+                end += 1  # one of several pieces of the same character
+            # A piece ends where the next character begins, so that combining accents belong to their letter.
             found.append((index, origins[start],
                           max(origins[end], origins[end - 1] + 1) if start < end else origins[start]))
         return found
 
     def _encoded(self, text):
-        """Yields (id, piece, start, end) of a text; as in ALBERT, a comma after a digit is its own piece."""
+        """Yields (id, piece, start, end) for each piece of a text. As in ALBERT, a comma after a digit is a
+        separate piece."""
         mapping = self._model.encode_as_offset_mapping(text)
         for index, piece, (start, end) in zip(mapping["ids"], mapping["pieces"], mapping["offsets"]):
             if not _DIGIT_AND_COMMA.search(piece):
                 yield index, piece, start, end
                 continue
             for index, part, first, last in self._encoded(piece[:-1].removeprefix(WORD_START)):
-                if not piece.startswith(WORD_START):  # the number alone got one
+                if not piece.startswith(WORD_START):  # encoding the number separately has added it
                     part = part.removeprefix(WORD_START)
                     index = self._model.piece_to_id(part)
                 if part:
@@ -617,16 +636,16 @@ class SentencePieceTokenizer(_Tokenizer):
 
 @_remember
 def _without_accents(char):
-    """Returns the compatibility decomposition of a character without what combines with others."""
+    """Returns the compatibility decomposition (NFKD) of a character, without combining characters."""
     return "".join(part for part in unicodedata.normalize("NFKD", char) if not unicodedata.combining(part))
 
 
-# What another process can make again, from the arguments alone.
+# Classes of tokenizers that can be sent to worker processes.
 TOKENIZERS = FullTokenizer, SentencePieceTokenizer
 
 
 class _Chunks(dict):
-    """{chunk, a part of a text: its tokens or what they convert to}, filled as it is asked."""
+    """Cache of the tokens of chunks of text: {chunk: convert(its tokens)}. Missing chunks are tokenized."""
 
     def __init__(self, tokenizer, convert=list):
         self._tokenizer = tokenizer
@@ -646,18 +665,18 @@ class _Chunks(dict):
 
 
 class BasicTokenizer:
-    """Text to words: punctuation marks and Chinese characters each become a word."""
+    """Splits text into words. Each punctuation mark and each Chinese character becomes a word."""
 
-    # Of the class, for subclasses that set the case by themselves.
+    # Class attributes, for subclasses that set `do_lower_case` without calling the constructor.
     strip_accents = None
     tokenize_chinese_chars = True
 
     def __init__(self, do_lower_case=True, strip_accents=None, tokenize_chinese_chars=True):
-        """Sets what is done with letters.
+        """Creates a tokenizer.
 
         Args:
           do_lower_case: bool, whether to lower-case.
-          strip_accents: bool, whether to strip accents; None for what `do_lower_case` is, as published.
+          strip_accents: bool, whether to strip accents; None for the value of `do_lower_case`, as published.
           tokenize_chinese_chars: bool, whether each Chinese character becomes a word, as published.
         """
         self.do_lower_case = do_lower_case
@@ -671,34 +690,35 @@ class BasicTokenizer:
           text: str or UTF-8 bytes.
 
         Returns:
-          list of str, none empty, none with white space in it.
+          list of str, none of them empty or with white space.
         """
         text = self._clean_text(convert_to_unicode(text))
-        # Done for every language: an English model's corpus has Chinese characters too, and
-        # words made of several of them would hardly ever be in a vocabulary.
+        # This is done for all languages. The corpus of an English model also contains Chinese characters, and
+        # words of several Chinese characters would almost never be in its vocabulary.
         if self.tokenize_chinese_chars:
             text = self._tokenize_chinese_chars(text)
         words = []
         for word in whitespace_tokenize(text):
             words.extend(self._run_split_on_punc(self.normalize(word)))
-        # A subclass's own steps may return blanks or empty strings.
+        # Steps that a subclass overrides may return white space or empty strings.
         return whitespace_tokenize(" ".join(words))
 
     def normalize(self, word):
-        """Returns a word (str) in the case, and with or without the accents, that the vocabulary knows."""
+        """Returns a word (str) in lower case and without accents, as far as the settings demand it."""
         if self.do_lower_case:
             word = word.lower()
-        # Accents go after the case does: lower-casing can produce one ("İ" -> "i̇").
+        # Strip accents after lower-casing, because lower-casing can produce an accent ("İ" -> "i̇").
         strips = self.do_lower_case if self.strip_accents is None else self.strip_accents
         return self._run_strip_accents(word) if strips else word
 
     def _run_strip_accents(self, text):
-        """Returns text decomposed (NFD), without its non-spacing marks."""
+        """Returns the text decomposed (NFD) and without non-spacing marks."""
         decomposed = unicodedata.normalize("NFD", text)
         return "".join(char for char in decomposed if unicodedata.category(char) != "Mn")
 
     def _run_split_on_punc(self, text):
-        """Returns the parts (list of str) of text, each punctuation mark a part of its own."""
+        """Splits text at punctuation; returns a list of str, in which each punctuation mark is a separate
+        part."""
         parts = []
         start = 0
         for index, char in enumerate(text):
@@ -712,19 +732,20 @@ class BasicTokenizer:
         return parts
 
     def _tokenize_chinese_chars(self, text):
-        """Returns text with a space on either side of each Chinese character."""
+        """Returns the text with a space before and after each Chinese character."""
         return "".join(f" {c} " if self._is_chinese_char(ord(c)) else c for c in text)
 
     def _is_chinese_char(self, cp):
         """Returns whether a code point (int) is in one of Unicode's CJK ideograph blocks."""
-        # Spares most text the blocks: nothing below the first of them is Chinese.
+        # The first comparison is fast, and false for most text: the lowest block begins at 0x3400.
         return cp >= 0x3400 and any(first <= cp <= last for first, last in CHINESE_BLOCKS)
 
     def _clean_text(self, text):
-        """Returns text without control characters, with each white space a plain space."""
+        """Returns the text without control characters, and with each white space character replaced by a
+        space."""
         output = []
         for char in text:
-            # U+FFFD stands for bytes that some earlier program could not decode.
+            # U+FFFD replaces bytes that another program could not decode.
             if char == "\ufffd" or _is_control(char):
                 continue
             output.append(" " if _is_whitespace(char) else char)
@@ -732,15 +753,15 @@ class BasicTokenizer:
 
 
 class WordpieceTokenizer:
-    """Words to pieces of a vocabulary, the longest possible piece first."""
+    """Splits words into pieces of a vocabulary. It always takes the longest possible piece from the left."""
 
     def __init__(self, vocab, unk_token="[UNK]", max_input_chars_per_word=200):
-        """Sets the vocabulary.
+        """Creates a tokenizer.
 
         Args:
-          vocab: container of pieces; those that continue a word begin with "##".
-          unk_token: str, stands for a word that cannot be split into pieces.
-          max_input_chars_per_word: int, a longer word becomes `unk_token` unseen.
+          vocab: container of pieces. Pieces that continue a word begin with "##".
+          unk_token: str, the token for a word that cannot be split into pieces.
+          max_input_chars_per_word: int, number of characters. A longer word becomes `unk_token`.
         """
         self.vocab = vocab
         self.unk_token = unk_token
@@ -750,10 +771,10 @@ class WordpieceTokenizer:
         """Splits words into pieces: "unaffable" into "una", "##ffa", "##ble".
 
         Args:
-          text: str or UTF-8 bytes, words separated by white space, best from BasicTokenizer.
+          text: str or UTF-8 bytes, words separated by white space, usually from `BasicTokenizer`.
 
         Returns:
-          list of str, each in the vocabulary or `unk_token`.
+          list of str, pieces of the vocabulary or `unk_token`.
         """
         pieces = []
         for word in whitespace_tokenize(convert_to_unicode(text)):
@@ -770,7 +791,7 @@ class WordpieceTokenizer:
             while end > len(marker) and rest[:end] not in self.vocab:
                 end -= 1
             if end == len(marker):
-                # One part without a piece makes the whole word unknown.
+                # No piece fits here, so the whole word is unknown.
                 return [self.unk_token]
             pieces.append(rest[:end])
             marker = CONTINUATION
@@ -780,20 +801,20 @@ class WordpieceTokenizer:
 
 @_remember
 def _is_whitespace(char):
-    """Returns whether char is a space, tab, line end or other space separator (Zs)."""
+    """Returns whether a character is a space, a tab, a line end or another space separator (Zs)."""
     return char in (" ", "\t", "\n", "\r") or unicodedata.category(char) == "Zs"
 
 
 @_remember
 def _is_control(char):
-    """Returns whether char is a control (Cc) or format (Cf) character and no white space."""
-    # Unicode files tab and line ends under control characters; to a tokenizer they separate.
+    """Returns whether a character is a control (Cc) or format (Cf) character, but not white space."""
+    # In Unicode, tabs and line ends are control characters. Here they are white space.
     return char not in ("\t", "\n", "\r") and unicodedata.category(char) in ("Cc", "Cf")
 
 
 @_remember
 def _is_punctuation(char):
-    """Returns whether char is punctuation (P*) or an ASCII sign such as "$", "+" or "^"."""
-    # To Unicode those ASCII signs are symbols; splitting at all of them keeps ASCII uniform.
+    """Returns whether a character is punctuation (P*) or an ASCII symbol such as "$", "+" or "^"."""
+    # In Unicode, these ASCII symbols are not punctuation. Here all of them split words, as punctuation does.
     is_ascii_sign = "!" <= char <= "~" and not char.isalnum()
     return is_ascii_sign or unicodedata.category(char).startswith("P")

@@ -15,7 +15,7 @@ from absl import flags, logging
 from bertlib.command_line import common_flags
 
 from bertlib.system import files
-from bertlib.tasks.classification import glue
+from bertlib.tasks.classification import glue_submission_files
 
 TAKES_PATHS = True
 
@@ -53,7 +53,7 @@ def list_problems(found, expected, partial):
 
     Args:
       found: see `find_predictions`.
-      expected: see `glue.test_sets`.
+      expected: see `glue_submission_files.test_sets`.
       partial: whether some may be missing.
     """
     problems = []
@@ -63,7 +63,7 @@ def list_problems(found, expected, partial):
             problems.append(f"{name} is there more than once: {', '.join(candidates)}. Name the directories "
                             "that are meant.")
         elif candidates:
-            problem = glue.find_problem(candidates[0], test_set)
+            problem = glue_submission_files.find_problem(candidates[0], test_set)
             problems += [f"{problem}."] if problem else []
         elif not partial:
             problems.append(f"{name} is missing: predict with run_classifier.py "
@@ -73,7 +73,7 @@ def list_problems(found, expected, partial):
 
 def main(argv):
     """Checks and zips."""
-    settings, expected = common_flags.read_settings(), glue.test_sets()
+    settings, expected = common_flags.read_settings(), glue_submission_files.test_sets()
     if not argv[1:]:
         raise ValueError("Name the directories with the predictions, such as output/*.")
     found = find_predictions(argv[1:], expected)
@@ -87,6 +87,6 @@ def main(argv):
     if files.file_identity(settings.output_file) in map(files.file_identity, members):
         raise ValueError(f"--output_file={settings.output_file} would overwrite predictions that are read. "
                          "Name another file.")
-    glue.write_zip(settings.output_file, members)
+    glue_submission_files.write_zip(settings.output_file, members)
     logging.info("%s holds the predictions of %d of %d test sets: %s.", settings.output_file, len(members),
                  len(expected), ", ".join(map(os.path.basename, members)))

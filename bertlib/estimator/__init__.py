@@ -1,1 +1,2 @@
-"""Trains, evaluates, predicts and exports the model that a `model_fn` builds. It knows no module of BERT."""
+"""Trains, evaluates, predicts and exports the model that a `model_fn` builds. It imports no module of
+BERT."""

@@ -1,12 +1,12 @@
 """A compact Estimator: train, evaluate, predict and export a `model_fn` in graph mode.
 
-TensorFlow removed `tf.estimator` in 2.16. This module keeps its published semantics with the classes that
-TensorFlow still has (tf.train.SingularMonitoredSession, Scaffold, Saver, SessionRunHook). It runs unmodified
-`model_fn(features, labels, mode, params)`, and takes `TPUEstimator`'s arguments on CPU and GPU. Each call
-builds a fresh graph.
+TensorFlow removed `tf.estimator` in version 2.16. This module keeps its published semantics. It is built on
+classes that TensorFlow still contains (tf.train.SingularMonitoredSession, Scaffold, Saver, SessionRunHook),
+runs an unmodified `model_fn(features, labels, mode, params)`, and takes the arguments of `TPUEstimator` on
+CPU and GPU. Each call builds a fresh graph.
 
-Which weights a call starts from: a checkpoint in model_dir beats what the model_fn initializes from
-(`init_checkpoint`), which beats random initialization. `resume` restores the checkpoint.
+A call starts from the first of these weights that exist: a checkpoint in model_dir, which `resume` restores;
+the `init_checkpoint` of the model_fn; random initial weights.
 """
 
 import contextlib
@@ -29,16 +29,16 @@ from bertlib.estimator import (
 )
 from bertlib.estimator.estimator_spec import EstimatorSpec, ModeKeys, ServingInputReceiver  # noqa: F401  public names here
 from bertlib.estimator.run_config import RunConfig
-from bertlib.estimator.session_hooks import NanLossError  # noqa: F401  what training may raise
+from bertlib.estimator.session_hooks import NanLossError  # noqa: F401  an error of `train`
 from bertlib.graph import collectives
 from bertlib.system import locks, stopping
 
 
 class Estimator(object):
-    """Trains, evaluates, runs and exports the model that a `model_fn` builds.
+    """Trains, evaluates, predicts with and exports the model that a `model_fn` builds.
 
-    It is made for inputs of `input_pipeline`, which start at the global step by themselves, and for the
-    optimizers of `optimization`. The subclass `tf1._run.script_estimator.Estimator` takes any others.
+    It expects inputs of `input_pipeline`, which start at the global step by themselves, and optimizers of
+    `optimization`. The subclass `tf1._run.script_estimator.Estimator` accepts any input and any optimizer.
     """
 
     _builder_class = model_graph.Builder
@@ -48,21 +48,21 @@ class Estimator(object):
         """Creates an Estimator.
 
         Args:
-          model_fn: function of features, labels, mode, params and config (labels and the following may be
-            absent) that returns an `EstimatorSpec`.
-          model_dir: directory of checkpoints and summaries; the configuration's if None, and a new temporary
-            one if that is None too.
+          model_fn: function of features, labels, mode, params and config that returns an `EstimatorSpec`. It
+            may lack any of these arguments except features.
+          model_dir: directory of checkpoints and summaries. If None, the model_dir of the configuration; if
+            that is None too, a new temporary directory.
           config: a `RunConfig`.
-          params: dict for the model_fn and the input_fn.
+          params: dict that is passed to the model_fn and to the input_fn.
           use_tpu: must be false.
-          train_batch_size, eval_batch_size, predict_batch_size: given to both as params["batch_size"]. In
-            training that is the micro-batch: train_batch_size divided by the configuration's
-            gradient_accumulation_steps, which is in params too, and by the number of replicas; but see
-            unequal_micro_batches there.
+          train_batch_size, eval_batch_size, predict_batch_size: int, numbers of examples. The model_fn and
+            the input_fn get the one of their mode as params["batch_size"]. In training they get the size of a
+            micro-batch: train_batch_size divided by the configuration's gradient_accumulation_steps (which is
+            in params too) and by the number of replicas. Exception: see `RunConfig.unequal_micro_batches`.
 
         Raises:
-          ValueError: TPUs are asked for, there are two different model_dirs, or params has a batch_size too,
-            or train_batch_size is not divisible by gradient_accumulation_steps.
+          ValueError: use_tpu is true, model_dir and config name different directories, params contains
+            batch_size, or train_batch_size is not divisible by gradient_accumulation_steps.
         """
         if use_tpu:
             raise ValueError("use_tpu=True: TPUs are not supported. Pass use_tpu=False to run on CPU or GPU.")
@@ -107,26 +107,27 @@ class Estimator(object):
     # --- Training
 
     def train(self, input_fn, hooks=None, steps=None, max_steps=None, saving_listeners=None):
-        """Trains the model until the input ends or a limit is reached. Meanwhile model_dir is locked.
+        """Trains the model until the input ends or a limit is reached. model_dir is locked during the
+        training.
 
         Args:
-          input_fn: returns a dataset of features or (features, labels), or the tensors themselves; may take
-            params.
+          input_fn: function that returns a dataset of features or (features, labels), or the tensors of a
+            batch. It may have the arguments mode, params and config.
           hooks: list of SessionRunHook.
-          steps: train that many steps more.
-          max_steps: train until the global step is this.
+          steps: number of steps to train, counted from the checkpoint.
+          max_steps: value of the global step at which the training ends.
           saving_listeners: list of CheckpointSaverListener.
 
         Returns:
           self.
 
         Raises:
-          ValueError: both limits are given, or one is not positive; the checkpoint in model_dir does not fit
-            the model.
-          NanLossError: the loss became NaN or infinite; the checkpoints are those of before.
-          locks.InUseError: another process trains there.
-          OSError: the disk cannot be written; the last whole checkpoint is kept.
-          stopping.Stopped: the configuration's stop_request was made; the last whole step is saved.
+          ValueError: both limits are given, or one is not positive; or the checkpoint in model_dir does not
+            fit the model.
+          NanLossError: the loss became NaN or infinite. Earlier checkpoints are kept.
+          locks.InUseError: another process trains in model_dir.
+          OSError: a file could not be written. The last complete checkpoint is kept.
+          stopping.Stopped: the configuration's stop_request was set. The last complete step is saved.
         """
         if steps is not None and max_steps is not None:
             raise ValueError("Give steps or max_steps, not both.")
@@ -141,8 +142,8 @@ class Estimator(object):
 
     @property
     def _group(self):
-        """The `replica_group.Group` of the replicas that evaluate and predict together, or None: during a
-        training each process evaluates alone."""
+        """The `replica_group.Group` of the replicas that share evaluations and predictions; None if there are
+        no replicas, and during a training, where each process evaluates alone."""
         return None if self._is_training else self._config.replicas
 
     @property
@@ -151,8 +152,7 @@ class Estimator(object):
         return self._config.is_chief
 
     def _train_from_newest(self, input_fn, hooks, steps, max_steps, saving_listeners):
-        """`train`, in a directory that is there and locked."""
-        # Replica 0 has written by then what others read.
+        """Does the work of `train`. The directory exists and is locked."""
         checkpoint = self._newest_of_all()
         start = checkpoint_formats.read_global_step(checkpoint)
         if self._config.replicas:
@@ -178,18 +178,19 @@ class Estimator(object):
                 session_hooks.close_event_files()
 
     def _training_session(self, *arguments):
-        """Returns a `TrainingSession` of these arguments of its constructor."""
+        """Creates the `TrainingSession`; the arguments are those of its constructor after `config`."""
         return training_session.TrainingSession(self._builder, self._config, *arguments)
 
     def _newest_of_all(self):
-        """Returns the newest checkpoint, that of replica 0; None if there is none."""
+        """Returns the newest checkpoint that replica 0 sees, on all replicas; None if there is no
+        checkpoint."""
         newest = self.latest_checkpoint()
         return self._group.broadcast(newest) if self._group else newest
 
     @contextlib.contextmanager
     def _training(self):
-        """Marks the block as a training, in which `_group` is None. Leaves the block when the sessions of all
-        replicas are closed."""
+        """Context manager that marks its block as a training: `_group` is None there. At the end of the
+        block, waits until the sessions of all replicas are closed."""
         self._is_training = True
         try:
             yield
@@ -213,12 +214,12 @@ class Estimator(object):
 
         Args:
           input_fn: see `train`.
-          steps: batches to evaluate; all if None.
+          steps: number of batches to evaluate; None for all.
           hooks: list of SessionRunHook.
-          checkpoint_path: the checkpoint to evaluate.
-          name: names the summary directory: eval_<name> in model_dir, or eval.
-          revise: function of the results and of the predictions, a list with that of each example, a dict;
-            what it returns are the results. The model_fn has to give predictions in this mode too then.
+          checkpoint_path: the checkpoint to evaluate; None for the newest.
+          name: str; the summaries are written into eval_<name> in model_dir, or into eval if name is None.
+          revise: function of (results, predictions) that returns the results to report. predictions is a list
+            with a dict for each example. If it is given, the model_fn must return predictions in this mode.
 
         Returns:
           dict with the model_fn's metrics, "loss" (mean over the batches) and "global_step".
@@ -234,17 +235,17 @@ class Estimator(object):
 
     def predict(self, input_fn, predict_keys=None, hooks=None, checkpoint_path=None,
                 yield_single_examples=True):
-        """Yields predictions, running the model only as they are asked for.
+        """Yields predictions. The model computes a batch only when its predictions are requested.
 
         Args:
           input_fn: see `train`; labels are ignored.
-          predict_keys: names of the predictions wanted; all if None.
+          predict_keys: names of the predictions to compute; None for all.
           hooks: list of SessionRunHook.
-          checkpoint_path: the checkpoint to use.
-          yield_single_examples: yield example by example; otherwise whole batches.
+          checkpoint_path: the checkpoint to use; None for the newest.
+          yield_single_examples: True to yield example by example, False to yield whole batches.
 
         Yields:
-          The model_fn's predictions as NumPy arrays, a dict if they are one.
+          The model_fn's predictions with NumPy arrays in place of tensors: a dict, or a single array.
         """
         checkpoint = self._checkpoint_for(checkpoint_path, "predicting")
         for batch in evaluation.predicted_batches(self._builder, self._config, checkpoint, input_fn,
@@ -258,16 +259,19 @@ class Estimator(object):
 
     def export_saved_model(self, export_dir_base, serving_input_receiver_fn, assets_extra=None, as_text=False,
                            checkpoint_path=None):
-        """Writes the model as a SavedModel into a new directory, named by the time, under `export_dir_base`.
+        """Writes the model as a SavedModel into a new subdirectory of `export_dir_base`.
+
+        The name of the subdirectory is a number, the time in seconds.
 
         Args:
-          serving_input_receiver_fn: returns a `ServingInputReceiver`.
-          assets_extra: {path under assets.extra: file to copy there}.
-          as_text: write the graph as text.
+          export_dir_base: the parent directory.
+          serving_input_receiver_fn: function that returns a `ServingInputReceiver`.
+          assets_extra: {path below assets.extra: path of the file to copy there}, or None.
+          as_text: whether to write the graph as text.
           checkpoint_path: the checkpoint to export; the newest if None.
 
         Returns:
-          the directory, as bytes.
+          the new directory, as bytes.
 
         Raises:
           ValueError: there is no checkpoint.
@@ -284,7 +288,8 @@ class Estimator(object):
 
     def export_savedmodel(self, export_dir_base, serving_input_receiver_fn, assets_extra=None, as_text=False,
                           checkpoint_path=None, strip_default_attrs=True):
-        """`export_saved_model` under its older name; attributes with default values are always left out."""
+        """Calls `export_saved_model`, of which this is the older name. Attributes that have their default
+        values are always omitted from the graph."""
         del strip_default_attrs
         return self.export_saved_model(export_dir_base, serving_input_receiver_fn, assets_extra, as_text,
                                        checkpoint_path)
@@ -296,7 +301,7 @@ class Estimator(object):
         return checkpoint_formats.latest_checkpoint(self._model_dir)
 
     def get_variable_names(self):
-        """Returns the names in the newest checkpoint."""
+        """Returns the sorted names of the variables in the newest checkpoint."""
         return sorted(checkpoint_formats.open_checkpoint(self._trained_checkpoint()).shapes)
 
     def get_variable_value(self, name):
@@ -311,12 +316,11 @@ class Estimator(object):
 
     def _checkpoint_for(self, checkpoint_path, doing):
         if self._group:
-            self._group.barrier()  # replica 0 has written by then what others read
+            self._group.barrier()  # after it, the other replicas can read the checkpoint that replica 0 wrote
         checkpoint = checkpoint_path or self._newest_of_all()
         if checkpoint:
             logging.info("Weights for %s: %s.", doing, checkpoint)
         else:
             logging.warning("There is no checkpoint in %s: %s with the weights that training would start "
-                            "from.",
-                            self._model_dir, doing)
+                            "from.", self._model_dir, doing)
         return checkpoint

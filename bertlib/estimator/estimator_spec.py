@@ -1,4 +1,4 @@
-"""What a `model_fn` is called for, returns and predicts; what a function of serving inputs returns."""
+"""The modes and the result of a `model_fn`, its predictions, and the input of an exported model."""
 
 import collections
 
@@ -6,7 +6,7 @@ import tensorflow.compat.v1 as tf
 
 
 class ModeKeys(object):
-    """What a `model_fn` is called for."""
+    """The modes in which a `model_fn` is called: training, evaluation, prediction."""
 
     TRAIN = "train"
     EVAL = "eval"
@@ -16,10 +16,11 @@ class ModeKeys(object):
 class ServingInputReceiver(collections.namedtuple("ServingInputReceiver",
                                                   ["features", "receiver_tensors",
                                                    "receiver_tensors_alternatives"])):
-    """What a serving_input_receiver_fn returns.
+    """The result of a serving_input_receiver_fn.
 
-    features: tensor or dict of tensors that the model_fn gets. receiver_tensors: the placeholders that a
-    request feeds.
+    features: tensor or dict of tensors that the model_fn gets. receiver_tensors: a placeholder or a dict of
+    placeholders that a request feeds. receiver_tensors_alternatives: {signature: other placeholders to feed},
+    or None.
     """
 
     def __new__(cls, features, receiver_tensors, receiver_tensors_alternatives=None):
@@ -33,7 +34,7 @@ _SPEC_FIELDS = ["mode", "predictions", "loss", "train_op", "eval_metric_ops", "e
 
 
 class EstimatorSpec(collections.namedtuple("EstimatorSpec", _SPEC_FIELDS)):
-    """What a `model_fn` returns: the fields of EstimatorSpec and of TPUEstimatorSpec."""
+    """The result of a `model_fn`. It has the fields of tf.estimator's EstimatorSpec and TPUEstimatorSpec."""
 
     def __new__(cls, mode, predictions=None, loss=None, train_op=None, eval_metric_ops=None,
                 export_outputs=None, training_chief_hooks=None, training_hooks=None, scaffold=None,
@@ -43,21 +44,21 @@ class EstimatorSpec(collections.namedtuple("EstimatorSpec", _SPEC_FIELDS)):
 
         Args:
           mode: a `ModeKeys`.
-          predictions: dict of tensors, or a tensor; needed to predict.
-          loss: scalar; needed to train and evaluate.
-          train_op: one training step, which must count the global step; needed to train.
+          predictions: dict of tensors, or a tensor; required in mode PREDICT.
+          loss: scalar tensor; required in modes TRAIN and EVAL.
+          train_op: op that does one training step and increments the global step; required in mode TRAIN.
           eval_metric_ops: {name: (value, update op)}.
           export_outputs: {signature: ExportOutput}.
           training_chief_hooks, training_hooks, evaluation_hooks, prediction_hooks: lists of SessionRunHook.
           scaffold: tf.train.Scaffold.
-          eval_metrics: TPUEstimatorSpec's (function, tensors): the function returns eval_metric_ops and is
-            called with the tensors, a list or dict.
-          host_call: TPUEstimatorSpec's; there is no host here, so its function is called like that of
-            eval_metrics and runs with each training step.
-          scaffold_fn: TPUEstimatorSpec's: returns the scaffold.
+          eval_metrics: as in TPUEstimatorSpec: (function, tensors). The function is called with the tensors,
+            a list or dict, and returns eval_metric_ops.
+          host_call: as in TPUEstimatorSpec: (function, tensors). There is no TPU host here, so the ops of the
+            function run in each training step.
+          scaffold_fn: as in TPUEstimatorSpec: function that returns the scaffold.
 
         Raises:
-          ValueError: a field that the mode needs is missing.
+          ValueError: a field that the mode requires is missing.
         """
         needed = {ModeKeys.TRAIN: {"loss": loss, "train_op": train_op}, ModeKeys.EVAL: {"loss": loss},
                   ModeKeys.PREDICT: {"predictions": predictions}}
@@ -79,13 +80,14 @@ class EstimatorSpec(collections.namedtuple("EstimatorSpec", _SPEC_FIELDS)):
         spec = super().__new__(cls, mode, predictions, loss, train_op, eval_metric_ops or {}, export_outputs,
                                list(training_chief_hooks or []), list(training_hooks or []), scaffold,
                                list(evaluation_hooks or []), list(prediction_hooks or []))
-        # What replicas that share an evaluation gather, if these are all its metrics.
+        # Replicas that share an evaluation gather these tensors. Metrics of eval_metric_ops are ops of this
+        # process, which cannot be gathered, so with such metrics this is None.
         spec.gathered_metrics = None if given_ops else eval_metrics
         return spec
 
 
 def _check_metrics(metrics):
-    """Raises ValueError unless each metric is a pair."""
+    """Raises a ValueError if a metric is not a pair (value, update op)."""
     for name, metric in metrics.items():
         if not (isinstance(metric, (tuple, list)) and len(metric) == 2):
             raise ValueError(f"The metric {name!r} of the model_fn is {metric!r:.80}; a metric is a pair "
@@ -98,7 +100,11 @@ def _call_with_tensors(function, tensors):
 
 
 def split_batch(batch):
-    """Yields the prediction of each example of a batch, a dict."""
+    """Yields a dict with the predictions of one example, for each example of a batch.
+
+    Args:
+      batch: {name: array [B, …]}.
+    """
     sizes = {key: len(value) for key, value in batch.items()}
     if len(set(sizes.values())) != 1:
         raise ValueError(f"The predictions have different batch sizes: {sizes}. Pass "
@@ -108,7 +114,7 @@ def split_batch(batch):
 
 
 def select_predictions(predictions, keys):
-    """Returns those of a model_fn's predictions that have some names; all if keys is None."""
+    """Returns the predictions of a model_fn whose names are in `keys`; all predictions if `keys` is None."""
     if keys is None:
         return predictions
     if not isinstance(predictions, dict):

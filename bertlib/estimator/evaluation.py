@@ -1,10 +1,18 @@
 """Evaluation and prediction with given weights, each in a separate graph and session.
 
-`evaluate` is the only function that evaluates a model; `Estimator.evaluate` calls it. While a training runs,
-a listener of the saver, a step hook or another process triggers it; docs/development/paths.md lists these.
-The training is not affected: with and without evaluations it ends in the same weights, bit for bit. For this
-reason an evaluation builds its own graph, reads the weights from a checkpoint and writes its own event files.
-`SessionWeights` makes a checkpoint of the weights in a live session.
+Metrics are computed in two ways:
+
+- `evaluate` computes the loss and the metrics of the model_fn. `Estimator.evaluate` calls it. Classification
+  and pre-training are evaluated in this way. Its argument `revise` can replace the metrics, for example by
+  those of whole texts if texts are cut into windows.
+- `predicted_batches` yields predictions, from which the caller computes metrics. `Estimator.predict` calls
+  it. SQuAD and tagging are evaluated in this way, because their metrics compare texts and entities.
+
+Both may run during a training: a listener of the saver, a step hook or another process triggers them;
+docs/development/paths.md lists these triggers. The training is not affected: with and without evaluations it
+ends with the same weights, bit for bit. For this reason each evaluation has a separate graph, reads the
+weights from a checkpoint, and writes separate event files. `SessionWeights` makes a checkpoint of the weights
+in a live session.
 """
 
 import contextlib
@@ -46,8 +54,12 @@ def evaluate(builder, config, checkpoint, input_fn, steps=None, hooks=(), revise
 
 
 def _evaluate(builder, config, checkpoint, input_fn, steps, hooks, revise, group):
-    """`evaluate`; returns None if there is a group that cannot share the batches: they are not made by our
-    input, or the model_fn does not name the tensors that its metrics are computed from."""
+    """Does the work of `evaluate`.
+
+    Returns:
+      the metrics; None if there is a group that cannot share the batches. The replicas of a group can share
+      them if `input_pipeline` makes them and the model_fn names the tensors of its metrics (`eval_metrics`).
+    """
     with tf.Graph().as_default():
         if group:
             replica_sync.shard_input(group)
@@ -60,7 +72,8 @@ def _evaluate(builder, config, checkpoint, input_fn, steps, hooks, revise, group
         else:
             values, update = _metric_ops(spec)
             fetches = [update]
-        # The values are read once, when the input has ended: reading is not free, and updates may still run.
+        # The metrics are read once, after the last batch. Reading them with each batch would take time, and
+        # might run before the updates of the same batch are finished.
         final = tf.train.FinalOpsHook({**values, "global_step": tf.train.get_global_step()})
         predictions = []
         with (input_pipeline.translate_record_errors(),
@@ -78,7 +91,8 @@ def _evaluate(builder, config, checkpoint, input_fn, steps, hooks, revise, group
 
 
 def _metric_ops(spec):
-    """Returns ({name: value} of a model_fn's metrics and of the mean loss, the op that adds a batch)."""
+    """Returns ({name: value tensor} of the model_fn's metrics and the mean loss, the op that adds a
+    batch)."""
     metrics = dict(spec.eval_metric_ops)
     for reserved in ("loss", "global_step"):
         if reserved in metrics:
@@ -89,10 +103,10 @@ def _metric_ops(spec):
 
 
 def predicted_batches(builder, config, checkpoint, input_fn, predict_keys=None, hooks=(), group=None):
-    """Yields the predictions of each batch, computed as they are asked for.
+    """Yields the predictions of each batch. A batch is computed when its predictions are requested.
 
-    Replicas share the batches of our input. Other input is read by replica 0, which broadcasts the
-    predictions.
+    Replicas share the batches if `input_pipeline` makes them. Any other input is read by replica 0, which
+    broadcasts the predictions.
 
     Args:
       input_fn, predict_keys, hooks: see `Estimator.predict`.
@@ -124,7 +138,7 @@ def _batches(session, fetches, config, group, sharded=True):
     if group:
         yield from replica_sync.gather_batches(group, session, fetches, check, sharded)
         return
-    with contextlib.suppress(StopIteration):  # by which a hook may end the session
+    with contextlib.suppress(StopIteration):  # a hook may raise it to end the session
         while not session.should_stop():
             check()
             yield session.run(fetches)
@@ -138,10 +152,10 @@ def _session(spec, checkpoint, config, hooks):
 
 @contextlib.contextmanager
 def _unchanged_generators():
-    """Gives Python's and NumPy's global generators the state back that they had before the block.
+    """Restores the states of Python's and NumPy's global random generators at the end of the block.
 
-    An input_fn may draw from them while its evaluation is built or read. Without this, the next numbers of a
-    training in the same process would depend on whether it is evaluated.
+    An input_fn may draw random numbers while an evaluation builds or reads it. Without this function, the
+    next random numbers of a training in the same process would depend on whether it is evaluated.
     """
     states = random.getstate(), np.random.get_state()
     try:
@@ -152,7 +166,7 @@ def _unchanged_generators():
 
 
 class SessionWeights:
-    """The weights of a live session as a checkpoint that `evaluate` reads."""
+    """Writes the weights of a live session as a checkpoint, for `evaluate`."""
 
     def __init__(self):
         """Adds the ops that save the global variables to the current graph, which must not be finalized."""
@@ -160,7 +174,8 @@ class SessionWeights:
 
     @contextlib.contextmanager
     def saved(self, session):
-        """Yields the path of a checkpoint with the session's values. The block's end removes it."""
+        """Context manager: saves the session's values and gives the path of the checkpoint, which is removed
+        at the end of the block."""
         with tempfile.TemporaryDirectory(prefix="evaluated_weights.") as directory:
             yield self._saver.save(session, os.path.join(directory, "model.ckpt"), write_meta_graph=False,
                                    write_state=False)
@@ -170,8 +185,8 @@ def write_summary(directory, results):
     """Writes the scalars of an evaluation for TensorBoard.
 
     Args:
-      directory: of the event files; not that of the training's.
-      results: see `evaluate`.
+      directory: directory of the event files. It must not be the directory of the training's event files.
+      results: the return value of `evaluate`.
     """
     scalars = {key: float(value) for key, value in results.items() if np.ndim(value) == 0
                and key != "global_step"}

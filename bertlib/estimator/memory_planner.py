@@ -1,10 +1,12 @@
-"""Predicts the memory of a training step, and so the batch that fits, without the device.
+"""Predicts the memory of a training step, and the largest batch that fits, without the device.
 
-The graph is built with static shapes, rewritten as TensorFlow's runtime would rewrite it, and run by Grappler
-on a virtual GPU: that gives the order and time of its ops and the size of their outputs. These tell which
-tensors are alive at each moment. One GB is 10⁹ bytes.
+This module only predicts. `step_config.choose` chooses the settings of a step from its predictions.
 
-Memory of CUDA and its libraries, workspaces of kernels and fragmentation are not simulated. They are
+The graph is built with static shapes and rewritten as TensorFlow's runtime would rewrite it. Then Grappler
+simulates it on a virtual GPU. The result is a timeline: the order and the time of the ops, and the sizes of
+their outputs. From the timeline follows which tensors exist at each moment. One GB is 10⁹ bytes.
+
+The memory of CUDA and its libraries, the workspaces of kernels and fragmentation are not simulated. They are
 subtracted from the usable memory instead (`CARD_OVERHEAD`, `WORKSPACE`).
 """
 
@@ -20,15 +22,16 @@ from bertlib.graph import tensorflow_internals
 
 # Bytes of a card's nominal size that a step cannot use: CUDA context, libraries, workspaces, fragmentation.
 CARD_OVERHEAD = 1.0 * GB
-# Bytes that a step cannot use of free RAM, or of the limit that TensorFlow reports for a GPU. That limit does
-# not include the CUDA context.
+# Bytes that a step cannot use, out of the free RAM or of the limit that TensorFlow reports for a GPU. This
+# limit does not include the CUDA context.
 WORKSPACE = 0.5 * GB
-# The virtual GPU computes faster than a real one starts kernels: seconds for each op that makes a tensor.
+# Seconds that are added for each op that makes a tensor. The simulation does not know that starting a kernel
+# takes time: on the virtual GPU, small ops are faster than a real GPU can start them.
 SECONDS_PER_OP = 1e-5
 
 _DEVICE = "/job:localhost/replica:0/task:0/device:GPU:0"
 _VARIABLES = {"VarHandleOp", "VariableV2", "Variable"}
-# Their output is an input, or for IdentityN the inputs, and no memory of its own.
+# Types of ops that return their input (IdentityN: their inputs) without allocating memory.
 _ALIASES = {"Identity", "IdentityN", "Reshape", "ExpandDims", "Squeeze", "StopGradient", "PreventGradient",
             "Snapshot", "DestroyTemporaryVariable", "Switch", "Bitcast"}
 _LOOPS = {"Enter", "RefEnter", "NextIteration", "RefNextIteration"}
@@ -38,13 +41,13 @@ class MemoryNeed(collections.namedtuple("MemoryNeed", ["variables", "activations
     """The memory and the time that a training step needs.
 
     variables: bytes of all variables of the graph: weights, the optimizer's state, accumulators. activations:
-    peak bytes of everything else, gradients and temporaries included. seconds: how long the step
-    takes on a virtual GPU, good for comparing graphs only.
+    peak bytes of everything that is not a variable: activations, gradients and temporaries. seconds: time of
+    the step on a virtual GPU; use it only to compare graphs with each other.
     """
 
     @property
     def total(self):
-        """Peak bytes."""
+        """Peak bytes of the step, variables included."""
         return self.variables + self.activations
 
     def __str__(self):
@@ -64,22 +67,29 @@ one_more: the `MemoryNeed` of a batch with one example more; None if the search 
 
 
 def predict_memory(build, *arguments):
-    """Builds a training step, build(*arguments) -> train op, in a graph of its own; see `simulate`."""
+    """Builds a training step in a new graph and simulates it.
+
+    Args:
+      build: function of the arguments that returns the train op.
+
+    Returns:
+      see `simulate`.
+    """
     with tf.Graph().as_default():
         return simulate(build(*arguments))
 
 
 def simulate(train_op):
-    """Simulates the step that an op is.
+    """Simulates one training step.
 
     Args:
-      train_op: op or tensor of a graph with static shapes.
+      train_op: the op or tensor whose execution is the step, in a graph with static shapes.
 
     Returns:
       a `MemoryNeed`.
 
     Raises:
-      ValueError: the graph cannot be simulated, and why: an unknown shape, a loop, a function.
+      ValueError: the graph cannot be simulated, because it has an unknown shape, a loop or a function.
     """
     op = getattr(train_op, "op", train_op)
     needed = _with_ancestors(op)
@@ -92,12 +102,14 @@ def simulate(train_op):
         node.device = _DEVICE
     del meta_graph.graph_def.node[:]
     meta_graph.graph_def.node.extend(nodes)
-    # Roomy, so that the runtime need not swap. Clock, cores and bandwidth are a GTX Titan X's (Pascal).
+    # The memory is so large that the simulated runtime never swaps. Clock, cores and bandwidth are those of a
+    # GTX Titan X (Pascal).
     device = tensorflow_internals.NamedDevice(name=_DEVICE, properties=tensorflow_internals.DeviceProperties(
         type="GPU", vendor="NVIDIA", frequency=1417, num_cores=28, bandwidth=480000000, memory_size=1 << 60,
         environment={"architecture": "6"}))
     virtual = tensorflow_internals.Cluster(devices=[device], disable_timeline=False)
-    # As the runtime does. It can cost memory: a product of the backward pass may move into the forward pass.
+    # The runtime rewrites the graph too. The rewritten graph may need more memory: for example, a matrix
+    # product of the backward pass may move into the forward pass.
     rewritten = tensorflow_internals.optimize_graph(tf.ConfigProto(), meta_graph, verbose=False,
                                                     cluster=virtual)
     meta_graph.graph_def.CopyFrom(rewritten)
@@ -107,7 +119,7 @@ def simulate(train_op):
 
 
 def _with_ancestors(op):
-    """Returns the ops that run when this one does, itself included, by name."""
+    """Returns the op and all ops that it depends on: {name: op}."""
     found, waiting = {}, [op]
     while waiting:
         op = waiting.pop()
@@ -118,7 +130,7 @@ def _with_ancestors(op):
 
 
 def _check(op):
-    """Refuses an op whose memory the simulation would take for far too small."""
+    """Raises a ValueError if the simulation would count far too little memory for an op."""
     problem = None
     for name, value in op.node_def.attr.items():
         if value.HasField("func") or value.list.func:
@@ -127,10 +139,10 @@ def _check(op):
     if op.type in _LOOPS:
         problem = "a loop would count for one round"
     for tensor in op.outputs:
-        # Vectors of integers are shapes and the like: small, and kept in the host's memory.
+        # Vectors of integers are small (for example the shape of a tensor), and are in the host's memory.
         small = tensor.dtype.is_integer and tensor.shape.ndims in (0, 1)
-        if tensor.dtype not in (tf.resource, tf.variant,
-                                tf.string) and not small and not tensor.shape.is_fully_defined():
+        if (tensor.dtype not in (tf.resource, tf.variant, tf.string) and not small
+                and not tensor.shape.is_fully_defined()):
             problem = (f"the shape of its output is {tensor.shape}. Build the graph with static shapes: a "
                        "number for the batch size, and inputs with all dimensions given")
     if problem:
@@ -138,7 +150,7 @@ def _check(op):
 
 
 def _variable_bytes(graph):
-    """Bytes of all variables of a graph, whether or not the step uses them."""
+    """Returns the bytes of all variables of a graph, also of those that the step does not use."""
     total = 0
     for op in graph.get_operations():
         if op.type in _VARIABLES:
@@ -153,15 +165,19 @@ def _variable_bytes(graph):
 def _peak(graph_def, timeline):
     """Returns (peak bytes without variables, number of tensors).
 
+    The function walks along the timeline, adds the outputs of each op, and subtracts each tensor after its
+    last use.
+
     Args:
       graph_def: the graph.
-      timeline: a StepStats: its nodes in the order in which they ran, and the sizes of their outputs.
+      timeline: a StepStats: the nodes in the order in which they ran, with the sizes of their outputs.
     """
     nodes = {node.name: node for node in graph_def.node}
 
     @functools.cache
     def owner(tensor):
-        """The tensor whose memory this one, (node, output), has: itself or an input; None of a variable."""
+        """Returns the tensor whose memory a tensor uses: itself, or for an op of `_ALIASES` an input of the
+        op. Returns None if this is the memory of a variable. Tensors are (name of the node, output)."""
         node = nodes[tensor[0]]
         if node.op in _VARIABLES or node.op == "ReadVariableOp":
             return None
@@ -177,6 +193,9 @@ def _peak(graph_def, timeline):
             if owner(tensor) == tensor:
                 size[tensor] = described.tensor_description.allocation_description.allocated_bytes
         inputs = [_parse(text) for text in nodes[stats.node_name].input if not text.startswith("^")]
+        # A tensor also lives as long as its aliases. Example: MatMul → Reshape → Add. The Reshape has no
+        # memory of its own, so the output of MatMul is freed after Add. The key None collects the uses of all
+        # variables. It has no size: variables are counted apart, in `_variable_bytes`.
         last_use.update((owner(tensor), position) for tensor in inputs + outputs)
 
     freed = collections.Counter()
@@ -193,13 +212,13 @@ def _peak(graph_def, timeline):
 
 @functools.cache
 def _returns_reference(op_type):
-    """Whether an op returns the variable that it was given, as Assign does."""
+    """Returns whether an op type returns the variable that is its input, as Assign does."""
     definition = tensorflow_internals.op_definition(op_type)
     return definition is not None and any(output.is_ref for output in definition.output_arg)
 
 
 def _parse(text):
-    """A node's input, "name" or "name:output", as (name, output)."""
+    """Parses the input of a node, "name" or "name:output"; returns (name, output)."""
     name, _, output = text.partition(":")
     return name, int(output or 0)
 
@@ -208,23 +227,24 @@ def _parse(text):
 
 
 def largest_batch(needs, usable_bytes, limit=1 << 16):
-    """Finds a batch size that fits while the next one does not.
+    """Finds the largest batch size that fits into memory.
 
-    Memory is nearly linear in the batch size: the search follows the line through the two sizes next to the
-    limit, and ends only when two neighbours on its two sides were simulated. Mostly that takes four
+    Memory is nearly linear in the batch size. The search draws a line through the two simulated sizes whose
+    memory is nearest to the limit, and simulates the size at which this line crosses the limit. It ends when
+    a size that fits and the next size, which does not fit, are both simulated. Most searches take four
     simulations.
 
     Args:
       needs: function of the batch size that returns the `MemoryNeed` of a step.
-      usable_bytes: what the step may take.
-      limit: search no further.
+      usable_bytes: the memory that the step may use.
+      limit: the largest batch size to try.
 
     Returns:
       a `LargestBatch`.
     """
     predictions = {}
     fits, too_large = 0, limit + 1
-    # Large, so that the first line is a good one; a simulation takes as long for any size.
+    # The first size is large, because the line is then more exact. All sizes take the same time to simulate.
     guess = min(256, limit)
     while too_large - fits > 1:
         predictions[guess] = needs(guess)
@@ -232,7 +252,7 @@ def largest_batch(needs, usable_bytes, limit=1 << 16):
             fits = guess
         else:
             too_large = guess
-        # Eight guesses on a line are enough; without one, halving ends.
+        # After eight sizes on a line, halve the interval instead, so that the search ends in any case.
         guess = _crossing(predictions, usable_bytes) if len(predictions) < 8 else (fits + too_large) // 2
         guess = min(max(guess, fits + 1), too_large - 1)
     return LargestBatch(fits, predictions.get(fits), predictions.get(too_large))
@@ -242,7 +262,7 @@ def _crossing(predictions, usable_bytes):
     """Returns the batch size at which a step would just fit, by linear interpolation.
 
     The line goes through the two simulated sizes whose memory is nearest to the limit. With only one size,
-    activations are taken as proportional to the batch size.
+    the activations are assumed to be proportional to the batch size.
     """
     room = {size: usable_bytes - prediction.total for size, prediction in predictions.items()}
     if len(room) == 1:
@@ -254,11 +274,11 @@ def _crossing(predictions, usable_bytes):
 
 
 def fits_in_practice(build, *arguments):
-    """Returns whether a training step fits into memory: runs one, with zeros for every placeholder.
+    """Runs a training step, with zeros in all placeholders, and returns whether it fits into memory.
 
     Args:
-      build: function of the arguments -> train op, built into the current graph; its placeholders have static
-        shapes.
+      build: function of the arguments that builds the step into the current graph and returns the train op.
+        The placeholders have static shapes.
     """
     with tf.Graph().as_default() as graph, tf.Session() as session:
         train_op = build(*arguments)
@@ -276,27 +296,28 @@ def advice(alternatives, needs, usable_bytes):
     """Returns advice for a run that is out of memory: the micro-batches that fit, and their flags.
 
     Args:
-      alternatives: {what to change, such as "--recompute=layers": the `StepConfig` then}; the first is the
-        run as it is.
+      alternatives: {flags to change, such as "--recompute=layers": the `StepConfig` after this change}. The
+        first entry is the step of the run, without any change.
       needs: function of a `StepConfig` that returns the `MemoryNeed` of one of its micro-batches.
-      usable_bytes: what a step may take.
+      usable_bytes: the memory that a step may use.
 
     Returns:
-      lines of text.
+      str, several lines.
     """
-    given = next(iter(alternatives.values()))
-    needed = needs(given)
-    lines = [f"By simulation a micro-batch of {given.micro_batch_size} needs {needed}, and "
+    current = next(iter(alternatives.values()))
+    needed = needs(current)
+    lines = [f"By simulation a micro-batch of {current.micro_batch_size} needs {needed}, and "
              f"{gb(usable_bytes)} are usable."]
     if needed.total <= usable_bytes:
         usable_bytes = int(0.8 * needed.total)
-        lines.append("It should have fit: something else takes memory, or it is fragmented. Below, "
-                     f"{gb(usable_bytes)} are counted on.")
+        lines.append("It should have fit: something else takes memory, or it is fragmented. The sizes "
+                     f"below are for {gb(usable_bytes)}.")
     lines.append("The largest micro-batch that fits, and the flags for it:")
     widest = max(map(len, alternatives))
     for change, step in alternatives.items():
         def of_size(size, step=step):
-            # A batch of two such micro-batches, so that accumulators count, or of one if it is the whole.
+            # A batch of two micro-batches needs accumulators, whose memory counts. A batch that is a single
+            # micro-batch needs none.
             whole = size >= step.train_batch_size
             return needs(step.replace(train_batch_size=size if whole else 2 * size,
                                       gradient_accumulation_steps=2 - whole))
@@ -315,7 +336,11 @@ def advice(alternatives, needs, usable_bytes):
 
 
 def usable_memory():
-    """Returns (bytes that a step may take here, what they are): of the smallest GPU, else of free RAM."""
+    """Returns the memory that a step may use on this machine, of the smallest GPU or else of the RAM.
+
+    Returns:
+      (number of bytes, description such as "free RAM less 0.50 GB for workspaces and fragmentation").
+    """
     with tf.Graph().as_default(), tf.Session() as session:
         limits = [device.memory_limit_bytes for device in session.list_devices()
                   if device.device_type == "GPU"]
@@ -325,10 +350,10 @@ def usable_memory():
 
 
 def available_ram(root="/"):
-    """Returns the bytes of RAM that this process may take: what is free, or left of its cgroup if less.
+    """Returns the bytes of RAM that this process may use: the free RAM, or less if its cgroup has a limit.
 
     Args:
-      root: where /proc and /sys are.
+      root: directory that contains /proc and /sys.
     """
     with open(os.path.join(root, "proc/meminfo"), encoding="utf-8") as lines:
         free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
@@ -343,6 +368,6 @@ def available_ram(root="/"):
         try:
             statistics = dict(line.split() for line in read("memory.stat").splitlines())
             free = min(free, int(read(limit)) - int(read(used)) + int(statistics[reclaimable]))
-        except (OSError, KeyError, ValueError):  # there is no such cgroup, or the limit is "max"
+        except (OSError, KeyError, ValueError):  # no such cgroup, or its limit is "max"
             continue
     return free

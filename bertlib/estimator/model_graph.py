@@ -1,4 +1,4 @@
-"""The graph of a `model_fn` on an `input_fn`: what an Estimator trains, evaluates, runs and exports."""
+"""Builds the graph of a `model_fn` on an `input_fn`, for training, evaluation, prediction and export."""
 
 import inspect
 import warnings
@@ -10,29 +10,30 @@ from bertlib.estimator.estimator_spec import EstimatorSpec, ModeKeys
 from bertlib.estimator.step_config import check_equal_micro_batches
 from bertlib.graph import collectives, graph_keys, randomness, tensorflow_internals
 
-# Ops of which XLA would make other floats than TensorFlow, though of the same random bits.
+# Random ops that are not compiled by XLA: from the same random bits, XLA computes other floats than
+# TensorFlow.
 _RANDOM_FLOATS = {"StatelessRandomUniformV2", "StatelessTruncatedNormalV2", "StatelessRandomNormalV2"}
 
 
 class Builder:
-    """Calls an input_fn and the model_fn, with those arguments that each takes, in the current graph.
+    """Calls an input_fn and the model_fn in the current graph, each with the arguments that it has.
 
     Attributes:
       model_fn: see `estimator.Estimator`.
-      params: the dict that both are given, without the Estimator's additions to it.
+      params: the caller's params, a dict, without the Estimator's additions (`added_params`).
     """
 
     def __init__(self, model_fn, config, params, batch_sizes):
-        """Creates it.
+        """Creates a builder.
 
         Args:
           model_fn, params: see `estimator.Estimator`.
           config: the `RunConfig`.
-          batch_sizes: {mode: number of examples, or None}; in training of the effective batch.
+          batch_sizes: {mode: number of examples, or None}. In training this is the effective batch.
 
         Raises:
-          ValueError: params holds a batch_size too, or the batch of a training cannot be split into
-            micro-batches.
+          ValueError: params contains batch_size although batch_sizes are given, or the training batch cannot
+            be split into micro-batches.
         """
         self.model_fn, self._config, self._batch_sizes = model_fn, config, batch_sizes
         self.params = self.copied(params)
@@ -42,16 +43,17 @@ class Builder:
             self.params_for(ModeKeys.TRAIN)
 
     def copied(self, params):
-        """Returns a copy of the params that a caller gave."""
+        """Returns a copy of the caller's params, a dict or None."""
         return dict(params or {})
 
     def check_params(self):
-        """Raises an error if the batch sizes cannot be put into params."""
+        """Raises a ValueError if params already contains batch_size."""
         if "batch_size" in self.params:
             raise ValueError("params must not hold batch_size: the Estimator puts it there.")
 
     def batch_size(self, mode):
-        """Returns the number of examples in a batch, in training in a micro-batch; None if it is unknown."""
+        """Returns the number of examples in a batch (in training, in a micro-batch); None if it is
+        unknown."""
         return {**self.params, **self.added_params(mode)}.get("batch_size")
 
     def call_input_fn(self, input_fn, mode):
@@ -70,7 +72,7 @@ class Builder:
         """Returns (the tensors of a batch, hooks that start the input).
 
         Args:
-          result: what an input_fn returned: a dataset, or the tensors themselves.
+          result: the return value of an input_fn: a dataset, or the tensors of a batch.
           mode: a `ModeKeys`.
         """
         del mode
@@ -80,7 +82,7 @@ class Builder:
         return iterator.get_next(), [session_hooks.InitializeHook(iterator.initializer)]
 
     def build_on(self, input_fn, mode):
-        """`build`, on an input_fn, of which prediction ignores the labels."""
+        """Builds input and model from an input_fn; see `build`. In prediction, labels are ignored."""
         def features_fn():
             features, labels, hooks = self.call_input_fn(input_fn, mode)
             return features, None if mode == ModeKeys.PREDICT else labels, hooks
@@ -91,7 +93,7 @@ class Builder:
         """Builds input and model.
 
         Args:
-          features_fn: returns what `call_input_fn` does.
+          features_fn: function without arguments that returns (features, labels, hooks).
           mode: a `ModeKeys`.
 
         Returns:
@@ -100,7 +102,7 @@ class Builder:
         tf.set_random_seed(self._config.tf_random_seed)
         tf.train.create_global_step()
         if mode == ModeKeys.TRAIN:
-            # Local: a checkpoint is saved between steps, where it is 0.
+            # A local variable, which checkpoints do not contain: they are saved between steps, when it is 0.
             index = tf.Variable(0, dtype=tf.int64, trainable=False, name=graph_keys.MICRO_BATCH_INDEX,
                                 collections=[tf.GraphKeys.LOCAL_VARIABLES, graph_keys.MICRO_BATCH_INDEX])
             all_reduce = collectives.current_all_reduce()
@@ -115,7 +117,7 @@ class Builder:
         return spec, input_hooks
 
     def params_for(self, mode):
-        """Returns the params that the input_fn and the model_fn are given."""
+        """Returns the params for the input_fn and the model_fn: the caller's and `added_params`."""
         return {**self.added_params(mode), **self.params}
 
     def added_params(self, mode):
@@ -130,7 +132,7 @@ class Builder:
 
     @property
     def replicas_sharing_a_batch(self):
-        """The number of replicas that train on one batch together."""
+        """The number of replicas that share a training batch."""
         return self._config.num_worker_replicas
 
     def call_model_fn(self, features, labels, mode):
@@ -146,18 +148,18 @@ class Builder:
 
 
 def _call_with_known(function, arguments, *positional):
-    """Calls a function with those of the named arguments that it takes."""
+    """Calls a function with the positional arguments, and with the named arguments that it has."""
     names = inspect.signature(function).parameters
     return function(*positional, **{name: value for name, value in arguments.items()
                                     if name in names or _takes_any(names)})
 
 
 def _without_tuner(dataset):
-    """Turns tf.data's tuner off unless the dataset says otherwise: its thread can hold up a session's end for
-    a minute."""
+    """Turns tf.data's autotuning off, unless the dataset sets this option: the thread of the tuner can delay
+    the end of a session by a minute."""
     options = tf.data.Options()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that this is the value at the time of building is what is wanted
+        warnings.simplefilter("ignore")  # the warning says that only the value at building time is read
         undecided = dataset.options().autotune.enabled is None
     if undecided:
         options.autotune.enabled = False

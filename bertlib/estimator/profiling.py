@@ -1,4 +1,4 @@
-"""Profiles of training steps: a trace for TensorBoard, and the time of each type of op in the log."""
+"""Profiles training steps: writes a trace for TensorBoard, and logs the time of each type of op."""
 
 import collections
 import contextlib
@@ -12,16 +12,17 @@ import tensorflow.compat.v1 as tf
 from bertlib.checkpoints import checkpoint_files
 from bertlib.graph import tensorflow_internals
 
-# The name of an XLA-compiled function's run in a CPU trace, and its name in the table of the log.
+# The name of the event in a CPU trace that is a run of an XLA-compiled function, and the name that the table
+# in the log has for these events.
 _RUN_BY_XLA, _COMPILED_BY_XLA = "CpuExecutable::ExecuteAsyncOnStream", "(compiled by XLA)"
 
 
 class ProfileHook(tf.train.SessionRunHook):
-    """Traces some steps for TensorBoard, and logs which types of ops took the time.
+    """Traces some steps for TensorBoard, and logs the types of ops that took most of the time.
 
-    Steps are the values of the global step after them, so that 1 is the first one. A trace begins when the
-    hooks are done with the step before, if this is the last of them. One that fails ends in a warning:
-    training goes on.
+    The number of a step is the value of the global step after it: the first step has the number 1. Put this
+    hook last in the list of hooks: the trace then begins after all hooks have finished the step before. An
+    error of the profiler becomes a warning, and the training goes on.
     """
 
     def __init__(self, model_dir, first_step, last_step):
@@ -50,7 +51,7 @@ class ProfileHook(tf.train.SessionRunHook):
             self._stop(int(session.run(self._global_step)))
 
     def _start_or_stop(self, step):
-        """To be called after each step."""
+        """Starts or stops the trace, as due after a step. To be called after each step."""
         if self._finished:
             return
         if self._traced_from is None and step >= self._first_step - 1:
@@ -76,7 +77,8 @@ class ProfileHook(tf.train.SessionRunHook):
 
     @contextlib.contextmanager
     def _surviving(self):
-        """Turns any error in the block into a warning: a failed profile must not end the training."""
+        """Context manager that turns an error in its block into a warning: a failed profile must not end the
+        training."""
         try:
             yield
         except Exception as error:
@@ -86,10 +88,13 @@ class ProfileHook(tf.train.SessionRunHook):
 
 
 def op_times(space):
-    """Returns a trace's {op type: (seconds without those of ops inside it, calls)}, "(compiled by XLA)" too.
+    """Returns the times in a trace: {op type: (seconds, calls)}, with "(compiled by XLA)" as one of the
+    types.
+
+    The seconds of an op do not include those of ops that run inside it.
 
     Args:
-      space: an XSpace. If ops ran on GPUs, those count alone: what their launch took is in parallel.
+      space: an XSpace. If ops ran on GPUs, only these are counted: the CPU launches them in parallel.
     """
     on_gpus = _op_times([plane for plane in space.planes if plane.name.startswith("/device:GPU")])
     return on_gpus or _op_times(space.planes)
@@ -99,7 +104,7 @@ def _op_times(planes):
     seconds, calls = collections.Counter(), collections.Counter()
     for plane in planes:
         for line in plane.lines:
-            open_ops = []  # (type, end) of ops that others may be inside of
+            open_ops = []  # (type, end) of the ops that contain the current one, the outermost first
             for event in sorted(line.events, key=lambda event: (event.offset_ps, -event.duration_ps)):
                 kind = _op_type(plane, event)
                 if not kind:
@@ -115,8 +120,9 @@ def _op_times(planes):
 
 
 def _op_type(plane, event):
-    """Returns the type of the op that an event belongs to; None if it belongs to none."""
-    # "name:type" is the event's name on a CPU, and on a GPU, where a kernel has its own, the value of a stat.
+    """Returns the type of the op that an event belongs to; None if it belongs to no op."""
+    # The text "name:type" of an op is the name of an event on a CPU. On a GPU the event has the name of the
+    # kernel, and this text is the value of the stat "tf_op".
     names = [plane.event_metadata[event.metadata_id].name]
     if names == [_RUN_BY_XLA]:
         return _COMPILED_BY_XLA
@@ -127,7 +133,7 @@ def _op_type(plane, event):
 
 
 def _table_of(times, rows=10):
-    """Returns a text with a line for each of the types that took the most time."""
+    """Returns the table of the types of ops that took the most time, a line of text for each type."""
     total = sum(seconds for seconds, _ in times.values()) or 1.0
     ordered = sorted(times.items(), key=lambda item: -item[1][0])
     table = [(kind, *values) for kind, values in ordered[:rows]]

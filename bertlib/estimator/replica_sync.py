@@ -1,4 +1,4 @@
-"""Keeps an Estimator in step with other replicas: votes, divided batches, and metrics of gathered batches."""
+"""Synchronizes the Estimators of several replicas: votes, sharded input, and metrics of gathered batches."""
 
 import contextlib
 import hashlib
@@ -15,8 +15,8 @@ from bertlib.graph import collectives, graph_keys
 from bertlib.replicas import replica_group
 from bertlib.system import code_fingerprint
 
-# Variables are compared and corrected in lists of this size: TensorFlow prepares each run anew, which takes
-# longer than to read most variables, and all values at once may not fit into memory.
+# Bytes of the variables that are compared and corrected in one `session.run`. One run for each variable would
+# be slow, because TensorFlow prepares each run anew. A single run for all may not fit into memory.
 _BATCH_BYTES = 2**28
 
 
@@ -24,11 +24,12 @@ def start_training(group, step, directory):
     """Starts a training of replicas: compares their code, and moves their logs to replica 0's directory.
 
     Args:
-      step: the one that this replica's newest checkpoint has.
-      directory: where this replica would write.
+      group: the `replica_group.Group`; all replicas must call this.
+      step: int, the step of the newest checkpoint that this replica sees.
+      directory: the directory of the training, as this replica knows it.
 
     Returns:
-      the step that replica 0 starts from.
+      int, the step of replica 0's newest checkpoint, with which all replicas start.
 
     Raises:
       ValueError: replicas run different code.
@@ -41,10 +42,11 @@ def start_training(group, step, directory):
 
 @contextlib.contextmanager
 def reporting_errors(group):
-    """Reports an error in the block to the other replicas at once.
+    """Context manager that reports an error in its block to the other replicas at once.
 
-    They wait for this replica in the middle of a step, and closing a session takes time. A loss that is not
-    finite is not reported, because all replicas have the same loss.
+    The other replicas wait for this one in the middle of a step. Without the report they would wait until
+    this replica has closed its session, which takes time. A loss that is not finite is not reported, because
+    all replicas have the same loss.
     """
     try:
         yield
@@ -57,29 +59,32 @@ def reporting_errors(group):
 
 
 def broadcast_variables(group, root, variables, session):
-    """Gives all replicas the values that variables have in one of them.
+    """Copies the values of variables from one replica to all others.
+
+    Only values that differ are sent: first, the replicas compare digests of the values.
 
     Args:
-      group: the `replica_group.Group`; all replicas have to call this.
-      root: index of the replica whose values are taken.
+      group: the `replica_group.Group`; all replicas must call this.
+      root: index of the replica whose values are copied.
       variables: list of variables.
-      session: of this replica.
+      session: the session of this replica.
 
     Returns:
-      {name: (value before, value given)} of the variables that had another value in this replica.
+      {name: (old value, new value)} of the variables that had another value in this replica.
     """
     changed = {}
-    for some in checkpoint_formats.groups_by_size(variables, _BATCH_BYTES):
-        values = session.run(some)
+    for batch in checkpoint_formats.groups_by_size(variables, _BATCH_BYTES):
+        values = session.run(batch)
         digests = group.all_gather([_digest(value) for value in values])
-        different = [place for place, found in enumerate(zip(*digests)) if len(set(found)) > 1]
-        given = group.all_gather([values[place] for place in different] if group.index == root else None)
-        own = {place: value for place, value in zip(different, given[root])
-               if digests[group.index][place] != digests[root][place]}
-        if own:
-            session.run([some[place].initializer for place in own],
-                        {some[place].initializer.inputs[1]: value for place, value in own.items()})
-        changed.update({some[place].op.name: (values[place], value) for place, value in own.items()})
+        different = [index for index, column in enumerate(zip(*digests)) if len(set(column)) > 1]
+        sent = group.all_gather([values[index] for index in different] if group.index == root else None)
+        new_values = {index: value for index, value in zip(different, sent[root])
+                      if digests[group.index][index] != digests[root][index]}
+        if new_values:
+            session.run([batch[index].initializer for index in new_values],
+                        {batch[index].initializer.inputs[1]: value for index, value in new_values.items()})
+        changed.update({batch[index].op.name: (values[index], value)
+                        for index, value in new_values.items()})
     return changed
 
 
@@ -92,38 +97,39 @@ def _digest(value):
 class WeightComparison:
     """Finds replicas whose weights differ from those of replica 0, and broadcasts the weights of replica 0.
 
-    All make the same update from the same sums, each by itself: another GPU or CPU may round it otherwise,
-    and broken hardware does worse. A run that goes on from a checkpoint would then be another one.
+    Each replica computes the same update from the same sums of gradients. A GPU or CPU of another kind may
+    round differently, and broken hardware computes wrong values. Checkpoints contain the weights of replica
+    0. Without this comparison, a run that resumes from a checkpoint would differ from a run without a break.
     """
 
     def __init__(self, group):
-        """Builds what compares them, in the current graph of a training."""
+        """Adds the ops that compute checksums of the weights to the current graph of a training."""
         self._group = group
         self._variables = tf.global_variables()
         self._checksums = [_checksum(variable) for variable in tf.trainable_variables()]
 
     def check(self, session):
-        """Compares the weights; all replicas have to do so after the same step.
+        """Compares the weights of the replicas; all replicas must call this after the same step.
 
         Args:
-          session: of this graph.
+          session: a session of this graph.
         """
-        found = self._group.all_gather(session.run(self._checksums))
-        if all(other == found[0] for other in found):
+        checksums = self._group.all_gather(session.run(self._checksums))
+        if all(other == checksums[0] for other in checksums):
             return
         changed = broadcast_variables(self._group, 0, self._variables, session)
-        largest = max(((float(np.max(np.abs(np.subtract(own, given, dtype=np.float64)))), name)
-                       for name, (own, given) in changed.items()), default=None)
-        for index, moved in enumerate(self._group.all_gather((len(changed), largest))):
-            if self._group.is_first and moved[0]:
+        largest = max(((float(np.max(np.abs(np.subtract(old, new, dtype=np.float64)))), name)
+                       for name, (old, new) in changed.items()), default=None)
+        for index, (count, greatest) in enumerate(self._group.all_gather((len(changed), largest))):
+            if self._group.is_first and count:
                 logging.warning(
                     "%s computed other weights than replica 0: %d of %d variables differed, %s by %.2g. It "
                     "goes on with those of replica 0. Replicas on GPUs or CPUs of one kind stay the same.",
-                    self._group.name(index), moved[0], len(self._variables), moved[1][1], moved[1][0])
+                    self._group.name(index), count, len(self._variables), greatest[1], greatest[0])
 
 
 def _checksum(variable):
-    """A number that depends on each bit of a variable's value, int32 scalar."""
+    """Builds a checksum of a variable, int32 scalar, which depends on each bit of its value."""
     value = variable.read_value()
     bits = tf.bitcast(value, tf.int32) if value.dtype.size % 4 == 0 else tf.cast(
         tf.bitcast(value, tf.int16), tf.int32)
@@ -133,15 +139,15 @@ def _checksum(variable):
 class StopVote:
     """A vote of all replicas before each step on whether the training stops.
 
-    With the vote, replicas exchange the time that each computed, which shows slow ones. They also
-    learn whether replica 0 saved a checkpoint, after which they compare their weights.
+    Together with their votes, the replicas exchange how long each of them computed, so that slow replicas are
+    found. They also exchange whether replica 0 saved a checkpoint, because then they compare their weights.
 
     Attributes:
-      listener: CheckpointSaverListener that is to learn of replica 0's checkpoints.
+      listener: CheckpointSaverListener, to be added to the saver of replica 0.
     """
 
     def __init__(self, group, compares_weights=True):
-        """Prepares it for the current graph, which is complete.
+        """Prepares the votes of a training whose graph, the current one, is complete.
 
         Args:
           group: the `replica_group.Group`.
@@ -160,37 +166,37 @@ class StopVote:
         return [] if self._exchange.gradients_ready is None else [self._exchange.gradients_ready]
 
     def start_step(self):
-        """Has to be called when a step starts."""
+        """To be called when a step starts."""
         self._started = time.time()
 
     def end_step(self, fetched):
-        """Has to be called when a step has ended, with the values of `fetches`."""
+        """To be called when a step has ended, with the values of `fetches`."""
         self._seconds = fetched[0] - self._started if fetched else None
 
     def decides_to_stop(self, session, stop):
-        """Returns whether no further step is to be taken; logs which replica is slow, or has other weights.
+        """Returns whether the training stops now. Logs a warning if a replica is slow or has other weights.
 
         Args:
-          session: the training's, a `tf.train.SingularMonitoredSession`.
-          stop: the `stopping.StopRequest` of this replica; it is set if any replica's request is set.
+          session: the `tf.train.SingularMonitoredSession` of the training.
+          stop: the `stopping.StopRequest` of this replica. It is set if that of any replica is set.
         """
         own = bool(session.should_stop()), stop.is_set, self._seconds, self.listener.has_saved
         self.listener.has_saved = False
-        ended, made, seconds, saved = zip(*self._group.all_gather(own))
+        ended, requested, seconds, saved = zip(*self._group.all_gather(own))
         if None not in seconds and self._group.is_first:
             for index, times in self._pace.slow(seconds):
                 logging.warning("%s takes %.1f times as long for its part of a step as the others; they wait "
                                 "for it.", self._group.name(index), times)
-        if any(made):
+        if any(requested):
             stop.set()
-        ends = any(ended) or any(made)
+        ends = any(ended) or any(requested)
         if self._comparison and (ends or any(saved)):
             self._comparison.check(session.raw_session())
         return ends
 
 
 class _SaveListener(tf.train.CheckpointSaverListener):
-    """Notes that a checkpoint was saved."""
+    """Remembers that a checkpoint was saved."""
 
     has_saved = False
 
@@ -202,7 +208,8 @@ class _SaveListener(tf.train.CheckpointSaverListener):
 
 
 def shard_input(group):
-    """Makes the input of the current graph yield this replica's shard of the batches, except in training."""
+    """Makes the input of the current graph yield only this replica's shard of the batches. Has no effect in
+    training."""
     tf.add_to_collection(graph_keys.SHARD, (group.index, group.count))
 
 
@@ -212,12 +219,13 @@ def is_sharded():
 
 
 def gather_batches(group, session, fetches, before_each, sharded=True):
-    """Yields the fetched values of each batch of all replicas, in order.
+    """Yields the fetched values of each batch, in the order of the batches, on all replicas.
 
     Args:
-      session: a session of this replica's shard.
+      group: the `replica_group.Group`.
+      session: a session of this replica, whose input is its shard.
       fetches: tensors, in any nested structure.
-      before_each: function that is called before a batch is computed.
+      before_each: function without arguments that is called before each batch.
       sharded: whether the input is sharded over the replicas; otherwise only replica 0 has batches.
     """
     def own():
@@ -239,10 +247,13 @@ def gather_batches(group, session, fetches, before_each, sharded=True):
 
 
 def map_on_replicas(group, function, items):
-    """Yields function(item) of each item, in order. Replicas share the items and have all results; without a
-    group (None) this process computes all.
+    """Yields function(item) for each item, in order.
+
+    The replicas share the work, and each of them gets all results.
 
     Args:
+      group: the `replica_group.Group`; None to compute everything in this process.
+      function: function of an item.
       items: list, the same on all replicas.
     """
     if group is None:
@@ -254,32 +265,33 @@ def map_on_replicas(group, function, items):
 
 
 def broadcast_items(group, items):
-    """Yields the items of replica 0 on all replicas; without a group (None) yields the items.
+    """Yields the items of replica 0 on all replicas.
 
     Args:
-      items: iterable that only replica 0 iterates.
+      group: the `replica_group.Group`; None to yield the items of this process.
+      items: iterable; only replica 0 iterates over it.
     """
     if group is None:
         yield from items
         return
     own = iter(items)
     while True:
-        # In a list, as an item may be None.
-        found = group.broadcast(list(itertools.islice(own, 1)) if group.is_first else None)
-        if not found:
+        # A list with one item, or an empty list at the end: an item may be None.
+        item = group.broadcast(list(itertools.islice(own, 1)) if group.is_first else None)
+        if not item:
             return
-        yield found[0]
+        yield item[0]
 
 
 class GatheredMetrics:
-    """Metrics of batches that were computed elsewhere: the same ops on the same numbers."""
+    """Computes metrics from batches that other replicas computed: the same ops on the same numbers."""
 
     def __init__(self, eval_metrics):
-        """Builds them in a graph of their own.
+        """Builds the metrics in a new graph.
 
         Args:
-          eval_metrics: (function, tensors) of an `EstimatorSpec`; only dtypes and shapes of the tensors, a
-            list or dict, count.
+          eval_metrics: (function, tensors) of an `EstimatorSpec`. The tensors are a list or dict. Only their
+            dtypes and shapes are used.
         """
         function, tensors = eval_metrics
         with tf.Graph().as_default() as self._graph, tf.device("/cpu:0"):
@@ -294,12 +306,12 @@ class GatheredMetrics:
             self._session.run(tf.local_variables_initializer())
 
     def add(self, loss, values):
-        """Adds a batch: its loss, and the values of the tensors."""
+        """Adds a batch: its loss, a number, and the values of the tensors of `eval_metrics`."""
         feeds = dict(zip(self._placeholders, tf.nest.flatten(values)))
         self._session.run(self._update, {self._loss: loss, **feeds})
 
     def results(self):
-        """Returns {name: value}, "loss" too: its mean over the batches."""
+        """Returns {name: value} of the metrics, and "loss", the mean loss over the batches."""
         return self._session.run(self._values)
 
 

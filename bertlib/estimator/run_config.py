@@ -1,4 +1,4 @@
-"""How an Estimator's runs behave besides their model."""
+"""Settings of an Estimator's runs that do not concern the model."""
 
 import os
 
@@ -10,7 +10,7 @@ from bertlib.system import stopping
 
 
 class RunConfig(object):
-    """How a run behaves besides its model: seed, checkpoints, logging, session."""
+    """Settings of a run that do not concern the model: seed, checkpoints, logging, session."""
 
     def __init__(self, model_dir=None, tf_random_seed=12345, save_summary_steps=100,
                  save_checkpoints_steps=None, save_checkpoints_secs=None, session_config=None,
@@ -20,21 +20,24 @@ class RunConfig(object):
 
         Args:
           model_dir: directory of checkpoints and summaries.
-          tf_random_seed: the graph's seed. TensorFlow's default was none; here runs repeat unless asked
-            otherwise.
-          save_summary_steps: steps between summaries; None or 0 for none.
-          save_checkpoints_steps: steps between checkpoints.
-          save_checkpoints_secs: seconds between checkpoints; 600 if neither is given.
+          tf_random_seed: the seed of the graph. tf.estimator had no default seed. Here there is one, so that
+            runs are repeatable by default.
+          save_summary_steps: number of steps between summaries; None or 0 for no summaries.
+          save_checkpoints_steps: number of steps between checkpoints.
+          save_checkpoints_secs: seconds between checkpoints; 600 if neither this nor save_checkpoints_steps
+            is given.
           session_config: tf.ConfigProto.
-          keep_checkpoint_max: checkpoints kept; None or 0 for all.
-          keep_checkpoint_every_n_hours: keep one more every n hours.
-          log_step_count_steps: steps between log lines; None or 0 for none.
-          gradient_accumulation_steps: micro-batches that make a training batch. The model_fn hands it on to
-            `optimization.create_optimizer`; it is in params.
-          step_config: a `StepConfig` that says more of it, in place of the number of micro-batches. If
-            these differ in their numbers of examples, the input_fn cuts the training batch, and
-            params["batch_size"] is that of the whole.
-          stop_request: a `stopping.StopRequest`. When it is made, a training saves its last whole step.
+          keep_checkpoint_max: number of checkpoints to keep; None or 0 for all.
+          keep_checkpoint_every_n_hours: in addition, keep one checkpoint every n hours.
+          log_step_count_steps: number of steps between log lines; None or 0 for no lines.
+          gradient_accumulation_steps: number of micro-batches in a training batch. It is in the params of the
+            model_fn, which passes it to `optimization.create_optimizer`.
+          step_config: a `StepConfig`, which contains the number of micro-batches and replaces
+            gradient_accumulation_steps. If its micro-batches differ in their numbers of examples, the
+            input_fn cuts the training batch into micro-batches, and params["batch_size"] is the size of the
+            whole training batch.
+          stop_request: a `stopping.StopRequest`. When it is set, a training saves its last complete step and
+            ends.
 
         Raises:
           ValueError: both save_checkpoints_steps and save_checkpoints_secs are given, or one is not positive.
@@ -69,51 +72,56 @@ class RunConfig(object):
 
     @property
     def replicas(self):
-        """The `replica_group.Group` of this process; None if it works alone."""
+        """The `replica_group.Group` of this process; None if there are no other replicas."""
         return replica_group.current()
 
     @property
     def is_chief(self):
-        """Whether this process writes."""
+        """Whether this process writes the files of the run."""
         return not self.replicas or self.replicas.is_first
 
     @property
     def num_worker_replicas(self):
-        """How many replicas there are."""
+        """Number of replicas, this one included."""
         return self.replicas.count if self.replicas else 1
 
     def replace(self, **changes):
         """Returns a copy with some settings changed."""
         settings = {**vars(self), **changes}
-        for given, other in (("save_checkpoints_steps", "save_checkpoints_secs"),
-                             ("save_checkpoints_secs", "save_checkpoints_steps")):
-            if changes.get(given) is not None and other not in changes:
+        for name, other in (("save_checkpoints_steps", "save_checkpoints_secs"),
+                            ("save_checkpoints_secs", "save_checkpoints_steps")):
+            if changes.get(name) is not None and other not in changes:
                 settings[other] = None
         return type(self)(**settings)
 
 
 def _on_own_gpu(session_config, group):
-    """A tf.ConfigProto that names the replica's GPU, if it sees others too and names none."""
+    """Returns the tf.ConfigProto for the session of a replica.
+
+    If the replica sees the GPUs of other replicas too, and session_config does not choose a GPU, the returned
+    configuration chooses the GPU of the replica.
+    """
     if group is None or group.gpu is None:
         return session_config
-    found = tf.ConfigProto()
+    config = tf.ConfigProto()
     if session_config is not None:
-        found.CopyFrom(session_config)
-    found.gpu_options.visible_device_list = found.gpu_options.visible_device_list or str(group.gpu)
-    return found
+        config.CopyFrom(session_config)
+    config.gpu_options.visible_device_list = config.gpu_options.visible_device_list or str(group.gpu)
+    return config
 
 
 def xla_session_config():
     """Returns a tf.ConfigProto with which XLA compiles whole graphs, on GPU and on CPU.
 
-    On CPU that takes effect only if this is called before the process has run any session.
+    On CPU, XLA compiles only if this function is called before the first session of the process.
     """
     config = tf.ConfigProto()
     config.graph_options.optimizer_options.global_jit_level = tf.OptimizerOptions.ON_1
-    # It fuses some ops into others that XLA does not know.
+    # This rewrite fuses some ops into ops that XLA cannot compile.
     rewrites = config.graph_options.rewrite_options
     rewrites.remapping = rewrites.OFF
     if not tf.config.list_physical_devices("GPU"):
-        # As --tf_xla_cpu_global_jit in TF_XLA_FLAGS, which would have to be there before devices are listed.
+        # The same as --tf_xla_cpu_global_jit in TF_XLA_FLAGS. That variable has no effect here, because
+        # TensorFlow reads it when it lists the devices.
         tensorflow_internals.compile_clusters_for_cpu(True)
     return config

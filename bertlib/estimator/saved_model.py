@@ -1,4 +1,4 @@
-"""The model of a `model_fn`, written as a SavedModel into a new directory."""
+"""Writes the model of a `model_fn` as a SavedModel into a new directory."""
 
 import contextlib
 import itertools
@@ -13,19 +13,19 @@ from bertlib.estimator.estimator_spec import ModeKeys
 from bertlib.graph import tensorflow_internals
 from bertlib.system import files, locks
 
-_TEMPORARY = "temp-"  # what the name of an unfinished version begins with, for TensorFlow Serving too
+_TEMPORARY = "temp-"  # prefix of the name of an unfinished version; TensorFlow Serving ignores such names
 
 
 def write(builder, config, checkpoint, export_dir_base, serving_input_receiver_fn, assets_extra, as_text):
-    """Writes it; see `estimator.Estimator.export_saved_model`.
+    """Writes the SavedModel; the other arguments are those of `estimator.Estimator.export_saved_model`.
 
     Args:
       builder: the `model_graph.Builder`.
       config: the `RunConfig`.
-      checkpoint: prefix of the weights.
+      checkpoint: prefix of the checkpoint with the weights.
 
     Returns:
-      the directory, as bytes.
+      the new directory, as bytes.
     """
     with tf.Graph().as_default() as graph:
         receiver = None
@@ -39,7 +39,7 @@ def write(builder, config, checkpoint, export_dir_base, serving_input_receiver_f
         outputs = tensorflow_internals.with_default_output(spec.export_outputs, spec.predictions)
         signatures = tensorflow_internals.signatures_of(
             receiver.receiver_tensors, outputs, receiver.receiver_tensors_alternatives)
-        # The graph must not be finalized: the builder adds to it.
+        # The graph must not be finalized, because the SavedModelBuilder adds ops to it.
         scaffold = resume.create_checked_scaffold(spec, checkpoint, config)
         saver = scaffold.saver or tf.get_collection(tf.GraphKeys.SAVERS)[0]
         main_op = scaffold.local_init_op or tf.train.Scaffold.default_local_init_op()
@@ -62,16 +62,18 @@ def write(builder, config, checkpoint, export_dir_base, serving_input_receiver_f
 
 @contextlib.contextmanager
 def new_export_dir(export_dir_base):
-    """Gives a directory to fill, a str, and the one that it becomes when the block ends, as bytes; removes it
-    if the block fails.
+    """Context manager that creates a version directory under export_dir_base, either complete or not at all.
 
-    The name of the second one is the version, a number: the time in seconds, or the next number that no
-    export has, finished or not. Directories that killed exports left unfinished are removed before, unless
-    they are remote.
+    It gives (path of a temporary directory to fill, str; path of the version directory, bytes). At the end of
+    the block the temporary directory is renamed to the version directory. If the block fails, the temporary
+    directory is removed.
+
+    The version is a number: the time in seconds, or the next number that no other export has, finished or
+    not. At the start, unfinished directories of killed exports are removed, unless export_dir_base is remote.
     """
     with files.translate_disk_errors(export_dir_base):
-        made = _filled_remote_dir if files.is_remote(export_dir_base) else _filled_local_dir
-        yield from made(tf.compat.as_str(export_dir_base))
+        fill_dir = _filled_remote_dir if files.is_remote(export_dir_base) else _filled_local_dir
+        yield from fill_dir(tf.compat.as_str(export_dir_base))
 
 
 def _filled_local_dir(export_dir_base):
@@ -83,7 +85,7 @@ def _filled_local_dir(export_dir_base):
         with contextlib.ExitStack() as stack:
             try:
                 stack.enter_context(locks.lock_file(temporary_dir))
-                os.mkdir(temporary_dir)  # by one process only, and by one of its threads
+                os.mkdir(temporary_dir)  # fails in all but one thread of all processes
             except (locks.InUseError, FileExistsError):
                 continue
             try:

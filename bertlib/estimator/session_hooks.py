@@ -1,4 +1,4 @@
-"""Hooks of a training session: broken losses, whole checkpoints, progress."""
+"""Hooks of a training session: they check the loss, save checkpoints, and log the progress."""
 
 import contextlib
 import glob
@@ -19,9 +19,10 @@ from bertlib.graph import graph_keys, tensorflow_internals
 from bertlib.replicas import replica_group
 from bertlib.system import files
 
-# With a scaled loss, this many skipped steps in a row are an error.
+# Number of skipped steps in a row that is an error (only with a scaled loss, which skips steps).
 _MOST_SKIPPED_IN_A_ROW = 20
-# Errors of a writer of events. It raises an IndexError where others raise tf.errors.OutOfRangeError.
+# Errors of an event writer. For some errors it raises an IndexError, where other code of TensorFlow raises
+# tf.errors.OutOfRangeError.
 EVENT_ERRORS = tf.errors.OpError, OSError, IndexError
 
 
@@ -30,7 +31,7 @@ class NanLossError(RuntimeError):
 
 
 class InitializeHook(tf.train.SessionRunHook):
-    """Starts the input once variables have their values: where it starts may depend on the global step."""
+    """Initializes the input after the variables: its first batch may depend on the global step."""
 
     def __init__(self, initializer):
         self._initializer = initializer
@@ -40,9 +41,10 @@ class InitializeHook(tf.train.SessionRunHook):
 
 
 class StopOnNanHook(tf.train.SessionRunHook):
-    """Ends training when the loss, or another logged scalar, such as the gradient's norm, is not finite.
+    """Ends the training if the loss or another logged scalar, such as the norm of the gradient, is not
+    finite.
 
-    A scaled loss skips such steps by itself; then training ends when it has skipped too many in a row.
+    With a scaled loss such steps are skipped. The training then ends if too many steps in a row are skipped.
     """
 
     def __init__(self, loss):
@@ -71,23 +73,24 @@ class StopOnNanHook(tf.train.SessionRunHook):
 
 
 def _is_here(device):
-    """Whether a device is this process's, and not another replica's."""
+    """Returns whether a device, a name, belongs to this process and not to another replica."""
     group = replica_group.current()
     return group is None or f"/task:{group.index}/" in device
 
 
 def _watched_scalars(loss):
-    """{name: tensor} of the loss and of what `optimization` asks to log."""
+    """Returns {name: tensor} of the loss and of the scalars in the collection `LOGGED_SCALARS`."""
     return {"loss": loss,
             **{tensor.op.name: tensor for tensor in tf.get_collection(graph_keys.LOGGED_SCALARS)}}
 
 
 class SaveWholeHook(tf.train.CheckpointSaverHook):
-    """Saves checkpoints at the start, at intervals and at the end, each whole or not at all.
+    """Saves checkpoints at the start, at intervals and at the end. Each is complete or absent.
 
-    TensorFlow writes the new files first, then renames the file `checkpoint` that names them into place, then
-    removes old ones. So files that `checkpoint` names must not be written again: a process killed then would
-    leave none.
+    TensorFlow first writes the new files, then replaces the file `checkpoint`, which names the newest
+    checkpoint, and then removes old checkpoints. Files that `checkpoint` already names must not be written
+    again: if the process were killed meanwhile, no complete checkpoint would be left. Therefore this hook
+    does not save a checkpoint of the step that it has just restored.
     """
 
     def __init__(self, model_dir, save_secs, save_steps, scaffold, listeners, restored):
@@ -104,7 +107,7 @@ class SaveWholeHook(tf.train.CheckpointSaverHook):
 
 
 class _WholeSaver(object):
-    """The saver of a scaffold, which removes the files of a save that failed. Listeners are not included."""
+    """The saver of a scaffold. If saving fails, it removes the incomplete files and describes the error."""
 
     def __init__(self, model_dir, scaffold):
         self._model_dir = model_dir
@@ -120,7 +123,8 @@ class _WholeSaver(object):
         except (tf.errors.OpError, OSError) as error:
             prefix = f"{save_path}-{global_step}"
             last = checkpoint_formats.latest_checkpoint(self._model_dir)
-            # If it was the last file that failed, the graph's, the checkpoint is there.
+            # The last file to be written contains the graph (.meta). If only this file failed, the checkpoint
+            # is complete, and only the .meta file is removed.
             for path in glob.glob(glob.escape(prefix) + (".meta*" if last == prefix else "[._]*")):
                 tf.gfile.DeleteRecursively(path) if os.path.isdir(path) else tf.gfile.Remove(path)
             checkpoint_files.remove_leftovers(self._model_dir)
@@ -135,8 +139,10 @@ class _WholeSaver(object):
 
 @contextlib.contextmanager
 def quiet_event_writers():
-    """Lets TensorFlow's writers of events raise their errors where they are used, and there alone: their
-    thread would print a traceback besides."""
+    """Context manager that silences the threads of TensorFlow's event writers.
+
+    A writer raises its errors where it is used. In addition, its thread would print a traceback.
+    """
     def is_of_writer(thread):
         return thread is not None and thread.name == "EventLoggerThread"
 
@@ -158,7 +164,8 @@ def quiet_event_writers():
 
 
 def close_event_files():
-    """Closes all writers of events. What they could not write is a warning: no summary is worth a run."""
+    """Closes all event writers. If they could not write something, logs a warning instead of raising an
+    error: a missing summary must not end a run."""
     try:
         tf.summary.FileWriterCache.clear()
     except EVENT_ERRORS as error:
@@ -167,15 +174,17 @@ def close_event_files():
 
 
 def warn_of_events(error):
-    """Says that summaries are missing, and why."""
+    """Logs the warning that summaries are missing, with the reason."""
     reason = (getattr(error, "message", None) or str(error)).splitlines()[0]
     logging.warning("Some summaries for TensorBoard could not be written (%s). Nothing else is missing.",
                     reason)
 
 
 class ProgressHook(tf.train.SessionRunHook):
-    """Logs the loss, what `optimization` asks for, and the speed; shows a progress bar on a terminal. Without
-    a directory it writes no summaries."""
+    """Logs the loss, the scalars in `LOGGED_SCALARS` and the speed, and shows a progress bar on a terminal.
+
+    It also writes the speed as summaries into `model_dir`, unless that is None.
+    """
 
     def __init__(self, model_dir, loss, every_steps, last_step, batch_size):
         self._model_dir = model_dir
@@ -204,8 +213,8 @@ class ProgressHook(tf.train.SessionRunHook):
         step = int(run_context.session.run(self._global_step))
         self._bar.set_postfix(loss=f"{run_values.results['loss']:.4f}", refresh=False)
         self._bar.update(step - self._step)
-        due = self._step == self._first_step or step % (self._every_steps
-                                                        or 1) == 0 or step == self._last_step
+        due = (self._step == self._first_step or step % (self._every_steps or 1) == 0
+               or step == self._last_step)
         self._step = step
         if self._every_steps and due and step > self._logged_step:
             self._log(run_values.results)
@@ -231,11 +240,11 @@ class ProgressHook(tf.train.SessionRunHook):
 
 
 def peak_memory_bytes(gpus=()):
-    """Returns the most memory that this process had in use so far.
+    """Returns the peak memory of this process in bytes.
 
     Args:
-      gpus: names such as "GPU:0": the fullest of these counts, by its allocator's statistics. None: the
-        resident set.
+      gpus: names such as "GPU:0". The result is the highest peak among these GPUs, by the statistics of
+        TensorFlow's allocator. If there are none, it is the peak of the resident set in RAM.
     """
     if gpus:
         return max(tf.config.experimental.get_memory_info(gpu)["peak"] for gpu in gpus)
@@ -243,7 +252,7 @@ def peak_memory_bytes(gpus=()):
 
 
 def progress_bar(total, doing, unit, initial=0):
-    """A progress bar on stderr if that is a terminal; elsewhere it counts silently."""
+    """Returns a progress bar, a `tqdm`, on stderr. It shows nothing if stderr is not a terminal."""
     shown = sys.stderr.isatty()
     if shown:
         logging.get_absl_logger().addFilter(_clear_bars)
@@ -252,7 +261,8 @@ def progress_bar(total, doing, unit, initial=0):
 
 
 def _clear_bars(record):
-    """A logging filter that lets everything pass, on a line of its own."""
+    """Logging filter that lets every record pass. It clears the progress bars before, so that the message has
+    a separate line."""
     del record
     for bar in list(getattr(tqdm, "_instances", ())):
         bar.clear()

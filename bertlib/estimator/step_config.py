@@ -1,4 +1,4 @@
-"""The configuration of a training step, resolved once, before the graph is built. Loads no TensorFlow.
+"""The configuration of a training step, resolved once, before the graph is built. Does not load TensorFlow.
 
     flags, free memory ── resolve ──> StepConfig ──> planner, Estimator, model builder
 """
@@ -9,28 +9,28 @@ import functools
 import math
 
 GB = 10**9
-# What the backward pass may compute again, the fastest first; see `modeling.transformer_model`.
+# The values of `StepConfig.recompute`, the fastest first; see `modeling.transformer_model`.
 RECOMPUTE = ("none", "attention", "layers")
 
 
 @dataclasses.dataclass(frozen=True)
 class StepConfig:
-    """The configuration of a training step: its examples, their micro-batches, and how these are computed.
+    """The configuration of a training step: its examples, its micro-batches, and their computation.
 
     Attributes:
-      train_batch_size: examples of the effective batch, which learning rate, schedule and log are about.
-      gradient_accumulation_steps: micro-batches that a replica computes, one after the other.
-      replicas: how many compute at the same time.
-      tokens_per_micro_batch: 0 for micro-batches of equal numbers of examples; otherwise they differ in
-        these, and none holds more tokens.
-      max_seq_length: tokens of the longest example.
-      trim: whether training batches are cut after their longest example; evaluation does not use it.
-      remove_padding: whether the encoder leaves out what padding is left.
+      train_batch_size: number of examples in the effective batch, to which the learning rate refers.
+      gradient_accumulation_steps: number of micro-batches that each replica computes, one after the other.
+      replicas: number of replicas, which compute at the same time.
+      tokens_per_micro_batch: the largest number of tokens in a micro-batch. The micro-batches then differ in
+        their numbers of examples. 0 for micro-batches with equal numbers of examples.
+      max_seq_length: number of tokens in the longest example.
+      trim: whether training batches are trimmed: cut after their longest example. Evaluation ignores it.
+      remove_padding: whether the encoder skips the padding that is left after trimming.
       precision: data type of the encoder's computation: "fp32", "bf16" or "fp16".
       recompute: the parts that the backward pass recomputes: "none", "attention" or "layers".
       recompute_segment: number of layers in a recomputed segment.
       gradient_dtype: data type used to exchange gradients between replicas: "fp32" or "bf16".
-      compile_kernels: whether kernels are made for this machine's CPU.
+      compile_kernels: whether kernels are compiled for this machine's CPU.
       optimizer, lr_schedule, adam_bias_correction: see `optimization.create_optimizer`.
     """
 
@@ -52,7 +52,7 @@ class StepConfig:
 
     @property
     def loss_scaling(self):
-        """Whether the loss is scaled, so that small gradients are not lost."""
+        """Whether the loss is scaled, so that small gradients do not become 0."""
         return self.precision == "fp16"
 
     @property
@@ -67,11 +67,12 @@ class StepConfig:
 
     @property
     def micro_batch_size(self):
-        """Examples of a micro-batch; if they differ, the number that needs most memory, at full length."""
+        """Number of examples in a micro-batch. If micro-batches differ, this is the number of examples of
+        full length in the micro-batch that needs most memory."""
         return math.ceil(self.train_batch_size / self.micro_batches)
 
     def replace(self, **changes):
-        """Returns a step that differs in some attributes."""
+        """Returns a copy with some attributes changed."""
         return dataclasses.replace(self, **changes)
 
 
@@ -87,14 +88,15 @@ def resolve(flags, memory, simulate, bound=lambda step: math.inf):
     """Resolves the flags of a training into the configuration of its steps.
 
     Args:
-      flags: has the values of the training flags as attributes; `trim_padding` and `compile_kernels` are no
-        longer None, and `gradient_accumulation_steps` is None if it was not given, 0 for what fits.
-        `remove_padding` says whether the model may leave out padding.
-      memory: (bytes that a step may take, what they are).
-      simulate: function of a `StepConfig` that returns what a micro-batch of it needs: has `total`,
-        `activations` (bytes) and `seconds`.
-      bound: function of a `StepConfig` that returns bytes that a micro-batch of it surely does not exceed.
-        Where they fit, nothing is simulated to warn of too large a step.
+      flags: an object with the values of the training flags as attributes. `trim_padding` and
+        `compile_kernels` are True or False, not None. `gradient_accumulation_steps` is None if the flag is
+        not given, and 0 to choose the number that fits into memory. The attribute `remove_padding` says
+        whether the encoder may skip padding.
+      memory: (bytes that a step may use, description of this memory for messages).
+      simulate: function of a `StepConfig` that returns the need of one of its micro-batches, an object with
+        `total` and `activations` (bytes) and `seconds`; see `memory_planner.MemoryNeed`.
+      bound: function of a `StepConfig` that returns an upper bound of the bytes of a micro-batch. If this
+        bound fits, the step is not simulated to find out whether a warning is needed.
 
     Returns:
       a `ResolvedStep`.
@@ -107,13 +109,11 @@ def resolve(flags, memory, simulate, bound=lambda step: math.inf):
     modes = RECOMPUTE if flags.recompute == "auto" else (flags.recompute,)
     step = StepConfig(
         train_batch_size=flags.train_batch_size, gradient_accumulation_steps=count or 1, replicas=replicas,
-        gradient_dtype=flags.gradient_dtype,
-        tokens_per_micro_batch=flags.tokens_per_micro_batch, max_seq_length=flags.max_seq_length,
-        trim=flags.trim_padding,
-        remove_padding=flags.remove_padding, precision=flags.precision, recompute=modes[0],
-        recompute_segment=flags.recompute_segment, compile_kernels=flags.compile_kernels,
-        optimizer=flags.optimizer,
-        lr_schedule=flags.lr_schedule, adam_bias_correction=flags.adam_bias_correction)
+        gradient_dtype=flags.gradient_dtype, tokens_per_micro_batch=flags.tokens_per_micro_batch,
+        max_seq_length=flags.max_seq_length, trim=flags.trim_padding, remove_padding=flags.remove_padding,
+        precision=flags.precision, recompute=modes[0], recompute_segment=flags.recompute_segment,
+        compile_kernels=flags.compile_kernels, optimizer=flags.optimizer, lr_schedule=flags.lr_schedule,
+        adam_bias_correction=flags.adam_bias_correction)
     if count and not step.unequal_micro_batches:
         check_equal_micro_batches(step.train_batch_size, count, replicas)
     if not count:
@@ -141,18 +141,18 @@ def without_training(flags):
     Only the settings of the model are taken from the flags; settings of the training keep their defaults.
     """
     return StepConfig(train_batch_size=flags.train_batch_size, max_seq_length=flags.max_seq_length,
-                        precision=flags.precision, compile_kernels=flags.compile_kernels)
+                      precision=flags.precision, compile_kernels=flags.compile_kernels)
 
 
 def flags_for_less_memory(tokens_per_micro_batch=0):
-    """What to pass for micro-batches that fit."""
+    """Returns the flags, as text for a message, that make smaller micro-batches."""
     if tokens_per_micro_batch:
         return "a smaller --tokens_per_micro_batch, or --recompute=auto"
     return "--gradient_accumulation_steps=0 --recompute=auto, which find what fits"
 
 
 def gb(size):
-    """Returns a number of bytes as text."""
+    """Returns a number of bytes as text, such as "0.41 GB"."""
     return f"{size / GB:.2f} GB" if size >= 0.1 * GB else f"{size / 1e6:.3f} MB"
 
 
@@ -160,10 +160,16 @@ def gb(size):
 
 
 def check_equal_micro_batches(batch_size, gradient_accumulation_steps, replicas=1):
-    """Returns the number of examples in each of some equal micro-batches, so many on each of the replicas.
+    """Returns the number of examples in a micro-batch, if all micro-batches have the same number.
+
+    Args:
+      batch_size: number of examples in the effective batch.
+      gradient_accumulation_steps: number of micro-batches on each replica.
+      replicas: number of replicas.
 
     Raises:
-      ValueError: the batch is not divisible; names the nearest sizes that are.
+      ValueError: the batch is not divisible by the number of micro-batches. The message names the nearest
+        sizes that are.
     """
     parts = gradient_accumulation_steps * replicas
     rest = batch_size % parts
@@ -185,7 +191,7 @@ def divisors(number):
 
 
 def _accumulation_steps(flags):
-    """Returns (the number of micro-batches, 0 if it is open; messages).
+    """Returns (number of micro-batches on each replica, 0 if it is to be chosen; messages for the log).
 
     Raises:
       ValueError: the flags contradict each other.
@@ -201,8 +207,8 @@ def _accumulation_steps(flags):
         raise ValueError(f"--tokens_per_micro_batch={tokens} is below --max_seq_length={length}: an example "
                          f"may not fit. Pass at least {length}.")
     if count == 0:
-        raise ValueError("--gradient_accumulation_steps=0 goes by memory and --tokens_per_micro_batch by "
-                         "tokens: leave one of them out.")
+        raise ValueError("--gradient_accumulation_steps=0 chooses micro-batches by memory, and "
+                         "--tokens_per_micro_batch by tokens: leave one of them out.")
     replicas = flags.num_replicas
     needed = math.ceil(math.ceil(batch_size / (tokens // length)) / replicas)
     of_each = f" on each of {replicas} replicas" if replicas > 1 else ""
@@ -212,8 +218,8 @@ def _accumulation_steps(flags):
         raise ValueError(f"--gradient_accumulation_steps={count}{of_each}: "
                          f"--train_batch_size={batch_size} examples make at most {batch_size} micro-batches.")
     if flags.gradient_accumulation_steps is None:
-        return needed, [(False, f"--gradient_accumulation_steps not given: using {needed} (so many "
-                         f"--tokens_per_micro_batch={tokens} takes{of_each} if all {batch_size} examples "
+        return needed, [(False, f"--gradient_accumulation_steps not given: using {needed} (the number that "
+                         f"--tokens_per_micro_batch={tokens} needs{of_each} if all {batch_size} examples "
                          f"have {length} tokens)")]
     if count < needed:
         raise ValueError(f"--gradient_accumulation_steps={count} is too little for "
@@ -227,31 +233,32 @@ def _accumulation_steps(flags):
 
 
 def choose(step, usable_bytes, simulate, modes=RECOMPUTE, counts=None):
-    """Chooses how to take a step: of what fits, that of the least predicted time.
+    """Chooses `recompute` and `gradient_accumulation_steps` of a step: the fastest that fits into memory.
 
     Args:
-      step: the `StepConfig`, but for what is chosen: `recompute` and `gradient_accumulation_steps`.
-      usable_bytes: what it may take.
+      step: a `StepConfig`; its own values of these two settings are ignored.
+      usable_bytes: the memory that the step may use.
       simulate: see `resolve`.
-      modes: what may be recomputed, the fastest first.
-      counts: rising numbers of micro-batches to choose from; None for all divisors of the batch size.
+      modes: the values of `recompute` to choose from, the fastest first.
+      counts: numbers of micro-batches to choose from, in ascending order; None for all divisors of the number
+        of examples on a replica.
 
     Returns:
-      (the `StepConfig`, what it needs).
+      (the chosen `StepConfig`, the return value of `simulate` for it).
 
     Raises:
-      ValueError: nothing fits; says what the smallest would need.
+      ValueError: no combination fits. The message names the need of the smallest one.
     """
     counts = counts or divisors(step.train_batch_size // step.replicas)
     needs = functools.cache(simulate)
     fitting, too_large = [], []
     for mode in modes:
-        if any(found.gradient_accumulation_steps == counts[0] for found in fitting):
-            break  # further recomputation would only take time
+        if any(fitting_step.gradient_accumulation_steps == counts[0] for fitting_step in fitting):
+            break  # more recomputation cannot reduce the number of micro-batches further, and takes time
         candidates = [step.replace(recompute=mode, gradient_accumulation_steps=count) for count in counts]
-        found = _fewest(candidates, usable_bytes, needs)
-        if found:
-            fitting.append(found)
+        fewest = _fewest(candidates, usable_bytes, needs)
+        if fewest:
+            fitting.append(fewest)
         else:
             too_large += [candidates[0], candidates[-1]]
     if not fitting:
@@ -259,15 +266,21 @@ def choose(step, usable_bytes, simulate, modes=RECOMPUTE, counts=None):
         raise ValueError(f"{gb(usable_bytes)} are usable, but even recompute={least.recompute} with "
                          f"micro-batches of {least.micro_batch_size} needs {needs(least)}. Take shorter "
                          "sequences, a smaller model or an optimizer with less state.")
-    best = min(fitting, key=lambda found: found.gradient_accumulation_steps * needs(found).seconds)
+    best = min(fitting, key=lambda fitted: fitted.gradient_accumulation_steps * needs(fitted).seconds)
     return best, needs(best)
 
 
 def _fewest(candidates, usable_bytes, needs):
-    """Returns the first candidate that fits, or None; they differ in their rising numbers of micro-batches.
+    """Returns the candidate with the fewest micro-batches that fits, or None.
 
-    Smaller micro-batches need less memory, but more than one of them need accumulators: the first candidate
-    is looked at by itself.
+    Memory falls with the number of micro-batches, so that a binary search finds the candidate. The first
+    candidate is an exception and is tried separately: with a single micro-batch no accumulators are needed,
+    so it may fit although two micro-batches do not.
+
+    Args:
+      candidates: list of `StepConfig` with ascending numbers of micro-batches.
+      usable_bytes: the memory that a step may use.
+      needs: see `simulate` of `resolve`.
     """
     first, *others = candidates
     if needs(first).total <= usable_bytes:

@@ -1,8 +1,8 @@
-"""One session of a training: `TrainingSession.run` builds the graph and takes the steps.
+"""One session of a training: `TrainingSession.run` builds the graph and runs the training steps.
 
-Each step of `run` is a short method. A subclass changes the training by overriding one of them:
-`tf1/_run/script_training.py` does so for scripts that bring an `input_fn`, variables or hooks that this
-project did not write.
+Each part of `run` is a short method. A subclass changes the training by overriding one of them.
+`tf1/_run/script_training.py` does so for scripts whose `input_fn`, variables or hooks are not from this
+project.
 """
 
 import collections
@@ -22,14 +22,15 @@ from bertlib.system import files
 BuiltStep = collections.namedtuple("BuiltStep", ["spec", "input_hooks", "micro_batches", "accumulate_op"])
 BuiltStep.__doc__ = """The ops of a training step in the current graph.
 
-spec: the `EstimatorSpec`; its loss is that of the effective batch, and its train_op adds the last
-micro-batch's gradient and updates the weights. input_hooks: list of SessionRunHook. micro_batches: int.
-accumulate_op: op that adds the gradient of one of the other micro-batches; None if there is only one.
+spec: the `EstimatorSpec`. Its loss is the loss of the effective batch. Its train_op adds the gradient of the
+last micro-batch and updates the weights. input_hooks: list of SessionRunHook. micro_batches: number of
+micro-batches on this replica. accumulate_op: op that adds the gradient of another micro-batch; None if there
+is only one micro-batch.
 """
 
 
 def starts_at_global_step():
-    """Returns whether the input of the current graph starts at the global step by itself."""
+    """Returns whether the input of the current graph starts at the batch of the global step by itself."""
     return bool(tf.get_collection(graph_keys.STARTS_AT_GLOBAL_STEP))
 
 
@@ -37,14 +38,14 @@ class TrainingSession:
     """Trains a model_fn in one graph and one session."""
 
     def __init__(self, builder, config, input_fn, hooks, saving_listeners, checkpoint, last_step):
-        """Takes what is to be trained.
+        """Creates a session. Builds nothing yet.
 
         Args:
           builder: the `model_graph.Builder`.
           config: the `RunConfig`.
           input_fn, hooks, saving_listeners: see `estimator.Estimator.train`.
-          checkpoint: prefix of the checkpoint to restore; None to begin a training.
-          last_step: the global step at which a hook ends the training; None if the input ends it.
+          checkpoint: prefix of the checkpoint to restore; None to start a new training.
+          last_step: int, the global step at which a hook ends the training; None if the input ends it.
         """
         self.builder, self.config = builder, config
         self.input_fn, self.hooks, self.saving_listeners = input_fn, hooks, list(saving_listeners or [])
@@ -56,10 +57,10 @@ class TrainingSession:
         return self.config.replicas
 
     def run(self):
-        """Trains until the input ends, a hook ends the session, or the end is requested.
+        """Trains until the input ends, a hook ends the session, or the configuration's stop_request is set.
 
         Raises:
-          stopping.Stopped: the configuration's stop_request was made; the last whole step is saved.
+          stopping.Stopped: the stop_request was set. The last complete step is saved.
         """
         with tf.Graph().as_default(), tf.device(collectives.replica_device(self.group) if self.group else ""):
             built = self.build_step()
@@ -78,17 +79,19 @@ class TrainingSession:
     # --- The graph
 
     def prepare_input(self):
-        """Calls the input_fn; returns (features, labels, hooks). The graph holds nothing of the model yet."""
+        """Calls the input_fn, before the model is built; returns (features, labels, hooks)."""
         features, labels, hooks = self.builder.call_input_fn(self.input_fn, ModeKeys.TRAIN)
         if not starts_at_global_step():
             hooks = [*hooks, *self.make_position_hooks()]
         return features, labels, hooks
 
     def make_position_hooks(self):
-        """Returns the hooks for an input that does not start at the global step by itself; here none.
+        """Returns the hooks for an input that does not start at the batch of the global step by itself.
+
+        This class has no such hooks: it warns that a resumed training starts at the first batch again.
 
         Raises:
-          ValueError: there are replicas, each of which would train on the whole input.
+          ValueError: there are several replicas, and each of them would train on the whole input.
         """
         remedy = ("Make the input with bertlib.data.input_pipeline, or train with tf.estimator of "
                   "`import tf1 as tf`.")
@@ -101,7 +104,8 @@ class TrainingSession:
         return []
 
     def build_step(self):
-        """Builds the input, the model and the update of the weights; returns a `BuiltStep`."""
+        """Builds the input, the model and the update of the weights in the current graph; returns a
+        `BuiltStep`."""
         if self.group:
             step = self.config.step_config
             exchange_dtype = tf.bfloat16 if step and step.gradient_dtype == "bf16" else None
@@ -112,17 +116,19 @@ class TrainingSession:
         return BuiltStep(spec, input_hooks, micro_batches, accumulate_op)
 
     def _with_effective_batch_loss(self, spec):
-        """Returns (the spec with the loss of the effective batch, its number of micro-batches, the op that
-        adds a micro-batch's gradient).
+        """Replaces the loss of a spec, which is that of a micro-batch, by the loss of the effective batch.
 
         The train op adds the gradient of the last micro-batch. If the session ends between two micro-batches,
         the unfinished step has no effect: the sums are local variables, which are not saved.
+
+        Returns:
+          (the `EstimatorSpec`, micro_batches and accumulate_op of `BuiltStep`).
         """
         accumulation = tf.get_collection(graph_keys.GRADIENT_ACCUMULATION)
-        asked = self.config.gradient_accumulation_steps
+        configured = self.config.gradient_accumulation_steps
         steps = accumulation[0].steps if accumulation else 1
-        if asked not in (1, steps):
-            raise ValueError(f"The RunConfig says gradient_accumulation_steps={asked}, the model_fn's "
+        if configured not in (1, steps):
+            raise ValueError(f"The RunConfig says gradient_accumulation_steps={configured}, the model_fn's "
                              f"train_op accumulates {steps}. Pass params[\"gradient_accumulation_steps\"] to "
                              "optimization.create_optimizer.")
         all_reduce = collectives.current_all_reduce()
@@ -131,8 +137,11 @@ class TrainingSession:
         if accumulation:
             return spec._replace(loss=accumulation[0].loss), steps, accumulation[0].accumulate_op
         if all_reduce:
+            # There are replicas, but no `Accumulation`: the model_fn has an optimizer of its own, which
+            # averages the gradients. `optimization.create_optimizer` always makes an `Accumulation` if there
+            # are replicas.
             loss = all_reduce.sum(spec.loss) / all_reduce.replicas
-            # All sums are made in all replicas, also those that only replica 0 writes into summaries.
+            # Each sum must run in all replicas, also if only replica 0 uses it, for example in a summary.
             spec = spec._replace(loss=loss, train_op=tf.group(spec.train_op, *all_reduce.unconditional_ops))
         return spec, 1, None
 
@@ -144,15 +153,15 @@ class TrainingSession:
     # --- Hooks
 
     def make_hooks(self, step, scaffold, listeners):
-        """Returns all hooks of the session, in `tf.estimator`'s order, but for the check of the loss, which
-        is the first.
+        """Returns all hooks of the session.
 
-        After a step hooks run in this order: a checkpoint saved before the check would keep broken weights.
+        Their order is that of `tf.estimator`, except that the check of the loss is the first. After a step
+        the hooks run in this order: a checkpoint that is saved before the check could contain broken weights.
 
         Args:
           step: the `BuiltStep`.
           scaffold: tf.train.Scaffold.
-          listeners: list of CheckpointSaverListener, of this session's own.
+          listeners: list of CheckpointSaverListener, in addition to the caller's `saving_listeners`.
         """
         config, spec = self.config, step.spec
         others = [*step.input_hooks, *self.hooks, *spec.training_hooks]
@@ -163,8 +172,8 @@ class TrainingSession:
         if not config.is_chief:
             return [check, progress, *others]
         summaries = [tf.train.SummarySaverHook(
-            save_steps=config.save_summary_steps, output_dir=config.model_dir,
-            scaffold=scaffold)] if config.save_summary_steps else []
+            save_steps=config.save_summary_steps, output_dir=config.model_dir, scaffold=scaffold,
+        )] if config.save_summary_steps else []
         savers = self.make_saving_hooks(step, scaffold, [*self.saving_listeners, *listeners])
         return [check, *savers, *spec.training_chief_hooks, *summaries, progress, *others]
 
@@ -176,7 +185,7 @@ class TrainingSession:
             restored=self.checkpoint)]
 
     def _examples_of_step(self, step):
-        """The number of examples in the effective batch; None if it is unknown."""
+        """Returns the number of examples in the effective batch; None if it is unknown."""
         examples = self.builder.batch_size(ModeKeys.TRAIN)
         if examples and not self.config.unequal_micro_batches:
             examples *= step.micro_batches * collectives.num_replicas()
@@ -185,17 +194,17 @@ class TrainingSession:
     # --- Steps
 
     def make_vote(self):
-        """Returns the `replica_sync.StopVote` of the replicas, before each step."""
+        """Returns the `replica_sync.StopVote` by which the replicas vote before each step."""
         return replica_sync.StopVote(self.group)
 
     def take_steps(self, session, step, vote):
-        """Takes steps until the session is to end, or the end is requested: the last whole step is saved.
+        """Runs training steps until the session ends or the stop_request is set.
 
         Args:
           session: tf.train.SingularMonitoredSession.
           step: the `BuiltStep`.
-          vote: the `replica_sync.StopVote`, by which all replicas end between the same two steps; None if
-            this process trains alone.
+          vote: the `replica_sync.StopVote`, by which all replicas end after the same step; None if this
+            process trains alone.
         """
         if not vote:
             while not session.should_stop():
@@ -205,14 +214,15 @@ class TrainingSession:
             session.run_step_fn(functools.partial(self._take_step_with_replicas, step, vote))
 
     def ends_before(self, micro_batch):
-        """Whether the training ends before that micro-batch of a step, an int: the step is then dropped."""
+        """Returns whether the training ends before the micro-batch with this index. The step is then
+        dropped."""
         del micro_batch
         return self.config.stop_request.is_set
 
     def _take_step(self, step, step_context):
         for micro_batch in range(step.micro_batches):
             if self.ends_before(micro_batch):
-                step_context.request_stop()  # raises; the end of the session saves the last step
+                step_context.request_stop()  # raises an error; the session then ends and saves the last step
             if micro_batch < step.micro_batches - 1:
                 step_context.session.run(step.accumulate_op)
         self._update(step_context, [step.spec.train_op, step.spec.loss])
@@ -224,21 +234,23 @@ class TrainingSession:
         vote.end_step(self._update(step_context, [step.spec.train_op, step.spec.loss, vote.fetches])[2])
 
     def _update(self, step_context, fetches):
-        """Runs the train op with all hooks; returns what was fetched."""
-        # A file beyond its limit is an OutOfRangeError, which a session takes for the input's end.
+        """Runs the train op with all hooks; returns the values of the fetches."""
+        # Writing a file beyond its size limit raises an OutOfRangeError. Without translation the session
+        # would interpret it as the end of the input.
         with explaining_disk(self.config.model_dir):
             return step_context.run_with_hooks(fetches)
 
 
 def explaining_disk(model_dir):
-    """Returns a context manager: an error of the disk in its block also names the last whole checkpoint."""
+    """Returns a context manager that adds the name of the last complete checkpoint to disk errors in its
+    block."""
     return files.translate_disk_errors(model_dir, lambda: "The last whole checkpoint is "
                                        f"{checkpoint_formats.latest_checkpoint(model_dir) or 'none'}.")
 
 
 def _summarize_loss(loss):
-    """Writes the loss as a summary unless the model_fn does. Its tag is "loss" even where a scope has that
-    name."""
+    """Adds a summary of the loss to the graph, unless the model_fn has one. Its tag is always "loss", also if
+    a variable scope has this name."""
     summaries = tf.get_collection(tf.GraphKeys.SUMMARIES)
     if not any(summary.op.name == "loss" for summary in summaries):
         tf.add_to_collection(tf.GraphKeys.SUMMARIES, tf.raw_ops.ScalarSummary(tags="loss", values=loss))

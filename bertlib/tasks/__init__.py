@@ -1,7 +1,8 @@
 """The tasks that BERT is trained for, from text to features, heads, answers and scores.
 
-These modules are made for this project's `modeling`, `optimization` and `tokenization`, which have common
-names: a script's own modules of these names would be imported in their place.
+These modules need the `modeling`, `optimization` and `tokenization` of this project. Other projects have
+modules with the same names. If such a module comes first on Python's path, importing `bertlib.tasks` is an
+error.
 """
 
 import importlib.util
@@ -12,11 +13,11 @@ _FOLDER = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file
 
 
 def _check_module_files():
-    """Raises an ImportError if another project's module is found instead of one the tasks are made for."""
+    """Raises an ImportError if the import of a module of this project would find another project's module."""
     for name in ("modeling", "optimization", "tokenization"):
         ours = os.path.join(_FOLDER, f"{name}.py")
-        found = getattr(sys.modules[name], "__file__",
-                        None) if name in sys.modules else _find_module_file(name)
+        found = (getattr(sys.modules[name], "__file__", None) if name in sys.modules
+                 else _find_module_file(name))
         if not (found and os.path.exists(found) and os.path.exists(ours) and os.path.samefile(found, ours)):
             raise ImportError(f"bertlib.tasks is made for {ours}, but `import {name}` finds "
                               f"{found or 'nothing'}. Rename the other file, or start Python where it does "
@@ -24,9 +25,9 @@ def _check_module_files():
 
 
 def _find_module_file(name):
-    """The file that the import of a module would load, without loading it; None if there is none."""
-    found = importlib.util.find_spec(name)
-    return None if found is None else found.origin
+    """Returns the file that the import of a module would load, without loading it; None if there is none."""
+    spec = importlib.util.find_spec(name)
+    return None if spec is None else spec.origin
 
 
 _check_module_files()

@@ -1,21 +1,23 @@
-"""The model of a task: BERT with a head, trained, evaluated and run by one `model_fn`, whatever the head.
+"""The model of a task: BERT with a head. One `model_fn` trains, evaluates and predicts with any head.
 
-A head is an object with
+A head is an object with these attributes and methods:
 
-    modes                        the modes that it has, of `estimator.ModeKeys`
-    first_token_only             whether it looks at the pooled output only, so that the last layer is
-                                 computed at [CLS] only
-    shapes(bert_config)          {name: shape} of the variables that it adds to the encoder
+    modes                        the supported modes, a tuple of `estimator.ModeKeys`
+    first_token_only             True if the head uses only the pooled output; the last layer is then computed
+                                 at [CLS] only
+    shapes(bert_config)          returns {name: shape} of the variables that the head adds to the encoder
     build(bert_config, model, features, mode, micro_batches)
-                                 its part of the graph: an `HeadOutputs`; `micro_batches` are the parts of the
-                                 effective batch, of which `features` are one. In prediction features may
-                                 have no labels
+                                 builds the head and returns a `HeadOutputs`. `model` is the encoder,
+                                 `features` are the tensors of a micro-batch, and `micro_batches` is the
+                                 number of micro-batches in the effective batch. In prediction, features may
+                                 lack the labels
 
-and, if its examples may be cut into windows,
+A head whose examples may be cut into windows also has:
 
     compute_metrics(predictions, label_ids)
-                                 like `metrics` of `HeadOutputs`, of arrays: of a prediction, a dict, and a
-                                 label for each example, wherever these come from
+                                 computes the metrics of `HeadOutputs` from arrays. `predictions` has a dict
+                                 for each example, such as the mean over its windows, and `label_ids` its
+                                 label. Returns (function, arrays) for `evaluate_metrics`
 """
 
 from typing import Any, NamedTuple
@@ -32,12 +34,13 @@ import optimization
 
 
 class HeadOutputs(NamedTuple):
-    """What a head makes of the encoder's outputs.
+    """The tensors that a head computes from the encoder's outputs.
 
     loss: scalar; None if the features have no labels. predictions: {name: tensor [B, …]}. metrics: (function,
-    its arguments, a list of tensors) that make {name: (value, update op)}; None if the head is not evaluated.
-    is_divided_by_total: True if the loss is already divided by the whole step's total, so that it must not be
-    weighted by the micro-batch's size.
+    list of tensors); the function is called with the tensors and returns {name: (value, update op)}. None if
+    the head is not evaluated in this way. is_divided_by_total: True if the loss is already divided by a total
+    over the effective batch, such as its number of tagged words. Such a loss must not be weighted by the size
+    of the micro-batch.
     """
 
     loss: Any = None
@@ -47,27 +50,40 @@ class HeadOutputs(NamedTuple):
 
 
 def create_encoder(bert_config, is_training, input_ids, input_mask, segment_ids, use_one_hot_embeddings,
-                   step=None,
-                   first_token_only=False):
-    """Builds the `modeling.BertModel` that a step asks for.
+                   step=None, first_token_only=False):
+    """Builds a `modeling.BertModel` with the precision, recomputation and kernels that a step prescribes.
 
     Args:
       bert_config: a `modeling.BertConfig`.
       is_training: turns dropout on.
       input_ids, input_mask, segment_ids: int32 [B, F].
       use_one_hot_embeddings, first_token_only: see `modeling.BertModel`.
-      step: a `StepConfig`; the published one if None.
+      step: a `StepConfig`; None for the published settings, which are the defaults of `StepConfig`.
     """
     step = step or StepConfig()
     return modeling.BertModel(
         bert_config, is_training, input_ids, input_mask, segment_ids, use_one_hot_embeddings,
-        recompute=step.recompute,
-        recompute_segment=step.recompute_segment, precision=step.precision, first_token_only=first_token_only,
-        compile_kernels=step.compile_kernels, remove_padding=step.remove_padding)
+        recompute=step.recompute, recompute_segment=step.recompute_segment, precision=step.precision,
+        first_token_only=first_token_only, compile_kernels=step.compile_kernels,
+        remove_padding=step.remove_padding)
 
 
 def create_train_op(loss, learning_rate, num_train_steps, num_warmup_steps, use_tpu, step, micro_batches):
-    """Builds the update that a step asks for, of a loss that is the mean over one of its micro-batches."""
+    """Builds the update of the weights.
+
+    The learning rate and the numbers of steps come from the command's flags. The optimizer, its bias
+    correction, the schedule of the learning rate and the loss scaling come from `step`.
+
+    Args:
+      loss: scalar, the mean loss over the examples of a micro-batch.
+      learning_rate, num_train_steps, num_warmup_steps, use_tpu: see `optimization.create_optimizer`.
+      step: a `StepConfig`.
+      micro_batches: number of micro-batches that this replica accumulates. It may differ from that of `step`;
+        see `model_fn_builder`.
+
+    Returns:
+      op that runs the update.
+    """
     return optimization.create_optimizer(
         loss, learning_rate, num_train_steps, num_warmup_steps, use_tpu, optimizer=step.optimizer,
         lr_schedule=step.lr_schedule, adam_bias_correction=step.adam_bias_correction,
@@ -79,23 +95,24 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
     """Returns a model_fn for `estimator.Estimator`.
 
     Args:
-      head: see above.
+      head: an object as described at the top of this module.
       bert_config: a `modeling.BertConfig`.
-      init_checkpoint: where weights start, see `checkpoint_formats.open_checkpoint`; None for random ones.
+      init_checkpoint: checkpoint with the initial weights, see `checkpoint_formats.open_checkpoint`; None for
+        random weights.
       learning_rate, num_train_steps, num_warmup_steps, use_tpu: see `optimization.create_optimizer`.
       use_one_hot_embeddings: see `modeling.BertModel`.
-      step: a `StepConfig`; the published one if None. The number of micro-batches that the Estimator has in
-        params goes before its.
-      build_encoder: function of is_training, input_ids, input_mask and segment_ids that returns what the head
-        is given as its `model`; None for `create_encoder`.
+      step: a `StepConfig`; None for the published settings. If the params of the Estimator contain
+        gradient_accumulation_steps, that number overrides the one of the step.
+      build_encoder: function of is_training, input_ids, input_mask and segment_ids that returns the encoder,
+        which the head gets as `model`; None for `create_encoder`.
     """
     step = step or StepConfig()
 
     def model_fn(features, labels, mode, params):
         del labels
         if mode not in head.modes:
-            raise ValueError(
-                f"This model has the modes {', '.join(map(repr, head.modes))}, and not {mode!r}.")
+            known = ", ".join(map(repr, head.modes))
+            raise ValueError(f"This model has the modes {known}, and not {mode!r}.")
         is_training = mode == estimator.ModeKeys.TRAIN
         micro_batches = params.get("gradient_accumulation_steps",
                                    step.gradient_accumulation_steps) if is_training else 1
@@ -110,9 +127,10 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
             update = create_train_op(loss, learning_rate, num_train_steps, num_warmup_steps, use_tpu, step,
                                      micro_batches)
             return estimator.EstimatorSpec(mode, loss=loss, train_op=update, scaffold=scaffold)
-        which = {name: tf.identity(features[name]) for name in ("unique_ids", input_pipeline.EXAMPLE_INDEX)
-                 if name in features}
-        predictions = {**outputs.predictions, **which}
+        # The caller needs these numbers to assign the predictions to the examples.
+        numbers = {name: tf.identity(features[name]) for name in ("unique_ids", input_pipeline.EXAMPLE_INDEX)
+                   if name in features}
+        predictions = {**outputs.predictions, **numbers}
         if mode == estimator.ModeKeys.EVAL:
             return estimator.EstimatorSpec(mode, predictions, loss=outputs.loss, scaffold=scaffold,
                                            eval_metrics=outputs.metrics)
@@ -126,9 +144,9 @@ def token_logits(sequence, size, prefix="", dropout_prob=0.0):
 
     Args:
       sequence: float [B, F, W].
-      size: number of outputs, N.
-      prefix: what the names of the variables begin with.
-      dropout_prob: probability of a zero in the layer's input.
+      size: N, the number of outputs for each token.
+      prefix: prefix of the variables' names.
+      dropout_prob: dropout probability of the layer's input.
 
     Returns:
       float [B, F, N].
@@ -145,20 +163,24 @@ def token_logits(sequence, size, prefix="", dropout_prob=0.0):
 
 
 def evaluate_metrics(metrics):
-    """Computes metrics of arrays; see `compute_metrics` above. Returns {name: value}."""
+    """Computes metrics of arrays; returns {name: value}.
+
+    Args:
+      metrics: (function, arrays), as returned by `compute_metrics` of a head.
+    """
     function, arrays = metrics
     with tf.Graph().as_default(), tf.device("/cpu:0"), tf.Session() as session:
-        # As constants they would be part of the graph, which is of 2 GB at most.
+        # Placeholders: constants would be part of the graph, whose size is limited to 2 GB.
         inputs = [tf.placeholder(array.dtype, array.shape) for array in arrays]
-        found = function(*inputs)
+        tensors = function(*inputs)
         session.run(tf.local_variables_initializer())
-        session.run([update for _, update in found.values()], dict(zip(inputs, arrays)))
-        return session.run({name: value for name, (value, _) in found.items()})
+        session.run([update for _, update in tensors.values()], dict(zip(inputs, arrays)))
+        return session.run({name: value for name, (value, _) in tensors.items()})
 
 
 def input_fn_builder(input_files, fields, is_training, drop_remainder, trimmed_fields=(),
                      unequal_micro_batches=False, batch_totals=(), num_threads=None):
-    """Returns an input_fn that reads TFRecord files in the batches that the Estimator asks for.
+    """Returns an input_fn that reads TFRecord files, with the batch size that the Estimator puts into params.
 
     Args:
       input_files, fields, is_training, drop_remainder, trimmed_fields, unequal_micro_batches, batch_totals,

@@ -1,9 +1,14 @@
-"""An encoder that comes as a hub module, in place of `modeling.BertModel`.
+"""An encoder from a hub module, in place of `modeling.BertModel`.
 
-As published for BERT, its signature "tokens" has the inputs input_ids, input_mask and segment_ids, int32
-[B, F], and the outputs pooled_output [B, W] and sequence_output [B, F, W]. Its signature "tokenization_info",
-which may be missing, says which vocabulary it has, and whether text is lower-cased. The graph of the tags
-{"train"} has dropout. Its variables are called module/….
+The module has the interface of the published BERT modules:
+
+- Signature "tokens": the inputs are input_ids, input_mask and segment_ids, int32 [B, F]; the outputs are
+  pooled_output [B, W] and sequence_output [B, F, W].
+- Signature "tokenization_info" (optional): the outputs are the path of the vocabulary and whether text is
+  lower-cased.
+- The graph with the tags {"train"} has dropout.
+
+The names of the variables begin with "module/".
 """
 
 import os
@@ -20,10 +25,10 @@ _TRAIN = frozenset(["train"])
 
 
 class HubEncoder(object):
-    """A module applied to a batch; a head is given it as its `model`."""
+    """A hub module applied to a batch. Heads use it as `model`, like a `modeling.BertModel`."""
 
     def __init__(self, spec, is_training, input_ids, input_mask, segment_ids):
-        """Builds the encoder, with variables that are trained.
+        """Builds the encoder. Its variables are trainable.
 
         Args:
           spec: see `hub_module.load_module_spec`.
@@ -44,11 +49,11 @@ class HubEncoder(object):
 
 
 class EncoderInfo(NamedTuple):
-    """What is known of a module before it is used.
+    """Properties of a hub module that can be read before it is used.
 
-    shapes: {name: shape} of the variables that are trained. width: W. length: F if the module takes no other,
-    else None. positions: the most that F may be, if known. vocab_file, do_lower_case: None if it does not
-    say.
+    shapes: {name: shape} of the trainable variables. width: W. length: F if the module accepts only one
+    sequence length, else None. positions: the largest F, or None if unknown. vocab_file, do_lower_case: from
+    the signature "tokenization_info"; None without it.
     """
 
     shapes: dict
@@ -60,14 +65,14 @@ class EncoderInfo(NamedTuple):
 
 
 def describe_encoder(spec, training):
-    """Returns the `EncoderInfo` of a module, after a look whether it is one of an encoder.
+    """Checks that a hub module is an encoder, and returns its `EncoderInfo`.
 
     Args:
       spec: a `hub_module.ModuleSpec`.
-      training: whether it is to be trained, too.
+      training: whether the module is to be trained; it then needs gradients.
 
     Raises:
-      ValueError: it cannot be used.
+      ValueError: the module is no encoder, or it cannot be trained.
     """
     _check_signature(spec)
     length = spec.get_input_info_dict(_TOKENS)[_INPUTS[0]].shape
@@ -89,22 +94,22 @@ def describe_encoder(spec, training):
 
 
 def _check_signature(spec):
-    """Raises a ValueError if a module's signature is not that of an encoder."""
+    """Raises a ValueError if a module lacks the signature "tokens", or an input or output of it."""
     if _TOKENS not in spec.get_signature_names():
         raise ValueError(f"The hub module {spec.directory} is no encoder as published for BERT: it has "
                          f"no signature {_TOKENS!r} but "
                          f"{', '.join(sorted(spec.get_signature_names())) or 'none'}.")
     inputs, outputs = set(spec.get_input_info_dict(_TOKENS)), set(spec.get_output_info_dict(_TOKENS))
-    for what, fits, found, wanted in (("inputs", inputs == set(_INPUTS), inputs, _INPUTS),
-                                      ("outputs", _POOLED in outputs, outputs, (_POOLED,))):
+    for kind, fits, actual, expected in (("inputs", inputs == set(_INPUTS), inputs, _INPUTS),
+                                         ("outputs", _POOLED in outputs, outputs, (_POOLED,))):
         if not fits:
             raise ValueError(f"The hub module {spec.directory} is no encoder as published for BERT: its "
-                             f"signature {_TOKENS!r} has the {what} {', '.join(sorted(found)) or 'none'}, "
-                             f"and should have {', '.join(wanted)}.")
+                             f"signature {_TOKENS!r} has the {kind} {', '.join(sorted(actual)) or 'none'}, "
+                             f"and should have {', '.join(expected)}.")
 
 
 def _check_gradients(spec, output, variables):
-    """Raises a ValueError if a module's output cannot be differentiated."""
+    """Raises a ValueError if the module's output has no gradient."""
     try:
         gradients = tf.gradients(output, variables)
     except LookupError as error:
@@ -114,13 +119,14 @@ def _check_gradients(spec, output, variables):
 
 
 def read_tokenization_info(spec):
-    """Returns (the vocabulary's file, whether text is lower-cased); (None, None) if nothing says so."""
+    """Returns (path of the vocabulary file, whether text is lower-cased); (None, None) if the module does not
+    have the signature "tokenization_info"."""
     if _TOKENIZATION_INFO not in spec.get_signature_names():
         return None, None
     with tf.Graph().as_default(), tf.Session() as session:
-        said = hub_module.Module(spec)(signature=_TOKENIZATION_INFO, as_dict=True)
-        if not {"vocab_file", "do_lower_case"} <= set(said):
+        outputs = hub_module.Module(spec)(signature=_TOKENIZATION_INFO, as_dict=True)
+        if not {"vocab_file", "do_lower_case"} <= set(outputs):
             raise ValueError(f"The hub module {spec.directory}: its signature {_TOKENIZATION_INFO!r} should "
                              "have the outputs vocab_file and do_lower_case.")
-        found = session.run(said)
-    return os.fsdecode(found["vocab_file"]), bool(found["do_lower_case"])
+        values = session.run(outputs)
+    return os.fsdecode(values["vocab_file"]), bool(values["do_lower_case"])

@@ -1,18 +1,18 @@
-"""Windows of a text: what is predicted of each, made one prediction of the text."""
+"""Combines the predictions for the windows of a text into one prediction for the text."""
 
 import numpy as np
 
 
 def pooled(rows, counts):
-    """Averages what is predicted of each text's windows.
+    """Averages the predictions for the windows of each text.
 
     Args:
-      rows: list of {name: array or number}, predictions of windows, text after text.
+      rows: list of {name: array or number}, a prediction for each window, in the order of the texts.
       counts: the number of windows of each text, positive ints.
 
     Returns:
-      list of {name: float32 array or number}: for each text the mean over its windows. Of a single window
-      that is its prediction, bit for bit.
+      list of {name: float32 array or number}: for each text, the mean over its windows. For a text with a
+      single window, this is the prediction for the window, bit for bit.
     """
     if not rows:
         return []

@@ -226,4 +226,4 @@ def test_a_label_that_looks_like_a_known_one_is_said(scripts, trained, tmp_path)
     finished = again(scripts, trained, tmp_path, train_file=None, dev_file="dev.csv")
     assert finished.code == 1
     assert "dev.csv:3: the label 'y\\u200b' is not one of x, y" in finished.err
-    assert "'y\\u200b' looks like 'y': the two differ in white space, invisible" in finished.err
+    assert "'y\\u200b' looks like 'y': the two differ only in white space, invisible" in finished.err

@@ -10,7 +10,7 @@ from scipy import stats
 import tensorflow.compat.v1 as tf
 import tiny
 
-from bertlib.tasks.classification import glue
+from bertlib.tasks.classification import glue_submission_files
 
 
 def write(path, *rows):
@@ -231,7 +231,7 @@ def test_xnli_is_read_in_the_language_that_is_asked_for(scripts, tiny_model, tmp
 
 def write_predictions(directory):
     """Predictions of all test sets, in directories of their tasks."""
-    for name, test_set in glue.test_sets().items():
+    for name, test_set in glue_submission_files.test_sets().items():
         label = test_set.labels[-1] if test_set.labels else "2.5"
         rows = "".join(f"{index}\t{label}\n" for index in range(test_set.size))
         path = directory / test_set.task / name
@@ -247,7 +247,7 @@ def test_a_whole_submission_is_zipped(scripts, tmp_path):
     finished = scripts.run("glue_submission.py", *directories, notes, cwd=tmp_path)
     assert "11 of 11 test sets" in last_message(finished)
     with zipfile.ZipFile(tmp_path / "glue_submission.zip") as archive:
-        assert sorted(archive.namelist()) == sorted(glue.test_sets())
+        assert sorted(archive.namelist()) == sorted(glue_submission_files.test_sets())
         assert archive.testzip() is None
         assert archive.read("RTE.tsv") == (tmp_path / "output" / "rte" / "RTE.tsv").read_bytes()
 

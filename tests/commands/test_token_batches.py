@@ -223,8 +223,8 @@ def test_the_flag_changes_no_step(scripts, flags, tmp_path):
 
     plain, cut = run("plain"), run("cut", tokens_per_micro_batch=80, recompute="layers")
     assert "gradient_accumulation_steps" not in plain.err
-    assert ("--gradient_accumulation_steps not given: using 3 (so many --tokens_per_micro_batch=80 takes if "
-            "all 5 examples have 30 tokens)") in cut.err
+    assert ("--gradient_accumulation_steps not given: using 3 (the number that "
+            "--tokens_per_micro_batch=80 needs if all 5 examples have 30 tokens)") in cut.err
     speeds = re.findall(r"global_step/sec (\S+)  examples/sec (\S+)", cut.err)
     assert [float(examples) / float(steps) for steps, examples in speeds] == [pytest.approx(5, rel=1e-3)] * 4
     assert len(losses(plain)) == 4 and max(losses(plain)) - min(losses(plain)) > 0.01

@@ -4,7 +4,7 @@ import zipfile
 
 import pytest
 
-from bertlib.tasks.classification import classifier_data, glue
+from bertlib.tasks.classification import classifier_data, glue_submission_files
 
 # Task: header of the training and the development file, a row, header of the test file, a row, and what the
 # first row is: texts and label.
@@ -168,25 +168,27 @@ def test_an_unknown_label(tmp_path):
 
 def test_the_benchmark_has_eleven_test_sets():
     # Lines of the test files as distributed, less the header.
-    assert {name: test_set.size for name, test_set in glue.test_sets().items()} == {
+    assert {name: test_set.size for name, test_set in glue_submission_files.test_sets().items()} == {
         "AX.tsv": 1104, "CoLA.tsv": 1063, "MNLI-m.tsv": 9796, "MNLI-mm.tsv": 9847, "MRPC.tsv": 1725,
         "QNLI.tsv": 5463, "QQP.tsv": 390965, "RTE.tsv": 3000, "SST-2.tsv": 1821, "STS-B.tsv": 1379,
         "WNLI.tsv": 146}
 
 
 def test_labels_are_written_in_words_and_scores_within_the_range(tmp_path):
-    glue.write_predictions(tmp_path, classifier_data.MnliProcessor(), "test_mismatched",
+    glue_submission_files.write_predictions(tmp_path, classifier_data.MnliProcessor(), "test_mismatched",
                            ["neutral", "entailment"])
     assert [path.name for path in tmp_path.iterdir()] == ["MNLI-mm.tsv"]
     assert (tmp_path / "MNLI-mm.tsv").read_text() == "index\tprediction\n0\tneutral\n1\tentailment\n"
-    glue.write_predictions(tmp_path, classifier_data.StsbProcessor(), "test", [-0.2, 1e-7, 3.25, 5.75])
+    glue_submission_files.write_predictions(tmp_path, classifier_data.StsbProcessor(), "test",
+                                            [-0.2, 1e-7, 3.25, 5.75])
     assert (tmp_path / "STS-B.tsv").read_text() == (
         "index\tprediction\n0\t0.000000\n1\t0.000000\n2\t3.250000\n3\t5.000000\n")
-    glue.write_predictions(tmp_path, classifier_data.XnliProcessor(), "test", ["neutral"])
+    glue_submission_files.write_predictions(tmp_path, classifier_data.XnliProcessor(), "test", ["neutral"])
     assert len(list(tmp_path.iterdir())) == 2
     for name, labels in (("MNLI-mm.tsv", ["neutral", "entailment"]), ("STS-B.tsv", None)):
         size = 2 if labels else 4
-        assert glue.find_problem(tmp_path / name, glue.TestSet("task", size, labels, (0.0, 5.0))) is None
+        expected = glue_submission_files.TestSet("task", size, labels, (0.0, 5.0))
+        assert glue_submission_files.find_problem(tmp_path / name, expected) is None
 
 
 class TemperatureProcessor(classifier_data.DataProcessor):
@@ -199,19 +201,21 @@ class TemperatureProcessor(classifier_data.DataProcessor):
 
 def test_scores_of_another_regression_have_its_own_range(tmp_path, monkeypatch):
     monkeypatch.setitem(classifier_data.PROCESSORS, "temperature", TemperatureProcessor)
-    glue.write_predictions(tmp_path, TemperatureProcessor(), "test", [-3.5, 17.0, 99.0])
-    path, expected = tmp_path / "Temperature.tsv", glue.test_sets()["Temperature.tsv"]
+    glue_submission_files.write_predictions(tmp_path, TemperatureProcessor(), "test", [-3.5, 17.0, 99.0])
+    path, expected = tmp_path / "Temperature.tsv", glue_submission_files.test_sets()["Temperature.tsv"]
     assert path.read_text() == "index\tprediction\n0\t-3.500000\n1\t17.000000\n2\t40.000000\n"
-    assert glue.find_problem(path, expected) is None
+    assert glue_submission_files.find_problem(path, expected) is None
     path.write_text(path.read_text().replace("17.000000", "40.5"))
-    assert glue.find_problem(path, expected).endswith(":3: '40.5' is no number from -10 to 40")
+    problem = glue_submission_files.find_problem(path, expected)
+    assert problem.endswith(":3: '40.5' is no number from -10 to 40")
 
 
 def test_scores_without_a_declared_range_are_any_finite_numbers(tmp_path):
     path = tmp_path / "X.tsv"
     for score, is_right in (("-1e9", True), ("inf", False), ("nan", False)):
         path.write_text(f"index\tprediction\n0\t{score}\n")
-        assert (glue.find_problem(path, glue.TestSet("x", 1, None)) is None) == is_right
+        problem = glue_submission_files.find_problem(path, glue_submission_files.TestSet("x", 1, None))
+        assert (problem is None) == is_right
 
 
 HEADER = b"index\tprediction\n"
@@ -236,7 +240,8 @@ HEADER = b"index\tprediction\n"
 def test_what_is_wrong_with_a_file_of_predictions(content, labels, problem, tmp_path):
     path = tmp_path / "X.tsv"
     path.write_bytes(content)
-    found = glue.find_problem(path, glue.TestSet("x", 2, labels, (0.0, 5.0)))
+    expected = glue_submission_files.TestSet("x", 2, labels, (0.0, 5.0))
+    found = glue_submission_files.find_problem(path, expected)
     if problem is None:
         assert found is None
     else:
@@ -251,8 +256,8 @@ def test_a_zip_holds_the_files_and_is_a_function_of_them(tmp_path):
         path.parent.mkdir()
         path.write_text(name * 100)
         members.append(str(path))
-    glue.write_zip(str(tmp_path / "first.zip"), members)
-    glue.write_zip(str(tmp_path / "second.zip"), members)
+    glue_submission_files.write_zip(str(tmp_path / "first.zip"), members)
+    glue_submission_files.write_zip(str(tmp_path / "second.zip"), members)
     assert (tmp_path / "first.zip").read_bytes() == (tmp_path / "second.zip").read_bytes()
     with zipfile.ZipFile(tmp_path / "first.zip") as archive:
         assert {name: archive.read(name).decode() for name in archive.namelist()} == {

@@ -524,11 +524,11 @@ def test_report_of_the_recording(recording, tmp_path):
 
 
 @pytest.mark.parametrize("answers, message", [
-    (["", "", ""], "All 3 answers are empty, as 1 of the right ones are: nothing was told apart"),
+    (["", "", ""], "All 3 answers are empty, as are 1 of the right ones: the model does not"),
     (["a", "b", "c"],
-     "None of the 3 answers is empty, though 1 of the right ones are: nothing was told apart"),
+     "None of the 3 answers is empty, though 1 of the right ones are: the model does not"),
     (["", "b", ""], None), (["a", "b", ""], None)])
-def test_it_is_said_if_nothing_is_told_apart(answers, message):
+def test_one_sided_answers_are_warned_of(answers, message):
     gold = {"1": [("a", 0)], "2": [("b", 0)], "3": []}
     said = squad_scores.one_sided_warning(gold, dict(zip(gold, answers)))
     assert said is None if message is None else said.startswith(message)

@@ -68,7 +68,7 @@ def test_whether_a_file_has_tags(text, tagged, expected, tmp_path):
     ("a O\nb B-\n", (), ":2: 'B-' is no tag"), ("a O\nb L-PER\n", (), ":2: 'L-PER' is no tag"),
     ("a O\n", (1, 3), ":1: there is no column 3 for the tags, but columns 1 to 2; the last one is also -1"),
     ("a O\n", (0, 2), ":1: there is no column 0 for the words"),
-    ("a O\n", (-2, 1), ":1: column 1 is to be that of the words and that of the tags"),
+    ("a O\n", (-2, 1), ":1: column 1 is named for the words and for the tags"),
     (b"a O\n\xff O\n", (), ":2: byte 0xff at offset 4 is not UTF-8")])
 def test_what_cannot_be_read_is_told_with_its_line(text, columns, message, tmp_path):
     (tmp_path / "f.txt").write_bytes(text if isinstance(text, bytes) else text.encode())

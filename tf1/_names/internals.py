@@ -39,15 +39,9 @@ __all__ = ["export_output", "lookup_ops", "nest", "normalization", "summary_ops_
 # other arguments, and do not find the global step of a graph.
 should_record_summaries = summary_ops_v2._legacy_contrib_should_record_summaries
 
-<<<<<<< HEAD
 # tf.contrib.autograph.convert and tf.contrib.staging.StagingArea. `convert` converts a function when it is
-# called; the public `tf.autograph.to_graph` converts it at once. `tf.raw_ops.Stage` and `Unstage` are the ops
+# called; the public `tf.autograph.to_graph` converts it at once. `tf.raw_ops.Stage` and `tf.raw_ops.Unstage` are the ops
 # of a StagingArea without the class.
-=======
-# tf.contrib.autograph.convert and tf.contrib.staging.StagingArea. `tf.autograph.to_graph` converts at once,
-# `convert` when the function is called. `tf.raw_ops.Stage` and `tf.raw_ops.Unstage` are the ops without
-# the class.
->>>>>>> w1
 autograph_convert = autograph_api.convert
 StagingArea = data_flow_ops.StagingArea
 # tf.contrib.framework.deprecated and deprecated_args. TensorFlow has no public names for them.
@@ -174,9 +168,5 @@ def update_as_reference(processor, optimizer, gradient):
 
 
 def replace_tensorflow_of_cells(module):
-<<<<<<< HEAD
     """Replaces the module `tf` that the wrappers of RNN cells in Keras 2 use, such as `DropoutWrapper`."""
-=======
-    """Replaces the module `tf` for Keras 2's wrappers of RNN cells, such as tf.nn.rnn_cell.DropoutWrapper."""
->>>>>>> w1
     legacy_cell_wrappers.tf = module

@@ -13,7 +13,12 @@ from bertlib.runs.classification import classification_splits, custom_task
 from bertlib.runs.settings import sample_path
 from bertlib.system import files
 from bertlib.tasks.classification import classification_head as classifier_task
-from bertlib.tasks.classification import glue, multilabel_head, regression_head, targets
+from bertlib.tasks.classification import (
+    glue_submission_files,
+    multilabel_head,
+    regression_head,
+    targets,
+)
 from bertlib.tasks.classification.classifier_data import (
     PROCESSORS,
     DataProcessor,
@@ -332,7 +337,7 @@ class _Phases:
             numbers = [prediction[self._target.output] for prediction in self._predicted[split]]
             answers = [self._target.predicted_label(row) for row in numbers]
             self._write_predictions(numbers, answers, suffix)
-            glue.write_predictions(self._settings.results_dir, self._task, split, answers)
+            glue_submission_files.write_predictions(self._settings.results_dir, self._task, split, answers)
 
     def log_results(self):
         """Logs examples of the predictions of the first split, and the official metrics of all splits."""

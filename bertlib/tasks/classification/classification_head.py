@@ -1,4 +1,4 @@
-"""A classifier of texts or pairs of texts: BERT with a linear layer on the pooled output."""
+"""Classifies texts or pairs of texts: BERT with a linear layer on the pooled output."""
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -9,7 +9,7 @@ from bertlib.tasks import head
 from bertlib.tasks.classification.classifier_data import SEQUENCES, feature_fields
 import modeling
 
-# As published: dropout before the head, whatever the configuration says.
+# Dropout probability before the head, as published. It does not depend on the model's configuration.
 _HEAD_DROPOUT = 0.1
 
 
@@ -17,19 +17,21 @@ _HEAD_DROPOUT = 0.1
 
 
 class TextHead:
-    """A linear layer on the pooled output, for texts and pairs of texts; base class of the heads here, in
-    `regression_head` and in `multilabel_head`. See `head`. Features: label_ids, [B] or [B, L];
-    is_real_example, 0 in padding.
+    """Base class of the heads for texts and pairs of texts: a linear layer on the pooled output.
 
-    A subclass has
+    Subclasses are `Classifier`, `regression_head.Regressor` and `multilabel_head.MultilabelClassifier`. See
+    the module `head` for the methods of a head. Features: label_ids, [B] or [B, L]; is_real_example, [B], 0
+    for padding examples.
 
-        num_outputs   outputs of the layer
+    A subclass has these attributes and methods:
+
+        num_outputs   number of outputs of the layer
         output        name of the prediction
         metric_fn(losses, labels, scores, weights)
-                      streaming metrics; see `estimator.EstimatorSpec`'s eval_metrics
+                      returns streaming metrics; see eval_metrics of `estimator.EstimatorSpec`
         apply(output, labels, is_training)
-                      the part of the graph after the pooled output [B, W]: (loss: scalar; loss of each
-                      example [B]; what `metric_fn` takes as scores; the prediction). Without labels the
+                      builds the graph after the pooled output [B, W]; returns (loss, scalar; loss of each
+                      example, [B]; the scores for `metric_fn`; the prediction). If labels is None, both
                       losses are None
     """
 
@@ -52,12 +54,13 @@ class TextHead:
 
 
 class Classifier(TextHead):
-    """`num_labels` classes. Features: label_ids, int32 [B].
+    """Head for one of `num_labels` classes. Features: label_ids, int32 [B].
 
     Training minimizes the mean over a batch of w_y · ((1 - ε) · H(y) + ε/C · Σ_c H(c)), where H(c) is the
-    cross-entropy -log p_c, y the label, w_y the weight of its class and ε the smoothing (Szegedy et al. 2016,
-    arXiv:1512.00567, section 7). The sum is divided by the number of examples and not by that of their
-    weights, so that it does not depend on how a batch is split. Evaluation has neither.
+    cross-entropy -log p_c, y the label, w_y the weight of its class and ε the label smoothing (Szegedy et al.
+    2016, arXiv:1512.00567, section 7). The sum over a batch is divided by the number of examples, not by the
+    sum of their weights, so that the gradient does not depend on the division into micro-batches. Evaluation
+    uses neither class weights nor smoothing.
     """
 
     output = "probabilities"
@@ -67,8 +70,8 @@ class Classifier(TextHead):
 
         Args:
           num_labels: number of classes, C.
-          class_weights: the C weights w, of mean 1 over the training set; None for 1 each.
-          label_smoothing: ε, from 0 to below 1.
+          class_weights: list of the C weights w, with mean 1 over the training set; None for weights of 1.
+          label_smoothing: ε, at least 0 and below 1.
         """
         self.num_outputs, self._weights, self._smoothing = num_labels, class_weights, label_smoothing
 
@@ -82,17 +85,26 @@ class Classifier(TextHead):
         return loss, losses, logits, probabilities
 
     def _training_loss(self, losses, logits, labels):
-        """The loss with weights and smoothing; `losses` are without."""
+        """Returns the mean loss with class weights and label smoothing.
+
+        Args:
+          losses: float32 [B], the cross-entropy of each example, without weights and smoothing.
+          logits: float32 [B, C].
+          labels: int32 [B].
+        """
         if self._smoothing:
-            of_all = -tf.reduce_mean(tf.nn.log_softmax(logits), axis=-1)
-            losses = (1 - self._smoothing) * losses + self._smoothing * of_all
+            mean_over_classes = -tf.reduce_mean(tf.nn.log_softmax(logits), axis=-1)
+            losses = (1 - self._smoothing) * losses + self._smoothing * mean_over_classes
         if self._weights is not None:
             losses *= tf.gather(tf.constant(self._weights, tf.float32), labels)
         return tf.reduce_mean(losses)
 
     def compute_metrics(self, predictions, label_ids):
-        """See `head`. The loss is the cross-entropy of the probabilities. The predicted class is that of the
-        highest probability: logits that differ by rounding may have equal probabilities."""
+        """See the module `head`. The loss is the cross-entropy of the probabilities.
+
+        The predicted class is the one with the highest probability. It may differ from the class with the
+        highest logit if logits differ so little that the probabilities are rounded to the same number.
+        """
         labels = np.asarray(label_ids, np.int32)
         probabilities = np.array([row["probabilities"] for row in predictions], np.float32)
         right = probabilities[np.arange(len(labels)), labels].astype(np.float64)
@@ -101,7 +113,7 @@ class Classifier(TextHead):
 
 
 def head_shapes(bert_config, num_labels):
-    """The variables that a classifier adds to the encoder: {name: shape}."""
+    """Returns the variables that a classifier adds to the encoder: {name: shape}."""
     return {"output_weights": (num_labels, bert_config.hidden_size), "output_bias": (num_labels,)}
 
 
@@ -116,21 +128,23 @@ def create_model(bert_config, is_training, input_ids, input_mask, segment_ids, l
       labels: int32 [B].
       num_labels: number of classes, C.
       use_one_hot_embeddings: see `modeling.BertModel`.
-      step: a `StepConfig`; the published one if None.
+      step: a `StepConfig`; None for the published settings.
 
     Returns:
-      (loss: scalar, the mean cross-entropy; per-example loss [B]; logits [B, C]; probabilities [B, C]), all
+      (mean cross-entropy, scalar; loss of each example, [B]; logits, [B, C]; probabilities, [B, C]), all
       float32.
     """
     model = head.create_encoder(bert_config, is_training, input_ids, input_mask, segment_ids,
-                                use_one_hot_embeddings,
-                                step, Classifier.first_token_only)
+                                use_one_hot_embeddings, step, Classifier.first_token_only)
     return classify(model.get_pooled_output(), labels, num_labels, is_training)
 
 
 def classify(output, labels, num_labels, is_training):
-    """Builds the linear classifier on a pooled output [B, W]; returns what `create_model` does, without
-    labels None for the losses."""
+    """Builds the linear classifier on a pooled output [B, W].
+
+    Returns:
+      see `create_model`. If labels is None, both losses are None.
+    """
     variables = head_variables(output, num_labels)
     with tf.variable_scope("loss"):
         logits = linear(output, *variables, is_training)
@@ -149,7 +163,7 @@ def head_variables(output, size):
 
 
 def linear(output, weights, bias, is_training):
-    """Builds a linear head, and in training its dropout; returns the logits [B, size]."""
+    """Builds a linear head, in training with dropout before it; returns the logits [B, size]."""
     if is_training:
         output = modeling.dropout(output, _HEAD_DROPOUT)
     return tf.nn.bias_add(tf.matmul(output, weights, transpose_b=True), bias)
@@ -163,18 +177,18 @@ def model_fn_builder(bert_config, num_labels, init_checkpoint, learning_rate, nu
 
 
 def metric_fn(per_example_loss, label_ids, logits, weights):
-    """Streaming metrics of a classifier; see `estimator.EstimatorSpec`'s eval_metrics.
+    """Returns the streaming metrics of a classifier; see eval_metrics of `estimator.EstimatorSpec`.
 
     Args:
       per_example_loss: float32 [B].
       label_ids: int32 [B].
-      logits: float32 [B, C], of which only the place of the highest counts; probabilities do too.
+      logits: float32 [B, C], logits or probabilities: only the position of the highest value is used.
       weights: float32 [B], 0 for padding examples.
 
     Returns:
-      {name: (value, update op)}: eval_accuracy, eval_loss, eval_confusion_matrix (int64 [C, C], rows are the
-      labels, columns the predictions), eval_f1 (of class 1 if C = 2, else the mean over classes) and
-      eval_matthews (Gorodkin's R_K, 2004, equation 8; for C = 2 Matthews' coefficient).
+      {name: (value, update op)} with eval_accuracy, eval_loss, eval_confusion_matrix (int64 [C, C], rows are
+      the labels, columns the predictions), eval_f1 (F1 of class 1 if C = 2, else the mean over the classes)
+      and eval_matthews (Gorodkin's R_K, 2004, equation 8; for C = 2 this is Matthews' coefficient).
     """
     predictions = tf.argmax(logits, axis=-1, output_type=tf.int32)
     num_labels = logits.shape.as_list()[-1]
@@ -201,8 +215,9 @@ def metric_fn(per_example_loss, label_ids, logits, weights):
 
 
 def single_class_warning(matrix, labels):
-    """Returns what is to be said, in words, if all predictions of an evaluation are one class, else None:
-    accuracy and F1 can look well then.
+    """Returns a warning (str) if all predictions of an evaluation are the same class, else None.
+
+    Accuracy and F1 do not show this: they can be high if most labels are of this class.
 
     Args:
       matrix: the confusion matrix [C, C], rows are the labels, columns the predictions.
@@ -213,8 +228,9 @@ def single_class_warning(matrix, labels):
     if np.count_nonzero(predicted) != 1 or len(labels) < 2:
         return None
     only = int(predicted.argmax())
-    return (f"All {predicted[only]} predictions are {labels[only]}, as {matrix[only].sum()} of the labels "
-            "are: nothing was told apart, and the metrics are those of always saying that.")
+    return (f"All {predicted[only]} predictions are {labels[only]}, as are {matrix[only].sum()} of the "
+            "labels: the model does not distinguish the labels. The metrics are those of a constant "
+            "prediction.")
 
 
 # --- Input -----------------------------------------------------------------------------------------------
@@ -226,11 +242,13 @@ def file_based_input_fn_builder(input_file, seq_length, is_training, drop_remain
 
     Args:
       input_file: the file.
-      seq_length: sequence length that it was written with.
-      is_training: shuffle and repeat.
-      drop_remainder: leave the last, smaller batch out.
-      trim: sort by length and cut batches after their longest sequence; see `input_pipeline.record_dataset`.
-      unequal_micro_batches: see there; the Estimator's `StepConfig` says so too then.
+      seq_length: sequence length with which the file was written.
+      is_training: whether to shuffle and repeat the examples.
+      drop_remainder: whether to drop the last batch if it is smaller.
+      trim: whether to sort examples by length and cut each batch after its longest sequence; see
+        `input_pipeline.record_dataset`.
+      unequal_micro_batches: see `input_pipeline.record_dataset`. It must be equal to that of the Estimator's
+        `StepConfig`.
       target: see `classifier_features.feature_fields`.
     """
     return head.input_fn_builder(input_file, feature_fields(seq_length, target), is_training,

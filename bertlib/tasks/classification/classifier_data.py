@@ -1,9 +1,12 @@
-"""Sentence and sentence-pair classification and regression: task processors.
+"""Task processors: they read the files of classification and regression tasks, such as those of GLUE.
 
-A *processor* turns the TSV files of one task into `InputExample`s. A processor of this module is a
-declaration (which files, which columns, which labels, which metrics); one mechanism in `DataProcessor` reads
-them all, and every complaint it has names the file and the line. How examples become the model's integers is
-in `classifier_features`, whose names are here too.
+A *processor* reads the TSV files of one task and returns `InputExample`s. The processors of this module only
+declare their files, columns, labels and metrics. `DataProcessor` reads the files of all of them; its errors
+name the file and the line. The module `classifier_features` converts examples into the integers that the
+model reads; its names can also be imported from here.
+
+To add a task, write a subclass of `DataProcessor` in this module, and add it to `PROCESSORS`. See
+docs/howto/classification.md#a-task-of-your-own.
 """
 
 import difflib
@@ -16,7 +19,7 @@ from absl import logging
 from bertlib.rows import columns, tables
 from bertlib.rows.tables import RowError, name_file_in_errors
 from bertlib.system import files
-from bertlib.tasks.classification.classifier_features import (  # noqa: F401  public names of this module that live there
+from bertlib.tasks.classification.classifier_features import (  # noqa: F401  public names of this module
     SEQUENCES,
     InputExample,
     InputFeatures,
@@ -30,14 +33,18 @@ from bertlib.tasks.classification.classifier_features import (  # noqa: F401  pu
 
 
 class Layout(NamedTuple):
-    """Which column of a TSV file holds what: its name in the header row, or its number from 0; -1 is the
-    last, None is absent.
+    """The columns of a TSV file.
 
-    `guid` None numbers the examples by row. `header` says that the first row names the columns.
-    `label_header` is the name over the labels; it is needed if a test file may come without them, and the
-    columns are numbered. `text_headers` are the names over numbered texts in the published files, used to
-    recognize a file of this task. `skips_short_rows` leaves rows with too few columns out. `scores` is
-    the range of a regression's labels, both ends included.
+    A column is its name in the header row (str), or its number counted from 0 (int; -1 for the last column),
+    or None if the file does not have it.
+
+    text_a, text_b: columns of the first and the second text. label: column of the label. guid: column of the
+    example's identifier; if None, examples are numbered by their rows. language: column of the language.
+    header: whether the first row contains the names of the columns. label_header: name of the label column in
+    the header row; required if columns are numbered and test files may lack the labels. text_headers: names
+    of the text columns in the published files, if columns are numbered; they serve to recognize files of this
+    task. skips_short_rows: whether rows with too few columns are skipped; otherwise they are an error.
+    scores: (lowest, highest) label of a regression.
     """
 
     text_a: int | str
@@ -52,7 +59,12 @@ class Layout(NamedTuple):
     scores: tuple = (-math.inf, math.inf)
 
     def numbered(self, header, is_test):
-        """Returns the layout with numbers in place of names. A test file may have no labels."""
+        """Returns the layout with numbers in place of names.
+
+        Args:
+          header: list of str, the first row of the file.
+          is_test: whether it is a test file, which may lack the labels.
+        """
         numbers = {}
         for field in ("text_a", "text_b", "label", "guid", "language"):
             name = getattr(self, field)
@@ -65,10 +77,11 @@ class Layout(NamedTuple):
         return self._replace(**numbers, skips_short_rows=self.skips_short_rows and not is_test)
 
     def width(self, first_row):
-        """Returns the fewest columns a usable row has."""
+        """Returns the smallest number of columns of a usable row."""
         columns = (self.text_a, self.text_b, self.label, self.guid, self.language)
         used = [column for column in columns if column is not None]
-        # "The last column" of a cut-off row is some other column: only the header can tell.
+        # With -1, the last column, a usable row must be as long as the header row: the last column of a row
+        # that is cut off is another column.
         return max(max(used) + 1, len(first_row) if min(used) < 0 else 0)
 
     @property
@@ -78,12 +91,17 @@ class Layout(NamedTuple):
 
     @property
     def names(self):
-        """The names over the texts in the task's files, a list; None if these have none."""
+        """List of the names that the text columns have in the task's files; None if these have no header."""
         return list(self.text_headers) or (self.texts if isinstance(self.text_a, str) else None)
 
     def columns_in(self, first, labels, language):
-        """Returns the `columns.FileColumns` of a file that begins with this row; None if it is no such
-        file."""
+        """Returns the `columns.FileColumns` of a file, or None if the file does not have this layout.
+
+        Args:
+          first: list of str, the first row of the file.
+          labels: list of str, the task's labels, or None.
+          language: see `DataProcessor`.
+        """
         if self.header:
             if not self.names or not set(self.names) <= set(first):
                 return None
@@ -98,7 +116,8 @@ class Layout(NamedTuple):
         return columns.FileColumns(numbers, self.header, max(*numbers, self.language or 0) + 1, only)
 
     def rows(self, lines, language=None):
-        """Yields (index, row) of each data row, index counting the header; checks the widths."""
+        """Yields (index, row) for each data row; a header row has the index 0. Checks the number of
+        columns."""
         width = self.width(lines[0])
         for i, row in enumerate(lines):
             if self.header and i == 0:
@@ -112,7 +131,14 @@ class Layout(NamedTuple):
                 yield i, row
 
     def label_of(self, i, row, labels, aliases):
-        """Returns the label in row `i`, checked against `labels`; a float if they are None."""
+        """Returns the label of a row.
+
+        Args:
+          i: int, the index of the row in the file, for errors.
+          row: list of str.
+          labels: list of the valid labels; None for a regression, whose labels are floats.
+          aliases: {label in the file: label of the task}.
+        """
         if labels is None:
             return self._score_of(i, row)
         label = aliases.get(row[self.label], row[self.label])
@@ -142,18 +168,27 @@ class Layout(NamedTuple):
 class DataProcessor:
     """Reads the examples of one classification task; base class of all processors.
 
-    A subclass either overrides the `get_` methods, or declares `_FILES` (file names by "train",
-    "dev" and "test", which may mention {processor}; or a tuple of names, of which the first that is there is
-    read), `_LABELS` and `_LAYOUT`.
+    A subclass either overrides the `get_` methods, or declares these class attributes:
+
+      _FILES: {"train", "dev", "test" or a further set: file name}. A name may contain {processor}, which
+        stands for the processor. Instead of one name there may be a tuple of names; the first one that exists
+        is read.
+      _LABELS: tuple of str, the labels; not for a regression.
+      _LAYOUT: the `Layout` of the files.
+      _FURTHER_LAYOUTS: tuple of the other `Layout`s of the task, if some of its files have other columns. For
+        example, the training file of XNLI has other columns than its test file. The method `_layout` chooses
+        the layout of a file. Layouts in this tuple also serve to recognize files of the task.
+      _LABEL_ALIASES: {label in a file: label of the task}, for files that spell a label in another way. For
+        example, XNLI's training files have "contradictory" for the label "contradiction".
 
     Attributes:
-      name: str, the task's name as its makers spell it, or None.
-      task_type: "classification", or "regression": labels are floats then, and `get_labels` returns None.
-      metrics: the official ones, names of `eval_results.txt` without "eval_".
-      further_sets: tuple of str, the names after "dev_" and "test_" of sets that are evaluated and predicted
-        in addition.
-      submission: {name of GLUE's file of predictions: (the set, its number of examples)}.
-      language: str, of a task that has several.
+      name: str, the official name of the task, such as "SST-2", or None.
+      task_type: "classification", or "regression", in which labels are floats and `get_labels` returns None.
+      metrics: tuple of str, the official metrics, by their names in `eval_results.txt` without "eval_".
+      further_sets: tuple of str, names of additional development and test sets. "mismatched" stands for the
+        sets "dev_mismatched" and "test_mismatched".
+      submission: {name of the file of predictions for GLUE: (set, its number of examples)}.
+      language: str, the language of the examples to read, in a task with several languages; else None.
     """
 
     name = None
@@ -164,7 +199,7 @@ class DataProcessor:
     _FILES: ClassVar = {}
     _LABELS = None
     _LAYOUT = None
-    _FURTHER_LAYOUTS: ClassVar = ()  # of files that have other columns
+    _FURTHER_LAYOUTS: ClassVar = ()
     _LABEL_ALIASES: ClassVar = {}
     language = None
 
@@ -172,33 +207,35 @@ class DataProcessor:
         """Returns the list of `InputExample`s to train on.
 
         Raises:
-          FileNotFoundError, ValueError: the file is missing or cannot be used; says where and why.
+          FileNotFoundError, ValueError: the file is missing or has an error; the message names the file and
+            the line.
           NotImplementedError: the task has no such file.
         """
         return self._load_examples(data_dir, "train")
 
     def get_dev_examples(self, data_dir):
-        """Returns the list of `InputExample`s to evaluate on; errors as in training."""
+        """Returns the list of `InputExample`s to evaluate on. Raises: see `get_train_examples`."""
         return self._load_examples(data_dir, "dev")
 
     def get_test_examples(self, data_dir):
-        """Returns the list of `InputExample`s to predict; errors as in training.
+        """Returns the list of `InputExample`s to predict. Raises: see `get_train_examples`.
 
-        Every label is the task's first one, or 0.0, a stand-in: the real ones, where the file has them,
-        are for `get_test_labels`.
+        Their label is a placeholder: the first label of the task, or 0.0 in a regression. If the file has
+        labels, `get_test_labels` returns them.
         """
         return self._load_examples(data_dir, "test")
 
     def get_test_labels(self, data_dir):
-        """Returns the labels of the test examples, in order, or None when the file has none.
+        """Returns the list of the labels of the test examples, in their order; None if the file has no
+        labels.
 
         Raises:
-          FileNotFoundError, ValueError: as for the examples.
+          FileNotFoundError, ValueError: see `get_train_examples`.
         """
         cls = type(self)
         if (cls.get_test_examples is not DataProcessor.get_test_examples
                 or cls._create_examples is not DataProcessor._create_examples):
-            # A subclass with its own way to make test examples: these labels may not be theirs.
+            # The subclass makes its test examples itself. The labels in the file may not belong to them.
             return None
         path, lines = self._load_lines(data_dir, "test")
         with name_file_in_errors(path):
@@ -213,25 +250,33 @@ class DataProcessor:
                     for i, row in layout.rows(lines, self.language)]
 
     def get_further_examples(self, data_dir, split):
-        """Returns the list of `InputExample`s of a further set, "dev_" or "test_" and its name; None if it is
-        not there. Errors as in training."""
+        """Returns the list of `InputExample`s of a further set; None if the file of the set does not exist.
+
+        Args:
+          data_dir: the data directory.
+          split: str, such as "dev_mismatched"; see `further_sets`.
+
+        Raises:
+          see `get_train_examples`.
+        """
         if split not in self._FILES or not self._path_of(data_dir, split):
             return None
         return self._load_examples(data_dir, split)
 
     def file_names(self):
-        """Returns {"train", "dev", "test" or a further set: the file's names in the data directory, a list}
-        of what is declared."""
+        """Returns the declared files: {"train", "dev", "test" or a further set: list of the possible names of
+        its file in the data directory}."""
         lists = {split: [names] if isinstance(names, str) else names for split, names in self._FILES.items()}
         return {split: [name.format(processor=self) for name in names] for split, names in lists.items()}
 
     def _path_of(self, data_dir, split):
-        """Returns the path of a declared file; None if there is none."""
+        """Returns the path of the declared file of a set; None if the file does not exist."""
         paths = [os.path.join(data_dir, name) for name in self.file_names()[split]]
         return next(filter(files.exists, paths), None)
 
     def get_labels(self):
-        """Returns the list of label strings, a label's id is its place in it; None for a regression."""
+        """Returns the list of labels (str); the id of a label is its index in this list. None for a
+        regression."""
         if self.task_type == "regression":
             return None
         if self._LABELS is None:
@@ -243,15 +288,15 @@ class DataProcessor:
         """Reads a UTF-8 file of tab-separated values, on any file system TensorFlow knows.
 
         Args:
-          input_file: path; a byte-order mark at its start is dropped.
-          quotechar: character that encloses fields, or None to take quotes as they come. With
-            None, row i is exactly line i + 1 of the file.
+          input_file: path; a byte-order mark at the start of the file is ignored.
+          quotechar: character that encloses fields; None if quotes are ordinary characters. With None, row i
+            is always line i + 1 of the file.
 
         Returns:
-          List of rows, each a list of str; an empty line is an empty row.
+          list of rows, each a list of str. An empty line is an empty row.
 
         Raises:
-          FileNotFoundError, ValueError: missing, not UTF-8, or not separable into fields.
+          FileNotFoundError, ValueError: the file is missing, is not UTF-8, or cannot be split into fields.
         """
         rows = []
         with tables.open_table(input_file) as stream, name_file_in_errors(input_file):
@@ -263,31 +308,39 @@ class DataProcessor:
 
     @property
     def score_range(self):
-        """The (lowest, highest) score of a regression; unbounded if none is declared."""
+        """(Lowest, highest) score of a regression; infinite if no range is declared."""
         return self._LAYOUT.scores if self._LAYOUT else Layout._field_defaults["scores"]
 
     @property
     def num_texts(self):
-        """The texts of an example, 1 or 2; None if no columns are declared."""
+        """Number of texts in an example, 1 or 2; None if no layout is declared."""
         return self._LAYOUT and len(self._LAYOUT.texts)
 
     def names_of_texts(self):
-        """Returns the names that the columns of the texts have in the task's files, a list of lists."""
+        """Returns the names of the text columns, a list for each layout of the task that has names."""
         return [layout.names for layout in (self._LAYOUT, *self._FURTHER_LAYOUTS) if layout and layout.names]
 
     def columns_in(self, first):
-        """Returns the `columns.FileColumns` of a file of this task by its first row, a list of str; None
-        if it looks like none of the task's files."""
-        found = (layout.columns_in(first, self.get_labels(), self.language)
-                 for layout in (self._LAYOUT, *self._FURTHER_LAYOUTS) if layout)
-        return next(filter(None, found), None)
+        """Returns the `columns.FileColumns` of a file of this task; None if the file has none of its layouts.
+
+        Args:
+          first: list of str, the first row of the file.
+        """
+        matches = (layout.columns_in(first, self.get_labels(), self.language)
+                   for layout in (self._LAYOUT, *self._FURTHER_LAYOUTS) if layout)
+        return next(filter(None, matches), None)
 
     def _layout(self, set_type, lines):
-        """Returns the columns of a file, given which it is and its rows (at least one)."""
+        """Returns the `Layout` of a file.
+
+        Args:
+          set_type: "train", "dev", "test" or a further set.
+          lines: list of the rows of the file, at least one.
+        """
         return self._LAYOUT
 
     def _load_lines(self, data_dir, split):
-        """Returns the path of a declared file and its rows, at least one."""
+        """Reads the declared file of a set; returns (path, list of rows, at least one)."""
         if split not in self._FILES:
             raise NotImplementedError(f"{type(self).__name__} declares no {split} file")
         names = self.file_names()
@@ -303,7 +356,8 @@ class DataProcessor:
         return path, lines
 
     def _load_examples(self, data_dir, split, set_type=None):
-        """Returns a declared file's examples, at least one. Guids begin with `set_type`, else the split."""
+        """Reads the examples of a set; returns a list with at least one. Their guids begin with `set_type`,
+        or with `split` if that is None."""
         path, lines = self._load_lines(data_dir, split)
         with name_file_in_errors(path):
             examples = self._create_examples(lines, set_type or split)
@@ -320,7 +374,8 @@ class DataProcessor:
                          "check that this is the file you meant")
 
     def _create_examples(self, lines, set_type):
-        """Returns the examples in a file's rows, header included; in a test set unlabelled ones."""
+        """Returns the examples in the rows of a file (header row included). Labels of a test set are
+        ignored."""
         if not lines:
             return []
         is_test = set_type in ("test", *(f"test_{name}" for name in self.further_sets))
@@ -342,7 +397,7 @@ class DataProcessor:
 
 
 class XnliProcessor(DataProcessor):
-    """XNLI, one language at a time: trains on MultiNLI translated, evaluates on XNLI itself."""
+    """XNLI in one language: training on a translation of MultiNLI, evaluation on XNLI."""
 
     LANGUAGES = ("ar", "bg", "de", "el", "en", "es", "fr", "hi", "ru", "sw", "th", "tr", "ur", "vi", "zh")
     name = "XNLI"
@@ -367,7 +422,7 @@ _GLUE_FILES = {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}
 
 
 class MnliProcessor(DataProcessor):
-    """MultiNLI; trains and evaluates on the matched genres, and evaluates on the mismatched ones besides."""
+    """MultiNLI: training on its training set, evaluation on the matched and on the mismatched genres."""
 
     name = "MNLI"
     further_sets = ("mismatched",)
@@ -383,8 +438,8 @@ class MnliProcessor(DataProcessor):
         return self._load_examples(data_dir, "dev", "dev_matched")
 
     def get_further_examples(self, data_dir, split):
-        """See `DataProcessor`. None in a subclass that has its own way to make examples: these may not be of
-        its kind."""
+        """See `DataProcessor`. Returns None in a subclass that makes its examples or labels itself: the
+        examples of the mismatched genres may not fit to those."""
         cls, ours = type(self), MnliProcessor
         if (cls.get_dev_examples is not ours.get_dev_examples or cls._create_examples
                 is not ours._create_examples or cls.get_labels is not ours.get_labels):
@@ -393,7 +448,7 @@ class MnliProcessor(DataProcessor):
 
 
 class AxProcessor(DataProcessor):
-    """The benchmark's diagnostic set, for a model of MNLI: there is nothing to train on."""
+    """The diagnostic set of the benchmark, to be predicted by a model of MNLI. It has no training file."""
 
     name = "AX"
     submission: ClassVar = {"AX.tsv": ("test", 1104)}
@@ -417,8 +472,8 @@ class MrpcProcessor(DataProcessor):
 class ColaProcessor(DataProcessor):
     """The corpus of linguistic acceptability: single sentences.
 
-    The test file is either GLUE's (a header, then number and sentence), or, when its first row has
-    four columns, labelled and without a header like the other two.
+    The test file has one of two layouts: that of GLUE (a header row, then number and sentence); or, if its
+    first row has four columns, that of the training file (with labels, without a header row).
     """
 
     name = "CoLA"
@@ -447,7 +502,7 @@ class Sst2Processor(DataProcessor):
 
 
 class StsbProcessor(DataProcessor):
-    """The semantic textual similarity benchmark: how alike two sentences are, from 0 to 5."""
+    """The semantic textual similarity benchmark: the similarity of two sentences, from 0 to 5."""
 
     name = "STS-B"
     task_type = "regression"
@@ -458,7 +513,7 @@ class StsbProcessor(DataProcessor):
 
 
 class QqpProcessor(DataProcessor):
-    """Quora question pairs. Some rows of the training file are cut off, and are left out."""
+    """Quora question pairs. Some rows of the training file are cut off; they are skipped."""
 
     name = "QQP"
     metrics = ("f1", "accuracy")
@@ -469,7 +524,7 @@ class QqpProcessor(DataProcessor):
 
 
 class QnliProcessor(DataProcessor):
-    """Questions of SQuAD, and sentences that answer them or not."""
+    """Questions of SQuAD, each with a sentence that contains the answer or does not."""
 
     name = "QNLI"
     submission: ClassVar = {"QNLI.tsv": ("test", 5463)}
@@ -489,7 +544,8 @@ class RteProcessor(DataProcessor):
 
 
 class WnliProcessor(DataProcessor):
-    """Winograd's schemas: whether a sentence follows from another with its pronoun put into words."""
+    """Winograd schemas: whether a sentence with a pronoun implies the same sentence with the pronoun replaced
+    by a noun."""
 
     name = "WNLI"
     submission: ClassVar = {"WNLI.tsv": ("test", 146)}
@@ -498,6 +554,7 @@ class WnliProcessor(DataProcessor):
     _LAYOUT = Layout(text_a="sentence1", text_b="sentence2", label="label")
 
 
+# The tasks of --task_name, in lower case. To add a task, see docs/howto/classification.md#a-task-of-your-own.
 PROCESSORS = {
     "ax": AxProcessor,
     "cola": ColaProcessor,
@@ -517,10 +574,10 @@ def get_processor(task_name):
     """Returns a new processor for a task.
 
     Args:
-      task_name: str, a key of `PROCESSORS` in any case.
+      task_name: str, a key of `PROCESSORS`, in any letter case.
 
     Raises:
-      ValueError: there is no such task; lists those there are.
+      ValueError: there is no such task. The message lists all tasks.
     """
     name = task_name.lower()
     if name in PROCESSORS:
@@ -532,8 +589,12 @@ def get_processor(task_name):
 
 
 def is_compatible_task(task_name, trained):
-    """Whether a task's examples are for a model that was trained on a task (str, in lower case): it is that
-    task, or one that has nothing to train on, as AX.
+    """Returns whether a model can predict a task: the task that it was trained on, or a task without a
+    training file, such as AX.
+
+    Args:
+      task_name: str, the task to predict.
+      trained: str, the task that the model was trained on, in lower case.
 
     Raises:
       ValueError: see `get_processor`.

@@ -1,7 +1,7 @@
-"""Examples of classification and regression as the model's integers.
+"""Converts examples of classification and regression into features, the integers that the model reads.
 
-`convert_single_example` turns an example into features; `file_based_convert_examples_to_features` stores
-those of many.
+`convert_single_example` converts one example. `file_based_convert_examples_to_features` converts many and
+writes them to a file.
 """
 
 import contextlib
@@ -13,6 +13,7 @@ from bertlib.system import files, workers
 from bertlib.tasks.classification import targets
 import tokenization
 
+# Number of examples, the first ones, that are written to the log.
 _LOGGED_EXAMPLES = 2
 
 
@@ -20,11 +21,11 @@ class InputExample:
     """One text, or pair of texts, to classify.
 
     Args:
-      guid: str, names the example in logs and errors.
-      text_a: str, untokenized.
-      text_b: str or None; None or "" makes a single-text example.
-      label: str or None, one of the task's labels; None where there is nothing to learn from. In a regression
-        a float; where an example has several labels, a tuple of them.
+      guid: str, the name of the example in logs and errors.
+      text_a: str, the text or the first text of a pair, not tokenized.
+      text_b: str or None, the second text of a pair; None or "" for a single text.
+      label: one of the task's labels, a str; in a regression, a float; in a multi-label task, a tuple of
+        labels; None if the label is unknown.
     """
 
     def __init__(self, guid, text_a, text_b=None, label=None):
@@ -35,24 +36,23 @@ class InputExample:
 
 
 class PaddingInputExample:
-    """Fills the last batch where batches must all have one size, as on TPU.
+    """An example that fills up the last batch if all batches must have the same size, as on TPU.
 
-    A class of its own, because a padding example that forgets what it is would be counted in the
-    metrics: its features say `is_real_example=False`.
+    It is a separate class, so that its features have `is_real_example=False` and metrics do not count it.
     """
 
 
 class InputFeatures:
-    """What the model is fed for one example.
+    """The features of one example, the input of the model.
 
     Args:
-      input_ids: max_seq_length ints, the WordPiece ids, then zeros.
-      input_mask: max_seq_length ints, 1 for a token and 0 for padding.
-      segment_ids: max_seq_length ints, 1 for the second text and 0 elsewhere.
-      label_id: int, place of the label in the task's label list; in a regression the label, a float; of
-        several labels 0 or 1 for each of the list.
+      input_ids: list of max_seq_length ints, the WordPiece ids, then zeros.
+      input_mask: list of max_seq_length ints, 1 for a token and 0 for padding.
+      segment_ids: list of max_seq_length ints, 1 for the second text and 0 elsewhere.
+      label_id: int, the index of the label in the task's list of labels; in a regression, the score, a float;
+        in a multi-label task, a list with 0 or 1 for each label of the task.
       is_real_example: bool, False for padding examples.
-      num_tokens: int, the tokens that there would be if nothing were cut; None if that is not known.
+      num_tokens: int, the number of tokens before truncation, special tokens included; None if unknown.
     """
 
     def __init__(self, input_ids, input_mask, segment_ids, label_id, is_real_example=True, num_tokens=None):
@@ -65,31 +65,34 @@ class InputFeatures:
 
 
 def convert_single_example(ex_index, example, label_list, max_seq_length, tokenizer):
-    """Turns one example into the integers the model is fed.
+    """Converts one example into features.
 
-    One text becomes `[CLS] a [SEP]`, a pair `[CLS] a [SEP] b [SEP]` with segment 1 from the first
-    token of b; texts are cut to fit, the rest is zeros.
+    A single text becomes `[CLS] a [SEP]`. A pair becomes `[CLS] a [SEP] b [SEP]`, with segment id 1 from the
+    first token of b on. Texts that are too long are truncated; short ones are padded with zeros.
 
     Args:
-      ex_index: int, place of the example; the first few are logged.
+      ex_index: int, index of the example; the first few examples are logged.
       example: `InputExample` or `PaddingInputExample`.
-      label_list: list of str; the label's place in it is its id. None for a regression, whose labels are
-        numbers. Or a target, see `targets`.
-      max_seq_length: int, length of the result in tokens.
-      tokenizer: has `tokenize(text)` and `convert_tokens_to_ids(tokens)`.
+      label_list: list of str; the id of a label is its index in this list. None for a regression, whose
+        labels are numbers. Also accepts a target, see the module `targets`.
+      max_seq_length: int, number of tokens in the features, padding included.
+      tokenizer: an object with `tokenize(text)` and `convert_tokens_to_ids(tokens)`.
 
     Returns:
       `InputFeatures`.
 
     Raises:
-      ValueError: the label is not in `label_list`, or no number, or the special tokens alone do not fit.
+      ValueError: the label is not in `label_list`; in a regression, the label is no number; or
+        max_seq_length is too small for the special tokens.
     """
     return _Converter(label_list, max_seq_length, tokenizer)((ex_index, example))[0]
 
 
 class _Converter:
-    """Turns (index, example) into a list of `InputFeatures`, the example's windows; for worker processes.
-    Arguments are those of `FeatureRecords`."""
+    """Converts (index, example) into a list of `InputFeatures`, one for each window of the example.
+
+    Worker processes call it. The arguments are those of `FeatureRecords`.
+    """
 
     def __init__(self, label_list, max_seq_length, tokenizer, doc_stride=0, has_labels=True):
         self._target = targets.create_target(label_list)
@@ -122,7 +125,7 @@ class _Converter:
         return f", label {label}" + ("" if self._target.labels is None else f" (id {label_id})")
 
     def _features(self, first, second, label_id, num_tokens):
-        """The `InputFeatures` of the tokens of segment 0 and those of segment 1."""
+        """Returns the `InputFeatures` of two lists of tokens: those of segment 0 and those of segment 1."""
         input_ids = list(self._tokenizer.convert_tokens_to_ids(first + second))
         padding = [0] * (self._length - len(input_ids))
         return InputFeatures(
@@ -133,8 +136,12 @@ class _Converter:
 
 
 def make_windows(example, max_seq_length, tokenizer, doc_stride=0):
-    """Returns the windows of an `InputExample`, a list of (tokens of segment 0, those of segment 1); and how
-    many tokens there would be if nothing were cut. Arguments are those of `FeatureRecords`."""
+    """Cuts an `InputExample` into windows; the arguments are those of `FeatureRecords`.
+
+    Returns:
+      (list of (tokens of segment 0, tokens of segment 1), one for each window; int, the number of tokens
+      before truncation, special tokens included).
+    """
     tokens_a = list(tokenizer.tokenize(example.text_a))
     tokens_b = list(tokenizer.tokenize(example.text_b)) if example.text_b else []
     special = 3 if tokens_b else 2
@@ -147,17 +154,17 @@ def make_windows(example, max_seq_length, tokenizer, doc_stride=0):
 
 
 def cut_into_windows(tokens_a, tokens_b, room, doc_stride):
-    """Cuts a text, or a pair of texts, into what the model sees at a time.
+    """Cuts a text, or a pair of texts, into windows that are short enough for the model.
 
-    Of a pair the longer text, of two equals the second, is cut into windows; the other one stands beside each
-    of them, as far as `_truncate_seq_pair` leaves it. So the first window is what that function leaves of
-    both.
+    In a pair, the longer text is cut into windows (with equal lengths, the second text). The other text is
+    truncated by `_truncate_seq_pair` and is part of each window. The first window equals the result of
+    `_truncate_seq_pair` for the whole pair.
 
     Args:
-      tokens_a, tokens_b: lists of tokens; the second one is empty if there is one text.
-      room: int, tokens at a time.
-      doc_stride: int, tokens between the starts of two windows, of which more than a window has count as
-        many; 0 for the first window alone.
+      tokens_a, tokens_b: lists of tokens; tokens_b is empty for a single text.
+      room: int, the largest number of tokens in a window, special tokens excluded.
+      doc_stride: int, number of tokens from the start of a window to the start of the next one, at most the
+        length of a window; larger values have the same effect as that length. 0 for the first window only.
 
     Returns:
       list of (tokens of the first text, tokens of the second).
@@ -173,10 +180,10 @@ def cut_into_windows(tokens_a, tokens_b, room, doc_stride):
 
 
 def _truncate_seq_pair(tokens_a, tokens_b, max_length):
-    """Shortens two token lists in place until together they have at most `max_length` tokens.
+    """Truncates two lists of tokens in place, until their total length is at most `max_length`.
 
-    Tokens go one at a time from the end of whichever list is longer, of `tokens_b` at a tie, which
-    leaves a question whole beside the passage it is asked about.
+    It removes one token at a time from the end of the longer list, or of `tokens_b` if both are equally long.
+    This keeps a short question complete and truncates the long passage.
     """
     while len(tokens_a) + len(tokens_b) > max_length:
         longer = tokens_a if len(tokens_a) > len(tokens_b) else tokens_b
@@ -188,23 +195,27 @@ def _with_progress(converted, examples):
 
 
 def convert_examples_to_features(examples, label_list, max_seq_length, tokenizer):
-    """Returns the `InputFeatures` of each example; arguments as for `convert_single_example`."""
+    """Returns the list of the examples' `InputFeatures`; the arguments are those of
+    `convert_single_example`."""
     target = targets.create_target(label_list)
     converted = (convert_single_example(i, example, target, max_seq_length, tokenizer)
                  for i, example in enumerate(examples))
     return list(_with_progress(converted, examples))
 
 
-# Of the fields below those [F], the mask first.
+# Names of the fields that have a value for each token, [F]. The mask is the first: batches are trimmed by it.
 SEQUENCES = ("input_mask", "input_ids", "segment_ids")
 
 
 def feature_fields(seq_length, target=None):
-    """Returns the fields of a stored example, for `record_files` to write and `input_pipeline` to read.
+    """Returns the fields of a stored example, by which `record_files` writes and `input_pipeline` reads.
 
     Args:
-      seq_length: int, tokens per example.
-      target: see `targets`; None for labels of which each example has one.
+      seq_length: int, number of tokens in an example.
+      target: see the module `targets`; None for examples with one label each.
+
+    Returns:
+      list of `example_encoding.Field`.
     """
     return [
         example_encoding.Field("input_ids", "int64", (seq_length,), example_encoding.ANY_ID),
@@ -216,24 +227,27 @@ def feature_fields(seq_length, target=None):
 
 
 class FeatureRecords:
-    """The examples of a set as serialized `tf.train.Example`s: an iterable, made as it is iterated over.
+    """An iterable over the serialized `tf.train.Example`s of a set. It converts examples while it is
+    iterated.
 
-    Attributes, complete when the iteration is, with an item for each example:
-      windows: the number of its records; 1 without `doc_stride`.
-      lengths: the tokens that it would have if nothing were cut; None for padding.
-      label_ids: as in `InputFeatures`.
+    Attributes, each a list with an item for each example, complete after the iteration:
+      windows: int, number of records of the example; 1 without `doc_stride`.
+      lengths: int, number of tokens of the example before truncation; None for padding examples.
+      label_ids: see `InputFeatures`.
     """
 
     def __init__(self, examples, label_list, max_seq_length, tokenizer, num_workers=1, doc_stride=0,
                  has_labels=True):
-        """Converts nothing yet.
+        """Creates the iterable. Converts nothing yet.
 
         Args:
-          examples, label_list, max_seq_length, tokenizer: as for `convert_single_example`. With a
-            tokenizer that is not of `tokenization.TOKENIZERS` all is done in this process.
-          num_workers: number of processes, 0 for one a core; the results are the same ones.
+          examples: list of `InputExample` and `PaddingInputExample`.
+          label_list, max_seq_length, tokenizer: see `convert_single_example`. If the tokenizer's class is not
+            in `tokenization.TOKENIZERS`, a single process is used.
+          num_workers: number of processes, 0 for one process per core. It does not change the results.
           doc_stride: see `cut_into_windows`.
-          has_labels: whether the examples' labels are theirs, to be logged, and not stand-ins.
+          has_labels: True if the labels of the examples are real and are to be logged; False if they are
+            placeholders.
         """
         self._examples = examples
         self._fields = feature_fields(max_seq_length, targets.create_target(label_list))
@@ -246,7 +260,8 @@ class FeatureRecords:
         """Yields the records in order.
 
         Raises:
-          ChildProcessError, and what `convert_single_example` raises.
+          ChildProcessError: a worker process was killed.
+          ValueError: see `convert_single_example`.
         """
         with contextlib.closing(self._converted()) as converted:
             for windows in _with_progress(converted, self._examples):
@@ -258,18 +273,18 @@ class FeatureRecords:
 
     def _converted(self):
         items = list(enumerate(self._examples))
-        yield from map(self._convert, items[:_LOGGED_EXAMPLES])  # what a worker logs is not seen
+        yield from map(self._convert, items[:_LOGGED_EXAMPLES])  # messages of workers are lost
         with contextlib.closing(workers.ordered_map(self._convert, items[_LOGGED_EXAMPLES:],
                                                     self._processes)) as converted:
             yield from converted
 
     def cache(self):
-        """Makes the records now, to be written later; returns their number."""
+        """Converts all examples now and keeps the records for `write`; returns the number of records."""
         self._kept = list(self)
         return len(self._kept)
 
     def write(self, path):
-        """Writes the records to a TFRecord file, which appears only when complete."""
+        """Writes the records to a TFRecord file. The file appears when it is complete."""
         if self._kept is not None:
             record_files.write_serialized(path, self._kept)
             self._kept = []
@@ -292,10 +307,14 @@ def file_based_convert_examples_to_features(examples, label_list, max_seq_length
                                             output_file, num_workers=1):
     """Writes the features of each example to a TFRecord file of `tf.train.Example`s.
 
-    The file has the fields of `feature_fields`, all int64, but the labels of a regression,
-    which are float32; it appears only when complete. The other arguments and errors: `FeatureRecords`.
+    The fields are those of `feature_fields`: float32 for the labels of a regression, int64 for all others.
+    The file appears when it is complete.
 
     Args:
       output_file: path of the file to write.
+      examples, label_list, max_seq_length, tokenizer, num_workers: see `FeatureRecords`.
+
+    Raises:
+      see `FeatureRecords.__iter__`.
     """
     FeatureRecords(examples, label_list, max_seq_length, tokenizer, num_workers).write(output_file)

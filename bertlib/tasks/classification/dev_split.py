@@ -1,9 +1,9 @@
-"""The development set of --dev_fraction: how it is drawn from a training file, stored, and found again.
+"""The development set of --dev_fraction: draws it from a training file, stores it, and finds it again.
 
-The split depends on the texts and labels alone, not on a seed or the order of the rows. The training stores
-its development set in dev_rows.txt, one line for each row: the line of the training file in which the row
-began, a tab, and the digest of the row's texts and label. A later run finds the rows by their digests, at
-whatever place in the file they are then.
+The split depends only on the texts and the labels, not on a seed or on the order of the rows. The training
+stores its development set in dev_rows.txt, one line for each row: the line of the training file in which the
+row begins, a tab, and the digest of the row's texts and label. A later run finds the rows by their digests,
+also if they have moved to other lines of the file.
 """
 
 import collections
@@ -18,8 +18,10 @@ _COLUMNS = "line\tdigest"
 
 
 class DevSplit(NamedTuple):
-    """A training file's rows: the `row_examples.Split`s `train` and `dev`, and `unused`, the rows (list of
-    `Row`) that belong to neither."""
+    """The rows of a training file, divided into two sets.
+
+    train, dev: `row_examples.Split`. unused: list of the `Row`s that belong to neither set.
+    """
 
     train: object
     dev: object
@@ -30,19 +32,19 @@ class DevSplit(NamedTuple):
 
 
 def stratified_split(split, fraction):
-    """Draws the development set, stratified: the same share of each stratum, up to one example.
+    """Draws a stratified development set: the same share of each stratum, exact to one example.
 
-    A stratum is a label; where examples have several labels, the rarest label of each; where they have
-    scores, a tenth of the examples, from the lowest to the highest score. The only example of a stratum stays
-    in the training set. Examples with equal texts, see `text_keys.text_key`, count as one example and stay on
-    one side; they stay in the training set if their labels differ.
+    The stratum of an example is its label; in a multi-label task, its rarest label; in a regression, its
+    decile by score. If a stratum has a single example, this example stays in the training set. Examples with
+    equal texts (see `text_keys.text_key`) count as one example and are never divided between the two sets.
+    They stay in the training set if their labels differ.
 
     Args:
-      split: an `row_examples.Split` with labels.
-      fraction: the share to take, at most 0.5.
+      split: a `row_examples.Split` with labels.
+      fraction: the share of the examples to draw, at most 0.5.
 
     Returns:
-      a `DevSplit`; both parts are in the file's order.
+      a `DevSplit`; both sets are in the order of the file.
 
     Raises:
       ValueError: the development set would be empty.
@@ -56,9 +58,11 @@ def stratified_split(split, fraction):
 
 
 def split_by_seed(split, fraction, seed):
-    """Draws the development set as versions before dev_rows.txt did, for the directories of their trainings:
-    by the seed and the rows' places in the file; only identical texts stay together. See
-    `stratified_split`."""
+    """Draws the development set in the way of older versions, which did not write dev_rows.txt.
+
+    It is used for the output directories of these versions. The split depends on the seed and on the
+    positions of the rows in the file. Only identical texts are kept together. See `stratified_split`.
+    """
     def order(index):
         return hashlib.blake2b(f"{seed} {index}".encode(), digest_size=8).digest()
 
@@ -67,37 +71,37 @@ def split_by_seed(split, fraction, seed):
 
 
 def text_key_of_row(row):
-    """Returns the key of a row's texts: equal for rows that stay on one side of a split."""
+    """Returns the key of a row's texts. Rows with equal keys are never divided between the two sets."""
     return text_keys.text_key(row.text_a, row.text_b)
 
 
 def _digest(*values):
-    """The digest of strings, hex; of any, also with half of a surrogate pair."""
+    """Returns the digest of strings, in hex. The strings may contain lone surrogates."""
     return hashlib.blake2b(json.dumps(values).encode(), digest_size=16).hexdigest()
 
 
 def row_digest(row):
-    """Returns the digest of a row's texts and label, hex."""
+    """Returns the digest of a row's texts and label, in hex."""
     label = sorted(row.label) if isinstance(row.label, tuple) else repr(row.label)
     return _digest(row.text_a, row.text_b, label)
 
 
 def _group_rows(rows, key):
-    """{key: indices of the rows that have it}."""
-    found = {}
+    """Groups rows by a key; returns {key: list of the indices of its rows}."""
+    groups = {}
     for index, row in enumerate(rows):
-        found.setdefault(key(row), []).append(index)
-    return found
+        groups.setdefault(key(row), []).append(index)
+    return groups
 
 
 def _choose_dev_rows(split, fraction, groups, order):
-    """The indices of the rows to take.
+    """Returns the set of the indices of the rows in the development set.
 
     Args:
       split, fraction: see `stratified_split`.
-      groups: list of lists of indices, of rows that stay together; where scores are equal, the earlier group
-        counts as lower.
-      order: function of a group's first index, by which groups are sorted within a stratum.
+      groups: list of lists of indices of rows that must stay together. Among groups with equal scores, an
+        earlier group counts as having the lower score.
+      order: function of a group's first index that returns a sort key. Groups of a stratum are sorted by it.
     """
     firsts = [group[0] for group in groups]
     strata = dict(zip(firsts, _strata([split.rows[index] for index in firsts])))
@@ -110,13 +114,13 @@ def _choose_dev_rows(split, fraction, groups, order):
         single = "" if divisible else " that may be taken, for none of them shares its label"
         raise ValueError(f"--dev_fraction={fraction} of the {len(split.rows)} examples in {split.path} is "
                          f"none{single}. {'Raise it, or name' if divisible else 'Name'} a --dev_file.")
-    # At even distances, so that each stratum gives its share.
+    # The groups are sorted by strata. Taking groups at equal distances takes the same share of each stratum.
     taken = {divisible[(2 * place + 1) * len(divisible) // (2 * number)] for place in range(number)}
     return {index for group in groups if group[0] in taken for index in group}
 
 
 def _strata(rows):
-    """The stratum of each row: an int or a str, all of one type."""
+    """Returns the list of the rows' strata: all int (deciles of scores) or all str (labels)."""
     if isinstance(rows[0].label, float):
         strata, number = [0] * len(rows), max(1, min(10, len(rows) // 2))
         for rank, index in enumerate(sorted(range(len(rows)), key=lambda index: rows[index].label)):
@@ -127,8 +131,8 @@ def _strata(rows):
 
 
 def _divide_rows(split, taken, left_out=()):
-    """The `DevSplit` with the rows of the indices `taken` as development set and those of `left_out`
-    unused."""
+    """Returns the `DevSplit` whose development set has the rows with the indices `taken`. Rows with the
+    indices `left_out` are unused."""
     train, dev, unused = [], [], []
     for index, row in enumerate(split.rows):
         (dev if index in taken else unused if index in left_out else train).append(row)
@@ -139,17 +143,21 @@ def _divide_rows(split, taken, left_out=()):
 
 
 def format_dev_rows(split):
-    """Returns the content of dev_rows.txt for a development set, an `row_examples.Split`: str."""
+    """Returns the content of dev_rows.txt (str) for a development set, a `row_examples.Split`."""
     lines = [f"{row.line}\t{row_digest(row)}\n" for row in split.rows]
     return ("# The development set of this training, by lines of its training file. Do not edit: later "
             f"evaluations use these rows.\n{_COLUMNS}\n{''.join(lines)}")
 
 
 def parse_dev_rows(text, path):
-    """Returns the rows in the content of dev_rows.txt: list of (line, digest).
+    """Parses the content of dev_rows.txt; returns a list of (line, digest).
+
+    Args:
+      text: the content, a str.
+      path: path of the file, for errors.
 
     Raises:
-      ValueError: it is damaged; `path` is the file's name.
+      ValueError: the content is damaged.
     """
     first, _, rest = text.partition("\n")
     header, *lines = rest.split("\n")
@@ -167,12 +175,12 @@ def split_by_dev_rows(split, rows, path):
 
     Args:
       split: the `row_examples.Split` of the file.
-      rows: see `parse_dev_rows`.
-      path: the file dev_rows.txt, for errors.
+      rows: list of (line, digest), from `parse_dev_rows`.
+      path: path of dev_rows.txt, for errors.
 
     Returns:
-      a `DevSplit`. Rows with the texts of a development row that are not stored, so were added to the file
-      later, are in neither part.
+      a `DevSplit`. Rows that were added to the file later and have the same texts as a row of the development
+      set are unused: they belong to neither set.
 
     Raises:
       ValueError: a stored row is not in the file.

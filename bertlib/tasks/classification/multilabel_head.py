@@ -1,8 +1,8 @@
-"""Any number of several labels for a text or a pair of texts: BERT with a linear layer on the pooled output
-and a sigmoid for each label, trained on the mean binary cross-entropy.
+"""Multi-label classification of texts or pairs of texts.
 
-The variables have a classifier's names. The loss is the mean over examples and labels, as in Hugging Face's
-models with problem_type="multi_label_classification".
+The head is a linear layer on the pooled output, with a sigmoid for each label. Training minimizes the binary
+cross-entropy, the mean over examples and labels, as Hugging Face's models do with
+problem_type="multi_label_classification". The variables have the same names as those of a classifier.
 """
 
 import numpy as np
@@ -12,13 +12,17 @@ from bertlib.tasks.classification import classification_head, regression_head
 
 
 class MultilabelClassifier(classification_head.TextHead):
-    """A probability for each label. Features: label_ids, int32 [B, L], 0 or 1."""
+    """Head with a probability for each label. Features: label_ids, int32 [B, L], 0 or 1."""
 
     output = "probabilities"
 
     def __init__(self, labels, threshold=0.5):
-        """`labels` are their names, for the metrics; one whose probability is at least `threshold` counts as
-        predicted."""
+        """Creates a head.
+
+        Args:
+          labels: list of str, the names of the L labels, for the metrics.
+          threshold: smallest probability of a predicted label, for the metrics.
+        """
         self._labels, self._threshold, self.num_outputs = labels, threshold, len(labels)
 
     def metric_fn(self, losses, labels, probabilities, weights):
@@ -37,7 +41,7 @@ class MultilabelClassifier(classification_head.TextHead):
             return tf.reduce_mean(losses), losses, probabilities, probabilities
 
     def compute_metrics(self, predictions, label_ids):
-        """See `head`. The loss is the cross-entropy of the probabilities."""
+        """See the module `head`. The loss is the cross-entropy of the probabilities."""
         labels = np.array(label_ids, np.float32)
         probabilities = np.array([row["probabilities"] for row in predictions], np.float32)
         right = np.where(labels > 0, probabilities, 1 - probabilities.astype(np.float64))
@@ -49,7 +53,8 @@ class MultilabelClassifier(classification_head.TextHead):
 
 
 def metric_fn(per_example_loss, labels, probabilities, weights, names, threshold):
-    """Streaming metrics of a model of several labels; see `estimator.EstimatorSpec`'s eval_metrics.
+    """Returns the streaming metrics of multi-label classification; see eval_metrics of
+    `estimator.EstimatorSpec`.
 
     Args:
       per_example_loss: float32 [B].
@@ -57,13 +62,13 @@ def metric_fn(per_example_loss, labels, probabilities, weights, names, threshold
       probabilities: float32 [B, L].
       weights: float32 [B], 0 for padding examples.
       names: list of str, the labels.
-      threshold: a label of a probability from there on counts as predicted.
+      threshold: smallest probability of a predicted label.
 
     Returns:
-      {name: (value, update op)}, over all examples at once, whatever the batches: eval_loss; eval_f1_micro,
-      of all decisions together, and eval_f1_macro, the mean over labels; eval_auc_NAME, the area under each
-      label's ROC curve, NaN where all or none of the examples have the label; eval_auc, the mean of those
-      that are numbers.
+      {name: (value, update op)}. All metrics are computed over all examples at once, so they do not depend on
+      the batch size. eval_loss; eval_f1_micro, over the decisions of all labels; eval_f1_macro, the mean over
+      the labels; eval_auc_NAME for each label, the area under its ROC curve, NaN if all or none of the
+      examples have the label; eval_auc, the mean of these areas without the NaNs.
     """
     is_real = weights > 0
     with tf.variable_scope("decisions"):
@@ -85,8 +90,10 @@ def metric_fn(per_example_loss, labels, probabilities, weights, names, threshold
 
 
 def roc_auc(labels, scores):
-    """Returns the area under the ROC curve, float64 [L]: how often an example with the label has a higher
-    score than one without it (Mann and Whitney's U; Hanley and McNeil 1982). NaN where one kind is missing.
+    """Returns the area under the ROC curve for each label, float64 [L].
+
+    It is the probability that an example with the label has a higher score than an example without it (Mann
+    and Whitney's U; Hanley and McNeil 1982). NaN if all examples have the label, or none.
 
     Args:
       labels: float64 [L, N], 0 or 1.

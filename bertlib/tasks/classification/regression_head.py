@@ -1,6 +1,7 @@
-"""A score of a text or a pair of texts: BERT with one linear output, trained on the mean squared error.
+"""Regression: predicts a score of a text or a pair of texts.
 
-The variables have a classifier's names, with one row: as in XLNet's and ALBERT's code.
+The head is a linear layer with one output on the pooled output. Training minimizes the mean squared error.
+The variables have the same names as those of a classifier, with one row, as in the code of XLNet and ALBERT.
 """
 
 import numpy as np
@@ -10,7 +11,7 @@ from bertlib.tasks.classification import classification_head
 
 
 class Regressor(classification_head.TextHead):
-    """One number. Features: label_ids, float32 [B]."""
+    """Head with one score. Features: label_ids, float32 [B]."""
 
     num_outputs, output = 1, "scores"
 
@@ -27,8 +28,11 @@ class Regressor(classification_head.TextHead):
             return tf.reduce_mean(losses), losses, scores, scores
 
     def compute_metrics(self, predictions, label_ids):
-        """See `head`. The correlations are those of the numbers in the files: of labels before they are
-        rounded to float32, and of scores as they are written, by the shortest decimal number of each."""
+        """See the module `head`.
+
+        The correlations are those of the numbers in the files: labels are not rounded to float32, and scores
+        have the decimal digits with which they are written (the shortest decimal number for each float32).
+        """
         labels = np.asarray(label_ids, np.float64)
         scores = np.array([row["scores"] for row in predictions], np.float32)
         losses = np.square(scores - labels.astype(np.float32))
@@ -40,7 +44,7 @@ class Regressor(classification_head.TextHead):
 
 
 def metric_fn(per_example_loss, labels, scores, weights):
-    """Streaming metrics of a regression; see `estimator.EstimatorSpec`'s eval_metrics.
+    """Returns the streaming metrics of a regression; see eval_metrics of `estimator.EstimatorSpec`.
 
     Args:
       per_example_loss: float32 [B].
@@ -48,8 +52,8 @@ def metric_fn(per_example_loss, labels, scores, weights):
       weights: float32 [B], 0 for padding examples.
 
     Returns:
-      {name: (value, update op)}: eval_loss, eval_pearson and eval_spearman, the latter two over all examples
-      at once, whatever the batches.
+      {name: (value, update op)} with eval_loss, eval_pearson and eval_spearman. The correlations are computed
+      over all examples at once, so they do not depend on the batch size.
     """
     is_real = weights > 0
     with tf.variable_scope("correlations"):
@@ -63,14 +67,14 @@ def metric_fn(per_example_loss, labels, scores, weights):
 
 
 def collect_values(name, values):
-    """Keeps the values of all batches of an evaluation.
+    """Collects the values of all batches of an evaluation in a local variable.
 
     Args:
-      name: str, of the variable.
-      values: float32 or float64 [B, ...], the rest of the shape known.
+      name: str, name of the variable.
+      values: float32 or float64 [B, ...]; all dimensions but the first are static.
 
     Returns:
-      (float64 [N, ...], all values so far, one batch after the other; the op that adds a batch).
+      (float64 [N, ...], the values of all batches so far; op that adds the values of a batch).
     """
     shape = values.shape.as_list()[1:]
     kept = tf.Variable(tf.zeros([0, *shape], tf.float64), trainable=False, name=name, use_resource=True,
@@ -87,13 +91,15 @@ def pearson(x, y):
 
 
 def spearman(x, y):
-    """Returns Spearman's rank correlation of x and y, float64 [N]: Pearson's of their ranks."""
+    """Returns Spearman's rank correlation of x and y, float64 [N]: Pearson's correlation of their ranks."""
     return pearson(ranks(x), ranks(y))
 
 
 def ranks(values):
-    """Returns the ranks from 1 of values [..., N] among the last dimension's; equal ones share the mean of
-    theirs. float64 [..., N]."""
+    """Returns the ranks of values [..., N] within the last dimension, float64 [..., N].
+
+    The lowest value has rank 1. Equal values have the mean of their ranks.
+    """
     ordered = tf.sort(values)
     below, not_above = (tf.searchsorted(ordered, values, side) for side in ("left", "right"))
     return tf.cast(below + not_above + 1, tf.float64) / 2

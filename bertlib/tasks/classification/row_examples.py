@@ -1,5 +1,4 @@
-"""Examples of one's own for classification, in the files of `tables`: texts, read by `columns`, and
-labels."""
+"""Reads the user's own examples for classification: texts and labels in columns of CSV, TSV or JSON Lines."""
 
 import collections
 from typing import NamedTuple
@@ -18,20 +17,22 @@ from bertlib.rows.tables import RowError, parse_number
 from bertlib.system import files
 from bertlib.tasks.classification.classifier_data import DataProcessor, InputExample
 
-TASK = "own data"  # its name in run.json
+TASK = "own data"  # name of the task in run.json
+# Values of a column that belongs to one label of a multi-label task: whether an example has the label.
 _DECISIONS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
-_MAX_FLOAT32 = 3.4e38  # of a float32
+_MAX_FLOAT32 = 3.4e38  # largest score, rounded: scores are stored as float32
+# {task type: names of the metrics that are logged at the end}.
 _METRICS = {"classification": ("accuracy", "f1"), "regression": ("pearson", "spearman"),
             "multilabel": ("f1_micro", "f1_macro")}
 TASK_TYPES = tuple(_METRICS)
 
 
 def create_reader(task_type, setting):
-    """Returns the `ExampleReader` that flags, or the record of a training, describe.
+    """Creates an `ExampleReader` from the values of flags, or from the record of a training.
 
     Args:
       task_type: see `ExampleReader`.
-      setting: function of a flag's name and a default that returns the flag's value.
+      setting: function of (name of a flag, default) that returns the value of the flag.
     """
     return ExampleReader(task_type, **column_arguments(setting), separator=setting("label_separator", ","))
 
@@ -47,8 +48,11 @@ def column_arguments(setting):
 
 
 class Row(NamedTuple):
-    """An example: the line that it begins in, its texts (the second may be None), and its label: a str, a
-    float, or a tuple of str; None without labels."""
+    """An example of a file.
+
+    line: int, the line in which the example begins. text_a, text_b: str; text_b is None for a single text.
+    label: str, float (regression) or tuple of str (multi-label); None if the file has no labels.
+    """
 
     line: int
     text_a: str
@@ -57,14 +61,14 @@ class Row(NamedTuple):
 
 
 class Split(NamedTuple):
-    """What was read of a file: its `path`, list of `Row`, and whether they have labels."""
+    """The examples of a file: its `path`, `rows` (list of `Row`), and whether the rows have labels."""
 
     path: str
     rows: list
     is_labelled: bool
 
     def error(self, row, problem):
-        """Returns the ValueError of a problem in a row."""
+        """Returns a ValueError that names the file and the line of a row; `problem` is a str."""
         return ValueError(f"{self.path}:{row.line}: {problem}")
 
 
@@ -72,27 +76,29 @@ class Split(NamedTuple):
 
 
 class ExampleReader:
-    """Reads files whose examples are in the same columns: the texts by a `columns.TextReader`, and labels.
+    """Reads files whose texts and labels are in the same columns.
 
     Attributes:
-      text, label: see `__init__`; columns that were not given are there after the first file was read.
+      text, label: see `__init__`. If a column is not given, it is found in the first file that is read.
     """
 
     def __init__(self, task_type, text=None, label=None, header=None, separator=",", delimiter=None):
-        """Says what is where.
+        """Creates a reader.
 
         Args:
           task_type: "classification", "regression" or "multilabel".
-          text: the columns of one or two texts, see `columns_of`; None for those with a usual name.
-          label: the columns of the labels, of which only "multilabel" may have several; None likewise.
-          header: whether the first row names the columns; None if it does when columns are named.
-          separator: what is between the labels in a field, with "multilabel".
-          delimiter: "," or ";" of .csv files; None to find out.
+          text: list of the columns of one or two texts, from `columns.parse_columns`; None to look for
+            columns with a usual name.
+          label: list of the columns of the labels; only "multilabel" may have several. None to look for a
+            column with a usual name.
+          header: whether the first row contains the names of the columns; None to find out.
+          separator: str between labels in a field, for "multilabel".
+          delimiter: "," or ";", for .csv files; None to find out.
         """
         self._texts = TextReader(text, label, header, delimiter, task_type, separator)
         self.label = label
         self._task_type, self._separator = task_type, separator
-        self._width = None  # of files that are numbered and labelled
+        self._width = None  # number of columns of the training file
 
     @property
     def text(self):
@@ -103,14 +109,14 @@ class ExampleReader:
 
         Args:
           path: the file.
-          needs_labels: whether it has to have labels.
-          known: list of the labels that there are, if that is known.
+          needs_labels: whether a file without labels is an error.
+          known: list of the valid labels; None if they are not known yet.
 
         Returns:
           a `Split`.
 
         Raises:
-          FileNotFoundError, ValueError: it cannot be used; with the line.
+          FileNotFoundError, ValueError: the file is missing or has an error; the message names the line.
         """
         input_format = tables.format_from_name(path)
         with tables.open_table(path) as stream, tables.name_file_in_errors(path):
@@ -127,9 +133,9 @@ class ExampleReader:
             return self._to_split(path, rows, needs_labels, known)
 
     def _to_split(self, path, rows, needs_labels, known):
-        """The `Split` of a file's `columns.TextRow`s."""
+        """Returns the `Split` of a file, from its `columns.TextRow`s."""
         place = self._texts.place
-        if place.is_json:  # a row may lack the label that others have, which is an error
+        if place.is_json:  # collect the names of all rows: a label may be missing in the first row only
             place = place._replace(names=list({name: None for row in rows for name in row.values}))
         texts = self._texts.text_places
         labels = self._label_places(place, texts, rows, needs_labels, known)
@@ -138,13 +144,14 @@ class ExampleReader:
                              "the label have a column of their own.")
         for where in labels if labels and len(labels) > 1 else ():
             _check_name(place.line, place.name_of(where), self._separator)
-        taken = [Row(row.line, *[*row.texts, None][:2],
-                     None if labels is None else self._label(place, row.line, row.values, labels))
-                 for row in rows]
-        return Split(path, taken, labels is not None)
+        examples = [Row(row.line, *[*row.texts, None][:2],
+                        None if labels is None else self._label(place, row.line, row.values, labels))
+                    for row in rows]
+        return Split(path, examples, labels is not None)
 
     def _label_places(self, place, texts, rows, needs_labels, known):
-        """The places of the labels in a row; None if there are none."""
+        """Returns the positions (JSON Lines: names) of the labels in a row; None if the file has no
+        labels."""
         if self.label is None:
             self.label = self._texts.label = place.find_usual([(name,) for name in LABELS], "labels",
                                                               "--label_column", needs_labels)
@@ -159,8 +166,9 @@ class ExampleReader:
             return None
         if place.is_json or not any(isinstance(column, int) for column in self.label):
             return places
-        # A column without a name holds the labels if the training file had as many columns, or if most rows
-        # have a known label there. A misspelled label among them is an error, and not a file without labels.
+        # This file may lack labels, and its columns have no names. Its column contains labels if the training
+        # file has the same number of columns. If no training file was read, it contains labels if most rows
+        # have a known label there: then a misspelled label in the other rows is an error.
         if set(places) & set(texts) or self._width not in (None, place.width):
             return None
         if self._width is None and 2 * sum(self._is_known(row, places, known) for row in rows) <= len(rows):
@@ -168,7 +176,7 @@ class ExampleReader:
         return places
 
     def _is_known(self, row, places, known):
-        """Whether a row of a file without names has a label in these places."""
+        """Returns whether a row of a file without column names has valid labels in these positions."""
         values = [row.values[where] for where in places]
         if self._task_type == "regression":
             return _parse_number(values[0]) is not None
@@ -178,19 +186,19 @@ class ExampleReader:
         return known is not None and set(names) <= set(known)
 
     def _label(self, place, line, row, places):
-        """The label of a row; see `Row`."""
+        """Returns the label of a row; see `Row`."""
         if len(places) > 1:
             return tuple(place.name_of(where) for where in places if _parse_decision(place, line, row, where))
         value = get_value(line, row, places[0])
         if self._task_type == "multilabel":
             kind = LabelKind(self._task_type, self._separator)
-            found = [value_to_text(line, name, "a label") for name in value] if isinstance(
-                value, list) else kind.split(value_to_text(line, value, "the label"))
-            for name in found:
+            names = ([value_to_text(line, name, "a label") for name in value] if isinstance(value, list)
+                     else kind.split(value_to_text(line, value, "the label")))
+            for name in names:
                 _check_name(line, name, self._separator)
-            return tuple(dict.fromkeys(found))
-        several = " If a text may have several labels, pass --task_type=multilabel." if isinstance(
-            value, list) else ""
+            return tuple(dict.fromkeys(names))
+        several = (" If a text may have several labels, pass --task_type=multilabel."
+                   if isinstance(value, list) else "")
         text = value_to_text(line, value, "the label", several).strip()
         if self._task_type == "regression":
             number = _parse_number(text)
@@ -208,28 +216,29 @@ class ExampleReader:
 
 
 def _parse_number(text):
-    """A text as a number; None if it is none, or too large for a float32."""
+    """Parses a number; returns None if the text is no number, or too large for a float32."""
     number = parse_number(text)
     return number if number is not None and abs(number) <= _MAX_FLOAT32 else None
 
 
 def _parse_decision(place, line, row, where):
-    """Whether an example has the label of a column."""
+    """Returns whether an example has the label of a column; see `_DECISIONS`."""
     value = get_value(line, row, where)
-    found = _DECISIONS.get(value_to_text(line, value, "the label").strip().lower())
-    if found is None:
+    decision = _DECISIONS.get(value_to_text(line, value, "the label").strip().lower())
+    if decision is None:
         raise RowError(line, f"{value!r:.80} in column {place.name_of(where)!r} should be 1 or 0: whether "
                        "the example has that label.")
-    return found
+    return decision
 
 
 def _check_name(line, name, separator=None):
-    """Raises a RowError if the name of a label could not be written to a file."""
+    """Raises a RowError if a label cannot be written into the files of a run: it is empty, or contains a line
+    end, a tab or the separator of labels."""
     if not name.strip():
         raise RowError(line, "the label is empty; complete the row or remove it.")
     if len(name.splitlines()) > 1 or "\t" in name:
         raise RowError(line, f"the label {name!r:.80} has a line end or a tab in it. Is this the column of "
-                       "the labels? Else say with --label_column which one is.")
+                       "the labels? If not, pass the right one as --label_column.")
     if separator is not None and separator in name:
         raise RowError(line, f"the label {name!r:.80} has {separator!r} in it, which separates labels. Pass "
                        "another --label_separator.")
@@ -239,12 +248,15 @@ def _check_name(line, name, separator=None):
 
 
 def label_names(label):
-    """The names in a row's label."""
+    """Returns the names in the label of a row, a tuple."""
     return label if isinstance(label, tuple) else (label,)
 
 
 def count_labels(rows):
-    """Returns how many rows have each label, {label: int}, sorted: numbers as numbers if all are."""
+    """Counts labels; returns {label: number of rows that have it}, sorted by label.
+
+    The order is numeric if all labels are numbers, otherwise alphabetical.
+    """
     counts = collections.Counter(name for row in rows for name in label_names(row.label))
     numbers = {name: _parse_number(name) for name in counts}
     all_numbers = None not in numbers.values()
@@ -253,10 +265,11 @@ def count_labels(rows):
 
 
 def read_labels(path):
-    """Returns the labels in a file, one a line, in its order.
+    """Reads a file with one label in each line; returns the list of labels in the order of the file.
 
     Raises:
-      FileNotFoundError, ValueError: the file is missing or empty, or has one twice; with the line.
+      FileNotFoundError, ValueError: the file is missing or empty, or a label occurs twice; the message names
+        the line.
     """
     lines = [line.strip() for line in files.read_text(path).split("\n")]
     while lines and not lines[-1]:
@@ -265,31 +278,40 @@ def read_labels(path):
         raise ValueError(f"{path}: the file is empty; it should have a label a line.")
     for number, line in enumerate(lines, 1):
         if not line or line in lines[:number - 1]:
-            wrong = f"{line!r} is there twice" if line else "the line is blank"
-            raise ValueError(f"{path}:{number}: {wrong}; there should be a different label in each line.")
+            problem = f"{line!r} is there twice" if line else "the line is blank"
+            raise ValueError(f"{path}:{number}: {problem}; there should be a different label in each line.")
         with tables.name_file_in_errors(path):
             _check_name(number, line)
     return lines
 
 
 def check_labels(split, labels, source):
-    """Raises a ValueError, with the line, if a row has a label that is none of `labels`; `source` says where
-    these are from."""
+    """Raises a ValueError that names the line, if a row has an unknown label.
+
+    Args:
+      split: a `Split` with labels.
+      labels: list of the valid labels.
+      source: str, the end of a sentence about the labels, such as "the training file has".
+    """
     known = set(labels)
     for row in split.rows:
         for name in label_names(row.label):
             if name not in known:
-                some = ", ".join(labels[:20]) + (", …" if len(labels) > 20 else "")
-                meant = [label for label in labels
-                         if text_keys.visible_text(label) == text_keys.visible_text(name)]
-                hint = (f" {ascii(name)} looks like {ascii(meant[0])}: the two differ in white space, "
-                        "invisible characters or the encoding of accents alone.") if meant else ""
-                raise split.error(row, f"the label {name!r:.80} is not one of {some}, which {source}; "
+                allowed = ", ".join(labels[:20]) + (", …" if len(labels) > 20 else "")
+                similar = [label for label in labels
+                           if text_keys.visible_text(label) == text_keys.visible_text(name)]
+                hint = (f" {ascii(name)} looks like {ascii(similar[0])}: the two differ only in white space, "
+                        "invisible characters or the encoding of accents.") if similar else ""
+                raise split.error(row, f"the label {name!r:.80} is not one of {allowed}, which {source}; "
                                   f"correct the row or remove it.{hint}")
 
 
 def similar_labels(labels):
-    """Returns the labels that differ in letter case, or as spellings of a number, alone: list of lists."""
+    """Returns groups of labels that differ only in letter case, or that are spellings of the same number.
+
+    Returns:
+      list of lists of str.
+    """
     groups = collections.defaultdict(list)
     for label in labels:
         number = _parse_number(label)
@@ -298,13 +320,13 @@ def similar_labels(labels):
 
 
 def check_distinguishable(places):
-    """Checks that a reader can tell labels apart.
+    """Checks that no two labels look the same.
 
     Args:
-      places: {label: where it is first, in words such as "train.csv:7"}.
+      places: {label: its first place, such as "train.csv:7"}.
 
     Raises:
-      ValueError: two labels look the same, or one looks like nothing; with both places.
+      ValueError: two labels look the same, or a label has no visible character. The message names the places.
     """
     seen = {}
     for label, place in places.items():
@@ -315,36 +337,36 @@ def check_distinguishable(places):
         if shown in seen:
             other = seen[shown]
             raise ValueError(f"{place}: the label {ascii(label):.80} looks like the label {ascii(other):.80} "
-                             f"({places[other]}): they differ in white space, invisible characters or the "
-                             "encoding of accents alone. Write both the same.")
+                             f"({places[other]}): they differ only in white space, invisible characters or "
+                             "the encoding of accents. Write both the same.")
         seen[shown] = label
 
 
 def check_several_labels(split):
-    """Raises a ValueError if all rows have the same label, so that there is nothing to learn."""
+    """Raises a ValueError if all rows have the same label, from which nothing can be learned."""
     if len({row.label for row in split.rows}) < 2:
         label = ", ".join(map(str, label_names(split.rows[0].label))) or "no label"
         raise ValueError(f"{split.path}: all {len(split.rows)} examples have the same label, {label}: there "
-                         f"is "
-                         "nothing to learn. If the labels are in another column, say so with --label_column.")
+                         "is nothing to learn. If the labels are in another column, name it with "
+                         "--label_column.")
 
 
 # --- Processor -------------------------------------------------------------------------------------------
 
 
 class CustomProcessor(DataProcessor):
-    """Examples that were read already; data directories are not looked at."""
+    """The processor of the user's own data. The examples are already read; `data_dir` is ignored."""
 
     name = "Own data"
 
     def __init__(self, splits, target, dev_rows=None):
-        """Takes what was read.
+        """Creates a processor.
 
         Args:
-          splits: {"train", "dev", "test": `Split`}.
-          target: see `targets`.
-          dev_rows: of a training whose development set was taken out of its training file, what its directory
-            keeps of it; see `bertlib.runs.classification.dev_rows`.
+          splits: {"train", "dev" or "test": `Split`}.
+          target: see the module `targets`.
+          dev_rows: the stored development set of the output directory, if --dev_fraction drew it from the
+            training file; else None. See `bertlib.runs.classification.dev_rows`.
         """
         self.task_type, self.metrics = target.task_type, _METRICS[target.task_type]
         self.target, self.dev_rows, self._parts = target, dev_rows, splits

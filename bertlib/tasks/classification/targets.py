@@ -1,17 +1,17 @@
-"""What a model is to say of a text: one of several labels, a score, or any number of several labels.
+"""Targets: the kinds of answers of a text model. Single label, score (regression), or any number of labels.
 
-A target is an object with
+A target is an object with these attributes and methods:
 
     task_type            "classification", "regression" or "multilabel"
-    labels               list of str in the order of the model's outputs; None if there are none
-    size                 the number of outputs
-    field                the `example_encoding.Field` of an example's label in stored features, "label_ids"
-    padding_label        the value of this field in padding rows
-    default_label        the label of an example that has none
-    encode_label(label)  the value of the field for a label; a ValueError says why a label has none
-    output               the name of the head's predictions that are written
+    labels               list of str, the labels in the order of the model's outputs; None for a score
+    size                 number of outputs of the head
+    field                the `example_encoding.Field` "label_ids" of stored features, which holds the label
+    padding_label        value of this field in padding rows
+    default_label        label for examples whose label is unknown
+    encode_label(label)  returns the value of the field for a label; raises a ValueError for an invalid label
+    output               name of the head's prediction that is written to files
     predicted_label(prediction)
-                         the answer for the prediction of an example: a str, or a float
+                         returns the answer, a str or a float, for the prediction of an example
 """
 
 from bertlib.data import example_encoding
@@ -20,7 +20,7 @@ _NAME = "label_ids"
 
 
 class SingleLabel:
-    """One of several labels; its id is its place among them."""
+    """One of several labels. The id of a label is its index in the list of labels."""
 
     task_type = "classification"
     field = example_encoding.Field(_NAME, "int64", (), example_encoding.ANY_ID)
@@ -46,7 +46,7 @@ class SingleLabel:
 
 
 class Score:
-    """A number."""
+    """A score, a number (regression)."""
 
     task_type = "regression"
     labels = None
@@ -66,15 +66,21 @@ class Score:
 
 
 class MultiLabel:
-    """Any number of several labels, none too: 0 or 1 for each. An example's label is an iterable of them."""
+    """Any number of the labels, or none. The label of an example is an iterable of label names; it is stored
+    as a list with 0 or 1 for each label."""
 
     task_type = "multilabel"
     output = "probabilities"
     default_label = ()
 
     def __init__(self, labels, threshold=0.5, separator=","):
-        """`threshold` is the least probability of a label that is predicted; `separator` stands between the
-        labels of a prediction."""
+        """Creates a target.
+
+        Args:
+          labels: list of str.
+          threshold: smallest probability of a predicted label.
+          separator: str between the labels in an answer.
+        """
         self.labels = list(labels)
         self.size = len(self.labels)
         self.field = example_encoding.Field(_NAME, "int64", (self.size,), (0, 1))
@@ -99,8 +105,12 @@ class MultiLabel:
 
 
 def create_target(label_list):
-    """Returns the target that published functions name by their `label_list`: labels; or None, scores. A
-    target is returned as it is."""
+    """Returns the target for the argument `label_list` of the published functions.
+
+    Args:
+      label_list: list of labels, for a single label; None for a score; or a target, which is returned
+        unchanged.
+    """
     if hasattr(label_list, "task_type"):
         return label_list
     return Score() if label_list is None else SingleLabel(label_list)

@@ -1,1 +1,1 @@
-"""Pre-training: instances with masked words from a corpus, and the two heads."""
+"""Pre-training: makes instances with masked words from a corpus; the two heads of the pre-training."""

@@ -1,9 +1,9 @@
-"""Text to pre-train on: files of one sentence a line, with a blank line between documents.
+"""Reads text for the pre-training: files with one sentence in each line and a blank line between documents.
 
     files → lines → documents → blocks of documents
 
-Each is read when it is needed, so that there may be any amount of text. Workers load this module without
-TensorFlow, which only remote files need.
+All steps are generators, so that any amount of text is possible. This module does not load TensorFlow,
+because worker processes import it. Only reading remote files loads TensorFlow.
 """
 
 import collections
@@ -18,18 +18,21 @@ from absl import logging
 
 from bertlib.system import files
 
-# A file is reported from this fraction of documents of a single sentence on.
+# If at least this fraction of the documents in a file have a single sentence, a warning is logged.
 _SUSPICIOUS_FRACTION = 0.9
 
 
 def find_input_files(patterns):
-    """Returns the files (list of str) that paths and globs name: those of a glob sorted, each file once.
+    """Returns the files (list of str) that match paths and globs, each file once.
+
+    Args:
+      patterns: list of paths and globs. The files of a glob are sorted.
 
     Raises:
-      FileNotFoundError: there is none of that name.
-      IsADirectoryError: one is a directory.
+      FileNotFoundError: no file matches a pattern.
+      IsADirectoryError: a match is a directory.
     """
-    found = []
+    matches = []
     for pattern in patterns:
         paths = files.find_files(pattern)
         if not paths:
@@ -38,15 +41,19 @@ def find_input_files(patterns):
             if os.path.isdir(path):
                 raise IsADirectoryError(f"{path} is a directory; name the files in it, as in "
                                         f"{os.path.join(path, '*.txt')}")
-        found += paths
-    for path, count in collections.Counter(found).items():
+        matches += paths
+    for path, count in collections.Counter(matches).items():
         if count > 1:
             logging.warning("%s is named %d times; it is read once.", path, count)
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(matches))
 
 
 def read_lines(path):
-    """Yields the lines of a text file (`.gz` too), stripped."""
+    """Yields the lines of a text file (also `.gz`), without white space at both ends.
+
+    Raises:
+      ValueError: a line is not UTF-8, or the file is no valid gzip file.
+    """
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(files.open_file(path, "rb"))
         if path.endswith(".gz"):
@@ -65,9 +72,14 @@ def read_lines(path):
 
 
 def read_documents(path, tokenizer):
-    """Yields a text file's documents: lists of sentences (str), none empty. A file's end ends a document.
+    """Yields the documents of a text file: lists of sentences (str), none of them empty.
 
-    What has no token, such as a line of control characters, is left out.
+    The end of the file ends a document. Lines without a token, for example of control characters, are
+    skipped.
+
+    Args:
+      path: path of the file.
+      tokenizer: an object with `tokenize(text)`.
     """
     document = []
     for line in itertools.chain(read_lines(path), [""]):
@@ -75,21 +87,23 @@ def read_documents(path, tokenizer):
             if document:
                 yield document
             document = []
-        # Letters and digits leave a token, and almost every line has one at its beginning.
+        # A line with a letter or digit always has a token. This test is much faster than the tokenizer.
         elif any(map(str.isalnum, line)) or tokenizer.tokenize(line):
             document.append(line)
 
 
 Survey = collections.namedtuple("Survey", "documents sentences single fingerprint")
 Survey.__doc__ = \
-    """How many documents, sentences, documents of one sentence a file has, and a hash (str) of the text."""
+    """Numbers of documents, of sentences, and of documents with a single sentence (`single`) in a file, and a
+    hash
+(str) of its text."""
 Corpus = collections.namedtuple("Corpus", "documents sentences fingerprint")
 Corpus.__doc__ = \
-    """How many documents and sentences some files have, and a hash (str) of them in their order."""
+    """Numbers of documents and sentences in all input files, and a hash (str) of their texts in order."""
 
 
 def survey(input_files, tokenizer):
-    """Reads all input once, to find its faults before anything depends on it; see `merge_surveys`."""
+    """Reads all input files once, to find errors before any work is done; see `merge_surveys`."""
     return merge_surveys(input_files, [survey_file(path, tokenizer) for path in input_files])
 
 
@@ -97,7 +111,7 @@ def survey_file(path, tokenizer):
     """Reads a file once; returns its `Survey`.
 
     Raises:
-      ValueError, OSError: it cannot be read.
+      ValueError, OSError: the file cannot be read.
     """
     documents = sentences = single = 0
     digest = hashlib.blake2b(digest_size=16)
@@ -110,43 +124,48 @@ def survey_file(path, tokenizer):
 
 
 def merge_surveys(input_files, surveys):
-    """Returns the `Corpus` of some files with these surveys.
+    """Combines the surveys of all input files into a `Corpus`.
 
-    Warns of a file without text, and of one in which each sentence is a document.
+    Logs a warning for a file without text, and for a file in which most documents have a single sentence.
+
+    Args:
+      input_files: list of paths, for messages.
+      surveys: list of `Survey`, one for each file.
 
     Raises:
-      ValueError: there is no text at all.
+      ValueError: no file has any text.
     """
-    for path, found in zip(input_files, surveys):
-        if not found.documents:
+    for path, counts in zip(input_files, surveys):
+        if not counts.documents:
             logging.warning("%s has no text.", path)
-        elif found.documents > 1 and found.single >= _SUSPICIOUS_FRACTION * found.documents:
-            logging.warning("%s: %d of its %d documents have one sentence only. If a blank line stands after "
+        elif counts.documents > 1 and counts.single >= _SUSPICIOUS_FRACTION * counts.documents:
+            logging.warning("%s: %d of its %d documents have one sentence only. If a blank line follows "
                             "each sentence, remove it: blank lines divide documents, and without a second "
                             "sentence in the document no pair can have a real next sentence.", path,
-                            found.single, found.documents)
-    if not any(found.documents for found in surveys):
+                            counts.single, counts.documents)
+    if not any(counts.documents for counts in surveys):
         raise ValueError(f"There is no text in {', '.join(input_files)}. Expected is one sentence a line, a "
                          "blank line between documents.")
-    # Of several files it is a hash of their hashes, so that each can be read elsewhere.
-    fingerprint, *others = (found.fingerprint for found in surveys)
+    # With several files it is the hash of their hashes, so that different processes can read the files.
+    fingerprint, *others = (counts.fingerprint for counts in surveys)
     if others:
         fingerprint = hashlib.blake2b(" ".join([fingerprint, *others]).encode(), digest_size=16).hexdigest()
-    return Corpus(sum(found.documents for found in surveys), sum(found.sentences for found in surveys),
+    return Corpus(sum(counts.documents for counts in surveys), sum(counts.sentences for counts in surveys),
                   fingerprint)
 
 
 def count_blocks(documents, size):
-    """Returns how many blocks `make_blocks` yields of so many documents."""
+    """Returns the number of blocks that `make_blocks` makes from a number of documents."""
     return max(0, (documents - 2) // size) + 1
 
 
 def make_blocks(documents, size):
-    """Yields lists of `size` documents; the last one has from 2 to size + 1, or all there are."""
+    """Cuts documents into blocks: yields lists of `size` documents. The last block has 2 to size + 1
+    documents, or a single document if there is only one in total."""
     block = []
     for document in documents:
         block.append(document)
-        # A document left alone would have no other for a random next sentence.
+        # A block with a single document would have no other document for a random next sentence.
         if len(block) == size + 2:
             yield block[:size]
             block = block[size:]

@@ -1,11 +1,12 @@
-"""Pre-training records on Apache Beam: what `pretraining_stream` does in processes, on a runner's workers.
+"""Makes pre-training records on Apache Beam, on the workers of a runner instead of processes of this machine.
 
     files → documents counted → parts of blocks --by block--> records --by output file--> output files
 
-A block is the unit of work, as in `pretraining_stream`. Which documents are in it, its random numbers and the
-places of its records follow from the documents' positions in the text, so that neither workers nor bundles
-nor attempts decide what is written. Beam (https://beam.apache.org) is loaded when a `Cluster` is made;
-functions that workers run are at the top of this module, which loads no TensorFlow.
+A block is the unit of work, as in `pretraining_stream`. The documents of a block, its random numbers and the
+positions of its records depend only on the positions of the documents in the text. So the output does not
+depend on the number of workers, on Beam's bundles, or on repeated attempts. Apache Beam
+(https://beam.apache.org) is loaded when a `Cluster` is created. Functions that workers run are functions of
+this module, because Beam pickles them by name. This module does not load TensorFlow.
 """
 
 import builtins
@@ -30,17 +31,18 @@ from bertlib.data import record_files
 from bertlib.system import files, quiet_tensorflow
 from bertlib.tasks.pretraining import corpus
 
-# Records that travel together from where they were made to where they are written.
+# Number of records that are sent together from the worker that makes them to the worker that writes them.
 _RECORDS_AT_A_TIME = 1024
-# Of files that a run writes aside: "<output file>.beam-<run>-<…>".
+# Part of the names of temporary files, which are next to the output files: "<output file>.beam-<run>-<…>".
 _TEMPORARY_SUFFIX = ".beam-"
-# Beam's own local runner first starts one in Go, which it downloads; this is the one in Python.
+# The local runner that is written in Python. Beam's default local runner would download a runner written in
+# Go.
 _LOCAL_RUNNER = "FnApiRunner"
 _LOCAL_RUNNER_NAMES = ("direct", "directrunner", "fnapi", "fnapirunner")
-# What a process of the local runner executes.
+# Python code of a worker process of the local runner.
 _WORKER = ("import sys; sys.path[:] = {path!r}; from bertlib.tasks.pretraining import pretraining_beam; "
            "pretraining_beam.serve({port})")
-# Threads of the runner that are there for each process.
+# Names of the threads that the runner has for each worker process.
 _WAITS_FOR_PROCESS, _READS_OF_PROCESS = "run_worker", "beam_control_read"
 _TIMEOUT_SECONDS = 3
 _LESS_MEMORY = "If memory ran out, use fewer workers, or a smaller --shuffle_buffer_documents."
@@ -51,11 +53,11 @@ def _beam():
     """Returns the module apache_beam.
 
     Raises:
-      ImportError: it is not installed.
+      ImportError: Apache Beam is not installed.
     """
     try:
-        with _without_logging():  # it says what it lacks
-            # Imported here: only who asks for a runner needs it, and it takes a second.
+        with _without_logging():  # Beam logs which optional packages are missing
+            # Imported here: only runs on Beam need it, and the import takes a second.
             import apache_beam
             import apache_beam.options.pipeline_options
     except ImportError as error:
@@ -65,62 +67,67 @@ def _beam():
 
 
 class Cluster:
-    """A runner of Apache Beam and its options: the workers that `pretraining_stream` may use.
+    """A runner of Apache Beam with its options. `pretraining_stream` uses its workers.
 
     Attributes:
-      opens_ports: whether this process, as Beam's local runner, listens for its workers on all interfaces.
+      opens_ports: whether Beam's local runner, in this process, listens on all network interfaces for its
+        workers.
     """
 
     def __init__(self, runner, options=()):
-        """Checks the names.
+        """Creates a cluster, and checks the names of the runner and its options.
 
         Args:
-          runner: a runner's name, such as "DirectRunner".
-          options: list of Beam's options for it, "name=value" or "name".
+          runner: name of the runner, such as "DirectRunner".
+          options: list of Beam options, "name=value" or "name".
 
         Raises:
           ValueError: there is no such runner or option, or an option cannot have that value.
-          ImportError: Apache Beam, or what the runner needs, is not installed.
+          ImportError: Apache Beam, or a package that the runner needs, is not installed.
         """
         self._beam = _beam()
         self._local = runner.lower() in _LOCAL_RUNNER_NAMES
         self._name = _LOCAL_RUNNER if self._local else runner
         if not all(option.strip(" -") for option in options):
-            raise ValueError("Of Apache Beam's options, an option is empty.")
+            raise ValueError("Among the options for Apache Beam, an option is empty.")
         self._flags = [f"--{option.strip().lstrip('-')}" for option in options]
         # Imported here: see `_beam`.
         from apache_beam.runners import runner as runners
         from apache_beam.runners.portability import portable_runner
 
         try:
-            made = runners.create_runner(self._name)
+            instance = runners.create_runner(self._name)
         except (ValueError, TypeError, AttributeError, ModuleNotFoundError):
-            made = None
-        if not isinstance(made, runners.PipelineRunner):
+            instance = None
+        if not isinstance(instance, runners.PipelineRunner):
             known = self._beam.options.pipeline_options.StandardOptions.KNOWN_RUNNER_NAMES
             raise ValueError(f"Apache Beam has no runner of that name. It has {', '.join(known)}.")
-        self._check_options(takes_others=isinstance(made, portable_runner.PortableRunner))
+        self._check_options(takes_unknown=isinstance(instance, portable_runner.PortableRunner))
         direct = self._options().view_as(self._beam.options.pipeline_options.DirectOptions)
         self._in_processes = self._local and direct.direct_running_mode == "multi_processing"
-        # In these modes Beam's servers listen on all interfaces; `in_memory` has none.
+        # Beam's servers listen on all interfaces. Only the mode `in_memory` has no servers.
         self.opens_ports = self._local and direct.direct_running_mode != "in_memory"
 
-    def _check_options(self, takes_others):
-        """Raises a ValueError if Beam does not know an option; some runners take what Beam does not know."""
-        said = io.StringIO()
+    def _check_options(self, takes_unknown):
+        """Raises a ValueError if an option is not valid.
+
+        Args:
+          takes_unknown: whether the runner accepts options that Beam does not know.
+        """
+        stderr = io.StringIO()
         try:
-            with contextlib.redirect_stderr(said), _without_logging():
-                found = self._options().get_all_options(retain_unknown_options=True)
+            with contextlib.redirect_stderr(stderr), _without_logging():
+                given = self._options().get_all_options(retain_unknown_options=True)
                 known = self._options().get_all_options()
         except SystemExit:
-            problem = said.getvalue().strip().rpartition("error: ")[2]
+            problem = stderr.getvalue().strip().rpartition("error: ")[2]
             raise ValueError(f"Apache Beam does not understand its options: {problem}.") from None
-        if found.get("runner"):
-            raise ValueError(f"Apache Beam's options name a runner, {found['runner']}, beside {self._name}.")
+        if given.get("runner"):
+            raise ValueError(f"Apache Beam's options name a runner, {given['runner']}, beside {self._name}.")
         if self._local and known["direct_num_workers"] < 0:
             raise ValueError("direct_num_workers must be 0, for one a core, or more.")
-        unknown = sorted(set(found) - set(known))
-        if unknown and not takes_others:
+        unknown = sorted(set(given) - set(known))
+        if unknown and not takes_unknown:
             raise ValueError(f"Apache Beam has no option {', '.join(unknown)}. Its options are name=value, "
                              "with commas between.")
 
@@ -128,7 +135,12 @@ class Cluster:
         return self._beam.options.pipeline_options.PipelineOptions(self._flags)
 
     def _prepared(self, port):
-        """Returns a runner and its options; processes of the local one end with the port, see `serve`."""
+        """Returns (runner, its options).
+
+        Args:
+          port: int; the worker processes of the local runner end when this port is closed, see `serve`. None
+            for other runners.
+        """
         # Imported here: see `_beam`.
         from apache_beam.runners import runner
         from apache_beam.runners.portability import fn_api_runner
@@ -137,7 +149,8 @@ class Cluster:
         options = self._options()
         if not self._in_processes:
             return runner.create_runner(self._name), options
-        # Beam's own command for a process breaks at a space in a path, and logs all that it does.
+        # The default command of Beam for a worker process fails if a path contains a space, and logs every
+        # step.
         options.view_as(self._beam.options.pipeline_options.DirectOptions).direct_running_mode = "in_memory"
         code = shlex.quote(_WORKER.format(path=sys.path, port=port))
         environment = environments.SubprocessSDKEnvironment.from_command_string(
@@ -150,9 +163,10 @@ class Cluster:
         """Reads all input once.
 
         Args:
-          input_files: list of paths, which the workers see too.
+          input_files: list of paths, which the workers must be able to read.
           tokenizer: see `corpus.read_documents`.
-          output_files: list of paths. Beside the first one is, for a while, what workers found.
+          output_files: list of paths. The workers write their results into a temporary file next to the first
+            one.
 
         Returns:
           list of `corpus.Survey`, one for each file.
@@ -167,7 +181,8 @@ class Cluster:
                     | "Survey" >> self._beam.Map(_survey_file, tokenizer))
 
         surveys = {}
-        for index, counts, problem in sorted(self._results(build, output_files), key=lambda found: found[0]):
+        results = sorted(self._results(build, output_files), key=lambda result: result[0])
+        for index, counts, problem in results:
             if problem:
                 raise OSError(problem)
             surveys[index] = corpus.Survey(*counts)
@@ -178,19 +193,22 @@ class Cluster:
 
         Args:
           input_files: list of paths.
-          documents: the number of documents of each, as `survey` found it.
+          documents: list of the numbers of documents in the files, from `survey`.
           tokenizer: see `corpus.read_documents`.
-          make_block: function of (block's index, documents) to (records, {name: count}), picklable.
-          size: documents of a block.
-          output_files: list of paths, which the workers can write to; they are not touched.
+          make_block: picklable function of (index of a block, documents) that returns (records, {name:
+            count}).
+          size: number of documents in a block.
+          output_files: list of paths. The workers write temporary files next to them; the output files
+            themselves are not changed.
 
         Returns:
-          (files, one for each output file and beside it, with what belongs there; the sum of the counts).
+          (list of the temporary files, one for each output file, with its records; {name: sum of the
+          counts}).
 
         Raises:
           OSError: a file cannot be read or written.
           RuntimeError: the pipeline failed.
-          ChildProcessError: what it wrote is not all.
+          ChildProcessError: documents or records are missing in the output.
         """
         beam = self._beam
         ends = list(itertools.accumulate(documents))
@@ -213,18 +231,23 @@ class Cluster:
                           | "Of all" >> beam.Map(lambda counts: ("statistics", counts)))
             return (written, statistics) | "Results" >> beam.Flatten()
 
-        found = dict(self._results(build, output_files))
-        counts, written = found.pop("statistics"), sum(records for _, records in found.values())
-        made = counts.get("documents", 0), counts.get("instances", 0)
-        if made != (ends[-1], written) or len(found) < len(output_files):
+        results = dict(self._results(build, output_files))
+        counts, written = results.pop("statistics"), sum(records for _, records in results.values())
+        read, instances = counts.get("documents", 0), counts.get("instances", 0)
+        if (read, instances) != (ends[-1], written) or len(results) < len(output_files):
             _remove_temporary_files(output_files)
-            raise ChildProcessError(f"The pipeline lost something: {made[0]} of {ends[-1]} documents were "
-                                    f"made into {made[1]} instances, of which {written} were written, to "
-                                    f"{len(found)} of {len(output_files)} files. Run the command again.")
-        return [found[index][0] for index in range(len(output_files))], counts
+            raise ChildProcessError(f"The pipeline lost something: {read} of {ends[-1]} documents were "
+                                    f"made into {instances} instances, of which {written} were written, to "
+                                    f"{len(results)} of {len(output_files)} files. Run the command again.")
+        return [results[index][0] for index in range(len(output_files))], counts
 
     def _results(self, build, output_files):
-        """Runs the pipeline that a function builds; returns what its last collection holds."""
+        """Runs a pipeline; returns the list of the elements of its last collection.
+
+        Args:
+          build: function of a pipeline that returns its last collection.
+          output_files: see `write`.
+        """
         _remove_temporary_files(output_files)
         path = f"{output_files[0]}{_TEMPORARY_SUFFIX}{uuid.uuid4().hex}"
 
@@ -249,16 +272,17 @@ class Cluster:
 
 
 def _remove_temporary_files(output_files):
-    """Removes what a killed run, or an attempt of a worker that was not needed, left beside output files."""
+    """Removes temporary files next to the output files: of killed runs, and of repeated attempts of a
+    worker."""
     for path in output_files:
         folder, name = os.path.split(path)
-        for left in files.find_files(os.path.join(folder, f"{glob.escape(name)}{_TEMPORARY_SUFFIX}*")):
-            files.remove(left)
+        for temporary in files.find_files(os.path.join(folder, f"{glob.escape(name)}{_TEMPORARY_SUFFIX}*")):
+            files.remove(temporary)
 
 
 @contextlib.contextmanager
 def _without_logging():
-    """Ignores in the block what is logged."""
+    """Context manager that turns logging off in its block."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -269,20 +293,24 @@ def _without_logging():
 
 @contextlib.contextmanager
 def _quiet():
-    """Runs the block, which uses the local runner, without its log and its tracebacks."""
+    """Context manager that hides the log and the tracebacks of the local runner in its block."""
     with _without_logging(), contextlib.redirect_stderr(_NoTracebacks(sys.stderr)):
         yield
 
 
 def _run_with_port(run, is_done):
-    """Calls a function, which has the local runner start processes, with the port that they end with.
+    """Opens a port, and calls a function that runs the local runner; the worker processes end with the port.
 
-    A thread of the runner waits for each process. What it raises when one ends in failure is told to nobody,
-    and whoever waits for an answer of that process would wait for ever. So the function runs in a thread that
-    can be left.
+    The runner has a thread that waits for each worker process. If a process fails, this thread raises an
+    error that no other thread sees, and the runner would wait forever for an answer of the process. Therefore
+    the function runs in a separate thread, which this function abandons if a process fails.
+
+    Args:
+      run: function of the port, see `serve`.
+      is_done: function without arguments that returns whether the work is complete.
 
     Raises:
-      ChildProcessError: a process ended in failure, and not all was done by then.
+      ChildProcessError: a worker process failed before the work was complete.
     """
     ends, before = queue.SimpleQueue(), threading.excepthook
 
@@ -311,7 +339,8 @@ def _run_with_port(run, is_done):
 
 
 class _NoTracebacks:
-    """stderr, but for tracebacks: Beam prints those that it raises, too."""
+    """A stream that forwards everything except tracebacks to stderr. Beam prints the tracebacks of errors
+    that it also raises."""
 
     def __init__(self, stream):
         self._stream = stream
@@ -325,28 +354,29 @@ class _NoTracebacks:
 
 @contextlib.contextmanager
 def _shorten_errors():
-    """Raises what a function raised on a worker, without the worker's traceback and Beam's additions."""
+    """Context manager that shortens errors from workers: it removes the worker's traceback and Beam's
+    additions from the message."""
     try:
         yield
     except ChildProcessError:
         raise
     except Exception as error:
         last = (str(error).strip().splitlines() or [""])[-1]
-        said, raised_there, _ = last.partition(" [while running '")
-        if isinstance(error, RuntimeError) and not raised_there:
+        message, is_from_worker, _ = last.partition(" [while running '")
+        if isinstance(error, RuntimeError) and not is_from_worker:
             raise ChildProcessError(f"The pipeline failed: {last}. {_LESS_MEMORY}") from error
         if not isinstance(error, (ValueError, OSError)):
-            name, _, said = said.partition(": ")
+            name, _, message = message.partition(": ")
             kind = getattr(builtins, name, None)
-            ours = isinstance(kind, type) and issubclass(kind, (ValueError, OSError))
-            if not ours and not name.startswith(_TENSORFLOW_ERRORS):
+            is_expected = isinstance(kind, type) and issubclass(kind, (ValueError, OSError))
+            if not is_expected and not name.startswith(_TENSORFLOW_ERRORS):
                 raise
-        raise OSError(said) from error
+        raise OSError(message) from error
 
 
 def serve(port):
-    """What a process of the local runner does, as long as the command that started it has the port open."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command
+    """Runs a worker process of the local runner. It ends when the command that started it closes the port."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # only the command handles Ctrl-C
     threading.Thread(target=_exit_when_closed, args=(port,), daemon=True).start()
     code = 1
     try:
@@ -359,11 +389,11 @@ def serve(port):
         harness.main([])
         code = 0
     finally:
-        os._exit(code)  # its threads do not always end, and that of TensorFlow takes a second
+        os._exit(code)  # threads of the worker may never end, and the one of TensorFlow takes a second
 
 
 def _exit_when_closed(port):
-    # Nobody accepts the connection: the system ends it with the port.
+    # The connection is never accepted. The operating system closes it together with the port.
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)) as connection:
         connection.recv(1)
     os._exit(0)
@@ -373,7 +403,10 @@ def _exit_when_closed(port):
 
 
 def _survey_file(indexed, tokenizer):
-    """(index, path) to [index, survey, what is wrong or None], so that the first file at fault is named."""
+    """Surveys a file, (index, path); returns [index, survey, error message or None].
+
+    An error is returned and not raised, so that the command can report the first file with an error.
+    """
     index, path = indexed
     try:
         return [index, corpus.survey_file(path, tokenizer), None]
@@ -383,28 +416,31 @@ def _survey_file(indexed, tokenizer):
 
 
 def _parts_of_file(file, tokenizer, size, blocks):
-    """Yields what `parts_of_blocks` does of a file, (path, its first document, the next file's)."""
+    """Calls `parts_of_blocks` for a file, (path, index of its first document, index after its last
+    document)."""
     path, first, end = file
     return parts_of_blocks(path, corpus.read_documents(path, tokenizer), first, end, size, blocks)
 
 
 def parts_of_blocks(path, documents, first, end, size, blocks):
-    """Yields (block, (place of the first document, documents)) of each block that a file's documents are in.
+    """Divides the documents of a file among blocks: yields (block, (index of the first document, documents)).
 
-    Blocks are those of `corpus.make_blocks` the documents of all files.
+    The blocks are those that `corpus.make_blocks` makes from the documents of all files.
 
     Args:
-      path: the file, for errors.
-      documents: iterator over those of the file.
-      first, end: places that the file's documents take among those of all files.
-      size, blocks: documents of a block; the number of blocks.
+      path: path of the file, for errors.
+      documents: iterator over the documents of the file.
+      first, end: index of the file's first document, and the index after its last one, among the documents of
+        all files.
+      size: number of documents in a block.
+      blocks: number of blocks.
 
     Raises:
-      ValueError: the file has another number of documents.
+      ValueError: the file does not have end - first documents.
     """
     position = first
     while position < end:
-        block = min(position // size, blocks - 1)  # the last one takes a document that would be alone
+        block = min(position // size, blocks - 1)  # the last block may have size + 1 documents
         stop = end if block == blocks - 1 else min(end, (block + 1) * size)
         part = list(itertools.islice(documents, stop - position))
         yield block, (position, part)
@@ -416,7 +452,15 @@ def parts_of_blocks(path, documents, first, end, size, blocks):
 
 
 def _records_of_block(make_block, grouped):
-    """Yields (block, first record, records, statistics or {}) of (block, parts of `parts_of_blocks`)."""
+    """Makes the records of a block; yields them in parts, (block, index of the first record, records,
+    statistics).
+
+    The first part has the statistics of the block, the other parts have {}.
+
+    Args:
+      make_block: see `Cluster.write`.
+      grouped: (block, list of the parts that `parts_of_blocks` yields for it).
+    """
     block, parts = grouped
     documents = [document for _, part in sorted(parts) for document in part]
     records, statistics = make_block((block, documents))
@@ -425,7 +469,11 @@ def _records_of_block(make_block, grouped):
 
 
 def _first_records(counts):
-    """(0, [(block, records)]) to {block: how many records come before it}."""
+    """Returns {block: number of records in the blocks before it}.
+
+    Args:
+      counts: (0, list of (block, number of records in a part of it)).
+    """
     of_block = collections.Counter()
     for block, count in counts[1]:
         of_block[block] += count
@@ -434,19 +482,33 @@ def _first_records(counts):
 
 
 def _parts_of_files(part, number, starts):
-    """Yields (file, ((block, first record), records)) of a part of a block: files get records in turn."""
+    """Divides a part of a block among the output files, which get the records in turn.
+
+    Yields (file, ((block, index of the first record), records)).
+
+    Args:
+      part: see `_records_of_block`.
+      number: number of output files.
+      starts: see `_first_records`.
+    """
     block, first, records, _ = part
     for file in range(number):
         share = records[(file - starts[block] - first) % number::number]
-        if share or not block and not first:  # each file is written, be it empty
+        if share or not block and not first:  # so that files without records exist too
             yield file, ((block, first), share)
 
 
 def _write_file(grouped, output_files):
-    """(file, parts of `_parts_of_files`) to [file, [the path beside it with its records, their number]]."""
+    """Writes the records of an output file into a temporary file; returns [file, [its path, number of
+    records]].
+
+    Args:
+      grouped: (file, list of the parts that `_parts_of_files` yields for it).
+      output_files: list of paths.
+    """
     index, parts = grouped
-    quiet_tensorflow.load()  # which writes records, and else tells each worker's stderr about itself
-    path = f"{output_files[index]}{_TEMPORARY_SUFFIX}{uuid.uuid4().hex}"  # another attempt has another one
+    quiet_tensorflow.load()  # before TensorFlow writes records, so that it prints nothing on stderr
+    path = f"{output_files[index]}{_TEMPORARY_SUFFIX}{uuid.uuid4().hex}"  # each attempt has another path
     written = 0
     with files.translate_disk_errors(output_files[index]), record_files.open_writer(path) as writer:
         for _, records in sorted(parts, key=lambda part: part[0]):
@@ -459,8 +521,8 @@ def _write_file(grouped, output_files):
 def _sum_counts(counts):
     """Returns the sum of dicts of counts."""
     total = collections.Counter()
-    for found in counts:
-        total.update(found)
+    for part in counts:
+        total.update(part)
     return dict(total)
 
 

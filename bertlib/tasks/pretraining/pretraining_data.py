@@ -1,14 +1,16 @@
-"""Documents to instances of masked tokens and sentence pairs, and those to records.
+"""Makes pre-training instances (sentence pairs with masked tokens) from documents, and records from
+instances.
 
     documents --shuffle--> chunks of sentences --pair, cut--> [CLS] a [SEP] b [SEP]
               --mask--> instances --shuffle--> records
 
-Devlin et al. 2018, https://arxiv.org/abs/1810.04805, section 3.1 and appendix A.1. Masks are static: each
-pass over the documents (`dupe_factor`) draws them anew, and training then sees them as they are.
+Devlin et al. 2018, https://arxiv.org/abs/1810.04805, section 3.1 and appendix A.1. Masks are static: they are
+drawn when the records are made, anew in each pass over the documents (`dupe_factor`). The training does not
+change them.
 
-Here is what two ways have in common: `create_pretraining_data.create_training_instances`, the published one,
-which makes lists of token strings in memory, and `pretraining_stream`, for any amount of text. Workers load
-this module without TensorFlow.
+Two implementations share this module: `create_pretraining_data.create_training_instances`, the published one,
+which makes lists of token strings in memory; and `pretraining_stream`, for any amount of text. This module
+does not load TensorFlow, because worker processes import it.
 """
 
 import collections
@@ -17,7 +19,9 @@ import functools
 from bertlib.data import example_encoding
 import tokenization
 
+# Number of instances, the first ones, that are written to the log.
 LOGGED_INSTANCES = 2
+# Number of encoded fields that a `Serializer` remembers for each kind of field.
 _CACHED_LENGTHS = 1 << 12
 
 Recipe = collections.namedtuple(
@@ -25,25 +29,29 @@ Recipe = collections.namedtuple(
     "max_seq_length dupe_factor short_seq_prob masked_lm_prob "
     "max_predictions_per_seq do_whole_word_mask next_sentence",
     defaults=[128, 10, 0.1, 0.15, 20, False, True])
-Recipe.__doc__ = """How instances are made of documents; defaults are the published ones.
+Recipe.__doc__ = """Settings by which instances are made from documents. The defaults are the published
+values.
 
-max_seq_length: tokens of an instance, [CLS] and [SEP] included.
-dupe_factor: passes over the documents.
-short_seq_prob: fraction of the passes over a document, or of the instances of full sentences, that aim at a
-  random, shorter length.
-masked_lm_prob: fraction of an instance's tokens to predict, at most max_predictions_per_seq of them.
-do_whole_word_mask: mask all pieces of a word or none.
-next_sentence: pairs for next-sentence prediction; else full sentences one after the other.
+max_seq_length: largest number of tokens in an instance, [CLS] and [SEP] included.
+dupe_factor: number of passes over the documents.
+short_seq_prob: probability that a pass over a document (without next_sentence: an instance) has a random,
+  shorter target length.
+masked_lm_prob: fraction of an instance's tokens that are to be predicted.
+max_predictions_per_seq: largest number of tokens to predict in an instance.
+do_whole_word_mask: whether all pieces of a word are masked together.
+next_sentence: whether instances are pairs for next-sentence prediction; otherwise they are full sentences,
+  one after the other.
 """
 
 
 def continuation_function(tokenizer):
-    """Returns the function that tells if a token (str) of this tokenizer continues the word before it."""
+    """Returns the function of a token (str) that returns whether this token continues a word, for a
+    tokenizer."""
     return getattr(tokenizer, "continues_word", is_continuation)
 
 
 def is_continuation(token):
-    """Whether a WordPiece (str) continues the word before it."""
+    """Returns whether a WordPiece (str) continues the word of the piece before it."""
     return token.startswith(tokenization.CONTINUATION)
 
 
@@ -51,16 +59,18 @@ def is_continuation(token):
 
 
 def sentence_pairs(documents, index, room, short_seq_prob, rng):
-    """Yields (sentences of a, sentences of b, is_random_next) of a document. Draws numbers as published.
+    """Yields the pairs of a document: (sentences of a, sentences of b, is_random_next).
 
-    A chunk is as many sentences as fill an instance. a is a random number of the first of them. b is the
-    rest, or in half of the cases, and wherever a chunk has one sentence only, a stretch of another document;
-    the rest then starts the next chunk.
+    A document is cut into chunks of consecutive sentences, each long enough for an instance. Text a is the
+    beginning of a chunk, a random number of its sentences. Text b is either the rest of the chunk, or
+    consecutive sentences of a random other document. The latter is chosen with probability 0.5, and always if
+    the chunk has only one sentence; the rest of the chunk is then the start of the next chunk. Random numbers
+    are drawn in the same order as in the published code.
 
     Args:
-      documents: list of lists of sentences, which need only have a length; none is empty.
-      index: which of them.
-      room: tokens of an instance.
+      documents: list of lists of sentences, none empty. A sentence is any object with a length in tokens.
+      index: int, index of the document.
+      room: largest number of tokens in a and b, special tokens excluded.
       short_seq_prob: see `Recipe`.
       rng: a `random.Random`.
     """
@@ -85,19 +95,21 @@ def sentence_pairs(documents, index, room, short_seq_prob, rng):
 
 
 def _target_length(room, short_seq_prob, rng):
-    """The number of tokens to aim at: mostly all that fit, at times fewer, as in fine-tuning."""
+    """Draws the target length of an instance: `room` tokens, or with probability `short_seq_prob` fewer,
+    because inputs of fine-tuning are often short."""
     return rng.randint(2, room) if rng.random() < short_seq_prob else room
 
 
-def _random_sentences(documents, but, length, rng):
-    """Returns sentences of a random document from a random one on, until there are that many tokens."""
+def _random_sentences(documents, excluded, length, rng):
+    """Returns consecutive sentences of a random document, from a random sentence on, with at least `length`
+    tokens if the document has enough. The document with the index `excluded` is not used."""
     for _ in range(10):
         index = rng.randint(0, len(documents) - 1)
-        if index != but:
+        if index != excluded:
             break
     else:
-        # Happens where documents are few. The published code would call part of the same document random.
-        index = (but + 1) % len(documents)
+        # Happens if there are few documents. The published code would use the same document as random text.
+        index = (excluded + 1) % len(documents)
     document = documents[index]
     start = stop = rng.randint(0, len(document) - 1)
     while stop == start or stop < len(document) and length > 0:
@@ -107,27 +119,31 @@ def _random_sentences(documents, but, length, rng):
 
 
 def full_sentences(documents, room, short_seq_prob, rng):
-    """Yields each instance's texts: lists of sentences, one list a document; a separator comes between them.
+    """Yields the texts of each instance, without next-sentence prediction.
 
-    FULL-SENTENCES of RoBERTa (Liu et al. 2019, https://arxiv.org/abs/1907.11692, section 4.2): as many
-    sentences as it takes whole. One that is longer than an instance fills as many as it needs. Arguments are
-    those of `sentence_pairs`.
+    The texts of an instance are a list with a list of sentences for each document in the instance. A
+    separator is later put between the documents. This is FULL-SENTENCES of RoBERTa (Liu et al. 2019,
+    https://arxiv.org/abs/1907.11692, section 4.2): an instance contains as many whole sentences as fit. A
+    sentence that is longer than an instance is cut into several instances.
+
+    Args:
+      documents, room, short_seq_prob, rng: see `sentence_pairs`.
     """
     texts, length = [], 0
     target = _target_length(room, short_seq_prob, rng)
     for document in documents:
-        goes_on = False
+        continues = False
         for sentence in document:
             for start in range(0, len(sentence), room):
                 part = sentence[start:start + room]
-                if texts and (length >= target or length + len(part) + (not goes_on) > room):
+                if texts and (length >= target or length + len(part) + (not continues) > room):
                     yield texts
-                    texts, length, goes_on = [], 0, False
+                    texts, length, continues = [], 0, False
                     target = _target_length(room, short_seq_prob, rng)
-                if not goes_on:
+                if not continues:
                     length += bool(texts)
                     texts.append([])
-                    goes_on = True
+                    continues = True
                 texts[-1].append(part)
                 length += len(part)
     yield texts
@@ -137,12 +153,15 @@ def full_sentences(documents, room, short_seq_prob, rng):
 
 
 def feature_fields(max_seq_length, max_predictions_per_seq, vocab_size=None, type_vocab_size=None):
-    """Returns the fields of a stored instance, for `input_pipeline` to write and to read.
+    """Returns the fields of a stored instance, by which records are written and read.
 
     Args:
-      max_seq_length, max_predictions_per_seq: tokens, and predictions, of an instance.
-      vocab_size, type_vocab_size: of the model that reads them, for the bounds of the ids; None leaves these
-        open.
+      max_seq_length, max_predictions_per_seq: see `Recipe`.
+      vocab_size, type_vocab_size: numbers of words and of segment ids of the model that reads the records;
+        they are the bounds of the ids. None for no bounds.
+
+    Returns:
+      list of `example_encoding.Field`.
     """
     word, segment = ((0, size - 1) if size else example_encoding.ANY_ID
                      for size in (vocab_size, type_vocab_size))
@@ -159,9 +178,11 @@ def feature_fields(max_seq_length, max_predictions_per_seq, vocab_size=None, typ
 
 
 class Serializer:
-    """Instances to serialized `tf.train.Example`s, as `example_encoding.Encoder` makes of `feature_fields`.
+    """Serializes instances as `tf.train.Example`s.
 
-    What comes before and after the ids, positions and labels is put together once for each size.
+    The bytes are the same as those of `example_encoding.Encoder` with `feature_fields`. It is faster, because
+    the bytes around the ids, positions and labels depend only on a few lengths, and are computed once for
+    each of them.
     """
 
     def __init__(self, max_seq_length, max_predictions_per_seq):
@@ -178,12 +199,12 @@ class Serializer:
             remember, (self._mask_of, self._label_of, self._segments_of))
 
     def __call__(self, ids, first, second, positions, labels, predictions, is_random_next):
-        """Returns a record.
+        """Returns a record, bytes.
 
         Args:
-          ids, positions, labels: packed varints, padded.
-          first, second: tokens of each segment.
-          predictions: number of positions that are not padding.
+          ids, positions, labels: bytes, packed varints of the padded lists.
+          first, second: numbers of tokens in the two segments.
+          predictions: number of masked positions, without padding.
           is_random_next: bool.
         """
         return example_encoding.join_encoded_fields(  # in the order of the fields' names

@@ -1,4 +1,4 @@
-"""Masked words and next sentences: the two heads that BERT is pre-trained with."""
+"""The two heads of the pre-training: masked words and next-sentence prediction."""
 
 import functools
 
@@ -9,7 +9,7 @@ from bertlib.tasks import head
 from bertlib.tasks.pretraining import pretraining_data
 import modeling
 
-# Weights whose sum over the effective batch the loss needs; see `get_masked_lm_output`.
+# Names of the features whose sums over the effective batch the loss needs; see `get_masked_lm_output`.
 BATCH_TOTALS = ("masked_lm_weights",)
 
 
@@ -17,10 +17,11 @@ BATCH_TOTALS = ("masked_lm_weights",)
 
 
 class Pretraining:
-    """The masked words and whether the second text follows the first; see `head`. The loss is their sum.
+    """Head that predicts the masked words, and whether the second text follows the first. See the module
+    `head`.
 
-    Features: masked_lm_positions, masked_lm_ids, int32 [B, P], masked_lm_weights, float [B, P], and
-    next_sentence_labels, int32 [B, 1].
+    The loss is the sum of both losses. Features: masked_lm_positions, masked_lm_ids, int32 [B, P],
+    masked_lm_weights, float [B, P], and next_sentence_labels, int32 [B, 1].
     """
 
     modes = (estimator.ModeKeys.TRAIN, estimator.ModeKeys.EVAL)
@@ -33,12 +34,12 @@ class Pretraining:
         del mode
         masked_lm_loss, masked_lm_losses, log_probs = get_masked_lm_output(
             bert_config, model.get_sequence_output(), model.get_embedding_table(),
-            features["masked_lm_positions"],
-            features["masked_lm_ids"], features["masked_lm_weights"], features.get("masked_lm_weights_total"),
-            micro_batches)
+            features["masked_lm_positions"], features["masked_lm_ids"], features["masked_lm_weights"],
+            features.get("masked_lm_weights_total"), micro_batches)
         next_sentence_loss, *next_sentence = get_next_sentence_output(
             bert_config, model.get_pooled_output(), features["next_sentence_labels"])
-        # The words in place of all words' probabilities: replicas that share an evaluation send them.
+        # The metrics get the likeliest words instead of all probabilities, [B·P, vocab_size]: replicas that
+        # share an evaluation send these tensors to each other.
         metrics = (functools.partial(_metrics, vocab_size=bert_config.vocab_size),
                    [masked_lm_losses, tf.argmax(log_probs, -1, output_type=tf.int32),
                     features["masked_lm_ids"], features["masked_lm_weights"], *next_sentence,
@@ -47,9 +48,10 @@ class Pretraining:
 
 
 class MaskedWords:
-    """The likeliest words at some positions; see `head`. Feature: masked_lm_positions, int32 [B, P].
+    """Head that predicts the K likeliest words at given positions. See the module `head`.
 
-    Predictions: ids, int32 [B, P, K], from the likeliest on, and their probabilities, float32 [B, P, K].
+    Feature: masked_lm_positions, int32 [B, P]. Predictions: ids, int32 [B, P, K], the likeliest first, and
+    their probabilities, float32 [B, P, K].
     """
 
     modes = (estimator.ModeKeys.PREDICT,)
@@ -81,24 +83,26 @@ def model_fn_builder(bert_config, init_checkpoint, learning_rate, num_train_step
 
 def get_masked_lm_output(bert_config, input_tensor, output_weights, positions, label_ids, label_weights,
                          total_weight=None, micro_batches=1):
-    """Predicts the masked words: dense, activation, layer normalization, word embeddings as output weights.
+    """Builds the head for the masked words: dense layer, activation, layer normalization, and the word
+    embeddings as output weights.
 
     Args:
       bert_config: a `modeling.BertConfig`.
       input_tensor: float [B, F, W], the last encoder layer.
       output_weights: float [vocab_size, W], the word embeddings.
-      positions: int32 [B, P], where to predict.
-      label_ids: int32 [B, P], the words there.
-      label_weights: float [B, P], 0 where P is padding.
-      total_weight: scalar, the sum of the weights of the effective batch; that of this batch if None.
-      micro_batches: number of parts of the effective batch, of which this is one. The mean of their losses is
-        then its loss, however the weights are spread over them.
+      positions: int32 [B, P], the masked positions.
+      label_ids: int32 [B, P], the words at these positions.
+      label_weights: float [B, P], 0 for padding among the P positions.
+      total_weight: scalar, the sum of the weights of the effective batch; None for the sum of this batch.
+      micro_batches: number of micro-batches in the effective batch. The loss of each is multiplied by it, so
+        that the mean over the micro-batches is the loss of the effective batch, also if their weights differ.
 
     Returns:
-      (loss: scalar, the weighted mean; loss of each position [B·P]; log probabilities [B·P, vocab_size]).
+      (loss, scalar, the weighted mean; loss of each position, [B·P]; log probabilities, [B·P, vocab_size]).
     """
     logits = masked_lm_logits(bert_config, input_tensor, output_weights, positions)
-    # Holds one matrix [B·P, vocab_size] for the backward pass, where the formula would hold three.
+    # This op keeps one matrix [B·P, vocab_size] for the backward pass. The published formula would keep
+    # three.
     per_example_loss = tf.nn.sparse_softmax_cross_entropy_with_logits(
         labels=tf.reshape(label_ids, [-1]), logits=logits)
     weights = tf.cast(tf.reshape(label_weights, [-1]), tf.float32)
@@ -108,7 +112,7 @@ def get_masked_lm_output(bert_config, input_tensor, output_weights, positions, l
 
 
 def masked_lm_logits(bert_config, input_tensor, output_weights, positions):
-    """Builds the scores of all words at some positions; arguments as for `get_masked_lm_output`.
+    """Builds the logits of all words at given positions; the arguments are those of `get_masked_lm_output`.
 
     Returns:
       float32 [B·P, vocab_size].
@@ -129,7 +133,7 @@ def masked_lm_logits(bert_config, input_tensor, output_weights, positions):
 
 
 def get_next_sentence_output(bert_config, input_tensor, labels):
-    """Predicts whether the second segment is random (1) or follows the first (0).
+    """Builds the head that predicts whether the second segment is random (1) or follows the first (0).
 
     Args:
       bert_config: a `modeling.BertConfig`.
@@ -137,7 +141,7 @@ def get_next_sentence_output(bert_config, input_tensor, labels):
       labels: int32 [B] or [B, 1].
 
     Returns:
-      (loss: scalar, the mean; loss of each example [B]; log probabilities [B, 2]).
+      (mean loss, scalar; loss of each example, [B]; log probabilities, [B, 2]).
     """
     with tf.variable_scope("cls/seq_relationship"):
         weights = tf.get_variable("output_weights", [2, bert_config.hidden_size],
@@ -150,7 +154,7 @@ def get_next_sentence_output(bert_config, input_tensor, labels):
 
 
 def gather_indexes(sequence_tensor, positions):
-    """Returns the vectors at some positions of each sequence: [B, F, W] and int32 [B, P] to [B·P, W]."""
+    """Gathers the vectors at given positions of each sequence: [B, F, W] and int32 [B, P] → [B·P, W]."""
     batch_size, length, width = modeling.get_shape_list(sequence_tensor, expected_rank=3)
     starts = tf.reshape(tf.range(batch_size, dtype=tf.int32) * length, [-1, 1])
     return tf.gather(tf.reshape(sequence_tensor, [batch_size * length, width]),
@@ -158,7 +162,7 @@ def gather_indexes(sequence_tensor, positions):
 
 
 def head_shapes(bert_config):
-    """The variables that the two heads add to the encoder: {name: shape}."""
+    """Returns the variables that the two heads add to the encoder: {name: shape}."""
     width = bert_config.hidden_size
     return {"cls/predictions/transform/dense/kernel": (width, width),
             "cls/predictions/transform/dense/bias": (width,),
@@ -170,11 +174,11 @@ def head_shapes(bert_config):
 
 def metric_fn(masked_lm_example_loss, masked_lm_log_probs, masked_lm_ids, masked_lm_weights,
               next_sentence_example_loss, next_sentence_log_probs, next_sentence_labels):
-    """Streaming metrics of both tasks: {name: (value, update op)}.
+    """Returns the streaming metrics of both heads: {name: (value, update op)}.
 
-    They are the published masked_lm_accuracy, masked_lm_loss, next_sentence_accuracy and next_sentence_loss,
-    and masked_lm_baseline: the accuracy of predicting the same word everywhere, the most frequent of the
-    masked ones. Arguments are what the heads return and get.
+    These are the published metrics masked_lm_accuracy, masked_lm_loss, next_sentence_accuracy and
+    next_sentence_loss; and masked_lm_baseline, the accuracy of always predicting the most frequent masked
+    word. The arguments are losses and log probabilities that the heads return, and the features.
     """
     words = tf.argmax(masked_lm_log_probs, -1, output_type=tf.int32)
     return _metrics(masked_lm_example_loss, words, masked_lm_ids, masked_lm_weights,
@@ -184,7 +188,8 @@ def metric_fn(masked_lm_example_loss, masked_lm_log_probs, masked_lm_ids, masked
 
 def _metrics(masked_lm_example_loss, words, masked_lm_ids, masked_lm_weights, next_sentence_example_loss,
              next_sentence_log_probs, next_sentence_labels, vocab_size):
-    """`metric_fn` of the likeliest words, int32 [B·P]."""
+    """Returns the metrics of `metric_fn`. Instead of log probabilities it gets the likeliest words, int32
+    [B·P]."""
     ids, weights = tf.reshape(masked_lm_ids, [-1]), tf.reshape(masked_lm_weights, [-1])
     labels = tf.reshape(next_sentence_labels, [-1])
     with tf.variable_scope("masked_lm_baseline"):
@@ -197,9 +202,8 @@ def _metrics(masked_lm_example_loss, words, masked_lm_ids, masked_lm_weights, ne
         "masked_lm_accuracy": tf.metrics.accuracy(ids, words, weights),
         "masked_lm_baseline": baseline,
         "masked_lm_loss": tf.metrics.mean(masked_lm_example_loss, weights),
-        "next_sentence_accuracy": tf.metrics.accuracy(labels,
-                                                      tf.argmax(next_sentence_log_probs, -1,
-                                                                output_type=tf.int32)),
+        "next_sentence_accuracy": tf.metrics.accuracy(
+            labels, tf.argmax(next_sentence_log_probs, -1, output_type=tf.int32)),
         "next_sentence_loss": tf.metrics.mean(next_sentence_example_loss),
     }
 
@@ -213,21 +217,20 @@ def input_fn_builder(input_files, max_seq_length, max_predictions_per_seq, is_tr
 
     Args:
       input_files: list of paths.
-      max_seq_length, max_predictions_per_seq: what they were made with.
-      is_training: shuffle all of them and repeat; else once, in order.
-      num_cpu_threads: batches read at the same time; the order is the same.
-      vocab_size, type_vocab_size: of the model: no id may be beyond. None leaves them open.
+      max_seq_length, max_predictions_per_seq: the values with which the files were made.
+      is_training: True to shuffle and repeat the examples of all files; False to read them once, in order.
+      num_cpu_threads: number of batches that are read at the same time. It does not change their order.
+      vocab_size, type_vocab_size: see `pretraining_data.feature_fields`.
     """
     fields = pretraining_data.feature_fields(max_seq_length, max_predictions_per_seq, vocab_size,
                                              type_vocab_size)
-    return head.input_fn_builder(
-        list(input_files), fields, is_training, drop_remainder=is_training,
-        batch_totals=BATCH_TOTALS if is_training else (),
-        num_threads=num_cpu_threads)
+    return head.input_fn_builder(list(input_files), fields, is_training, drop_remainder=is_training,
+                                 batch_totals=BATCH_TOTALS if is_training else (),
+                                 num_threads=num_cpu_threads)
 
 
 def _decode_record(record, name_to_features):
-    """Parses a serialized `tf.train.Example`: {name: tensor}, int64 as int32."""
+    """Parses a serialized `tf.train.Example`; returns {name: tensor}, with int64 cast to int32."""
     example = tf.parse_single_example(record, name_to_features)
     return {name: tf.cast(tensor, tf.int32) if tensor.dtype == tf.int64 else tensor
             for name, tensor in example.items()}

@@ -1,10 +1,10 @@
-"""Text to pre-training records, in a stream: any amount of text, several processes; killed runs go on.
+"""Makes pre-training records from any amount of text, in several processes. Killed runs can be continued.
 
     documents → blocks of documents --workers--> records of each block → output files and their manifest
 
-The instances have the distribution of those that `create_pretraining_data.create_training_instances` makes,
-but are made on arrays of ids, many at once, with other random choices. Workers load this module without
-TensorFlow.
+The instances have the same distribution as those of `create_pretraining_data.create_training_instances`. They
+are computed as arrays of ids, many at once, with other random choices. This module does not load TensorFlow,
+because worker processes import it.
 """
 
 import collections
@@ -24,9 +24,11 @@ from bertlib.system import files, locks, workers
 from bertlib.tasks.pretraining import corpus, pretraining_data
 import tokenization
 
+# Suffix of the name of the manifest, which lies next to the first output file.
 MANIFEST_SUFFIX = ".manifest.json"
-# Instances that are masked at once; what is drawn depends on it.
+# Number of instances that are masked at once. The random choices depend on it.
 _BATCH = 512
+# Sort key of positions that are not the start of a word. It is larger than all other keys.
 _NO_WORD = 1 << 48
 
 
@@ -34,9 +36,10 @@ _NO_WORD = 1 << 48
 
 
 class _BlockMaker:
-    """Makes a block's records, as `create_training_instances` and `write_instance_to_example_files` would.
+    """Makes the records of a block.
 
-    All the block's tokens are ids in one array, and a sentence is a range of it.
+    It does the same as `create_training_instances` and `write_instance_to_example_files` of
+    `create_pretraining_data`. All tokens of the block are ids in one array, and a sentence is a range of it.
     """
 
     def __init__(self, tokenizer, recipe, random_seed):
@@ -58,7 +61,7 @@ class _BlockMaker:
         return _BlockMaker, self._arguments
 
     def __call__(self, block):
-        """Returns (records, statistics) of (index, documents)."""
+        """Returns (records, statistics) of a block, which is (index, documents)."""
         index, texts = block
         _, recipe, random_seed = self._arguments
         rng = random.Random(f"{random_seed}/{index}")
@@ -76,7 +79,12 @@ class _BlockMaker:
         return records, statistics
 
     def _tokenize(self, texts):
-        """Returns all documents' tokens (ids [tokens], first [SEP]), and the documents, lists of ranges."""
+        """Tokenizes the documents of a block.
+
+        Returns:
+          (int32 [tokens], the ids of [SEP] and of all tokens; list of documents, each a list of ranges, one
+          for each sentence).
+        """
         ids, documents = [self._sep], []
         for text in texts:
             documents.append([])
@@ -90,7 +98,8 @@ class _BlockMaker:
         return np.array(ids, np.int32), documents
 
     def _spans(self, documents, rng):
-        """Yields ([start, stop, of each text], is_random_next) of each instance; texts may be too long."""
+        """Yields ([start, stop, …], is_random_next) for each instance: the range of each of its texts. The
+        texts of a pair may still be too long."""
         recipe = self._arguments[1]
         for _ in range(recipe.dupe_factor):
             if not recipe.next_sentence:
@@ -104,7 +113,14 @@ class _BlockMaker:
                     yield [a[0].start, a[-1].stop, b[0].start, b[-1].stop], is_random_next
 
     def _records(self, tokens, batch, rng, statistics):
-        """Returns the records of what `_spans` yielded, and counts them."""
+        """Returns the records of a batch of instances, and adds their counts to `statistics`.
+
+        Args:
+          tokens: see `_tokenize`.
+          batch: list of the pairs that `_spans` yields.
+          rng: a `random.Random`.
+          statistics: collections.Counter.
+        """
         recipe = self._arguments[1]
         batch, is_random_next = zip(*batch)
         texts = np.array([len(spans) // 2 for spans in batch])
@@ -113,14 +129,15 @@ class _BlockMaker:
             _truncate(spans.reshape(-1, 2, 2), recipe.max_seq_length - 3, rng)
         lengths = spans[:, 1] - spans[:, 0]
         ends = np.cumsum(texts)
-        totals = np.add.reduceat(lengths + 1, ends - texts) + 1  # with [CLS], and [SEP] after each text
+        # Tokens of each instance: its texts, a [SEP] after each of them, and [CLS].
+        totals = np.add.reduceat(lengths + 1, ends - texts) + 1
         present = np.arange(recipe.max_seq_length) < totals[:, None]  # [instances, max_seq_length]
         ids = np.zeros(present.shape, np.int32)
         ids[:, 0] = self._cls
-        ids[:,
-            1:][present[:, 1:]] = tokens[_ranges(np.stack([spans[:, 0], np.zeros_like(lengths)],
-                                                          1).reshape(-1),
-                                                 np.stack([lengths, np.ones_like(lengths)], 1).reshape(-1))]
+        # Each text is followed by [SEP], which is tokens[0].
+        starts = np.stack([spans[:, 0], np.zeros_like(lengths)], 1).reshape(-1)
+        sizes = np.stack([lengths, np.ones_like(lengths)], 1).reshape(-1)
+        ids[:, 1:][present[:, 1:]] = tokens[_ranges(starts, sizes)]
         rows, positions = np.nonzero(self._choose(ids, present, totals, rng))
         labels = ids[rows, positions]
         chance = _random_numbers(rng, len(rows))
@@ -129,9 +146,9 @@ class _BlockMaker:
                 chance < 0.9 * 2**32, labels,
                 self._word_ids[_random_numbers(rng, len(rows)) % len(self._word_ids)]))
         predictions = np.bincount(rows, minlength=len(batch))
-        there = np.arange(recipe.max_predictions_per_seq) < predictions[:, None]
-        padded = np.zeros((2, *there.shape), int)
-        padded[:, there] = positions, labels
+        is_prediction = np.arange(recipe.max_predictions_per_seq) < predictions[:, None]
+        padded = np.zeros((2, *is_prediction.shape), int)
+        padded[:, is_prediction] = positions, labels
 
         outputs = ids[rows, positions]
         masked = int(np.sum(outputs == self._mask))
@@ -146,37 +163,51 @@ class _BlockMaker:
                         *map(self._pack_rows, padded), predictions.tolist(), is_random_next))
 
     def _choose(self, ids, present, totals, rng):
-        """Returns what to predict, bool [instances, length], as `create_masked_lm_predictions` does."""
+        """Chooses the tokens to predict, as `create_masked_lm_predictions` does: bool [instances, length].
+
+        Args:
+          ids: int32 [instances, length].
+          present: bool [instances, length], False for padding.
+          totals: int [instances], numbers of tokens.
+          rng: a `random.Random`.
+        """
         recipe = self._arguments[1]
         wanted = np.minimum(np.maximum(np.rint(totals * recipe.masked_lm_prob).astype(int), 1),
                             recipe.max_predictions_per_seq)
         candidates = present & ~self._is_special[ids]
-        # The order of the keys is that in which words are chosen; the position makes each different.
-        keys = _random_numbers(rng,
-                               ids.size).reshape(ids.shape).astype(np.int64) << 16 | np.arange(ids.shape[1])
+        # Words are chosen in the order of their keys. A key is a random number, and in its lowest 16 bits the
+        # position, so that all keys of an instance differ.
+        random_numbers = _random_numbers(rng, ids.size).reshape(ids.shape).astype(np.int64)
+        keys = random_numbers << 16 | np.arange(ids.shape[1])
         everyone = np.arange(len(ids))
         if not recipe.do_whole_word_mask:
             keys[~candidates] = _NO_WORD
             return candidates & (keys <= np.sort(keys)[everyone, wanted - 1][:, None])
         starts = candidates & ~self._continues[ids]
-        starts[everyone, candidates.argmax(1)] |= candidates.any(1)  # no word before it to continue
+        starts[everyone, candidates.argmax(1)] |= candidates.any(1)  # the first one always starts a word
         keys[~starts] = _NO_WORD
-        word = np.cumsum(starts).reshape(ids.shape) - 1  # of all the instances' words
+        word = np.cumsum(starts).reshape(ids.shape) - 1  # index of the word among those of all instances
         sizes = np.bincount(word[candidates], minlength=1)
         taken, count = np.zeros(len(sizes), bool), np.zeros(len(ids), int)
         for key in np.sort(keys).T:
-            there = key < _NO_WORD
-            if not there.any() or (count == wanted).all():
+            is_word = key < _NO_WORD
+            if not is_word.any() or (count == wanted).all():
                 break
             words = word[everyone, key & 0xFFFF]
-            fits = there & (count + sizes[words] <= wanted)
+            fits = is_word & (count + sizes[words] <= wanted)
             count += fits * sizes[words]
             taken[words[fits]] = True
         return candidates & taken[word]
 
 
 def _truncate(spans, room, rng):
-    """`truncate_seq_pair` for many: changes spans, [instances, a and b, start and stop]."""
+    """Truncates many pairs at once, as `truncate_seq_pair` does.
+
+    Args:
+      spans: int [instances, 2 texts, (start, stop)]; changed in place.
+      room: largest number of tokens in both texts.
+      rng: a `random.Random`, which decides for each token whether it is cut at the front or at the back.
+    """
     a, b = np.diff(spans)[..., 0].T
     excess = np.maximum(a + b - room, 0)
     from_longer = np.minimum(excess, abs(a - b))
@@ -189,26 +220,26 @@ def _truncate(spans, room, rng):
 
 
 def _ranges(starts, lengths):
-    """Returns the numbers of all ranges, one after the other."""
+    """Returns the concatenation of ranges, each with a start and a length: int array."""
     ends = np.cumsum(lengths)
     return np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1])
 
 
 def _random_numbers(rng, count):
-    """Returns that many random numbers below 2**32, uint32."""
+    """Returns `count` random numbers below 2**32, uint32."""
     return np.frombuffer(rng.randbytes(4 * count), "<u4")
 
 
 class _RowPacker:
-    """Makes packed varints of rows of numbers."""
+    """Encodes rows of numbers as packed varints, the format of int64 lists in protocol buffers."""
 
     def __init__(self, limit):
-        """Prepares the numbers below the limit."""
+        """Encodes all numbers below the limit in advance."""
         shifts = np.arange(0, max(1, (limit - 1).bit_length()), 7)[:, None]
-        goes_on = np.arange(limit) >> shifts + 7 > 0
-        # [most bytes, limit]
-        self._bytes = (np.arange(limit) >> shifts & 0x7F | goes_on << 7).astype(np.uint8)
-        self._sizes = 1 + goes_on.sum(0)
+        has_next_byte = np.arange(limit) >> shifts + 7 > 0
+        # [bytes of the longest varint, limit]
+        self._bytes = (np.arange(limit) >> shifts & 0x7F | has_next_byte << 7).astype(np.uint8)
+        self._sizes = 1 + has_next_byte.sum(0)
 
     def __call__(self, numbers):
         """Returns a list of bytes, one for each row of an array."""
@@ -216,7 +247,8 @@ class _RowPacker:
         ends = np.cumsum(self._sizes.take(flat))
         starts = ends - self._sizes.take(flat)
         packed = np.empty(ends[-1] + len(self._bytes), np.uint8)
-        # The next numbers overwrite what is beyond a number's last byte.
+        # Each number writes as many bytes as the longest one. The loop goes backwards through the bytes, so
+        # that bytes beyond the end of a number are overwritten by the next numbers.
         for place in reversed(range(len(self._bytes))):
             packed[starts + place] = self._bytes[place].take(flat)
         packed, ends = packed.tobytes(), ends[numbers.shape[1] - 1::numbers.shape[1]].tolist()
@@ -229,37 +261,39 @@ class _RowPacker:
 def write_training_data(input_files, output_files, tokenizer, recipe, random_seed=12345,
                         shuffle_buffer_documents=1000, num_workers=1, tokenizer_settings=None, cluster=None,
                         vocabulary=None):
-    """Writes pre-training data of any amount of text; goes on where a killed run of the same arguments ended.
+    """Writes pre-training data from any amount of text. Continues a killed run with the same arguments.
 
-    The text is cut into blocks of documents. Each is by itself what
-    `create_pretraining_data.create_training_instances` works on: documents are shuffled and random next
-    sentences drawn within it, and its instances shuffled. Instances go to the output files in turn, as
-    published, in the order of the blocks. So files grow together and are complete together; until then their
-    names end in ".partial", and a manifest says after each block how long they are, which is where the next
-    run goes on. Meanwhile they are locked.
+    The text is cut into blocks of documents. Each block is processed separately, as
+    `create_pretraining_data.create_training_instances` processes the whole text: documents and instances are
+    shuffled within the block, and random next sentences come from documents of the block. The instances are
+    written in the order of the blocks, and to the output files in turn, as published. So all files grow at
+    the same time. Until they are complete, their names end in ".partial". After each block, the manifest
+    stores their sizes, from which the next run continues. The output files are locked during the run.
 
     Args:
       input_files: list of paths, see `corpus.find_input_files`.
-      output_files: list of paths, local ones without a cluster. Beside the first one is the manifest, a JSON
-        file.
-      tokenizer: a `tokenization.FullTokenizer`, or another that can be pickled.
+      output_files: list of paths; without a cluster they must be local. The manifest, a JSON file, lies next
+        to the first one.
+      tokenizer: a `tokenization.FullTokenizer`, or another one that can be pickled.
       recipe: a `pretraining_data.Recipe`.
-      random_seed: int; what is written depends on it, on the input and on the recipe.
-      shuffle_buffer_documents: documents of a block, at least 2. Each process holds a block in memory.
-      num_workers: number of processes, 0 for one a core; what is written is the same.
-      tokenizer_settings: {name: value} of what tokens depend on besides the vocabulary, to notice a change.
-      cluster: a `pretraining_beam.Cluster` that does the work in place of processes here; what is written is
-        the same. Killed, it begins again.
-      vocabulary: a dict that says where the vocabulary lies, for the manifest; what is written does not
-        depend on it.
+      random_seed: int. The output depends only on it, on the input, on the tokenizer, on the recipe and on
+        shuffle_buffer_documents.
+      shuffle_buffer_documents: number of documents in a block, at least 2. Each process has one block in
+        memory.
+      num_workers: number of processes, 0 for one process per core. It does not change the output.
+      tokenizer_settings: {name: value} of all settings of the tokenizer except the vocabulary. They are
+        stored in the manifest, so that a later run notices a change.
+      cluster: a `pretraining_beam.Cluster` that does the work, instead of processes of this machine. It does
+        not change the output. A killed run on a cluster starts again from the beginning.
+      vocabulary: a dict that describes the vocabulary file, for the manifest. It does not change the output.
 
     Returns:
-      The manifest: {"statistics": {name: count}, "documents": …}.
+      the manifest: {"statistics": {name: count}, "documents": …}.
 
     Raises:
-      ValueError: there is no text, only one document for pairs, or the manifest is of other settings or
-        input.
-      OSError: a file cannot be read or written, or (locks.InUseError) another process writes it.
+      ValueError: there is no text, there is only one document although recipe.next_sentence is true, or the
+        manifest has other settings or another input.
+      OSError: a file cannot be read or written. (locks.InUseError: another process writes an output file.)
     """
     _check_output_files(input_files, output_files, remote=cluster is not None)
     with contextlib.ExitStack() as stack:
@@ -270,13 +304,13 @@ def write_training_data(input_files, output_files, tokenizer, recipe, random_see
 
 
 def hash_vocabulary(vocab):
-    """Returns the fingerprint of a vocabulary, an iterable of str, as a manifest has it."""
+    """Returns the fingerprint of a vocabulary, an iterable of str, as it is stored in manifests."""
     return hashlib.blake2b("\n".join(vocab).encode(errors="surrogatepass"), digest_size=16).hexdigest()
 
 
 def _write_locked(input_files, output_files, tokenizer, recipe, random_seed, shuffle_buffer_documents,
                   num_workers, tokenizer_settings, cluster, vocabulary):
-    """`write_training_data`, with the locks of the output files."""
+    """Does the work of `write_training_data`. The output files are locked."""
     if cluster:
         surveys = cluster.survey(input_files, tokenizer, output_files)
         text = corpus.merge_surveys(input_files, surveys)
@@ -296,15 +330,14 @@ def _write_locked(input_files, output_files, tokenizer, recipe, random_seed, shu
     output = _Output(output_files, {"settings": settings, **text._asdict(), "blocks": blocks}, vocabulary)
     make_block = _BlockMaker(tokenizer, recipe, random_seed)
     if output.done < blocks and cluster:
-        output.replace(*cluster.write(input_files, [found.documents for found in surveys], tokenizer,
+        output.replace(*cluster.write(input_files, [survey.documents for survey in surveys], tokenizer,
                                       make_block, shuffle_buffer_documents,
                                       list(map(files.resolve_links, output_files))))
     elif output.done < blocks:
         documents = itertools.chain.from_iterable(corpus.read_documents(path, tokenizer)
                                                   for path in input_files)
         rest = itertools.islice(enumerate(corpus.make_blocks(documents, shuffle_buffer_documents)),
-                                output.done,
-                                None)
+                                output.done, None)
         results = workers.ordered_map(make_block, rest,
                                       min(num_workers or workers.available_cores(), blocks - output.done),
                                       chunk_size=1)
@@ -330,7 +363,12 @@ def _log(record, tokenizer):
 
 
 def _check_output_files(input_files, output_files, remote=False):
-    """Finds out before the work whether its result could be written; on another file system, if `remote`."""
+    """Raises an error if an output file cannot be written.
+
+    Args:
+      input_files, output_files: lists of paths.
+      remote: whether output files on remote file systems are possible.
+    """
     named = collections.Counter(map(files.file_identity, [*input_files, *output_files]))
     for path in output_files:
         directory = os.path.dirname(path) or "."
@@ -358,33 +396,34 @@ def _check_output_files(input_files, output_files, remote=False):
 
 
 class _Output:
-    """The output files while they grow.
+    """The unfinished output files, and their manifest.
 
-    The manifest is replaced after each block, when the files have it. What a killed run wrote after that is
-    cut off.
+    The manifest is replaced after each block, when the block is in the files. If a run is killed after it has
+    written parts of the next block, the next run truncates the files to the sizes in the manifest.
     """
 
     def __init__(self, paths, manifest, vocabulary=None):
-        """Goes on with what there is, or starts anew.
+        """Continues the files of a killed run, or starts new ones.
 
         Args:
-          paths: the output files.
-          manifest: {"settings": {name: value}, "blocks": their number, …}: all that decides what is written.
-          vocabulary: a dict that the manifest has besides, or None.
+          paths: list of the output files.
+          manifest: {"settings": {name: value}, "blocks": number of blocks, …}: all values on which the output
+            depends.
+          vocabulary: a dict that is added to the manifest, or None; see `write_training_data`.
         """
         self._paths, self._vocabulary = paths, {"vocabulary": vocabulary} if vocabulary else {}
         self._manifest_path = paths[0] + MANIFEST_SUFFIX
         self._manifest = {**manifest, "files": [os.path.basename(path) for path in paths], "blocks_done": 0,
                           "sizes": [0] * len(paths), "statistics": {}}
         if files.exists(self._manifest_path):
-            found = self._read_manifest()
-            self._check_same(found)
-            complete = found["blocks_done"] == found["blocks"]
-            if all(_has_bytes(path, size, complete) for path, size in zip(paths, found["sizes"])):
-                self._manifest = {**found, **self._vocabulary}
+            stored = self._read_manifest()
+            self._check_same(stored)
+            complete = stored["blocks_done"] == stored["blocks"]
+            if all(_has_bytes(path, size, complete) for path, size in zip(paths, stored["sizes"])):
+                self._manifest = {**stored, **self._vocabulary}
                 logging.info("%s: %d of %d blocks are there already.", self._manifest_path, self.done,
-                             found["blocks"])
-                for path, size in zip(paths, found["sizes"]):
+                             stored["blocks"])
+                for path, size in zip(paths, stored["sizes"]):
                     if files.exists(_partial(path)) and not files.is_remote(path):
                         os.truncate(_partial(path), size)
                 return
@@ -397,33 +436,34 @@ class _Output:
 
     @property
     def done(self):
-        """The number of blocks that are written."""
+        """Number of blocks that are already written."""
         return self._manifest["blocks_done"]
 
     def _read_manifest(self):
-        """Returns the manifest of the run before.
+        """Returns the manifest of the previous run.
 
         Raises:
-          ValueError: it is none.
+          ValueError: the file is no manifest.
         """
         with contextlib.suppress(ValueError):
-            found = files.read_json_object(self._manifest_path)
-            if _has_same_kinds(found, self._manifest):
-                return found
+            stored = files.read_json_object(self._manifest_path)
+            if _has_same_kinds(stored, self._manifest):
+                return stored
         raise ValueError(f"{self._manifest_path} is not as this command writes it. Remove it to write the "
                          "files anew, or choose other output files.")
 
-    def _check_same(self, found):
-        changed = [f"{name} was {found['settings'].get(name)!r}, is {value!r}"
-                   for name, value in self._manifest["settings"].items() if found["settings"].get(name)
-                   != value]
-        if found["files"] != self._manifest["files"]:
-            changed.append(f"the output files were {', '.join(map(str, found['files']))}")
-        if found["fingerprint"] != self._manifest["fingerprint"]:
-            changed.append(f"the input had {found['documents']} documents with {found['sentences']} "
+    def _check_same(self, stored):
+        """Raises a ValueError if the stored manifest has other settings, files or input than this run."""
+        settings = stored["settings"]
+        changed = [f"{name} was {settings.get(name)!r}, is {value!r}"
+                   for name, value in self._manifest["settings"].items() if settings.get(name) != value]
+        if stored["files"] != self._manifest["files"]:
+            changed.append(f"the output files were {', '.join(map(str, stored['files']))}")
+        if stored["fingerprint"] != self._manifest["fingerprint"]:
+            changed.append(f"the input had {stored['documents']} documents with {stored['sentences']} "
                            "sentences, and is not the same text")
-        if not changed and found["blocks"] != self._manifest["blocks"]:
-            changed.append(f"it has {found['blocks']} blocks, not {self._manifest['blocks']}")
+        if not changed and stored["blocks"] != self._manifest["blocks"]:
+            changed.append(f"it has {stored['blocks']} blocks, not {self._manifest['blocks']}")
         if changed:
             raise ValueError(f"{self._paths[0]} is, or begins, the output of another run: "
                              f"{'; '.join(changed)}. Choose other output files, or remove "
@@ -440,9 +480,14 @@ class _Output:
         self._write_manifest(self.done + 1, sizes, total)
 
     def replace(self, paths, statistics):
-        """Takes files that hold the records of all blocks, in place of what there is."""
-        for path, found in zip(self._paths, paths):
-            files.move(found, _partial(path))
+        """Replaces the output files by files that contain the records of all blocks.
+
+        Args:
+          paths: list of the files, which are moved.
+          statistics: {name: count}.
+        """
+        for path, source in zip(self._paths, paths):
+            files.move(source, _partial(path))
         self._write_manifest(self._manifest["blocks"], [files.size(_partial(path)) for path in self._paths],
                              statistics)
 
@@ -451,7 +496,7 @@ class _Output:
         files.write_text(self._manifest_path, json.dumps(self._manifest, indent=1) + "\n")
 
     def finish(self):
-        """Gives the files their names; returns the manifest."""
+        """Gives the output files their final names; returns the manifest."""
         for path in self._paths:
             if files.exists(_partial(path)):
                 files.move(_partial(path), files.resolve_links(path))
@@ -459,10 +504,11 @@ class _Output:
 
 
 def _append(path, records):
-    """Adds serialized records to the partial file of `path`; returns its size."""
+    """Appends serialized records to the partial file of `path`; returns the new size of this file in
+    bytes."""
     block = _partial(path) + ".block"
     try:
-        # it cannot append; files of records can be put together
+        # A writer of records cannot append to a file. But files of records can be concatenated.
         with record_files.open_writer(block) as writer:
             for record in records:
                 writer.write(record)
@@ -478,47 +524,57 @@ def _partial(path):
     return files.resolve_links(path) + ".partial"
 
 
-def _has_same_kinds(found, manifest):
-    """Whether a manifest that was read has the values of one that is written, of the same kinds."""
-    if any(type(found.get(name)) is not type(value) for name, value in manifest.items()):
+def _has_same_kinds(stored, manifest):
+    """Returns whether a manifest from a file has the same names as `manifest`, with values of the same
+    types."""
+    if any(type(stored.get(name)) is not type(value) for name, value in manifest.items()):
         return False
-    numbers = [found["documents"], found["sentences"], found["blocks_done"], *found["sizes"],
-               *found["statistics"].values()]
-    return (len(found["files"]) == len(found["sizes"]) and found["blocks_done"] <= found["blocks"]
+    numbers = [stored["documents"], stored["sentences"], stored["blocks_done"], *stored["sizes"],
+               *stored["statistics"].values()]
+    return (len(stored["files"]) == len(stored["sizes"]) and stored["blocks_done"] <= stored["blocks"]
             and all(type(number) is int and number >= 0 for number in numbers))
 
 
 def read_manifests(paths):
-    """Returns the manifests of files of records, those that lie beside them, as [(path, manifest)].
+    """Returns the manifests of files of records: list of (path, manifest).
+
+    Args:
+      paths: list of the files of records. Their manifests are in the same directories.
 
     Raises:
-      ValueError: one is damaged.
+      ValueError: a manifest is damaged.
     """
     names = {os.path.basename(path) for path in paths}
-    found = []
+    manifests = []
     for directory in dict.fromkeys(os.path.dirname(path) for path in paths):
         for path in files.find_files(os.path.join(directory, f"*{MANIFEST_SUFFIX}")):
             manifest = files.read_json_object(path)
-            settings, said = manifest.get("settings"), manifest.get("vocabulary")
+            settings, vocabulary = manifest.get("settings"), manifest.get("vocabulary")
             if (not isinstance(manifest.get("files"), list) or not isinstance(settings, dict)
                     or not isinstance(settings.get("vocabulary"), str)
-                    or not (said is None or isinstance(said, dict) and all(
-                        isinstance(said.get(name), str) for name in ("path", "flag", "fingerprint")))):
-                raise ValueError(f"{path} is not as create_pretraining_data.py writes it. Remove it, and "
-                                 "what the records beside it were made with is no longer known.")
+                    or not (vocabulary is None or isinstance(vocabulary, dict) and all(
+                        isinstance(vocabulary.get(name), str) for name in ("path", "flag", "fingerprint")))):
+                raise ValueError(f"{path} is not as create_pretraining_data.py writes it. Restore it from a "
+                                 "copy, or remove it: then the settings of its records are no longer known.")
             if names.intersection(map(str, manifest["files"])):
-                found.append((path, manifest))
-    return found
+                manifests.append((path, manifest))
+    return manifests
 
 
 def list_written_files(output_files):
-    """Returns all paths, besides partial files, that `write_training_data` writes for some output files."""
+    """Returns the paths of all files that `write_training_data` writes, except partial files."""
     return [*output_files, *(_partial(path) + ".block" for path in output_files),
             output_files[0] + MANIFEST_SUFFIX]
 
 
 def _has_bytes(path, size, complete):
-    """Whether so many bytes of a file are there, under the one name or the other."""
+    """Returns whether an output file, partial or complete, has the bytes that the manifest names.
+
+    Args:
+      path: the output file.
+      size: its size in the manifest. A partial file may be larger.
+      complete: whether all blocks are written.
+    """
     if files.exists(_partial(path)):
         return files.size(_partial(path)) >= size
     return complete and files.exists(path) and files.size(path) == size
@@ -528,21 +584,21 @@ def _has_bytes(path, size, complete):
 
 
 def describe_statistics(statistics):
-    """Returns the statistics of `write_training_data`'s manifest as text, with the paper's fractions."""
-    found = collections.Counter(statistics)
-    instances, predictions = max(1, found["instances"]), max(1, found["predictions"])
+    """Returns the statistics in a manifest as text, with the fractions that the BERT paper states."""
+    counts = collections.Counter(statistics)
+    instances, predictions = max(1, counts["instances"]), max(1, counts["predictions"])
 
-    def fraction(name, of):
-        return f"{found[name]:,} ({100 * found[name] / of:.1f} %)"
+    def fraction(name, total):
+        return f"{counts[name]:,} ({100 * counts[name] / total:.1f} %)"
 
     return "\n".join([
-        f"{found['instances']:,} instances of {found['documents']:,} documents, "
-        f"{found['sentences']:,} sentences",
+        f"{counts['instances']:,} instances of {counts['documents']:,} documents, "
+        f"{counts['sentences']:,} sentences",
         f"  random next sentence {fraction('random_next', instances)}",
-        f"  tokens               {found['tokens']:,}, {found['tokens'] / instances:.1f} an instance",
-        f"  to predict           {fraction('predictions', max(1, found['tokens']))} of the tokens",
+        f"  tokens               {counts['tokens']:,}, {counts['tokens'] / instances:.1f} an instance",
+        f"  to predict           {fraction('predictions', max(1, counts['tokens']))} of the tokens",
         f"    [MASK]             {fraction('masked', predictions)}",
         f"    unchanged          {fraction('kept', predictions)}",
         f"    random word        {fraction('replaced', predictions)}",
-        f"  sentences longer than an instance: {found['long_sentences']:,}",
+        f"  sentences longer than an instance: {counts['long_sentences']:,}",
     ])

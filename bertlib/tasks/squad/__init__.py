@@ -1,1 +1,1 @@
-"""Questions about a paragraph, as in SQuAD: windows, the head, answers and scores."""
+"""Answers questions about a paragraph, as in SQuAD: windows, the head, answers and scores."""

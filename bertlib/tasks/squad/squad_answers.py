@@ -38,6 +38,7 @@ RawResult = collections.namedtuple("RawResult", ["unique_id", "start_logits", "e
 # The null odds of a question for which no text was found. They are above any threshold.
 NO_ANSWER_ODDS = 1000000.0
 
+# Number of words whose tokens are remembered.
 _REMEMBERED_WORDS = 1 << 16
 
 
@@ -102,13 +103,13 @@ class _PrelimPrediction(NamedTuple):
 
 def select_answers(examples, features, results, n_best_size, max_answer_length, do_lower_case,
                    version_2_with_negative=False, verbose_logging=False, basic_tokenizer=None):
-    """Yields a `Prediction` for each example, in order, as soon as the results of its windows are there.
+    """Yields a `Prediction` for each example, in order, as soon as the results of its windows are available.
 
     Args:
       examples: list of `SquadExample`.
       features: iterable of `InputFeatures`, in the order of their examples.
-      results: iterable of `RawResult`, best in the order of the features: a result that comes before its
-        turn is kept in memory. Logits may be arrays or lists, and shorter than `max_seq_length` if only
+      results: iterable of `RawResult`, preferably in the order of the features: results that come too early
+        are kept in memory. Logits may be arrays or lists. They may be shorter than `max_seq_length` if only
         padding is missing.
       n_best_size: number of best start positions and of best end positions that are taken from each window,
         and number of entries in an n-best list.
@@ -131,14 +132,15 @@ def select_answers(examples, features, results, n_best_size, max_answer_length, 
         if version_2_with_negative:
             null_prediction = _null_prediction(windows)
             prelim_predictions.append(null_prediction)
-        # The sort is stable: of equal scores the first one found stays first, and the null answer last.
+        # The sort is stable: predictions with equal scores keep their order, and the null answer is the last
+        # of them.
         prelim_predictions.sort(key=lambda prediction: prediction.score, reverse=True)
         nbest = _nbest(example, prelim_predictions, null_prediction, n_best_size, tokenize_word,
                        verbose_logging)
         if not version_2_with_negative:
             yield Prediction(example.qas_id, nbest, nbest[0])
             continue
-        # `_nbest` always lists the null answer, the only entry without a text, if it was given one.
+        # With a null prediction, `_nbest` always returns the null answer, the only entry without a text.
         null_answer = next(answer for answer in nbest if not answer.text)
         answer = next((answer for answer in nbest if answer.text), null_answer)
         null_odds = NO_ANSWER_ODDS
@@ -148,7 +150,7 @@ def select_answers(examples, features, results, n_best_size, max_answer_length, 
 
 
 def _with_logits(features, results):
-    """Yields a `_Window` for each of the features."""
+    """Yields a `_Window` for each of the features, with the result that has the same unique_id."""
     results = iter(results)
     early = {}
     for feature in features:
@@ -164,7 +166,12 @@ def _with_logits(features, results):
 
 
 def _floats(result, name):
-    """Returns the logits of this name as a list of float, in which Python searches faster than in arrays."""
+    """Returns logits of a `RawResult` as a list of float. Python searches lists faster than arrays.
+
+    Args:
+      result: a `RawResult`.
+      name: "start_logits" or "end_logits".
+    """
     logits = np.asarray(getattr(result, name), float)
     if np.isnan(logits).any():
         raise ValueError(f"The {name} of the window with unique_id {result.unique_id} are NaN: the model's "
@@ -216,19 +223,19 @@ def _prelim_predictions(windows, n_best_size, max_answer_length):
 
 
 def _null_prediction(windows):
-    """Returns the null answer of the window with the lowest null score, the first of equal ones."""
+    """Returns the null answer of the window with the lowest null score; of equal scores, the first."""
     return min((_PrelimPrediction(feature, 0, 0, start_logits[0], end_logits[0])
                 for feature, start_logits, end_logits in windows),
                key=lambda prediction: prediction.score, default=_PrelimPrediction(None, 0, 0, 0.0, 0.0))
 
 
 def _nbest(example, prelim_predictions, null_prediction, n_best_size, tokenize_word, verbose_logging):
-    """Returns the list of `Answer`, each with another text, from best to worst.
+    """Returns the n-best list: `Answer`s with different texts, from best to worst.
 
     Args:
       prelim_predictions: list of `_PrelimPrediction`, from best to worst.
-      null_prediction: the null answer, which the list gets as its last entry if it was not among the best;
-        None for SQuAD 1.1.
+      null_prediction: the null answer, which is added as the last entry if it is not among the best; None
+        for SQuAD 1.1.
     """
     nbest, seen_texts = [], set()
     for prediction in prelim_predictions:
@@ -251,7 +258,7 @@ def _nbest(example, prelim_predictions, null_prediction, n_best_size, tokenize_w
 
 
 def _get_best_indexes(logits, n_best_size):
-    """Returns the positions of the greatest logits, from greatest to least, the first among equals.
+    """Returns the positions of the highest logits, from high to low; equal logits in the order of positions.
 
     Args:
       logits: list of float.
@@ -286,7 +293,7 @@ def _find_text(example, prediction, tokenize_word, verbose_logging):
         pred_text = " ".join(feature.tokens[start_index:end_index + 1]).replace(" ##", "").replace("##", "")
         tok_text = " ".join(token for word in words for token in tokenize_word(word))
         start, end = _align(" ".join(pred_text.split()), orig_text, tok_text, verbose_logging)
-    else:  # the tokenizer noted where in a word each token starts and ends
+    else:  # the features contain the start and the end of each token in its word
         start = token_spans[start_index][0]
         end = len(orig_text) - len(words[-1]) + token_spans[end_index][1]
     word_offsets = getattr(example, "word_offsets", None)
@@ -298,7 +305,14 @@ def _find_text(example, prediction, tokenize_word, verbose_logging):
 
 
 def _place_in_context(index, words, word_offsets):
-    """Returns where in the context the character is that has this index in the words joined by spaces."""
+    """Returns the index in the context of a character that has the index `index` in the words joined by
+    spaces.
+
+    Args:
+      index: int.
+      words: list of str.
+      word_offsets: list of int, the index of each word in the context.
+    """
     for word, offset in zip(words, word_offsets):
         if index <= len(word):  # the end of a word is the index of the space behind it
             return offset + index

@@ -1,10 +1,10 @@
 """Question answering on SQuAD: examples, windows, features.
 
-A context is split twice: at white space into words, which answers are made of, and each word into
-WordPiece tokens, which the model sees. Every example keeps where its words begin in the context. A
-context that is too long for the model is cut into overlapping windows, each of them fed as
-`[CLS] question [SEP] window [SEP]`: one `InputFeatures`. `read_squad_examples` reads the questions
-of a file and `read_gold` the right answers to score with, `convert_examples_to_features` and
+A context is split in two steps: at white space into words, of which answers consist; and each word into
+WordPiece tokens, which the model reads. Every example stores the positions of its words in the context. A
+context that is too long for the model is cut into overlapping windows. The input of the model for a window is
+`[CLS] question [SEP] window [SEP]`, an `InputFeatures`. `read_squad_examples` reads the questions of a file.
+`read_gold` reads the right answers for the scores. `convert_examples_to_features` and
 `file_based_convert_examples_to_features` make the windows.
 
 SQuAD 1.1: https://arxiv.org/abs/1606.05250; 2.0: https://arxiv.org/abs/1806.03822
@@ -24,12 +24,16 @@ from bertlib.data import example_encoding, record_files
 from bertlib.system import files, workers
 import tokenization
 
+# unique_id of the first window, as published.
 _FIRST_UNIQUE_ID = 1000000000
+# Number of examples, the first ones, that are written to the log.
 _LOGGED_EXAMPLES = 2
+# Number of examples that a worker process gets at once.
 _EXAMPLES_PER_CHUNK = 256
+# Sizes of caches: results of `_max_context`, and words with their tokens.
 _REMEMBERED_LAYOUTS = 1 << 10
 _REMEMBERED_WORDS = 1 << 16
-# Fewer characters than `str.split` takes for white space: "5\xa0km" is one word.
+# A word of a context. `str.split` would also split at other white space, but "5\xa0km" is one word.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
 _KINDS = {str: "a string", int: "an integer", bool: "true or false", list: "a list"}
 
@@ -38,15 +42,15 @@ class SquadExample:
     """One question about one context.
 
     Args:
-      qas_id: str, names the question in predictions.
+      qas_id: str, the id of the question, also in predictions.
       question_text: str.
-      doc_tokens: list of str, the words of the context; the questions about a context share it.
-      orig_answer_text: str, the answer to learn; "" where there is none.
-      start_position: int, word the answer begins in; -1 where there is none.
-      end_position: int, word it ends in, that one included; -1 where there is none.
-      is_impossible: bool, whether the context holds no answer.
-      context: str, what was split into words.
-      word_offsets: list of int, where in `context` each word begins.
+      doc_tokens: list of str, the words of the context. All questions about a context share this list.
+      orig_answer_text: str, the answer for training; "" if the question has no answer.
+      start_position: int, index of the first word of the answer; -1 if there is no answer.
+      end_position: int, index of the last word of the answer; -1 if there is no answer.
+      is_impossible: bool, whether the context contains no answer.
+      context: str, the context before it is split into words.
+      word_offsets: list of int, the index in `context` at which each word begins.
     """
 
     def __init__(self, qas_id, question_text, doc_tokens, orig_answer_text=None, start_position=None,
@@ -74,25 +78,26 @@ class SquadExample:
 
 
 class InputFeatures:
-    """What the model is fed for one window, and what leads back from there to the context.
+    """The features of one window: the input of the model, and the data to find answers in the context.
 
     Args:
-      unique_id: int, names the window in the model's results.
-      example_index: int, place of the example among all.
-      doc_span_index: int, place of the window among those of its example.
+      unique_id: int, the id of the window in the model's results.
+      example_index: int, index of the example in the list of examples.
+      doc_span_index: int, index of the window among the windows of its example.
       tokens: list of str, without padding.
-      token_to_orig_map: {place in `tokens`: word of the context}, of the window's tokens.
-      token_is_max_context: {place in `tokens`: bool}, whether no other window shows more of the
-        context on both sides of this token.
-      input_ids: max_seq_length ints, the WordPiece ids, then zeros.
-      input_mask: max_seq_length ints, 1 for a token and 0 for padding.
-      segment_ids: max_seq_length ints, 1 for the window with its [SEP] and 0 elsewhere.
-      start_position: int, place of the answer's first token in `tokens`; 0, that is [CLS], where the
-        window does not hold the whole answer; None if not training.
-      end_position: int, place of its last token, likewise.
-      is_impossible: bool, whether the context holds no answer.
-      token_spans: {place in `tokens`: (start, end) in its word}, of the window's tokens; None with a
-        tokenizer that has no `spans`.
+      token_to_orig_map: {index in `tokens`: index of the word in the context}, for the tokens of the context.
+      token_is_max_context: {index in `tokens`: bool}, for the tokens of the context. True if no other window
+        has more context on both sides of this token.
+      input_ids: list of max_seq_length ints, the WordPiece ids, then zeros.
+      input_mask: list of max_seq_length ints, 1 for a token and 0 for padding.
+      segment_ids: list of max_seq_length ints, 1 for the tokens of the context with the last [SEP], 0
+        elsewhere.
+      start_position: int, index of the answer's first token in `tokens`; 0, the index of [CLS], if the window
+        does not contain the whole answer; None if the features are not for training.
+      end_position: int, index of the answer's last token, 0 or None as for start_position.
+      is_impossible: bool, whether the context contains no answer.
+      token_spans: {index in `tokens`: (start, end) in its word}, for the tokens of the context; None if the
+        tokenizer has no method `spans`.
     """
 
     def __init__(self, unique_id, example_index, doc_span_index, tokens, token_to_orig_map,
@@ -117,32 +122,33 @@ class InputFeatures:
 
 
 def read_squad_examples(input_file, is_training, version_2_with_negative=False):
-    """Reads the questions of a file in the form of SQuAD, or of JSON Lines.
+    """Reads the questions of a SQuAD file or of a file of JSON Lines.
 
-    A line of JSON Lines is {"id": …, "question": …, "context": …}, the id a string or an integer,
-    and with "answers" as in SQuAD to train on. A question whose answer does not match its context is
-    left out of training, with a warning, and so is one that finds an answer in an empty context.
-    Other questions about empty contexts stay, with no words.
+    A line of JSON Lines is {"id": …, "question": …, "context": …}. The id is a string or an integer. For
+    training the line also has "answers", as in SQuAD. In training, a question whose answer is not found in
+    its context is skipped with a warning; so is a question that has an answer although its context is empty.
+    Other questions about empty contexts are kept; they have no words.
 
     Args:
-      input_file: path, on any file system TensorFlow knows.
+      input_file: path, on any file system that TensorFlow supports.
       is_training: bool, whether to read the answers.
-      version_2_with_negative: bool, whether questions are marked as impossible or not (SQuAD 2.0).
+      version_2_with_negative: bool, whether questions have the field "is_impossible" (SQuAD 2.0).
 
     Returns:
       list of `SquadExample`, in the order of the file.
 
     Raises:
       FileNotFoundError: there is no such file.
-      ValueError: not UTF-8 or not JSON, says on which line; a part is missing or of the wrong kind,
-        or in training a possible question has not exactly one answer, says of which question; an id
-        occurs twice (in training both count); or there is no question to use.
+      ValueError: the file is not UTF-8 or not JSON (the message names the line); a field is missing or has a
+        wrong type; in training, a question with is_impossible false does not have exactly one answer (the
+        message names the question); an id occurs twice (in training this is only a warning); or there is no
+        usable question.
     """
     examples, places, mismatches = [], {}, []
     context, doc_tokens, word_offsets = None, [], []
-    for place, context_here, qa in _read_questions(input_file):
-        if context_here != context:
-            context = context_here
+    for place, question_context, qa in _read_questions(input_file):
+        if question_context != context:
+            context = question_context
             doc_tokens, word_offsets = split_context(context)
         example = SquadExample(str(_get(qa, "id", place, str, int)), _get(qa, "question", place, str),
                                doc_tokens, context=context, word_offsets=word_offsets)
@@ -163,23 +169,25 @@ def read_squad_examples(input_file, is_training, version_2_with_negative=False):
 
 
 def split_context(context):
-    """Returns (the words of a context, list of str; where in it each begins, list of int)."""
+    """Splits a context into words; returns (list of str, the words; list of int, the index of each in
+    context)."""
     matches = list(_WORD.finditer(context))
     return [match.group() for match in matches], [match.start() for match in matches]
 
 
 def read_gold(path):
-    """Reads the right answers of a file in one of the forms that `read_squad_examples` takes.
+    """Reads the right answers from a file, in one of the formats of `read_squad_examples`.
 
-    "answers" is a list of {"text": …, "answer_start": …}, of {"text": …} or of texts. Only where it is
-    missing is "is_impossible" looked at, which then has to be true.
+    "answers" is a list of {"text": …, "answer_start": …}, of {"text": …} or of texts. If "answers" is
+    missing, "is_impossible" must be true.
 
     Returns:
-      {qas_id: list of (text, start in the context)}, an empty list if there is no right answer.
-      Without an answer_start, the start is where the text is found first, or -1.
+      {qas_id: list of (text, index in the context)}; the list is empty if the question has no answer. Without
+      answer_start, the index is that of the first occurrence of the text, or -1 if it does not occur.
 
     Raises:
-      FileNotFoundError, ValueError: see `read_squad_examples`; or a question has no answers, says where.
+      FileNotFoundError, ValueError: see `read_squad_examples`; or a question lacks "answers" (the message
+        names its place).
     """
     gold = {}
     for place, context, qa in _read_questions(path):
@@ -201,7 +209,7 @@ def _gold_answer(answer, context, place):
 
 
 def _read_questions(path):
-    """Yields where a question stands in a file, its context, and its entry."""
+    """Yields (place in the file, context, entry of the question, a dict) for each question of a file."""
     text = files.read_text(path)
     start = len(text) - len(text.lstrip())
     if start == len(text):
@@ -216,7 +224,7 @@ def _read_questions(path):
                          f"{', '.join(map(repr, first)) or 'nothing':.80}")
     if "data" in first:
         if text[end:].strip():
-            _parse(path, json.loads, text)  # which complains
+            _parse(path, json.loads, text)  # raises an error for the text after the object
         yield from _questions_in_squad_file(path, first)
         return
     for i, line in enumerate(text.split("\n"), start=1):
@@ -226,7 +234,13 @@ def _read_questions(path):
 
 
 def _parse(path, parse, *arguments, line=1):
-    """Returns parse(*arguments), of which the first is text that begins on this line of a file."""
+    """Parses JSON; translates errors into ValueErrors that name the file and the line.
+
+    Args:
+      path: path of the file.
+      parse: function of the arguments; the first argument is the text.
+      line: the line of the file in which the text begins.
+    """
     try:
         return parse(*arguments)
     except json.JSONDecodeError as error:
@@ -247,7 +261,8 @@ def _questions_in_squad_file(path, document):
 
 
 def _get(entry, key, place, *kinds):
-    """Returns what an entry of a file has under a key, if it is of one of these kinds."""
+    """Returns the value of a key in an entry of a file, if its type is one of `kinds`; else raises a
+    ValueError."""
     wanted = " or ".join(_KINDS[kind] for kind in kinds)
     if not isinstance(entry, dict):
         raise ValueError(f"{place}: there should be an object with {key!r} here, not {entry!r:.60}")
@@ -263,13 +278,17 @@ def _note_place(qas_id, place, places, is_training):
     if first is place:
         return
     if not is_training:
-        raise ValueError(f"{place}: the id {qas_id!r} was already used at {first}; answers are told apart by "
-                         "their questions' ids, so give each question its own")
+        raise ValueError(f"{place}: the id {qas_id!r} was already used at {first}; answers are identified by "
+                         "the ids of their questions, so give each question another one")
     logging.warning("%s: the id %s was already used at %s; both questions are learned", place, qas_id, first)
 
 
 def _read_answer(example, qa, place, version_2_with_negative):
-    """Sets what an example has to learn; returns False, after a warning, if the context differs."""
+    """Reads the answer of a question into an example, for training.
+
+    Returns:
+      True; False, after a warning, if the answer does not match the context.
+    """
     name = f"{place}: question {example.qas_id}"
     if version_2_with_negative and _get(qa, "is_impossible", name, bool):
         example.orig_answer_text, example.start_position, example.end_position = "", -1, -1
@@ -287,11 +306,10 @@ def _read_answer(example, qa, place, version_2_with_negative):
         first, last = (max(0, bisect.bisect_right(example.word_offsets, position) - 1)
                        for position in (begin, end - 1))
         words = example.doc_tokens[first:last + 1]
-    wanted, found = " ".join(tokenization.whitespace_tokenize(text)), " ".join(words)
-    if not words or wanted not in found:
+    answer, in_context = " ".join(tokenization.whitespace_tokenize(text)), " ".join(words)
+    if not words or answer not in in_context:
         logging.warning("%s is left out: its answer %r does not match the context at answer_start %d, which "
-                        "has %r there",
-                        name, wanted, begin, found)
+                        "has %r there", name, answer, begin, in_context)
         return False
     example.orig_answer_text, example.start_position, example.end_position = text, first, last
     return True
@@ -300,17 +318,19 @@ def _read_answer(example, qa, place, version_2_with_negative):
 # --- Windows ---------------------------------------------------------------------------------------------
 
 _DocSpan = collections.namedtuple("_DocSpan", ["start", "length"])
-# A context's tokens, their ids, each token's word, each word's first token, then the number of tokens.
+# A tokenized context. words: for each token, the index of its word. firsts: for each word, the index of its
+# first token; the last element is the number of tokens.
 _Document = collections.namedtuple("_Document", ["tokens", "ids", "words", "firsts"])
-# A window: which part of the context it is, that part's words by token, its tokens, ids and answer.
+# A window. span: a `_DocSpan`. words: for each of its context's tokens, the index of the word. tokens, ids:
+# of the question and the context. start_position, end_position: see `InputFeatures`.
 _Window = collections.namedtuple("_Window",
                                  ["span", "words", "tokens", "ids", "start_position", "end_position"])
 
 
 def _doc_spans(num_tokens, room, doc_stride):
-    """Returns the windows (tuple of `_DocSpan`) of a context, of at most `room` tokens each.
+    """Cuts a context into windows of at most `room` tokens; returns a tuple of `_DocSpan`.
 
-    Where `doc_stride` exceeds the room, windows stand side by side: no token is ever skipped.
+    If `doc_stride` is larger than a window, the windows do not overlap. No token is ever skipped.
     """
     spans, start = [], 0
     while start < num_tokens:
@@ -323,20 +343,20 @@ def _doc_spans(num_tokens, room, doc_stride):
 
 
 def _improve_answer_span(doc_tokens, input_start, input_end, tokenizer, orig_answer_text):
-    """Narrows the tokens of an answer's words down to those of the answer itself.
+    """Finds the tokens of an answer among the tokens of its words.
 
-    Words keep their punctuation: the answer "Oslo" may lie in the word "(Oslo)," and has a token
-    of its own there. Where it has not, as "art" in "artists", the words stay whole.
+    A word may be longer than the answer. For example, the answer "Oslo" may be in the word "(Oslo),", which
+    has the tokens "(", "oslo", ")" and ",". If the tokens of the answer are not found, as for "art" in the
+    word "artists", all tokens of the words are returned.
 
     Args:
       doc_tokens: list of str, the WordPiece tokens of the context.
-      input_start: int, the first token of the answer's words.
-      input_end: int, the last one.
-      tokenizer: has `tokenize(text)`.
+      input_start, input_end: int, indexes of the first and the last token of the answer's words.
+      tokenizer: an object with `tokenize(text)`.
       orig_answer_text: str, the answer.
 
     Returns:
-      The first and the last token, two ints.
+      (index of the first token, index of the last token).
     """
     answer = list(tokenizer.tokenize(orig_answer_text))
     if answer:
@@ -347,18 +367,21 @@ def _improve_answer_span(doc_tokens, input_start, input_end, tokenizer, orig_ans
 
 
 def _context_score(span, position):
-    """Returns how much context a token has in a window: on its poorer side, longer windows first at a tie."""
+    """Returns a score of the context that a token has in a window.
+
+    It is the number of tokens on the side with fewer tokens, plus a small term that prefers longer windows.
+    """
     before = position - span.start
     return min(before, span.length - 1 - before) + 0.01 * span.length
 
 
 def _check_is_max_context(doc_spans, cur_span_index, position):
-    """Returns whether a window is the one that shows a token with most context, the first of those that do.
+    """Returns whether a window has the most context for a token; of equal windows, only the first one has.
 
     Args:
       doc_spans: list of windows, each with a `start` and a `length` in tokens.
-      cur_span_index: int, which of them is asked about.
-      position: int, place of the token in the whole context.
+      cur_span_index: int, index of the window.
+      position: int, index of the token in the whole context.
     """
     holding = [i for i, span in enumerate(doc_spans) if span.start <= position < span.start + span.length]
     return bool(holding) and cur_span_index == max(holding,
@@ -379,7 +402,7 @@ def _max_context(doc_spans):
 
 
 class _Featurizer:
-    """Cuts examples into windows, the arguments being those of `convert_examples_to_features`."""
+    """Cuts examples into windows; the arguments are those of `convert_examples_to_features`."""
 
     def __init__(self, tokenizer, max_seq_length, doc_stride, max_query_length, is_training):
         if doc_stride < 1:
@@ -401,12 +424,12 @@ class _Featurizer:
         return _Featurizer, self._arguments
 
     def __call__(self, item):
-        """Returns the `InputFeatures` of (index, example), numbered from 0 on."""
+        """Returns the list of the `InputFeatures` of (index, example). Their unique_ids begin with 0."""
         index, example = item
         return self.features(example, index, 0)
 
     def features(self, example, example_index, unique_id):
-        """Returns the `InputFeatures` of an example, numbered from `unique_id` on."""
+        """Returns the list of the `InputFeatures` of an example. Their unique_ids begin with `unique_id`."""
         windows = self._windows(example)
         is_max_context = _max_context(tuple(window.span for window in windows))
         spans = self._spans and list(itertools.chain.from_iterable(map(self._spans, example.doc_tokens)))
@@ -455,7 +478,7 @@ class _Featurizer:
         return windows
 
     def _answer(self, example, document):
-        """Returns the first and the last token of the answer."""
+        """Returns the indexes of the answer's first and last token in the context."""
         start, end = document.firsts[example.start_position], document.firsts[example.end_position + 1] - 1
         if self._spans is None:
             return _improve_answer_span(document.tokens, start, end, self._tokenizer,
@@ -471,7 +494,7 @@ class _Featurizer:
         return (inside[0], inside[-1]) if inside and first >= 0 else (start, end)
 
     def _document(self, words):
-        if words == self._last[0]:  # questions about one context come together
+        if words == self._last[0]:  # questions about the same context follow each other
             return self._last[1]
         tokens, token_words, firsts = [], [], []
         for i, word in enumerate(words):
@@ -486,9 +509,12 @@ class _Featurizer:
 
 def generate_features(examples, tokenizer, max_seq_length, doc_stride, max_query_length, is_training,
                       report=True):
-    """Yields what `convert_examples_to_features` hands on, as it is asked for.
+    """Yields the `InputFeatures` of examples, one at a time.
 
-    Arguments and errors are the same; without `report` nothing is logged.
+    The other arguments and the errors are those of `convert_examples_to_features`.
+
+    Args:
+      report: whether to log the first examples and warnings.
     """
     featurizer = _Featurizer(tokenizer, max_seq_length, doc_stride, max_query_length, is_training)
     unique_id = _FIRST_UNIQUE_ID
@@ -501,7 +527,7 @@ def generate_features(examples, tokenizer, max_seq_length, doc_stride, max_query
 
 
 def _report(index, example, features):
-    """Logs the first examples; warns of one without a window."""
+    """Logs an example if it is one of the first; logs a warning if it has no window."""
     if not features:
         logging.warning("Question %s: there is no token in its context, so it has no window", example.qas_id)
     elif index < _LOGGED_EXAMPLES:
@@ -513,22 +539,22 @@ def _report(index, example, features):
 
 def convert_examples_to_features(examples, tokenizer, max_seq_length, doc_stride, max_query_length,
                                  is_training, output_fn):
-    """Cuts each example into windows and hands them on, in order.
+    """Cuts each example into windows, and calls a function with each window, in order.
 
-    A question is cut to its first `max_query_length` tokens. Where `doc_stride` exceeds a window,
-    windows stand side by side. An empty context makes no window, which is warned of.
+    Questions are truncated to `max_query_length` tokens. If `doc_stride` is larger than a window, the windows
+    do not overlap. An example with an empty context has no window, and a warning is logged.
 
     Args:
       examples: iterable of `SquadExample`.
-      tokenizer: has `tokenize(text)` and `convert_tokens_to_ids(tokens)`.
-      max_seq_length: int, length of a window with its question in tokens.
-      doc_stride: int, how many tokens after a window the next one begins.
-      max_query_length: int.
-      is_training: bool, whether to locate the answers.
-      output_fn: function of one `InputFeatures`.
+      tokenizer: an object with `tokenize(text)` and `convert_tokens_to_ids(tokens)`.
+      max_seq_length: int, number of tokens in a window, with question, special tokens and padding.
+      doc_stride: int, number of tokens from the start of a window to the start of the next one.
+      max_query_length: int, largest number of tokens of a question.
+      is_training: bool, whether to find the positions of the answers.
+      output_fn: function of an `InputFeatures`.
 
     Raises:
-      ValueError: a length is out of range, or leaves no room for the context of some question.
+      ValueError: a length is out of range, or leaves no room for the context of a question.
     """
     for feature in generate_features(examples, tokenizer, max_seq_length, doc_stride, max_query_length,
                                      is_training):
@@ -538,16 +564,19 @@ def convert_examples_to_features(examples, tokenizer, max_seq_length, doc_stride
 # --- Storing ---------------------------------------------------------------------------------------------
 
 
-# Of the fields below those [F], the mask first.
+# Names of the fields that have a value for each token, [F]. The mask is the first: batches are trimmed by it.
 SEQUENCES = ("input_mask", "input_ids", "segment_ids")
 
 
 def feature_fields(seq_length, is_training):
-    """Returns the fields of a stored window, for `input_pipeline` to write and to read.
+    """Returns the fields of a stored window, by which records are written and read.
 
     Args:
-      seq_length: int, tokens per window.
+      seq_length: int, number of tokens in a window, padding included.
       is_training: bool, whether the answers are stored.
+
+    Returns:
+      list of `example_encoding.Field`.
     """
     fields = [
         example_encoding.Field("unique_ids", "int64", ()),
@@ -565,7 +594,7 @@ def feature_fields(seq_length, is_training):
 
 
 def _row(feature):
-    """Returns what `feature_fields` names, of one window."""
+    """Returns the values of the fields of `feature_fields` for a window: {name: value}."""
     return {
         "unique_ids": feature.unique_id,
         "input_ids": feature.input_ids,
@@ -578,18 +607,18 @@ def _row(feature):
 
 
 class FeatureWriter:
-    """Writes `InputFeatures` to a TFRecord file, which appears when it is closed.
+    """Writes `InputFeatures` to a TFRecord file. The file appears when the writer is closed.
 
     Attributes:
-      num_features: int, how many were written.
+      num_features: int, number of windows written so far.
     """
 
     def __init__(self, filename, is_training):
-        """Begins the file.
+        """Creates a writer.
 
         Args:
-          filename: path.
-          is_training: bool, whether the answers are stored too.
+          filename: path of the file.
+          is_training: bool, whether the answers are stored.
         """
         self.filename = filename
         self.is_training = is_training
@@ -598,34 +627,35 @@ class FeatureWriter:
         self._writer = record_files.open_writer(self._stack.enter_context(files.atomic_replacement(filename)))
 
     def process_feature(self, feature):
-        """Writes one window; all have the length of the first."""
+        """Writes one window. All windows must have the same length."""
         with files.translate_disk_errors(self.filename):
             fields = feature_fields(len(feature.input_ids), self.is_training)
             self._writer.write(record_files.encode_example(fields, _row(feature)))
         self.num_features += 1
 
     def close(self):
-        """Ends the file and puts it in its place."""
+        """Completes the file and gives it its name."""
         with self._stack:
             self._writer.close()
 
 
 def file_based_convert_examples_to_features(examples, tokenizer, max_seq_length, doc_stride, max_query_length,
                                             is_training, output_file, num_workers=1):
-    """Writes all windows to a TFRecord file: what `convert_examples_to_features` hands to a `FeatureWriter`.
+    """Writes the windows of all examples to a TFRecord file.
 
-    The other arguments and errors are those of `convert_examples_to_features`.
+    The file is the same as with `convert_examples_to_features` and a `FeatureWriter`. The other arguments and
+    errors are those of `convert_examples_to_features`.
 
     Args:
-      output_file: path of the file; it appears only when complete.
-      num_workers: number of processes, 0 for one a core; the file is the same. With a tokenizer
-        that is not of `tokenization.TOKENIZERS` all is done in this process.
+      output_file: path of the file. The file appears when it is complete.
+      num_workers: number of processes, 0 for one process per core. It does not change the file. If the
+        tokenizer's class is not in `tokenization.TOKENIZERS`, a single process is used.
 
     Returns:
       int, the number of windows.
 
     Raises:
-      ChildProcessError: a worker was killed.
+      ChildProcessError: a worker process was killed.
     """
     examples = list(examples)
     featurizer = _Featurizer(tokenizer, max_seq_length, doc_stride, max_query_length, is_training)

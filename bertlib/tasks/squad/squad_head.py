@@ -1,4 +1,4 @@
-"""Questions about a context: BERT with a start and an end logit for each token."""
+"""Finds answers to questions in a context: BERT with a start logit and an end logit for each token."""
 
 import tensorflow.compat.v1 as tf
 
@@ -9,7 +9,11 @@ import modeling
 
 
 class Span:
-    """An answer's start and end; see `head`. In training: start_positions, end_positions, int32 [B]."""
+    """Head that predicts the start and the end of an answer. See the module `head`.
+
+    Features in training: start_positions, end_positions, int32 [B]. Predictions: start_logits, end_logits,
+    float32 [B, F].
+    """
 
     modes = (estimator.ModeKeys.TRAIN, estimator.ModeKeys.PREDICT)
     first_token_only = False
@@ -28,7 +32,7 @@ class Span:
 
 
 def head_shapes(bert_config):
-    """The variables that the head adds to the encoder: {name: shape}."""
+    """Returns the variables that the head adds to the encoder: {name: shape}."""
     return {"cls/squad/output_weights": (2, bert_config.hidden_size), "cls/squad/output_bias": (2,)}
 
 
@@ -41,25 +45,29 @@ def create_model(bert_config, is_training, input_ids, input_mask, segment_ids, u
       is_training: turns dropout on.
       input_ids, input_mask, segment_ids: int32 [B, F].
       use_one_hot_embeddings: see `modeling.BertModel`.
-      step: a `StepConfig`; the published one if None.
+      step: a `StepConfig`; None for the published settings.
 
     Returns:
       (start logits, end logits), float32 [B, F].
     """
     model = head.create_encoder(bert_config, is_training, input_ids, input_mask, segment_ids,
-                                use_one_hot_embeddings,
-                                step)
+                                use_one_hot_embeddings, step)
     return _span_logits(model.get_sequence_output())
 
 
 def _span_logits(sequence):
-    """The last layer [B, F, W] to what `create_model` returns."""
+    """Builds the head on the last layer [B, F, W]; returns (start logits, end logits), see `create_model`."""
     start, end = tf.unstack(head.token_logits(sequence, 2, "cls/squad/"), axis=2)
     return start, end
 
 
 def span_loss(logits, positions):
-    """Mean cross-entropy of positions, int32 [B], under logits, float [B, F] (with padding, as published)."""
+    """Returns the mean cross-entropy of positions, scalar. As published, padding is not excluded.
+
+    Args:
+      logits: float [B, F].
+      positions: int32 [B].
+    """
     log_probabilities = tf.nn.log_softmax(logits)
     chosen = tf.one_hot(positions, depth=modeling.get_shape_list(logits)[1]) * log_probabilities
     return -tf.reduce_mean(tf.reduce_sum(chosen, axis=-1))
@@ -78,11 +86,13 @@ def input_fn_builder(input_file, seq_length, is_training, drop_remainder, trim=F
 
     Args:
       input_file: the file.
-      seq_length: sequence length that it was written with.
-      is_training: shuffle and repeat.
-      drop_remainder: leave the last, smaller batch out.
-      trim: sort by length and cut batches after their longest sequence; see `input_pipeline.record_dataset`.
-      unequal_micro_batches: see there; the Estimator's `StepConfig` says so too then.
+      seq_length: sequence length with which the file was written.
+      is_training: whether to shuffle and repeat the examples.
+      drop_remainder: whether to drop the last batch if it is smaller.
+      trim: whether to sort examples by length and cut each batch after its longest sequence; see
+        `input_pipeline.record_dataset`.
+      unequal_micro_batches: see `input_pipeline.record_dataset`. It must be equal to that of the Estimator's
+        `StepConfig`.
     """
     return head.input_fn_builder(input_file, feature_fields(seq_length, is_training), is_training,
                                  drop_remainder, SEQUENCES if trim else (), unequal_micro_batches)

@@ -5,7 +5,7 @@
     predictions = write_nbest(answers, "nbest_predictions.json")
     texts = write_answers(predictions, "predictions.json")
 
-`write_predictions` is the published function, which does all of it.
+`write_predictions` is the published function. It does all these steps.
 """
 
 import json
@@ -18,15 +18,17 @@ def write_predictions(all_examples, all_features, all_results, n_best_size, max_
                       output_prediction_file, output_nbest_file, output_null_log_odds_file,
                       version_2_with_negative=False, null_score_diff_threshold=0.0, verbose_logging=False,
                       output_offsets_file=None):
-    """Selects the answers and writes them, the n-best lists and, for `version_2_with_negative`, null odds.
+    """Selects the answers, and writes the answers, the n-best lists and (SQuAD 2.0) the null odds.
 
     Args:
+      all_examples: list of `SquadExample`.
       all_features: list of `InputFeatures`, in any order.
       all_results: iterable of `RawResult`, in any order.
-      n_best_size, max_answer_length, do_lower_case, verbose_logging: see `squad_answers.select_answers`.
+      n_best_size, max_answer_length, do_lower_case, version_2_with_negative, verbose_logging: see
+        `squad_answers.select_answers`.
       output_prediction_file, output_nbest_file, output_null_log_odds_file, output_offsets_file: paths; see
         `write_nbest` and `write_answers`.
-      null_score_diff_threshold: a question whose null odds are above it gets no answer.
+      null_score_diff_threshold: if the null odds of a question are above it, the answer is empty.
 
     Returns:
       list of `Prediction`, without their n-best lists.
@@ -44,7 +46,11 @@ def write_predictions(all_examples, all_features, all_results, n_best_size, max_
 def write_nbest(predictions, path):
     """Writes {qas_id: [{"text", "probability", "start_logit", "end_logit"}]}, one question at a time.
 
-    The file appears when it is complete, so that an error leaves the one before it as it was.
+    The file appears when it is complete. After an error, an older file of this name is unchanged.
+
+    Args:
+      predictions: iterable of `Prediction`.
+      path: path of the file.
 
     Returns:
       list of `Prediction`, without their n-best lists.
@@ -75,7 +81,7 @@ def write_answers(predictions, prediction_file, null_odds_file=None, offsets_fil
       null_score_diff_threshold: see `write_predictions`.
 
     Returns:
-      the content of the first file.
+      the content of the first file, {qas_id: text}.
     """
     answers = {prediction.qas_id: prediction.final_answer(null_score_diff_threshold)
                for prediction in predictions}
@@ -90,7 +96,7 @@ def write_answers(predictions, prediction_file, null_odds_file=None, offsets_fil
 
 
 def null_odds(predictions):
-    """Returns {qas_id: null odds}."""
+    """Returns {qas_id: null odds} of a list of `Prediction`."""
     return {prediction.qas_id: prediction.null_odds for prediction in predictions}
 
 

@@ -1,4 +1,4 @@
-"""Predicted answers to look at: one HTML file."""
+"""Writes predicted answers as an HTML file, for inspection in a browser."""
 
 import collections
 import html
@@ -28,17 +28,18 @@ td, th { text-align: left; padding: 0 1.5rem 0 0; font-variant-numeric: tabular-
 
 
 def write_report(path, examples, predictions, gold=None, null_score_diff_threshold=0.0):
-    """Writes one HTML file to look at: the questions and contexts, predicted and right answers marked.
+    """Writes an HTML file with the questions and contexts, in which predicted and right answers are marked.
 
-    The worst come first: by F1 from low to high, the most confident first among equals; without right
-    answers, the least confident first. The file is written article by article and needs no other file.
+    The worst answers come first: sorted by F1 from low to high, with equal F1 by probability from high to
+    low. Without right answers, they are sorted by probability from low to high. The HTML file needs no other
+    files.
 
     Args:
       path: the file.
       examples: list of `SquadExample`. Without `context` and `word_offsets`, no predicted answer is marked.
-      predictions: list of `Prediction`, of the same questions in the same order.
-      gold: see `squad_data.read_gold`, or None.
-      null_score_diff_threshold: the one in use.
+      predictions: list of `Prediction`, for the same questions in the same order.
+      gold: the right answers, from `squad_data.read_gold`, or None.
+      null_score_diff_threshold: see `squad_predictions.write_predictions`.
     """
     answers = [prediction.final_answer(null_score_diff_threshold) for prediction in predictions]
     scores = None
@@ -61,7 +62,7 @@ def write_report(path, examples, predictions, gold=None, null_score_diff_thresho
 
 
 def _summary(answers, scores):
-    """The report's head: counts, means, and how to read the rest."""
+    """Returns the HTML of the report's beginning: counts, mean scores, and the legend."""
     rows = [("questions", len(answers)),
             ("without an answer predicted", sum(not answer.text for answer in answers))]
     bar = ""
@@ -84,13 +85,13 @@ _CLASSES = ("right", "partly", "wrong")
 
 
 def _class(score):
-    """One of `_CLASSES` for (exact match, F1)."""
+    """Returns the class, one of `_CLASSES`, of a score (exact match, F1)."""
     exact, f1 = score
     return "right" if exact else "partly" if f1 else "wrong"
 
 
 def _article(example, prediction, answer, gold, scores):
-    """One question of the report."""
+    """Returns the HTML of a question."""
     context = getattr(example, "context", None) or " ".join(example.doc_tokens)
     spans = [(answer.start, answer.end, "predicted")] if answer.start is not None else []
     details = [f"probability {answer.probability:.3f}"]
@@ -114,7 +115,7 @@ def _article(example, prediction, answer, gold, scores):
 
 
 def _mark_spans(text, spans):
-    """HTML of a text with (start, end, class) spans marked, which may overlap."""
+    """Returns the HTML of a text with marked spans, (start, end, class), which may overlap."""
     bounds = sorted({0, len(text), *(bound for span in spans for bound in span[:2])})
     parts = []
     for start, end in zip(bounds, bounds[1:]):

@@ -1,4 +1,4 @@
-"""The scores of SQuAD answers: exact match, F1 and the null threshold, as the official scripts compute them.
+"""Scores SQuAD answers: exact match, F1 and the null threshold, as the official scripts compute them.
 
     evaluate(squad_data.read_gold("dev-v1.1.json"), texts)        # {"exact_match": 80.8, "f1": 88.5}
 
@@ -23,11 +23,13 @@ def normalize_answer(text):
 
 
 def score_answers(gold, texts, version_2_with_negative=False):
-    """Returns {qas_id: (exact match, F1)}, each from 0 to 1, the best over the right answers of the question.
+    """Scores answers; returns {qas_id: (exact match, F1)}, numbers from 0 to 1.
 
-    Exact match compares normalized texts, F1 compares how often each word is in them. A question without an
-    answer in `texts` scores 0. With `version_2_with_negative`, a question without a right answer has "" as
-    its only one.
+    If a question has several right answers, the best score counts.
+
+    Exact match compares normalized texts. F1 compares the numbers of occurrences of each word. A question
+    without an answer in `texts` scores 0. With `version_2_with_negative`, the right answer to a question
+    without an answer is "".
 
     Args:
       gold: see `squad_data.read_gold`.
@@ -52,8 +54,10 @@ def score_answers(gold, texts, version_2_with_negative=False):
 
 
 def _f1(words, right_words, empty_may_be_right):
-    """Returns the harmonic mean of precision and recall of the words. Two empty texts score 0 in SQuAD 1.1
-    and 1 in 2.0."""
+    """Returns F1, the harmonic mean of precision and recall of the words.
+
+    Two empty texts score 0 in SQuAD 1.1, and 1 in SQuAD 2.0 (`empty_may_be_right`).
+    """
     if empty_may_be_right and not (words and right_words):
         return float(words == right_words)
     common = sum((collections.Counter(words) & collections.Counter(right_words)).values())
@@ -66,15 +70,16 @@ def _f1(words, right_words, empty_may_be_right):
 def evaluate(gold, texts, version_2_with_negative=False, null_odds=None):
     """Returns the figures of the official evaluation scripts, in percent: {name: number}.
 
-    For SQuAD 1.1 these are exact_match and f1. For 2.0 they are exact, f1 and total, then the same for the
-    questions with an answer (HasAns_…) and without one (NoAns_…). With null odds there are also best_exact,
-    best_exact_thresh, best_f1 and best_f1_thresh: the highest figures at any other null threshold, and that
-    threshold. A text that the threshold in use made empty stays empty at all of them.
+    For SQuAD 1.1 these are exact_match and f1. For SQuAD 2.0 they are exact, f1 and total, and the same three
+    for the questions with an answer (HasAns_…) and without one (NoAns_…). With null odds there are also
+    best_exact, best_exact_thresh, best_f1 and best_f1_thresh: the highest scores over all null thresholds,
+    and the thresholds that give them. An answer that is already empty in `texts` counts as empty at all
+    thresholds.
 
     Args:
       gold: see `squad_data.read_gold`.
       texts: {qas_id: text}.
-      version_2_with_negative: whether it is SQuAD 2.0.
+      version_2_with_negative: True for SQuAD 2.0, False for SQuAD 1.1.
       null_odds: {qas_id: number}, or None.
     """
     scores = score_answers(gold, texts, version_2_with_negative)
@@ -97,7 +102,7 @@ def evaluate(gold, texts, version_2_with_negative=False, null_odds=None):
 
 
 def mean_scores(scores):
-    """Returns the mean exact match and F1 of (exact match, F1) pairs, in percent."""
+    """Returns [mean exact match, mean F1] in percent, from (exact match, F1) pairs."""
     return [100.0 * sum(column) / len(scores) for column in zip(*scores)] or [0.0, 0.0]
 
 
@@ -119,11 +124,12 @@ def _official_threshold(scores, texts, null_odds, has_answer):
 def find_null_threshold(gold, predictions):
     """Returns the lowest `null_score_diff_threshold` with the highest mean F1.
 
-    The official script's best_f1_thresh differs in two ways. It does not know the answers that the threshold
-    in use withholds. And it may answer one of two questions with the same null odds, which no threshold does.
+    The best_f1_thresh of the official script differs in two ways. It reads the final answers, and so does not
+    know the answers that the threshold of the run has made empty. And if two questions have the same null
+    odds, it may count one as answered and the other as not answered, which no threshold does.
 
     Args:
-      gold: see `squad_data.read_gold`; the right answers to the same questions.
+      gold: the right answers to the same questions, from `squad_data.read_gold`.
       predictions: list of `Prediction` with null odds.
     """
     answered = score_answers(gold, {prediction.qas_id: prediction.answer.text for prediction in predictions},
@@ -138,8 +144,8 @@ def find_null_threshold(gold, predictions):
 
 
 def one_sided_warning(gold, texts):
-    """Returns a warning if all answers are empty though some questions have one, or if no answer is empty
-    though some questions have none; else None. The scores do not show it.
+    """Returns a warning (str) if all answers are empty although some questions have an answer, or if no
+    answer is empty although some questions have none; else None. The scores do not show this.
 
     Args:
       gold: {qas_id: list of right answers}.
@@ -148,9 +154,9 @@ def one_sided_warning(gold, texts):
     unanswerable = sum(not gold[qas_id] for qas_id in texts if qas_id in gold)
     empty = sum(not text for text in texts.values())
     if empty == len(texts) and unanswerable < len(texts):
-        return (f"All {empty} answers are empty, as {unanswerable} of the right ones are: nothing was told "
-                "apart, and the scores are those of never answering.")
+        return (f"All {empty} answers are empty, as are {unanswerable} of the right ones: the model does not "
+                "distinguish the questions. The scores are those of never answering.")
     if not empty and unanswerable:
         return (f"None of the {len(texts)} answers is empty, though {unanswerable} of the right ones are: "
-                "nothing was told apart, and the scores are those of always answering.")
+                "the model does not distinguish the questions. The scores are those of always answering.")
     return None

@@ -1,1 +1,1 @@
-"""Tagging the words of a sentence, as in named-entity recognition."""
+"""Predicts a tag for each word of a sentence, as in named-entity recognition."""

@@ -1,14 +1,15 @@
-"""Token tagging: files of CoNLL's columns, schemes of tags, scores of entities, windows of long sentences.
+"""Token tagging: reads files in CoNLL format, converts schemes of tags, scores entities, makes windows.
 
-A file has a word a line, in columns, and a blank line after each sentence. Entities are spans of words with a
-type; a scheme writes them as a tag a word: "O" outside of entities, else a letter and a type, B-PER. In
+A file has one word in each line, in columns, and a blank line after each sentence. Entities are spans of
+words with a type. A scheme encodes them with a tag for each word: "O" outside of entities, otherwise a letter
+and the type, such as B-PER. Examples:
 
     words   Ana   Ruiz  Oslo  Bergen  is
     IOB2    B-PER I-PER B-LOC B-LOC   O      each entity begins with B
     IOB1    I-PER I-PER I-LOC B-LOC   O      B only where one of the same type ends right before
     BIOES   B-PER E-PER S-LOC S-LOC   O      E ends an entity, S is one by itself
 
-The model learns IOB2; what it predicts is written in the scheme of the data.
+The model is trained with IOB2. Its predictions are written in the scheme of the training data.
 """
 
 import collections
@@ -23,11 +24,12 @@ import tokenization
 
 SCHEMES = ("IOB2", "IOB1", "BIOES")
 _TAG = re.compile(r"O|[BIES]-\S.*")
+# First column of a line that begins a document.
 _DOCUMENT = "-DOCSTART-"
 
 
 def is_iob2(tag):
-    """Whether a text is a tag of IOB2, whatever stands before it."""
+    """Returns whether a text has the form of an IOB2 tag. The tag before it is not considered."""
     return tag == "O" or tag.startswith(("B-", "I-")) and bool(_TAG.fullmatch(tag))
 
 
@@ -35,8 +37,11 @@ def is_iob2(tag):
 
 
 class Sentence(NamedTuple):
-    """`words` and `tags`, lists of str as the file has them (tags None if it has none), and the number of
-    each word's line."""
+    """A sentence of a file.
+
+    words: list of str. tags: list of str in the scheme of the file; None if the file has no tags. lines: list
+    of int, the line of each word, counted from 1.
+    """
 
     words: list
     tags: list | None
@@ -44,7 +49,10 @@ class Sentence(NamedTuple):
 
 
 class ConllFile(NamedTuple):
-    """A file that was read: its `path`, `lines` without their ends, `width` in columns, and `sentences`."""
+    """The content of a file.
+
+    path: str. lines: list of str without line ends. width: number of columns. sentences: list of `Sentence`.
+    """
 
     path: str
     lines: list
@@ -56,35 +64,37 @@ class ConllFile(NamedTuple):
         return self.sentences[0].tags is not None
 
     def error(self, line, problem):
-        """Returns the ValueError of a problem in a line, counted from 1."""
+        """Returns a ValueError that names the file and a line, counted from 1; `problem` is a str."""
         return ValueError(f"{self.path}:{line}: {problem}")
 
 
 def read_conll(path, token_column=1, tag_column=-1, tagged=True):
-    """Reads a UTF-8 file of columns that spaces or tabs separate.
+    """Reads a UTF-8 file with columns that are separated by spaces or tabs.
 
-    Lines that begin with -DOCSTART- end a sentence. A line that begins with "#" before a sentence's first
-    word is a comment if it has another number of columns than the others, or no tag where they have one.
+    Lines that begin with -DOCSTART- end a sentence. A line that begins with "#", before the first word of a
+    sentence, is a comment if it has another number of columns than the other lines, or no valid tag.
 
     Args:
       path: the file.
-      token_column, tag_column: where the words and the tags are, counted from 1; below 0, from the end.
-      tagged: True if there have to be tags. A number of columns: there are tags if the file has as many, and
-        not only "O". None: there are if some are found.
+      token_column, tag_column: int, the columns of the words and of the tags, counted from 1. Negative
+        numbers count from the last column, -1.
+      tagged: True if a file without tags is an error. An int, the number of columns of the training file: the
+        file has tags if it has the same number of columns, and not only the tag "O". None: the file has tags
+        if its tag column contains a valid tag other than "O".
 
     Returns:
       a `ConllFile`.
 
     Raises:
-      FileNotFoundError, ValueError: the file is missing, blank or not UTF-8, its columns vary, or a tag is
-        none; with the line.
+      FileNotFoundError, ValueError: the file is missing, blank or not UTF-8, its lines have different numbers
+        of columns, or a tag is not valid. The message names the line.
     """
     with tables.open_table(path) as stream:
         return parse_conll(stream, path, token_column, tag_column, tagged)
 
 
 def parse_conll(stream, path, token_column=1, tag_column=-1, tagged=True):
-    """Returns the `ConllFile` of a binary stream of lines; see `read_conll`. `path` is its name."""
+    """Parses a binary stream of lines; see `read_conll`. `path` is its name for errors."""
     lines = _read_lines(stream, path)
     rows = [split_words(line) for line in lines]
     counted = [number for number, row in enumerate(rows) if row and row[0] != _DOCUMENT]
@@ -103,7 +113,7 @@ def parse_conll(stream, path, token_column=1, tag_column=-1, tagged=True):
 
 
 def _read_lines(stream, path):
-    """The lines of a stream, without their ends: list of str."""
+    """Returns the lines of a stream without line ends: list of str."""
     lines = []
     for number, line in tables.read_lines(stream):
         if isinstance(line, tables.BadRow):
@@ -113,13 +123,22 @@ def _read_lines(stream, path):
 
 
 def split_words(line):
-    """Returns the columns of a line, or the words of a text: what is between spaces, tabs and line ends. What
-    else Unicode calls a space is part of a word."""
+    """Splits a line into columns, or a text into words, at spaces, tabs and line ends.
+
+    Other white space of Unicode, such as the no-break space, is part of a word.
+    """
     return [word for word in re.split(r"[ \t\r\n]+", line) if word]
 
 
 def _index(file, line, column, what):
-    """The index of a column that is counted from 1, or from the end."""
+    """Returns the index of a column, from 0.
+
+    Args:
+      file: a `ConllFile`.
+      line: int, a line for the error.
+      column: int, counted from 1, or negative from the end.
+      what: str, the content of the column, for the error.
+    """
     index = column - 1 if column > 0 else file.width + column
     if column == 0 or not 0 <= index < file.width:
         raise file.error(line, f"there is no column {column} for the {what}, but columns 1 to {file.width}; "
@@ -128,7 +147,7 @@ def _index(file, line, column, what):
 
 
 def _tag_index(file, line, token, column, tagged, rows):
-    """The index of the tags' column; None if there are no tags. `rows` may have comments among them."""
+    """Returns the index of the tags' column; None if there are no tags. `rows` may contain comments."""
     if tagged is not True:
         index = column - 1 if column > 0 else file.width + column
         if index == token or not 0 <= index < file.width or tagged not in (None, file.width):
@@ -139,12 +158,20 @@ def _tag_index(file, line, token, column, tagged, rows):
         raise file.error(line, "there is one column only; a tag is needed beside each word.")
     index = _index(file, line, column, "tags")
     if index == token:
-        raise file.error(line, f"column {index + 1} is to be that of the words and that of the tags.")
+        raise file.error(line, f"column {index + 1} is named for the words and for the tags. Each needs "
+                         "another column.")
     return index
 
 
 def _sentences(file, rows, first, token, tag):
-    """Yields the `Sentence`s; `first` is the line that has as many columns as all should."""
+    """Yields the `Sentence`s.
+
+    Args:
+      file: a `ConllFile` without sentences.
+      rows: list of the lines' columns.
+      first: the line that determines the number of columns, for errors.
+      token, tag: indexes of the columns; tag is None if there are no tags.
+    """
     words, tags, lines = [], [], []
     for number, row in enumerate([*rows, []], 1):
         if not row or row[0] == _DOCUMENT:
@@ -160,7 +187,7 @@ def _sentences(file, rows, first, token, tag):
                              "words should have as many.")
         if not fits:
             raise file.error(number, f"{row[tag]!r} is no tag: it is to be O, or B-, I-, E- or S- and the "
-                             "type of an entity, such as B-PER. If the tags are in another column, say so "
+                             "type of an entity, such as B-PER. If the tags are in another column, name it "
                              "with --tag_column.")
         words.append(row[token])
         lines.append(number)
@@ -169,11 +196,11 @@ def _sentences(file, rows, first, token, tag):
 
 
 def add_prediction_column(file, predictions):
-    """Returns the text of a file with one column more, a tag for each word; -DOCSTART- lines get "O".
+    """Returns the text of a file with an additional column, a tag for each word; -DOCSTART- lines get "O".
 
     Args:
       file: a `ConllFile`.
-      predictions: for each sentence its words' tags.
+      predictions: list with a list of tags for each sentence.
     """
     added = {number: tag for sentence, tags in zip(file.sentences, predictions, strict=True)
              for number, tag in zip(sentence.lines, tags, strict=True)}
@@ -189,26 +216,39 @@ def add_prediction_column(file, predictions):
 
 
 def entity_spans(tags):
-    """Returns the entities in a sentence's tags of any scheme: list of (first word, word after, type).
+    """Returns the entities in a sentence, from its tags in any scheme.
 
-    As conlleval counts them: one begins with B or S, after O, E or S, or where the type changes.
+    Entities are counted as in conlleval: an entity begins at a tag with B or S, at the first tag after O, E
+    or S, and where the type changes.
+
+    Args:
+      tags: list of str.
+
+    Returns:
+      list of (index of the first word, index after the last word, type).
     """
-    found, before, ended = [], None, True
+    spans, before, ended = [], None, True
     for place, tag in enumerate(tags):
         letter, _, kind = tag.partition("-")
         if letter == "O":
             before = None
             continue
         if letter in "BS" or kind != before or ended:
-            found.append((place, place + 1, kind))
+            spans.append((place, place + 1, kind))
         else:
-            found[-1] = (found[-1][0], place + 1, kind)
+            spans[-1] = (spans[-1][0], place + 1, kind)
         before, ended = kind, letter in "ES"
-    return found
+    return spans
 
 
 def tags_from_spans(entities, length, scheme="IOB2"):
-    """Returns the tags of a sentence of some length that has these `entity_spans`, in one of `SCHEMES`."""
+    """Returns the tags of a sentence: the inverse of `entity_spans`.
+
+    Args:
+      entities: list of (index of the first word, index after the last word, type).
+      length: number of words in the sentence.
+      scheme: one of `SCHEMES`.
+    """
     tags, before = ["O"] * length, (None, None)
     for start, end, kind in entities:
         letters = ["B", *["I"] * (end - start - 1)]
@@ -222,13 +262,14 @@ def tags_from_spans(entities, length, scheme="IOB2"):
 
 
 def convert_scheme(tags, scheme="IOB2"):
-    """Returns the tags that mean the same in a scheme; see `entity_spans` for what those mean that fit no
-    scheme."""
+    """Converts tags of any scheme to another scheme. Invalid sequences of tags are read as by
+    `entity_spans`."""
     return tags_from_spans(entity_spans(tags), len(tags), scheme)
 
 
 def detect_scheme(file):
-    """Returns the scheme of a tagged file: the one that most of its tags fit; see `check_scheme`."""
+    """Returns the scheme of a tagged file: the scheme in which the fewest tags are wrong; see
+    `check_scheme`."""
     wrong = dict.fromkeys(SCHEMES, 0)
     for sentence in file.sentences:
         entities = entity_spans(sentence.tags)
@@ -239,12 +280,12 @@ def detect_scheme(file):
 
 
 def check_scheme(file, scheme, why):
-    """Raises a ValueError, with the line, if the tags of a file are no sequences of a scheme.
+    """Raises a ValueError that names the line, if the tags of a file are not valid in a scheme.
 
     Args:
-      file: a `ConllFile`, tagged.
+      file: a `ConllFile` with tags.
       scheme: one of `SCHEMES`.
-      why: where the scheme is from, in words.
+      why: str, the reason for the scheme, the end of a sentence such as "… is no IOB2, which most tags are".
     """
     for sentence in file.sentences:
         expected = convert_scheme(sentence.tags, scheme)
@@ -256,12 +297,12 @@ def check_scheme(file, scheme, why):
 
 
 def collect_labels(sentences):
-    """Returns the tags of sentences in IOB2, sorted: what a model of them tells apart."""
+    """Returns the sorted list of the tags in sentences, converted to IOB2: the labels of a model."""
     return sorted({tag for sentence in sentences for tag in convert_scheme(sentence.tags)})
 
 
 def count_types(sentences):
-    """Returns how many entities of each type there are, {type: number}, sorted by type."""
+    """Counts the entities of each type; returns {type: number}, sorted by type."""
     counts = collections.Counter(kind for sentence in sentences for _, _, kind in entity_spans(sentence.tags))
     return dict(sorted(counts.items()))
 
@@ -270,21 +311,23 @@ def count_types(sentences):
 
 
 def score_tags(right, predicted):
-    """Scores predicted tags, as conlleval of CoNLL-2000 does: an entity counts if both its ends and its type
-    are right.
+    """Scores predicted tags, as conlleval of CoNLL-2000 does.
+
+    A predicted entity is right if its first word, its last word and its type are right.
 
     Args:
-      right, predicted: for each sentence its tags, in the same scheme.
+      right, predicted: lists with a list of tags for each sentence, in the same scheme.
 
     Returns:
-      {name: float}: accuracy (of tags), precision, recall and f1 (of entities), and the latter three of each
-      type, precision_PER and so on. What has nothing to count is 0.
+      {name: float} with accuracy (of tags); precision, recall and f1 (of entities); and the last three for
+      each type, such as precision_PER. A score without anything to count is 0.
     """
     hits, found, real = (collections.Counter() for _ in range(3))
     words = equal = 0
     for tags, others in zip(right, predicted, strict=True):
-        ours, theirs = set(entity_spans(tags)), set(entity_spans(others))
-        for counter, entities in ((hits, ours & theirs), (found, theirs), (real, ours)):
+        right_spans, predicted_spans = set(entity_spans(tags)), set(entity_spans(others))
+        for counter, entities in ((hits, right_spans & predicted_spans), (found, predicted_spans),
+                                  (real, right_spans)):
             counter.update(kind for _, _, kind in entities)
         words += len(tags)
         equal += sum(map(str.__eq__, tags, others))
@@ -297,7 +340,12 @@ def score_tags(right, predicted):
 
 
 def _precision_recall_f1(ending, hits, found, real):
-    """Precision, recall and F1 of so many entities."""
+    """Returns precision, recall and F1, from numbers of entities.
+
+    Args:
+      ending: str, the end of the names.
+      hits, found, real: numbers of entities that are right, predicted, and in the data.
+    """
     return {f"precision{ending}": hits / found if found else 0.0,
             f"recall{ending}": hits / real if real else 0.0,
             f"f1{ending}": 2 * hits / (found + real) if hits else 0.0}
@@ -307,7 +355,10 @@ def _precision_recall_f1(ending, hits, found, real):
 
 
 class Window(NamedTuple):
-    """What the model is fed, without padding; lists of ints, one for each token. See `feature_fields`."""
+    """The features of a window, the input of the model: lists of ints, one for each token, without padding.
+
+    See `feature_fields`.
+    """
 
     input_ids: list
     tag_ids: list
@@ -318,11 +369,12 @@ class Window(NamedTuple):
 def window_bounds(sizes, room):
     """Cuts a sentence into windows that overlap by about half, at the borders of words.
 
-    Each word is tagged in one window, the one in which it is farther from an end that cuts the sentence.
+    Each word is tagged in one window only: the one in which it is farther from the end where the window cuts
+    the sentence.
 
     Args:
-      sizes: the tokens of each word, positive ints, none above `room`.
-      room: tokens of a window at most.
+      sizes: list of the words' numbers of tokens, from 1 to `room`.
+      room: largest number of tokens in a window, special tokens excluded.
 
     Returns:
       list of (first word, word after the last, first word to tag, word after the last to tag).
@@ -331,7 +383,7 @@ def window_bounds(sizes, room):
     while ends[-1][1] < len(sizes):
         start, end = ends[-1]
         tokens = sum(sizes[start:end])
-        # The next word fits: it is not in the window before, so that windows move on.
+        # Also make room for the next word, so that each window has a word that the window before lacks.
         while tokens > room // 2 or tokens + sizes[end] > room:
             tokens -= sizes[start]
             start += 1
@@ -341,7 +393,7 @@ def window_bounds(sizes, room):
 
 
 def _last_word_that_fits(sizes, start, room):
-    """The word after the last that fits beside those from `start` on."""
+    """Returns the index after the last word that fits into a window that begins with the word `start`."""
     end, tokens = start, 0
     while end < len(sizes) and tokens + sizes[end] <= room:
         tokens += sizes[end]
@@ -350,16 +402,16 @@ def _last_word_that_fits(sizes, start, room):
 
 
 class _Windows:
-    """Makes the windows of (words, their tags in IOB2 or None); for worker processes."""
+    """Makes the windows of a sentence, (words, tags in IOB2 or None). Worker processes call it."""
 
     def __init__(self, tokenizer, labels, max_seq_length, label_all_pieces):
         self._tokenizer, self._room, self._all = tokenizer, max_seq_length - 2, label_all_pieces
         self._ids = {label: index for index, label in enumerate(labels)}
 
     def __call__(self, item):
-        """Returns a list of `Window`."""
+        """Returns the list of the sentence's `Window`s."""
         words, tags = item
-        # A word of control characters alone has no pieces, but a tag.
+        # A word that consists of control characters has no pieces, but it has a tag.
         pieces = [list(self._tokenizer.tokenize(word))[:self._room] or ["[UNK]"] for word in words]
         return [self._window(pieces, tags, *places) for places in window_bounds(list(map(len, pieces)),
                                                                                 self._room)]
@@ -369,33 +421,34 @@ class _Windows:
         tag_ids, tag_mask, word_mask = [0], [0], [0]
         for place in range(start, end):
             more = len(pieces[place]) - 1
-            here = int(first <= place < last)
-            tag_ids += self._tag_ids(tags[place], more) if tags and here else [0] * (more + 1)
-            tag_mask += [here, *[here if self._all else 0] * more]
-            word_mask += [here, *[0] * more]
+            is_tagged = int(first <= place < last)
+            tag_ids += self._tag_ids(tags[place], more) if tags and is_tagged else [0] * (more + 1)
+            tag_mask += [is_tagged, *[is_tagged if self._all else 0] * more]
+            word_mask += [is_tagged, *[0] * more]
         return Window(list(self._tokenizer.convert_tokens_to_ids(tokens)), [*tag_ids, 0], [*tag_mask, 0],
                       [*word_mask, 0])
 
     def _tag_ids(self, tag, more):
-        """Of a word's first piece and so many more, which are inside of its entity. Unknown tags are 0."""
+        """Returns the ids of a word's pieces: its tag for the first piece, and the inside tag for `more`
+        further pieces. The id of an unknown tag is 0."""
         inside = tag.replace("B-", "I-", 1)
         return [self._ids.get(tag, 0), *[self._ids.get(inside, self._ids.get(tag, 0))] * more]
 
 
 def make_windows(sentences, labels, tokenizer, max_seq_length, label_all_pieces=False, num_workers=1):
-    """Turns sentences into what the model is fed.
+    """Converts sentences into windows, the input of the model.
 
-    A sentence that is too long is cut into several windows; see `window_bounds`. The words that windows tag
-    are, window after window, those of the sentences in order.
+    A sentence that is too long is cut into several windows; see `window_bounds`. The tagged words of the
+    windows, one window after the other, are the words of the sentences in order.
 
     Args:
       sentences: list of `Sentence`.
-      labels: the tags in IOB2 that the model knows; a tag's place is its id.
-      tokenizer: has `tokenize(text)` and `convert_tokens_to_ids(tokens)`. With one that is not of
-        `tokenization.TOKENIZERS` all is done in this process.
-      max_seq_length: int, tokens of a window at most, [CLS] and [SEP] included.
-      label_all_pieces: whether the pieces of a word after the first are tagged too, in training.
-      num_workers: number of processes, 0 for one a core.
+      labels: list of the model's tags in IOB2; the id of a tag is its index.
+      tokenizer: an object with `tokenize(text)` and `convert_tokens_to_ids(tokens)`. If its class is not in
+        `tokenization.TOKENIZERS`, a single process is used.
+      max_seq_length: int, largest number of tokens in a window, [CLS] and [SEP] included.
+      label_all_pieces: whether training also uses the pieces of a word after the first one.
+      num_workers: number of processes, 0 for one process per core.
 
     Returns:
       list of lists of `Window`, one for each sentence.
@@ -403,22 +456,26 @@ def make_windows(sentences, labels, tokenizer, max_seq_length, label_all_pieces=
     make = _Windows(tokenizer, labels, max_seq_length, label_all_pieces)
     items = [(sentence.words, sentence.tags and convert_scheme(sentence.tags)) for sentence in sentences]
     processes = num_workers if type(tokenizer) in tokenization.TOKENIZERS else 1
-    with contextlib.closing(workers.ordered_map(make, items, processes)) as made:
-        return list(files.with_progress(made, len(items), "Converting sentence"))
+    with contextlib.closing(workers.ordered_map(make, items, processes)) as windows:
+        return list(files.with_progress(windows, len(items), "Converting sentence"))
 
 
-# Of the fields below those [F], the mask first.
+# Names of the fields, all of which have a value for each token, [F]. The mask is the first: batches are
+# trimmed by it.
 SEQUENCES = ("input_mask", "input_ids", "segment_ids", "tag_ids", "tag_mask", "word_mask")
 
 
 def feature_fields(seq_length):
-    """Returns the fields of a stored window, for `record_files` to write and `input_pipeline` to read.
+    """Returns the fields of a stored window, by which `record_files` writes and `input_pipeline` reads.
 
-    tag_mask is 1 at the tokens whose tag_ids training learns, word_mask at the first token of each word that
-    the window tags.
+    tag_mask is 1 at the tokens whose tags are trained. word_mask is 1 at the first token of each word that is
+    tagged in this window.
 
     Args:
-      seq_length: int, tokens per window.
+      seq_length: int, number of tokens in a window, padding included.
+
+    Returns:
+      list of `example_encoding.Field`.
     """
     return [example_encoding.Field(name, "int64", (seq_length,),
                                    (0, 1) if name.endswith("mask") else example_encoding.ANY_ID)
@@ -426,12 +483,12 @@ def feature_fields(seq_length):
 
 
 def write_windows(windows, max_seq_length, path):
-    """Writes windows to a TFRecord file, which appears when complete.
+    """Writes windows to a TFRecord file. The file appears when it is complete.
 
     Args:
       windows: list of `Window`.
-      max_seq_length: int, the length that they are padded to.
-      path: of the file.
+      max_seq_length: int, number of tokens to which the windows are padded.
+      path: path of the file.
     """
     def padded(window):
         padding = [0] * (max_seq_length - len(window.input_ids))

@@ -1,4 +1,5 @@
-"""A tag for each word of a sentence: BERT with a linear layer on each token, or with a CRF above that."""
+"""Predicts a tag for each word of a sentence: BERT with a linear layer on each token, optionally with a
+CRF."""
 
 import tensorflow.compat.v1 as tf
 
@@ -8,19 +9,23 @@ from bertlib.tasks import head
 from bertlib.tasks.tagging.tagging_data import SEQUENCES, feature_fields
 import modeling
 
-# As in the published classifier, whatever the configuration says.
+# Dropout probability before the head, as in the published classifier. It does not depend on the model's
+# configuration.
 _HEAD_DROPOUT = 0.1
-# Counts whose sum over the effective batch the loss is divided by.
+# Names of the features by whose sums over the effective batch the loss is divided.
 BATCH_TOTALS = ("tag_mask",)
 
 
 class Tagger:
-    """A tag of `num_tags`; see `head`. Features, int32 [B, F]: tag_ids, which prediction does without;
-    tag_mask, 1 at the tokens that have a tag in training; word_mask, 1 at the first token of each word, whose
-    tag is the word's.
+    """Head that predicts one of `num_tags` tags for each word. See the module `head`.
 
-    With `use_crf` the loss is that of a sequence's tags together (Lample et al. 2016, arXiv:1603.01360,
-    section 2.2): "crf/transitions" [N, N] has the score of the tag of its column right after that of its row.
+    Features, int32 [B, F]: tag_ids, the tags of the tokens (not needed in prediction); tag_mask, 1 at the
+    tokens whose tags are trained; word_mask, 1 at the first token of each word. The tag of a word is that of
+    its first token.
+
+    With `use_crf`, the loss is that of the whole sequence of tags (Lample et al. 2016, arXiv:1603.01360,
+    section 2.2). The variable "crf/transitions" [N, N] has the scores of the transitions from one tag (row)
+    to the next (column).
     """
 
     modes = (estimator.ModeKeys.TRAIN, estimator.ModeKeys.PREDICT)
@@ -36,27 +41,37 @@ class Tagger:
         del bert_config
         logits = head.token_logits(model.get_sequence_output(), self._num_tags, dropout_prob=(
             _HEAD_DROPOUT if mode == estimator.ModeKeys.TRAIN else 0.0))
-        find = _chained if self._use_crf else _each_by_itself
-        losses, tags = find(logits, features.get("tag_ids"), features["tag_mask"])
+        tag = _tag_with_crf if self._use_crf else _tag_independently
+        losses, tags = tag(logits, features.get("tag_ids"), features["tag_mask"])
         if mode == estimator.ModeKeys.PREDICT:
-            words, tags = _at_the_front(features["word_mask"], tags)
+            words, tags = _move_to_front(features["word_mask"], tags)
             loss = {} if losses is None else {"loss": losses}
             return head.HeadOutputs(predictions={"tags": tags, "num_words": words, **loss})
-        # The sum over the whole step: its micro-batches may differ in their numbers of words.
+        # Divide by the number of tags in the effective batch, because micro-batches may differ in this
+        # number.
         total = features.get("tag_mask_total", tf.reduce_sum(features["tag_mask"]))
         total = tf.maximum(tf.cast(total, tf.float32), 1.0)
         return head.HeadOutputs(micro_batches * tf.reduce_sum(losses) / total, is_divided_by_total=True)
 
 
 def head_shapes(bert_config, num_tags, use_crf=False):
-    """The variables that a tagger adds to the encoder: {name: shape}."""
-    found = {"output_weights": (num_tags, bert_config.hidden_size), "output_bias": (num_tags,)}
-    return {**found, "crf/transitions": (num_tags, num_tags)} if use_crf else found
+    """Returns the variables that a tagger adds to the encoder: {name: shape}."""
+    shapes = {"output_weights": (num_tags, bert_config.hidden_size), "output_bias": (num_tags,)}
+    return {**shapes, "crf/transitions": (num_tags, num_tags)} if use_crf else shapes
 
 
-def _each_by_itself(logits, tag_ids, tag_mask):
-    """Scores [B, F, N], tags and mask [B, F] to (losses, sums over a sequence's tokens [B]; tags [B, F]).
-    Without tags there are no losses."""
+def _tag_independently(logits, tag_ids, tag_mask):
+    """Predicts the tag of each token independently of the others.
+
+    Args:
+      logits: float32 [B, F, N].
+      tag_ids: int32 [B, F], the right tags, or None.
+      tag_mask: int32 [B, F].
+
+    Returns:
+      (losses, float32 [B], summed over the tokens of a sequence, or None without tag_ids; predicted tags,
+      int32 [B, F]).
+    """
     best = tf.argmax(logits, axis=-1, output_type=tf.int32)
     if tag_ids is None:
         return None, best
@@ -64,8 +79,12 @@ def _each_by_itself(logits, tag_ids, tag_mask):
     return tf.reduce_sum(losses * tf.cast(tag_mask, tf.float32), axis=1), best
 
 
-def _chained(logits, tag_ids, tag_mask):
-    """Like `_each_by_itself`, with a chain through the tokens of the mask, past those between them."""
+def _tag_with_crf(logits, tag_ids, tag_mask):
+    """Predicts the best sequence of tags with a CRF; see `_tag_independently`.
+
+    The chain of the CRF contains only the tokens of the mask. For example, the transition from one word to
+    the next skips the other pieces of the first word.
+    """
     num_tags = modeling.get_shape_list(logits)[2]
     with tf.variable_scope("crf"):
         transitions = tf.get_variable("transitions", [num_tags, num_tags], initializer=tf.zeros_initializer())
@@ -81,12 +100,17 @@ def _chained(logits, tag_ids, tag_mask):
 
 
 def _order(mask):
-    """The places of a mask's ones in each row, then those of its zeros: int32 [B, F]."""
+    """Returns the positions of the ones of a mask in each row, then the positions of its zeros: int32 [B,
+    F]."""
     return tf.argsort(1 - mask, axis=1, stable=True)
 
 
-def _at_the_front(mask, values):
-    """Returns (how many places of each row a mask has [B], the values with those there first [B, F])."""
+def _move_to_front(mask, values):
+    """Moves the values at the ones of a mask to the front of each row.
+
+    Returns:
+      (number of ones in each row, int32 [B]; the reordered values, [B, F]).
+    """
     return tf.reduce_sum(mask, axis=1), tf.gather(values, _order(mask), batch_dims=1)
 
 

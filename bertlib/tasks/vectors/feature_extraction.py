@@ -1,7 +1,8 @@
-"""Text to the vectors that BERT gives it: lines → features → vectors → JSON Lines, npz or TFRecords.
+"""Extracts BERT's vectors of texts: lines → features → vectors → JSON Lines, npz or TFRecords.
 
-Everything streams. A window of some lines at a time is sorted by length and cut into batches, each as long as
-its longest line, so that little is computed for padding; results leave in the order of the lines.
+All steps are streams, so that input of any length is possible. A window of consecutive lines is sorted by
+length and cut into batches. Each batch is as long as its longest line, so that little padding is computed.
+The results are in the order of the lines.
 """
 
 import contextlib
@@ -22,14 +23,15 @@ from bertlib.tasks.classification.classifier_data import _truncate_seq_pair
 from bertlib.tasks.pretraining import corpus
 
 POOLING = ("none", "cls", "mean")
-# Tokens in a window, and bytes of what is extracted for them.
+# The smallest number of tokens in a window, and a limit of the bytes of its vectors.
 _WINDOW_TOKENS = 1 << 16
 _WINDOW_BYTES = 1 << 27
+# Decimal places of the numbers in JSON, as published.
 _DECIMALS = 6
 
 
 class InputExample(object):
-    """A line of text: one text, or two."""
+    """A line of a text file: a single text or a pair of texts."""
 
     def __init__(self, unique_id, text_a, text_b):
         self.unique_id = unique_id
@@ -38,12 +40,12 @@ class InputExample(object):
 
 
 class InputFeatures(object):
-    """What the model gets of a line.
+    """The features of a line, the input of the model.
 
     Attributes:
-      unique_id: number of the line, from 0.
+      unique_id: int, index of the line, counted from 0.
       tokens: list of str, [CLS] a [SEP] or [CLS] a [SEP] b [SEP].
-      input_ids, input_mask, input_type_ids: lists of int, padded.
+      input_ids, input_mask, input_type_ids: lists of int, padded with zeros.
     """
 
     def __init__(self, unique_id, tokens, input_ids, input_mask, input_type_ids):
@@ -58,8 +60,9 @@ class InputFeatures(object):
 
 
 def generate_examples(input_file):
-    """Yields an `InputExample` a line of a text file (`.gz` too); "a ||| b" is two texts, an empty line an
-    empty one.
+    """Yields an `InputExample` for each line of a text file (also `.gz`).
+
+    A line "a ||| b" is a pair of texts. An empty line is an empty text.
 
     Raises:
       ValueError: a line is not UTF-8.
@@ -70,7 +73,7 @@ def generate_examples(input_file):
 
 
 def generate_features(examples, seq_length, tokenizer):
-    """Yields the `InputFeatures` of each `InputExample`: cut or padded to `seq_length`."""
+    """Yields the `InputFeatures` of each `InputExample`, truncated or padded to `seq_length` tokens."""
     for example in examples:
         tokens_a = tokenizer.tokenize(example.text_a)
         tokens_b = tokenizer.tokenize(example.text_b) if example.text_b else []
@@ -84,7 +87,8 @@ def generate_features(examples, seq_length, tokenizer):
 
 
 def arrays_of(features, seq_length):
-    """Returns a model_fn's input, {name: int32 array}, from a list of `InputFeatures`, cut to that length."""
+    """Returns the input of a model_fn, {name: int32 array}, from a list of `InputFeatures`, truncated to
+    `seq_length` tokens."""
     return {"unique_ids": np.array([feature.unique_id for feature in features], np.int32),
             **{name: np.array([getattr(feature, name)[:seq_length] for feature in features], np.int32)
                for name in ("input_ids", "input_mask", "input_type_ids")}}
@@ -94,7 +98,7 @@ def arrays_of(features, seq_length):
 
 
 def pool(layer, input_mask, pooling):
-    """Makes one vector of each line.
+    """Pools the vectors of the tokens into one vector for each line.
 
     Args:
       layer: float [B, F, W].
@@ -114,8 +118,11 @@ def pool(layer, input_mask, pooling):
 
 
 class Vectors:
-    """A vector of each text: the mean over the tokens of the last layer; see `head`. Prediction: vectors,
-    float32 [B, W]."""
+    """Head that predicts a vector for each text, the mean over the tokens of the last layer. See the module
+    `head`.
+
+    Prediction: vectors, float32 [B, W].
+    """
 
     modes = (estimator.ModeKeys.PREDICT,)
     first_token_only = False
@@ -132,7 +139,9 @@ class Vectors:
 
 @contextlib.contextmanager
 def running(model_fn):
-    """Gives a function from {name: array}, see `arrays_of`, to the predictions of a model_fn, {name: array}.
+    """Context manager that opens a session of a model_fn, and gives a function that runs the model.
+
+    The function takes the arrays of `arrays_of` and returns the predictions, {name: array}.
 
     Raises:
       ValueError: memory ran out in the block.
@@ -151,15 +160,17 @@ def running(model_fn):
 
 
 def extract(features, run, num_layers, batch_size, token_bytes, dtype=np.float32, group=None):
-    """Yields (`InputFeatures`, its vectors) in order.
+    """Yields (`InputFeatures`, its vectors), in the order of the lines.
+
+    The vectors are an array [tokens, L, W], or [L, W] if they are pooled.
 
     Args:
       features: iterable of `InputFeatures`.
-      run: see `running`.
-      num_layers: L, the number of layers extracted.
-      batch_size: lines the model gets at a time.
-      token_bytes: bytes kept for each token.
-      dtype: of the vectors: [tokens, L, W], or pooled [L, W].
+      run: the function that `running` gives.
+      num_layers: L, the number of extracted layers.
+      batch_size: number of lines in a batch.
+      token_bytes: bytes of the vectors of one token, by which the size of a window is limited.
+      dtype: data type of the vectors.
       group: the `replica_group.Group` that shares the work, or None.
     """
     for window in _windows(features, batch_size, min(_WINDOW_TOKENS, _WINDOW_BYTES // token_bytes)):
@@ -170,8 +181,8 @@ def extract(features, run, num_layers, batch_size, token_bytes, dtype=np.float32
         def run_batch(places, window=window):
             return run(arrays_of([window[place] for place in places], len(window[places[-1]].tokens)))
 
-        for places, found in zip(batches, replica_sync.map_on_replicas(group, run_batch, batches)):
-            layers = np.stack([found[f"layer_output_{index}"] for index in range(num_layers)],
+        for places, outputs in zip(batches, replica_sync.map_on_replicas(group, run_batch, batches)):
+            layers = np.stack([outputs[f"layer_output_{index}"] for index in range(num_layers)],
                               axis=-2).astype(dtype)
             for place, values in zip(places, layers):
                 vectors[place] = values[:len(window[place].tokens)] if layers.ndim == 4 else values
@@ -179,7 +190,8 @@ def extract(features, run, num_layers, batch_size, token_bytes, dtype=np.float32
 
 
 def _windows(features, batch_size, tokens):
-    """Cuts features into lists of whole batches with at least so many tokens; the last takes the rest."""
+    """Cuts features into windows: lists of whole batches with at least `tokens` tokens. The last window has
+    the rest."""
     window, size = [], 0
     for feature in features:
         window.append(feature)
@@ -195,7 +207,8 @@ def _windows(features, batch_size, tokens):
 
 
 def write_jsonl(path, rows, layer_indexes):
-    """Writes JSON Lines in the published layout; the pooled one has no tokens.
+    """Writes JSON Lines in the published layout. The first line below has a vector for each token; the second
+    line has pooled vectors.
 
         {"linex_index": 0, "features": [
             {"token": "[CLS]", "layers": [{"index": -1, "values": [0.123456, …]}, …]}, …]}
@@ -203,8 +216,8 @@ def write_jsonl(path, rows, layer_indexes):
 
     Args:
       path: the file; it is compressed if its name ends with .gz.
-      rows: iterable of what `extract` yields.
-      layer_indexes: list of int.
+      rows: iterable of (`InputFeatures`, vectors), from `extract`.
+      layer_indexes: list of int, the indexes of the layers, for the output.
     """
     def layers(values):
         return [{"index": index, "values": numbers} for index, numbers in zip(layer_indexes, values)]
@@ -212,7 +225,8 @@ def write_jsonl(path, rows, layer_indexes):
     with (files.atomic_replacement(path) as partial,
           tables.text_writer(partial, tables.is_compressed(path)) as writer):
         for feature, values in rows:
-            # The product is exact, and so this is round(x, 6) of each number.
+            # In float64 the scaling by 10⁶ inside np.round is exact, so this equals round(x, 6) for each
+            # number.
             values = np.round(values.astype(np.float64), _DECIMALS).tolist()
             if isinstance(values[0][0], list):
                 content = {"features": [{"token": token, "layers": layers(vectors)}
@@ -223,17 +237,19 @@ def write_jsonl(path, rows, layer_indexes):
 
 
 def write_npz(path, rows, layer_indexes, shape, dtype):
-    """Writes an npz file: `values`, `layers` (the indexes), and where `values` has a row for each token,
-    `input_ids` and `offsets`: line i is values[offsets[i]:offsets[i + 1]].
+    """Writes an npz file with the arrays `values` and `layers` (the indexes of the layers).
+
+    If `values` has a row for each token, the file also has the arrays `input_ids` and `offsets`. The rows of
+    line i are then values[offsets[i]:offsets[i + 1]].
 
     Args:
-      path: the file, local.
+      path: the file, on a local file system.
       rows, layer_indexes: see `write_jsonl`.
-      shape: of `values`: [lines or tokens, L, W].
-      dtype: of `values`.
+      shape: shape of `values`, [lines or tokens, L, W].
+      dtype: data type of `values`.
 
     Raises:
-      ValueError: there are more or fewer rows.
+      ValueError: the number of rows does not fit to the shape.
     """
     ids, offsets, written = [], [0], 0
     with files.atomic_replacement(path) as partial, zipfile.ZipFile(partial, "w") as archive:
@@ -259,10 +275,11 @@ def write_npz(path, rows, layer_indexes, shape, dtype):
 
 
 def write_tfrecord(path, rows, layer_indexes):
-    """Writes a `tf.train.Example` a line: `linex_index`, `input_ids`, `layers` (indexes), `shape`, `values`.
+    """Writes a TFRecord file with a `tf.train.Example` for each line.
 
-    float32 values are a float list, float16 ones a string of little-endian bytes (`tf.io.decode_raw`), as
-    Examples have no 16-bit numbers.
+    Its features are `linex_index`, `input_ids`, `layers` (the indexes of the layers), `shape` and `values`.
+    float32 values are a float list. float16 values are a string of little-endian bytes (for
+    `tf.io.decode_raw`), because Examples have no 16-bit numbers.
 
     Args:
       path: the file.
@@ -297,7 +314,8 @@ def convert_examples_to_features(examples, seq_length, tokenizer):
 
 
 def input_fn_builder(features, seq_length):
-    """Returns an input_fn over a list of `InputFeatures`, in order and padded to `seq_length`."""
+    """Returns an input_fn that yields a list of `InputFeatures`, in order and padded to `seq_length`
+    tokens."""
     def input_fn(params):
         return input_pipeline.array_dataset(arrays_of(features, seq_length), params["batch_size"],
                                             is_training=False, drop_remainder=False)
@@ -306,19 +324,20 @@ def input_fn_builder(features, seq_length):
 
 def model_fn_builder(bert_config, init_checkpoint, layer_indexes, use_tpu, use_one_hot_embeddings,
                      pooling="none", step=None):
-    """Returns a model_fn that predicts `unique_id` and a `layer_output_<i>` for the i-th of the layers.
+    """Returns a model_fn whose predictions are `unique_id` and, for each i, `layer_output_<i>`: the vectors
+    of the layer layer_indexes[i].
 
     Args:
       bert_config: a `modeling.BertConfig`.
-      init_checkpoint: the weights, see `checkpoint_formats.open_checkpoint`.
-      layer_indexes: list of int: indexes into the encoder's layers.
+      init_checkpoint: checkpoint with the weights, see `checkpoint_formats.open_checkpoint`.
+      layer_indexes: list of int, indexes into the list of the encoder's layers; -1 is the last layer.
       use_tpu: must be false.
       use_one_hot_embeddings: see `modeling.BertModel`.
       pooling: see `pool`.
-      step: a `StepConfig` that says the precision; the published one if None.
+      step: a `StepConfig` with the precision; None for the published settings.
 
     Raises:
-      ValueError: `use_tpu`; in the model_fn: the mode is another than PREDICT.
+      ValueError: `use_tpu` is true. The model_fn raises it if the mode is not PREDICT.
     """
     if use_tpu:
         raise ValueError("use_tpu=True: TPUs are not supported. Pass use_tpu=False to run on CPU or GPU.")
@@ -329,8 +348,7 @@ def model_fn_builder(bert_config, init_checkpoint, layer_indexes, use_tpu, use_o
             raise ValueError(f"This model predicts only; mode {mode!r} does not.")
         mask = features["input_mask"]
         model = head.create_encoder(bert_config, False, features["input_ids"], mask,
-                                    features["input_type_ids"],
-                                    use_one_hot_embeddings, step)
+                                    features["input_type_ids"], use_one_hot_embeddings, step)
         scaffold = checkpoint_formats.create_scaffold(init_checkpoint) or tf.train.Scaffold()
         layers = model.get_all_encoder_layers()
         predictions = {f"layer_output_{index}": pool(layers[layer], mask, pooling)

@@ -1,7 +1,8 @@
-"""What the GLUE benchmark (https://gluebenchmark.com) is sent: a file of predictions for each test set.
+"""Writes and checks the files of a submission to the GLUE benchmark (https://gluebenchmark.com).
 
-A file has the header "index<tab>prediction" and a row for each example, in order, numbered from 0. Which sets
-there are, their sizes and their labels: the processors of `classifier_data`.
+A submission has a file of predictions for each test set. The file has the header "index<tab>prediction" and a
+row for each example, in order, numbered from 0. The processors of `classifier_data` declare the test sets,
+their sizes and their labels.
 """
 
 import math
@@ -17,8 +18,12 @@ _UNBOUNDED = (-math.inf, math.inf)
 
 
 class TestSet(NamedTuple):
-    """A test set: its task (key of `PROCESSORS`), number of examples, labels (list of str; None: scores), and
-    the (lowest, highest) score."""
+    """A test set of the benchmark.
+
+    task: key of `PROCESSORS`. size: number of examples. labels: list of str; None in a regression.
+      score_range:
+    (lowest, highest) score of a regression.
+    """
 
     task: str
     size: int
@@ -27,18 +32,18 @@ class TestSet(NamedTuple):
 
 
 def test_sets():
-    """Returns {name of the file of predictions: `TestSet`} of the whole benchmark."""
+    """Returns all test sets of the benchmark: {name of the file of predictions: `TestSet`}."""
     processors = {task: processor() for task, processor in PROCESSORS.items()}
     return {file: TestSet(task, size, processor.get_labels(), processor.score_range)
             for task, processor in processors.items() for file, (_, size) in processor.submission.items()}
 
 
 def write_predictions(directory, processor, split, predictions):
-    """Writes the benchmark's file of predictions; none if the task or the set is not of the benchmark.
+    """Writes the file of predictions of a set. Does nothing if the set is not part of the benchmark.
 
     Args:
-      directory: where to.
-      processor: that of the task; its `submission` has the file's name.
+      directory: the directory of the file.
+      processor: the processor of the task; its `submission` contains the name of the file.
       split: the set, such as "test".
       predictions: list of labels (str), or of scores (float), which are clipped to the processor's range.
     """
@@ -54,7 +59,8 @@ def _to_text(value, lowest, highest):
 
 
 def find_problem(path, expected):
-    """Returns what is wrong with a file of predictions, in words, with the line; None if nothing is.
+    """Checks a file of predictions; returns a description of its first error (str), or None if it has no
+    error.
 
     Args:
       path: the file.
@@ -81,7 +87,7 @@ def find_problem(path, expected):
 
 
 def _problem_with(prediction, labels, lowest, highest):
-    """What is wrong with one prediction, or None."""
+    """Returns a description of the error in one prediction, or None."""
     if labels is not None:
         return None if prediction in labels else f"{prediction!r:.80} is not one of {', '.join(labels)}"
     try:
@@ -94,15 +100,15 @@ def _problem_with(prediction, labels, lowest, highest):
 
 
 def write_zip(path, members):
-    """Writes files into a zip, without their directories; the same files make the same bytes.
+    """Writes files into a zip file, without their directories. The same files always give the same bytes.
 
     Args:
-      path: the zip; it is there whole or not at all.
-      members: list of paths.
+      path: the zip file; it appears when it is complete.
+      members: list of the paths of the files.
     """
     with files.atomic_replacement(path) as partial, files.open_file(partial, "wb") as writer:
         with zipfile.ZipFile(writer, "w") as archive:
             for member in members:
-                # Without a time of its own it has the format's first.
+                # A ZipInfo without a time has a fixed one, 1980-01-01.
                 archive.writestr(zipfile.ZipInfo(os.path.basename(member)), files.read_bytes(member),
                                  zipfile.ZIP_DEFLATED)
