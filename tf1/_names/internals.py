@@ -40,8 +40,8 @@ __all__ = ["export_output", "lookup_ops", "nest", "normalization", "summary_ops_
 should_record_summaries = summary_ops_v2._legacy_contrib_should_record_summaries
 
 # tf.contrib.autograph.convert and tf.contrib.staging.StagingArea. `convert` converts a function when it is
-# called; the public `tf.autograph.to_graph` converts it at once. `tf.raw_ops.Stage` and `tf.raw_ops.Unstage` are the ops
-# of a StagingArea without the class.
+# called; the public `tf.autograph.to_graph` converts it at once. `tf.raw_ops.Stage` and `tf.raw_ops.Unstage`
+# are the ops of a StagingArea without the class.
 autograph_convert = autograph_api.convert
 StagingArea = data_flow_ops.StagingArea
 # tf.contrib.framework.deprecated and deprecated_args. TensorFlow has no public names for them.
@@ -168,5 +168,5 @@ def update_as_reference(processor, optimizer, gradient):
 
 
 def replace_tensorflow_of_cells(module):
-    """Replaces the module `tf` that the wrappers of RNN cells in Keras 2 use, such as `DropoutWrapper`."""
+    """Replaces the module `tf` that the wrappers of RNN cells in Keras 2 use, such as `tf.nn.rnn_cell.DropoutWrapper`."""
     legacy_cell_wrappers.tf = module
