@@ -168,5 +168,5 @@ def update_as_reference(processor, optimizer, gradient):
 
 
 def replace_tensorflow_of_cells(module):
-    """Replaces the module `tf` that wrappers of RNN cells in Keras 2 use, as tf.nn.rnn_cell.DropoutWrapper."""
+    """Replaces the module `tf` of the RNN wrappers in Keras 2, such as tf.nn.rnn_cell.DropoutWrapper."""
     legacy_cell_wrappers.tf = module
