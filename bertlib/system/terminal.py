@@ -77,7 +77,7 @@ class _ClosedInput(io.RawIOBase):
         return True
 
     def readinto(self, buffer):
-        raise StreamError("the standard input is closed. Name a file for it, or /dev/null.")
+        raise StreamError("the standard input is closed. Redirect it from a file or from /dev/null.")
 
 
 class _Output(io.FileIO):
@@ -93,7 +93,7 @@ class _Output(io.FileIO):
         try:
             if not self._is_closed:
                 return super().write(data)
-            problem = "the standard output is closed. Name a file for it, or /dev/null."
+            problem = "the standard output is closed. Redirect it to a file or to /dev/null."
         except BrokenPipeError:
             problem = "nobody reads the standard output any more: the other end of the pipe is closed."
         except OSError as error:

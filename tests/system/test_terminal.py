@@ -51,4 +51,4 @@ def test_a_standard_output_that_was_closed_after_the_start_is_reported_in_one_li
     done = subprocess.run([sys.executable, "-c", CLOSED_LATER], cwd=ROOT, capture_output=True,
                           encoding="utf-8")
     assert done.returncode == 1
-    assert done.stderr == "the standard output is closed. Name a file for it, or /dev/null.\n"
+    assert done.stderr == "the standard output is closed. Redirect it to a file or to /dev/null.\n"

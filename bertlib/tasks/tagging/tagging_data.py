@@ -107,8 +107,8 @@ def parse_conll(stream, path, token_column=1, tag_column=-1, tagged=True):
     tag = _tag_index(found, first + 1, token, tag_column, tagged, [rows[number] for number in counted])
     found.sentences.extend(_sentences(found, rows, first + 1, token, tag))
     if not found.sentences:
-        raise ValueError(f"{path}: there are only comments; it should have a word and its tag a line, and a "
-                         "blank line after each sentence.")
+        raise ValueError(f"{path}: there are only comments; each line should have one word and its tag, "
+                         "with a blank line after each sentence.")
     return found
 
 
