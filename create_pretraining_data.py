@@ -9,6 +9,7 @@ The text has one sentence a line and a blank line between documents. Killed, the
 was.
 """
 
+import collections
 import contextlib
 import gc
 import itertools
@@ -182,6 +183,10 @@ def create_instances_from_document(all_documents, document_index, max_seq_length
         segment_ids = [0] * (len(tokens_a) + 2) + [1] * (len(tokens_b) + 1)
         instances.append(TrainingInstance(tokens, segment_ids, positions, labels, is_random_next))
     return instances
+
+
+# A masked position and the token before masking, for scripts that import it; nothing here uses it.
+MaskedLmInstance = collections.namedtuple("MaskedLmInstance", ["index", "label"])
 
 
 def create_masked_lm_predictions(tokens, masked_lm_prob, max_predictions_per_seq, vocab_words, rng,

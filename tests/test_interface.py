@@ -77,6 +77,11 @@ def test_method(module_name, name, method):
     assert_signature(getattr(found, "__func__", found), published, module)
 
 
+def test_masked_lm_instance_is_the_published_named_tuple():
+    instance = load("create_pretraining_data").MaskedLmInstance(index=3, label="house")
+    assert tuple(instance) == (3, "house") and instance._fields == ("index", "label")
+
+
 @functools.lru_cache
 def defined_flags(script):
     """The flags of a command, {name: flag}."""

@@ -1,4 +1,7 @@
-"""The flags that commands share, and `--help`, which shows all flags of a command in sections."""
+"""Defines the flags that commands share, and prints `--help` and `--helpfull`.
+
+`--help` lists the everyday flags of a command by section. `--helpfull` adds the advanced flags and absl's.
+"""
 
 import contextlib
 import itertools
@@ -29,21 +32,32 @@ FLAGS = flags.FLAGS
 
 _HELP_WIDTH = 110
 
-# What whole numbers may be at most, where their flag has no bound of its own: more overflows somewhere in
-# TensorFlow or NumPy. The seed is an int64 there; the other one may be any number.
+# Largest values of integer flags that have no upper bound in their definition. A larger value overflows
+# somewhere in TensorFlow or NumPy. --seed becomes an int64 there; --random_seed may be any integer.
 _MAX_INT32 = 2**31 - 1
 _SEEDS = {"seed": 2**63 - 1, "random_seed": math.inf}
 MAX_WORKERS = 1024
 MAX_GB = 1e6
-# A number of epochs with which the number of steps, too, is an int64.
+# Largest number of epochs. With it, the number of training steps still fits into an int64.
 _MAX_EPOCHS = 1e9
 
-# Heading of a section -> the names of its flags, in the order of their definition.
-_sections = {}
+# Heading of an advanced section -> names of its flags. Only `--helpfull` lists them, for every command.
+ADVANCED = {
+    "Advanced: text": ("xnli_language", "label_separator", "protect_special_tokens"),
+    "Advanced: training": ("adam_bias_correction", "log_steps", "profile_steps"),
+    "Advanced: memory and speed": ("num_workers", "tokens_per_micro_batch", "recompute_segment",
+                                   "compile_kernels"),
+    "Advanced: replicas": ("gradient_dtype", "replica_timeout", "max_restarts"),
+    "Advanced: TPUs": ("use_tpu", "tpu_name", "tpu_zone", "gcp_project", "master", "num_tpu_cores",
+                       "iterations_per_loop"),
+}
+
+# Heading of a section -> names of its flags, in the order of their definition.
+names_by_section = {}
 # Name of a flag -> its class, one of `settings.CLASSES`, or None.
 _classes = {}
 
-# The flags belong to the command that calls these functions; absl's --helpshort goes by that.
+# absl's --helpshort lists the flags of the module that defines them: the command, not this module.
 flags.disclaim_key_flags()
 
 
@@ -52,70 +66,110 @@ flags.disclaim_key_flags()
 
 @contextlib.contextmanager
 def section(heading, affects=None):
-    """Puts the flags that this block defines under a heading of `--help`, and says which class they have.
+    """Lists the flags that this block defines under a heading of `--help`, and records their class.
 
-    A later definition of the same name takes their place, so that a script may import two commands, or a
-    command whose flags it defines otherwise.
+    Advanced flags (`ADVANCED`) are listed under the heading of their advanced section instead. A later
+    definition of a flag replaces an earlier one, so that a script can import two commands, or import a
+    command and define one of its flags differently.
 
     Args:
       heading: str.
-      affects: one of `settings.CLASSES`: what of a training the flags affect. By it run.json records a flag,
-        and a later command takes it over or refuses it, see `run_record.inherit_record`. None for flags of
-        commands that do not train.
+      affects: one of `settings.CLASSES`: the part of a training that the flags affect. It decides whether
+        run.json records a flag, and whether a later command inherits or refuses the recorded value, see
+        `run_record.inherit_record`. None for flags of commands that do not train.
+
+    Raises:
+      ValueError: `affects` is no such class.
     """
     if affects not in (None, *CLASSES):
-        raise ValueError(f"{affects!r} is no class of flags; there are {', '.join(CLASSES)}")
+        raise ValueError(f"{affects!r} is not a class of flags. Use one of {', '.join(CLASSES)}.")
     before = {name: FLAGS[name] for name in FLAGS}
     yield
     for name in FLAGS:
         if FLAGS[name] is not before.get(name):
             FLAGS[name].allow_override = True
             _classes[name] = affects
-            names = _sections.setdefault(heading, [])
+            advanced = (title for title, members in ADVANCED.items() if name in members)
+            names = names_by_section.setdefault(next(advanced, heading), [])
             if name not in names:
                 names.append(name)
 
 
-class _HelpFlag(app.HelpFlag):
-    """--help, which lists the flags of our commands by section, and ends with exit code 0."""
+class _HelpFlag(flags.BooleanFlag):
+    """Prints the flags of the command by section, and ends the process with exit code 0."""
 
-    def __init__(self, description):
-        super().__init__()
-        self.allow_override = True  # takes the place of absl's
+    def __init__(self, name, text, description, short_name=None):
+        # Replaces absl's flag of this name, which prints absl's format and ends with exit code 1.
+        super().__init__(name, False, text, short_name=short_name, allow_override=True)
         self._description = description
 
     def parse(self, arg):
         if self._parse(arg):
-            print(help_text(self._description))
+            print(help_text(self._description, full=self.name == "helpfull"))
             sys.exit()
 
 
-def help_text(description):
-    """Returns what `--help` prints: a description (str), and the flags by section with their defaults."""
+def everyday_and_advanced():
+    """Returns the sections of `--help` and the advanced sections: two dicts, {heading: names of flags}."""
+    everyday = {heading: names for heading, names in names_by_section.items() if heading not in ADVANCED}
+    return everyday, {heading: names_by_section[heading] for heading in ADVANCED
+                      if heading in names_by_section}
+
+
+def help_text(description, full=False):
+    """Returns the text of `--help`, or with `full` the text of `--helpfull`.
+
+    Args:
+      description: str, the text before the flags; None for none.
+      full: bool, whether to add the advanced flags and those that absl and TensorFlow define.
+    """
+    everyday, advanced = everyday_and_advanced()
     lines = [(description or "").strip()]
-    for heading, names in _sections.items():
-        lines += ["", f"{heading}:"]
-        for name in names:
-            lines += _help_of(FLAGS[name])
-    return "\n".join([*lines, "", "Flags of absl, such as --verbosity and --flagfile: --helpfull."])
+    for heading, names in {**everyday, **(advanced if full else {})}.items():
+        lines += ["", f"{heading}:", *_help_of(names)]
+    if full:
+        ours = flag_names()
+        others = {FLAGS[name].name for name in FLAGS} - set(ours)  # without the short names
+        # --flagfile and --undefok are not in FLAGS. absl adds them to the help of any set of flags.
+        return "\n".join([*lines, "", "Flags of absl and TensorFlow:", *_help_of(sorted(others)),
+                          flags.FlagValues().get_help(prefix="  ")])
+    topics = ", ".join(heading.removeprefix("Advanced: ") for heading in advanced)
+    more = f"{sum(map(len, advanced.values()))} more flags: {topics}; and " if advanced else ""
+    return "\n".join([*lines, "", *textwrap.wrap(
+        f"--helpfull lists {more}the flags of absl, such as --verbosity and --flagfile.", _HELP_WIDTH)])
 
 
-def _help_of(flag):
-    """The lines on one flag."""
-    form = f"--[no]{flag.name}" if flag.flag_type() == "bool" else f"--{flag.name}"
-    if isinstance(flag, flags.EnumFlag):
-        form += f"=<{'|'.join(flag.parser.enum_values)}>"
-    default = "" if flag.default is None else (
-        f" (default: {str(flag.default).lower() if flag.boolean else flag.default})")
-    # absl put the values before it
-    text = flag.help.split(">: ", 1)[-1] if isinstance(flag, flags.EnumFlag) else flag.help
-    return [f"  {form}", *textwrap.wrap(text + default, _HELP_WIDTH, initial_indent=6 * " ",
-                                        subsequent_indent=6 * " ")]
+def _help_of(names):
+    """Returns the lines of the help on some flags."""
+    lines = []
+    for flag in map(FLAGS.__getitem__, names):
+        form = f"--[no]{flag.name}" if flag.flag_type() == "bool" else f"--{flag.name}"
+        if isinstance(flag, flags.EnumFlag):
+            form += f"=<{'|'.join(flag.parser.enum_values)}>"
+        default = f" (default: {default_text(flag)})" * bool(default_text(flag))
+        indent = 6 * " "
+        lines += [f"  {form}", *textwrap.wrap(meaning(flag) + default, _HELP_WIDTH, initial_indent=indent,
+                                              subsequent_indent=indent)]
+    return lines
+
+
+def default_text(flag):
+    """Returns the default of an absl flag as on the command line; "" if it has none or is empty."""
+    if flag.default is None:
+        return ""
+    if isinstance(flag.default, list):
+        return ",".join(flag.default)
+    return str(flag.default).lower() if flag.boolean else str(flag.default)
+
+
+def meaning(flag):
+    """Returns the help text of an absl flag, without the values that absl puts before it."""
+    return flag.help.split(">: ", 1)[-1] if isinstance(flag, flags.EnumFlag) else flag.help
 
 
 def flag_names():
-    """Returns the names of all flags that are in a section: those of the command, not those of absl."""
-    return [name for names in _sections.values() for name in names if name in FLAGS]
+    """Returns the names of all flags of the command, without absl's own flags."""
+    return [name for names in names_by_section.values() for name in names if name in FLAGS]
 
 
 # --- Values ----------------------------------------------------------------------------------------------
@@ -133,7 +187,7 @@ def phases_given():
 
 
 def refuse_empty_paths():
-    """Raises a ValueError if a path on the command line is empty, as a shell variable that is not set is."""
+    """Raises a ValueError if a path on the command line is empty: usually an unset shell variable."""
     for name in FLAGS:
         flag = FLAGS[name]
         is_path = name.endswith(PATH_SUFFIXES) and isinstance(flag.value, str)
@@ -146,30 +200,31 @@ def refuse_empty_paths():
 
 
 def define_classification_flags():
-    """Defines the flags of what to classify: a known task, or one's own data."""
+    """Defines the flags of a classification: the task or the user's own files, and the phases."""
     with section("Task", TASK):
-        flags.DEFINE_string("task_name", None, f"The task: {', '.join(sorted(PROCESSORS))}, in any letter "
-                            "case; or see below for your own data.")
+        flags.DEFINE_string("task_name", None, f"Name of the task: {', '.join(sorted(PROCESSORS))}; upper "
+                            "or lower case. For your own data, leave it out and pass --train_file.")
     with section("Task", INPUT):
         flags.DEFINE_string("data_dir", None, "Directory of the task's TSV files.")
         flags.DEFINE_enum("xnli_language", "zh", XnliProcessor.LANGUAGES,
-                          "The language that XNLI is read in.")
+                          "Language of the XNLI files.")
     with section("Task", SPEED):
-        flags.DEFINE_bool("do_train", False, "Train.")
+        flags.DEFINE_bool("do_train", False, "Train the model.")
         flags.DEFINE_bool("do_eval", False, "Evaluate on the development set.")
         flags.DEFINE_bool("do_predict", False, "Predict on the test set.")
-        flags.DEFINE_integer("eval_batch_size", 8, "Examples in a batch of the evaluation.", lower_bound=1)
-        flags.DEFINE_integer("predict_batch_size", 8, "Examples in a batch of the prediction.", lower_bound=1)
+        flags.DEFINE_integer("eval_batch_size", 8, "Batch size of evaluation.", lower_bound=1)
+        flags.DEFINE_integer("predict_batch_size", 8, "Batch size of prediction.", lower_bound=1)
     with section("Task", INPUT):
-        flags.DEFINE_integer("doc_stride", 0, "Cut a text that is longer than max_seq_length into windows, "
-                             "whose starts are so many tokens apart; what is predicted of them is averaged. "
-                             "0: only its start is looked at.", lower_bound=0)
+        flags.DEFINE_integer("doc_stride", 0, "Splits a text that is longer than --max_seq_length into "
+                             "windows. The value is the number of tokens between the starts of two windows. "
+                             "The predictions of a text's windows are averaged. 0: no windows; long texts "
+                             "are truncated.", lower_bound=0)
     with section("Task", WEIGHTS):
-        flags.DEFINE_string("class_weights", None, "What an example counts in training, by its label: "
-                            "balanced, so that all labels count alike; or label:weight,… or the weights in "
-                            "the order of the labels. Only their ratios matter.")
-        flags.DEFINE_float("label_smoothing", 0.0, "Train as if so much of a label, such as 0.1, were spread "
-                           "over all labels alike.")
+        flags.DEFINE_string("class_weights", None, "Loss weight for each class: label:weight pairs with "
+                            "commas between them, or only the weights, in the order of the labels; or "
+                            "\"balanced\", which gives all classes the same total weight. Only the ratios "
+                            "of the weights matter.")
+        flags.DEFINE_float("label_smoothing", 0.0, "Label smoothing factor, for example 0.1.")
     flags.register_validator("label_smoothing", lambda value: value is not None and 0 <= value < 1,
                              "must be a number from 0 to below 1")
     _define_custom_data_flags()
@@ -177,26 +232,28 @@ def define_classification_flags():
 
 
 def _define_custom_data_flags():
-    """Defines the flags of one's own data, in place of a known task; see `custom_task`."""
+    """Defines the flags of the user's own data, which replaces a known task; see `custom_task`."""
     with section("Your own data, in place of a task", INPUT):
-        flags.DEFINE_string("train_file", None, "File to train on: .csv, .tsv, .jsonl or .json (JSON Lines, "
-                            "both), each also with .gz.")
-        flags.DEFINE_string("dev_file", None, "File to evaluate on.")
-        flags.DEFINE_string("test_file", None, "File to predict; it may have no labels.")
+        flags.DEFINE_string("train_file", None, "Training file: .csv, .tsv, .jsonl or .json (both JSON "
+                            "Lines), or one of these with .gz.")
+        flags.DEFINE_string("dev_file", None, "Development file, for evaluation.")
+        flags.DEFINE_string("test_file", None, "Test file, for prediction. Its labels are optional.")
     with section("Your own data, in place of a task", TASK):
         flags.DEFINE_enum("task_type", "classification", ["classification", "regression", "multilabel"],
-                          "What a text has: one of several labels, a number, or any number of labels.")
-        flags.DEFINE_string("label_file", None, "The labels, one a line, in the order of the model's "
-                            "outputs. By default those of the training file, sorted.")
+                          "Kind of the label: one class for each text (classification), a number "
+                          "(regression), or any number of classes (multilabel).")
+        flags.DEFINE_string("label_file", None, "File with one label a line, in the order of the model's "
+                            "outputs. By default the labels of the training file, sorted.")
     with section("Your own data, in place of a task", INPUT):
-        flags.DEFINE_string("label_separator", ",", "What stands between the labels in a field, with "
-                            "task_type=multilabel.")
-        flags.DEFINE_float("threshold", 0.5, "The least probability of a label that is predicted, with "
-                           "task_type=multilabel.")
+        flags.DEFINE_string("label_separator", ",", "Character or text between the labels of one text, with "
+                            "--task_type=multilabel.")
+        flags.DEFINE_float("threshold", 0.5, "Lowest probability with which a label is predicted, with "
+                           "--task_type=multilabel.")
     with section("Your own data, in place of a task", WEIGHTS):
-        flags.DEFINE_float("dev_fraction", None, "In place of dev_file: the share of the training file, at "
-                           "most 0.5, to evaluate on and not to train on: the same share of each label, "
-                           "with any seed. The directory keeps these rows in dev_rows.txt.")
+        flags.DEFINE_float("dev_fraction", None, "Fraction of the training file that is used for evaluation "
+                           "and not for training, at most 0.5. It replaces --dev_file. The split is "
+                           "stratified by label and does not depend on --seed. dev_rows.txt in the output "
+                           "directory records it.")
     flags.register_validator("threshold", lambda value: value is not None and 0 < value < 1,
                              "must be a number between 0 and 1")
     flags.register_validator("dev_fraction", lambda value: value is None or 0 < value <= 0.5,
@@ -206,30 +263,31 @@ def _define_custom_data_flags():
 
 
 def define_column_flags(heading="Your own data, in place of a task"):
-    """Defines the flags of the columns of one's own files; see `columns`."""
+    """Defines the flags that name the columns of the user's own files; see `columns`."""
     with section(heading, INPUT):
-        flags.DEFINE_string("text_column", None, "Column of the text, or of two texts, with a comma between: "
-                            "names, or numbers from 1; -1 is the last one. By default the usual names, such "
-                            "as text, or sentence1 and sentence2.")
-        flags.DEFINE_string("label_column", None, "Column of the label, likewise; with task_type=multilabel "
-                            "also several, of 0 and 1, called as the labels.")
+        flags.DEFINE_string("text_column", None, "Column of the text, or two columns with a comma between "
+                            "them. A column is a name, or a number from 1; -1 is the last column. By "
+                            "default columns with a usual name, such as text, or sentence1 and sentence2.")
+        flags.DEFINE_string("label_column", None, "Column of the label: a name, or a number from 1; -1 is "
+                            "the last column. With --task_type=multilabel also several columns of 0 and 1, "
+                            "whose names are the labels.")
         flags.DEFINE_enum("header", "auto", ["auto", "true", "false"],
-                          "Whether the first row of a .csv or .tsv file names the columns. auto: it does if "
-                          "columns are given by name, or not at all.")
+                          "Whether the first row of a .csv or .tsv file contains the names of the columns. "
+                          "auto: true, unless the column flags are numbers.")
         flags.DEFINE_enum("delimiter", "auto", ["auto", "comma", "semicolon"],
-                          "The character between the columns of a .csv file. auto: semicolons, if the first "
-                          "row has some and no commas, outside of quotes; else commas.")
+                          "Character between the columns of a .csv file. auto: semicolon if the first row "
+                          "contains semicolons and no commas outside of quotes, otherwise comma.")
 
 
 def define_word_column_flags(heading="Task"):
-    """Defines the flags of the columns of CoNLL's files; see `tagging_data`."""
+    """Defines the flags of the columns of CoNLL files; see `tagging_data`."""
     with section(heading, INPUT):
-        flags.DEFINE_integer("token_column", 1, "Column of the words, counted from 1; -1 is the last one.")
-        flags.DEFINE_integer("tag_column", -1, "Column of the tags, counted from 1; -1 is the last one.")
+        flags.DEFINE_integer("token_column", 1, "Column of the words, from 1; -1 is the last column.")
+        flags.DEFINE_integer("tag_column", -1, "Column of the tags, from 1; -1 is the last column.")
 
 
 def define_fine_tuning_flags(max_seq_length):
-    """Defines the flags of a fine-tuning, all but those of its task."""
+    """Defines the flags of a fine-tuning command, except those of its task."""
     define_model_flags(max_seq_length)
     define_tokenizer_flags()
     define_training_flags()
@@ -240,115 +298,123 @@ def define_fine_tuning_flags(max_seq_length):
 
 
 def define_model_flags(max_seq_length):
-    """Defines the flags that say which model to use, and on how long sequences."""
+    """Defines the flags of the model, its precision and its sequence length, with the given default."""
     with section("Model", WEIGHTS):
         flags.DEFINE_string("bert_config_file", None,
                             "The model's bert_config.json, or a Hugging Face config.json.")
         flags.DEFINE_string("init_checkpoint", None,
-                            "Where weights start: a TensorFlow checkpoint prefix, a Hugging Face BERT "
-                            "directory or a .safetensors file. A checkpoint in output_dir goes before it.")
+                            "Initial weights: a TensorFlow checkpoint prefix, a Hugging Face BERT directory "
+                            "or a .safetensors file. A checkpoint in --output_dir overrides it.")
     with section("Model", INPUT):
         flags.DEFINE_integer("max_seq_length", max_seq_length,
-                             "WordPieces of an input, [CLS] and [SEP] included. "
-                             "Longer ones are cut, shorter ones padded.",
+                             "Maximum number of WordPieces in an input, including [CLS] and [SEP]. "
+                             "Longer inputs are truncated, shorter ones are padded.",
                              lower_bound=3)
     with section("Memory and speed", SPEED):
         flags.DEFINE_enum("precision", "fp32", sorted(modeling.PRECISIONS),
-                          "What the encoder computes in: bf16 and fp16 save memory, and time where the "
-                          "hardware supports them. Weights, sums, softmax, normalization, loss and optimizer "
-                          "stay fp32; so do the checkpoints.")
+                          "Number format of the encoder's computation. bf16 and fp16 save memory, and time "
+                          "on hardware that supports them. Weights, sums, softmax, normalization, loss, "
+                          "optimizer and checkpoints stay fp32.")
 
 
 def define_tokenizer_flags():
-    """Defines the flags that say how text becomes ids; see `vocabularies.load_tokenizer`."""
+    """Defines the flags of the tokenizer; see `vocabularies.load_tokenizer`."""
     with section("Model", WEIGHTS):
         flags.DEFINE_string("vocab_file", None, "The model's vocabulary, one WordPiece a line.")
-        flags.DEFINE_string("spm_model_file", None, "In place of --vocab_file: the model's SentencePiece "
-                            "model, as of ALBERT.")
-        flags.DEFINE_bool("do_lower_case", True, "Lower-case the text and strip accents: true for uncased "
-                          "models, false for cased ones.")
+        flags.DEFINE_string("spm_model_file", None, "The model's SentencePiece model, for example ALBERT's. "
+                            "It replaces --vocab_file.")
+        flags.DEFINE_bool("do_lower_case", True, "Convert the text to lower case and strip accents: true "
+                          "for uncased models, false for cased ones.")
     with section("Model", INPUT):
-        flags.DEFINE_bool("protect_special_tokens", False, f"Keep {', '.join(tokenization.SPECIAL_TOKENS)} "
-                          "in the text whole rather than split them at brackets.")
+        flags.DEFINE_bool("protect_special_tokens", False, "Keep special tokens in the text, such as "
+                          f"{tokenization.SPECIAL_TOKENS[-1]}, as one token. Without it, they are split at "
+                          "the brackets.")
 
 
 def _define_input_flags():
-    """Defines the flags of how input is prepared."""
+    """Defines the flags of the preparation of the input."""
     with section("Memory and speed", MACHINE):
         flags.DEFINE_integer("num_workers", 1,
-                             "Processes that turn text into features, 0 for one a core. The features are the "
-                             "same. One does 100,000 short examples a second, so that only long files of "
-                             "long texts gain.", lower_bound=0, upper_bound=MAX_WORKERS)
+                             "Number of processes that turn text into features; 0: one for each CPU core. "
+                             "The features do not depend on it. One process prepares 100,000 short examples "
+                             "a second, so more processes help only with large files of long texts.",
+                             lower_bound=0, upper_bound=MAX_WORKERS)
     with section("Memory and speed", SPEED):
-        flags.DEFINE_bool("trim_padding", None, "Sort examples by length, cut each batch after its longest "
-                          "sequence, and train a classifier without computing the padding that is left. It "
-                          "saves most of the time of short examples. With false, batches have the shape of "
-                          "max_seq_length. By default true; but SQuAD's published training loss looks at "
-                          "padding too, so that its training is trimmed with true only.")
+        flags.DEFINE_bool("trim_padding", None, "Sort the examples by length, trim each batch to its longest "
+                          "sequence, and train a classifier without computing the remaining padding. This "
+                          "saves most of the time if the examples are short. false: all batches have the "
+                          "length --max_seq_length. By default true, except in the training of run_squad.py: "
+                          "the published SQuAD loss depends on padding.")
         flags.DEFINE_integer("tokens_per_micro_batch", 0,
-                             "Tokens, padding included, that a micro-batch may hold at most; micro-batches "
-                             "then differ in their numbers of examples, so that short ones share one. For "
-                             "training that is trimmed. gradient_accumulation_steps follows from it. 0: "
-                             "equal numbers of examples.", lower_bound=0)
+                             "Maximum number of tokens in a micro-batch, including padding. A micro-batch "
+                             "then contains few long or many short examples. It needs trimmed training "
+                             "(--trim_padding), and it determines --gradient_accumulation_steps. 0: all "
+                             "micro-batches have the same number of examples.", lower_bound=0)
 
 
 def define_training_flags():
-    """Defines the flags of the optimizer, the schedule and the checkpoints."""
+    """Defines the flags of the optimizer, the learning rate schedule, the checkpoints, memory and speed."""
     with section("Training", MACHINE):
         flags.DEFINE_string("output_dir", None, "Directory of checkpoints, TFRecords and results.")
         flags.DEFINE_string("results_dir", None,
-                            "Directory of the results of evaluation and prediction, and of their TFRecords; "
-                            "by default output_dir. Without training, output_dir is then only read: another "
-                            "process may train there meanwhile.")
+                            "Directory of the results of evaluation and prediction and of their TFRecords. "
+                            "By default --output_dir. Without --do_train, a different directory leaves "
+                            "--output_dir unchanged, so that another process can train there at the same "
+                            "time.")
     with section("Training", WEIGHTS):
-        flags.DEFINE_integer("train_batch_size", 32, "Examples in a training step.", lower_bound=1)
-        flags.DEFINE_float("learning_rate", 5e-5,
-                           "Learning rate that warm-up rises towards and that decays from there.")
+        flags.DEFINE_integer("train_batch_size", 32, "Batch size of training.", lower_bound=1)
+        flags.DEFINE_float("learning_rate", 5e-5, "Peak learning rate: the value at the end of warm-up.")
         flags.DEFINE_enum("optimizer", "adamw", sorted(optimization.OPTIMIZERS),
-                          "The optimizer; adamw is the published one.")
+                          "Optimizer. adamw is the published one.")
         flags.DEFINE_bool("adam_bias_correction", False,
-                          "Correct the bias of adamw's moments; the published code does not.")
+                          "Use Adam's bias correction in adamw. The published code does not.")
         flags.DEFINE_enum("lr_schedule", "linear", sorted(optimization.LR_SCHEDULES),
-                          "How the learning rate falls after warm-up; linear is the published one.")
-        flags.DEFINE_integer("seed", 12345, "Seed of everything random: the same seed repeats the run.")
+                          "Learning rate schedule after warm-up. linear is the published one.")
+        flags.DEFINE_integer("seed", 12345, "Random seed. The same seed repeats the run.")
     with section("Training", SPEED):
-        flags.DEFINE_integer("save_checkpoints_steps", 1000, "Steps between checkpoints.", lower_bound=1)
-        flags.DEFINE_bool("eval_each_checkpoint", False, "With do_train: evaluate each checkpoint when it is "
-                          "saved. Its metrics become a row of learning_curve.tsv in output_dir, and a point "
-                          "of the picture learning_curve.svg. The weights stay the same, bit for bit.")
-        flags.DEFINE_integer("log_steps", 10, "Steps between lines in the log and points in TensorBoard.",
+        flags.DEFINE_integer("save_checkpoints_steps", 1000, "Number of steps between checkpoints.",
                              lower_bound=1)
+        flags.DEFINE_bool("eval_each_checkpoint", False, "With --do_train: evaluate each checkpoint after it "
+                          "is saved. The metrics are added to learning_curve.tsv in --output_dir and to the "
+                          "picture learning_curve.svg. The trained weights do not change, bit for bit.")
+        flags.DEFINE_integer("log_steps", 10, "Number of steps between log lines, and between points in "
+                             "TensorBoard.", lower_bound=1)
     with section("Memory and speed", SPEED):
         flags.DEFINE_integer("gradient_accumulation_steps", None,
-                             "Micro-batches that a training step is split into, to need less memory. The "
-                             "step is the same one. 0: as many as it takes, found out by simulation. By "
-                             "default 1, or as many as tokens_per_micro_batch takes.", lower_bound=0)
+                             "Number of micro-batches of a training step. More micro-batches need less "
+                             "memory; the result of the step is the same. 0: the smallest number that fits "
+                             "into memory, found by simulation. By default 1, or the number that "
+                             "--tokens_per_micro_batch requires.", lower_bound=0)
         flags.DEFINE_enum("recompute", "none", [*modeling.RECOMPUTE, "auto"],
-                          "What the backward pass computes again instead of keeping it in memory: attention "
-                          "saves most of the memory of long sequences for little time, layers saves all but "
-                          "each layer's input for a third more time. auto: "
-                          "the fastest that fits, found out by simulation.")
-        flags.DEFINE_integer("recompute_segment", 1, "With --recompute=layers: layers that are computed "
-                             "again together.",
-                             lower_bound=1)
+                          "Gradient checkpointing: the activations that the backward pass computes again "
+                          "instead of keeping them in memory. attention saves most of the memory of long "
+                          "sequences and costs little time. layers keeps only the input of each layer and "
+                          "costs a third more time. auto: the fastest mode that fits into memory, found by "
+                          "simulation.")
+        flags.DEFINE_integer("recompute_segment", 1, "With --recompute=layers: number of consecutive layers "
+                             "that are recomputed together.", lower_bound=1)
     with section("Memory and speed", MACHINE):
         flags.DEFINE_float("memory_limit_gb", None,
-                           "Memory that a training step may take, in 10⁹ bytes: what 0 and auto above go by. "
-                           "By default, nearly all of the GPU's, or without a GPU all RAM that is free.",
+                           "Memory that a training step may use, in GB (10⁹ bytes), for "
+                           "--gradient_accumulation_steps=0 and --recompute=auto. By default nearly all "
+                           "memory of the GPU, or without a GPU all free RAM.",
                            lower_bound=0, upper_bound=MAX_GB)
     with section("Memory and speed", SPEED):
         flags.DEFINE_bool("compile_kernels", None,
-                          "Make the elementwise parts of a training step for this machine's CPU, in C++, "
-                          "built once. Without a compiler, in the layers of fp16 and with a GPU they stay "
-                          "TensorFlow's ops. By default on CPU, for models at least 256 wide.")
+                          "Use C++ kernels for the elementwise ops of a training step. They are compiled "
+                          "once for this machine's CPU. TensorFlow's ops are used without a compiler, with "
+                          "a GPU, and in layers that compute in fp16. By default true on a CPU for models "
+                          "with a hidden size of at least 256.")
         flags.DEFINE_bool("use_xla", False,
-                          "Compile the whole model with XLA, anew for each length of a batch, which takes "
-                          "two seconds a layer. For long runs on GPUs; on CPU it is slower than without.")
+                          "Compile the model with XLA. Each new batch length is compiled separately, which "
+                          "takes two seconds for each layer. Useful for long runs on GPUs; slower on a CPU.")
         flags.DEFINE_string("profile_steps", None,
-                            "a,b: trace training from step a to step b, both included and counted as in the "
-                            "log, for TensorBoard (in output_dir), and log which types of ops took the time.")
+                            "a,b: profile the training steps a to b, numbered as in the log. The trace in "
+                            "--output_dir is for TensorBoard; the log lists the op types that took the "
+                            "time.")
         flags.DEFINE_enum("gradient_dtype", "fp32", ["fp32", "bf16"],
-                          "What gradients travel in between replicas. bf16 halves the bytes, and rounds.")
+                          "Data type used to exchange gradients between replicas. bf16 halves the bytes and "
+                          "rounds the gradients.")
     flags.register_validator("profile_steps",
                              lambda text: text is None or parse_profile_steps(text) is not None,
                              "must be two numbers a,b with 1 <= a <= b, such as 100,105: the first and the "
@@ -358,25 +424,25 @@ def define_training_flags():
 
 
 def define_replica_flags():
-    """Defines the flags of how many processes share the work, and of what happens when one fails."""
+    """Defines the flags of the number of processes and of their failures."""
     with section("Several GPUs and machines", SPEED):
         flags.DEFINE_integer("num_replicas", 1,
-                             "Processes on this machine that share the work, one for each GPU; 0: as many as "
-                             "there are GPUs. A training step stays the same one: a replica is a micro-batch "
-                             "that runs at the same time. With TF_CONFIG several machines share it; see "
-                             "docs/howto/cluster.md.", lower_bound=0, upper_bound=MAX_WORKERS)
-        flags.DEFINE_float("replica_timeout", 60.0, "Seconds in which all replicas have ended after one was "
-                           "killed, stopped or cut off.")
+                             "Number of processes on this machine that share the work, one for each GPU; 0: "
+                             "the number of GPUs. The result of a training step is the same: each replica "
+                             "computes one of its micro-batches. With TF_CONFIG several machines share the "
+                             "work; see docs/howto/cluster.md.", lower_bound=0, upper_bound=MAX_WORKERS)
+        flags.DEFINE_float("replica_timeout", 60.0, "Seconds until all replicas end after one of them was "
+                           "killed, stopped or lost its connection.")
     with section("Several GPUs and machines", MACHINE):
-        flags.DEFINE_integer("max_restarts", 0, "How often all replicas are started again after one was "
-                             "killed, crashed or was lost. They go on from the last checkpoint.",
+        flags.DEFINE_integer("max_restarts", 0, "Number of times that all replicas are restarted from the "
+                             "last checkpoint after one of them was killed, crashed or was lost.",
                              lower_bound=0)
         define_open_ports_flag()
     _require_positive("replica_timeout")
 
 
 def define_open_ports_flag():
-    """Defines the flag that decides whether the network ports of a run are closed to other processes."""
+    """Defines the flag that decides whether other machines can reach the network ports of a run."""
     flags.DEFINE_bool("open_ports", None, "Whether other machines can reach the network ports that a run "
                       "opens on this machine. By default the ports are closed if the system allows it and no "
                       "path is remote; otherwise a warning says that they are open. true: leave them open, "
@@ -384,18 +450,18 @@ def define_open_ports_flag():
 
 
 def define_export_flags():
-    """Defines the flag of what a training command exports in the end."""
+    """Defines the flag that exports the model at the end of a training command."""
     with section("Task", SPEED):
-        flags.DEFINE_bool("do_export", False, "In the end, write the newest checkpoint as a SavedModel, a "
-                          "new version in output_dir/export; see docs/howto/serving.md.")
+        flags.DEFINE_bool("do_export", False, "At the end, export the newest checkpoint as a SavedModel, as "
+                          "a new version in export/ in --output_dir; see docs/howto/serving.md.")
 
 
 def _define_epoch_flags():
-    """Defines the flags of how long to train, as passes over the data."""
+    """Defines the flags of the number of training steps, in epochs."""
     with section("Training", WEIGHTS):
-        flags.DEFINE_float("num_train_epochs", 3.0, "Passes over the training data; a fraction is allowed.")
+        flags.DEFINE_float("num_train_epochs", 3.0, "Number of epochs, for example 3 or 0.5.")
         flags.DEFINE_float("warmup_proportion", 0.1,
-                           "Share of the training steps in which the learning rate rises.")
+                           "Fraction of the training steps used for learning rate warm-up.")
     _require_positive("num_train_epochs")
     flags.register_validator("num_train_epochs", lambda value: value <= _MAX_EPOCHS,
                              f"must be at most {_MAX_EPOCHS:g}")
@@ -404,43 +470,44 @@ def _define_epoch_flags():
 
 
 def require_finite(*names):
-    """Has flags of numbers refuse NaN and infinity, which are within any bound; they may be None."""
+    """Adds a check that number flags are finite. NaN passes any bound. The flags may be None."""
     for name in names:
         flags.register_validator(name, lambda value: value is None or math.isfinite(value),
                                  "must be a finite number")
 
 
 def _require_positive(name):
-    # Not as a bound of the flag: NaN is within any.
+    # A lower bound in the definition of the flag would accept NaN.
     flags.register_validator(name, lambda value: value is not None and 0 < value < math.inf,
                              "must be a positive number")
 
 
 def define_tpu_flags():
-    """Defines the published TPU flags, so that old command lines parse. TPUs are refused."""
-    with section("Of TPUs, for old command lines", SPEED):
-        flags.DEFINE_bool("use_tpu", False, "Not supported: only false is accepted.")
+    """Defines the published TPU flags, so that old command lines are accepted. TPUs are not supported."""
+    with section("TPUs", SPEED):
+        flags.DEFINE_bool("use_tpu", False, "TPUs are not supported: only false is accepted.")
         for name in ("tpu_name", "tpu_zone", "gcp_project", "master"):
-            flags.DEFINE_string(name, None, "Of TPUs only; ignored.")
-        flags.DEFINE_integer("num_tpu_cores", 8, "Of TPUs only; ignored.")
-        flags.DEFINE_integer("iterations_per_loop", 1000, "Of TPUs only; ignored.")
+            flags.DEFINE_string(name, None, "Accepted for old command lines and ignored.")
+        flags.DEFINE_integer("num_tpu_cores", 8, "Accepted for old command lines and ignored.")
+        flags.DEFINE_integer("iterations_per_loop", 1000, "Accepted for old command lines and ignored.")
 
 
 def define_common_flags(description):
-    """Defines the flags of all commands; `description` is what `--help` says before the flags."""
+    """Defines the flags of all commands; `description` is the text of `--help` before the flags."""
     app.define_help_flags()
-    flags.DEFINE_flag(_HelpFlag(description))
-    with section("When it fails", MACHINE):
+    flags.DEFINE_flag(_HelpFlag("help", "Lists the everyday flags.", description, short_name="?"))
+    flags.DEFINE_flag(_HelpFlag("helpshort", "The same as --help.", description))
+    flags.DEFINE_flag(_HelpFlag("helpfull", "Lists all flags.", description))
+    with section("Errors", MACHINE):
         flags.DEFINE_bool("traceback", False, "Show the Python traceback of an error.")
-    _limit_numbers()
+    _limit_integers()
 
 
-def _limit_numbers():
-    """Has numbers refused that are too large for what computes with them."""
-    for name in itertools.chain.from_iterable(_sections.values()):
+def _limit_integers():
+    """Adds an upper bound to integer flags that have none: TensorFlow and NumPy would overflow."""
+    for name in itertools.chain.from_iterable(names_by_section.values()):
         flag = FLAGS[name]
         if flag.flag_type() == "int" and flag.parser.upper_bound is None:
             most = _SEEDS.get(name, _MAX_INT32)
             flags.register_validator(
                 name, lambda value, most=most: value is None or abs(value) <= most, f"must be at most {most}")
-

@@ -1,4 +1,4 @@
-"""--help of each command: all of its flags, in sections, with their defaults."""
+"""--help and --helpfull of each command: its everyday flags, and all of its flags, in sections."""
 
 import re
 
@@ -26,25 +26,60 @@ def probe(tmp_path_factory):
     return path
 
 
+# Only --helpfull lists these flags.
+ADVANCED = set("""use_tpu tpu_name tpu_zone gcp_project master num_tpu_cores iterations_per_loop recompute_segment
+    compile_kernels gradient_dtype num_workers tokens_per_micro_batch adam_bias_correction replica_timeout
+    max_restarts protect_special_tokens xnli_language label_separator profile_steps log_steps""".split())
+
+
+def flags_by_heading(text):
+    """{heading: [names of flags]} of a help text, in its order."""
+    parts = re.split(r"\n\n(\w.*):\n(?=  --)", text)
+    return {heading: re.findall(r"^  --(?:\[no\])?(\w+)", flags, re.M)
+            for heading, flags in zip(parts[1::2], parts[2::2])}
+
+
 @pytest.mark.parametrize("command", sorted(OUR_COMMANDS | PUBLISHED_COMMANDS))
-def test_help_shows_all_flags_in_sections(command, scripts, probe, tmp_path):
-    done = scripts.run(f"{command}.py", "--help", cwd=tmp_path)
-    assert done.code == 0 and not done.err
+def test_help_shows_everyday_flags_and_helpfull_all(command, scripts, probe, tmp_path):
+    everyday = scripts.run(f"{command}.py", "--help", cwd=tmp_path)
+    full = scripts.run(f"{command}.py", "--helpfull", cwd=tmp_path)
+    assert everyday.code == full.code == 0 and not everyday.err and not full.err
     defined = scripts.run(probe, f"{ROOT}/{command}.py", cwd=tmp_path).out.split()
-    shown = re.findall(r"^  --(?:\[no\])?(\w+)", done.out, re.M)
-    assert len(shown) == len(set(shown)) and set(shown) == set(defined) and len(shown) > 2
-    headings = re.findall(r"\n\n(\w.*):\n  --", done.out)
-    assert len(headings) >= 2 and headings[-1] == "When it fails"
-    description, flags = done.out.split(f"\n\n{headings[0]}:\n")
+
+    sections = flags_by_heading(everyday.out)
+    shown = sum(sections.values(), [])
+    assert len(shown) == len(set(shown)) and set(shown) == set(defined) - ADVANCED and len(shown) > 2
+    assert len(sections) >= 2 and list(sections)[-1] == "Errors"
+    description, flags = everyday.out.split(f"\n\n{next(iter(sections))}:\n")
     assert len(description) > 80 and max(map(len, flags.splitlines())) <= 110
+    last = " ".join(everyday.out.split("\n\n")[-1].split())
+    number = len(set(defined) & ADVANCED)
+    assert last.startswith(f"--helpfull lists {number} more flags: " if number else "--helpfull lists the flags")
+
+    all_sections = flags_by_heading(full.out)
+    foreign = set(all_sections.pop("Flags of absl and TensorFlow"))
+    headings = list(all_sections)
+    assert headings[:len(sections)] == list(sections)
+    assert all(heading.startswith("Advanced: ") for heading in headings[len(sections):])
+    ours = sum(all_sections.values(), [])
+    assert len(ours) == len(set(ours)) and set(ours) == set(defined)
+    assert {"verbosity", "flagfile", "helpfull"} <= foreign and not foreign & set(ours)
 
 
 def test_help_gives_defaults_and_choices(scripts, tmp_path):
     out = " ".join(scripts.run("run_squad.py", "--help", cwd=tmp_path).out.split())
-    assert "--max_seq_length WordPieces of an input, [CLS] and [SEP] included." in out
+    assert "--max_seq_length Maximum number of WordPieces in an input, including [CLS] and [SEP]." in out
     assert "(default: 384)" in out
-    assert "--precision=<bf16|fp16|fp32> What the encoder computes in:" in out and "(default: fp32)" in out
+    assert "--precision=<bf16|fp16|fp32> Number format of the encoder's computation." in out and "(default: fp32)" in out
     assert "--[no]do_lower_case" in out and "(default: true)" in out
+
+
+def test_the_page_of_flags_is_the_rendered_one(scripts, tmp_path):
+    done = scripts.run("docs/render_flags.py", cwd=tmp_path)
+    page = (ROOT / "docs" / "reference" / "flags.md").read_text(encoding="utf-8")
+    assert done.code == 0 and done.out == page, "run docs/render_flags.py, see its docstring"
+    assert set(re.findall(r"^### (\w+)\.py$", page, re.M)) == OUR_COMMANDS | PUBLISHED_COMMANDS
+    assert page.count("\n| `--use_tpu` |") == 1 and page.index("`--use_tpu`") > page.index("## Advanced flags")
 
 
 def test_a_flag_that_there_is_not_is_refused_with_the_nearest(scripts, tmp_path):

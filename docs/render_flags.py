@@ -1,0 +1,123 @@
+"""Prints docs/reference/flags.md: the flags of all commands, as Markdown tables.
+
+    python docs/render_flags.py > flags.md && mv flags.md docs/reference/flags.md
+"""
+
+import collections
+import importlib
+import inspect
+import itertools
+import os
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, ROOT)
+
+from absl import flags  # noqa: E402
+
+from bertlib.command_line import common_flags  # noqa: E402
+
+# Commands in the order of a project: data, training, use, tools.
+COMMANDS = ["run_classifier", "run_classifier_with_tfhub", "run_ner", "run_squad", "create_pretraining_data",
+            "run_pretraining", "extract_features", "predict", "export", "convert_checkpoint", "build_vocab",
+            "plan_memory", "download", "glue_submission"]
+TYPES = {"int": "integer", "float": "number", "string": "text", "bool": "true, false",
+         "comma separated list of strings": "list with commas"}
+
+INTRODUCTION = """# Flags
+
+This page is generated from the code by `docs/render_flags.py`. A flag is written `--name=value`. `true` and
+`false` can be shortened: `--do_train` is `--do_train=true`, `--nodo_train` is `--do_train=false`.
+A flag without a default is optional, or the command asks for it.
+
+`python run_classifier.py --help` lists the everyday flags of a command, and `--helpfull` all of its flags.
+"""
+
+Row = collections.namedtuple("Row", ["name", "values", "default", "meaning"])
+
+
+def rows_of(command):
+    """Returns the first sentence of a command's description, and {heading: list of `Row`} of its flags."""
+    installed = f"bertlib.commands.{command}"
+    path = os.path.join(ROOT, *installed.split(".")) + ".py"
+    module = importlib.import_module(installed if os.path.exists(path) else command)
+    common_flags.names_by_section.clear()  # the flags of the command before
+    module.define_flags()
+    common_flags.define_common_flags(None)
+    sections = {heading: [row_of(common_flags.FLAGS[name]) for name in names]
+                for heading, names in common_flags.names_by_section.items()}
+    return inspect.getdoc(module).split("\n\n")[0], sections
+
+
+def row_of(flag):
+    """Returns the `Row` of an absl flag."""
+    is_enum = isinstance(flag, flags.EnumFlag)
+    values = ", ".join(flag.parser.enum_values) if is_enum else TYPES[flag.flag_type()]
+    return Row(flag.name, values, common_flags.default_text(flag), common_flags.meaning(flag))
+
+
+def table(rows, commands=None):
+    """Returns the lines of a table of `Row`s.
+
+    Args:
+      rows: iterable of `Row`.
+      commands: {`Row`: list of the commands that have it}, for a column of commands; None for no column.
+    """
+    lines = [f"| flag | values | default | meaning |{' commands |' * bool(commands)}",
+             f"|---|---|---|---|{'---|' * bool(commands)}"]
+    for row in rows:
+        cells = [f"`--{row.name}`", escape(row.values), f"`{row.default}`" if row.default else "",
+                 escape(row.meaning)]
+        if commands:
+            cells.append(", ".join(f"`{command}`" for command in commands[row]))
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def escape(text):
+    """Returns a text for a cell of a Markdown table, in which *, _, <, | and [ have no special meaning."""
+    for character in "\\*_<|[":
+        text = text.replace(character, f"\\{character}")
+    return text
+
+
+def render():
+    """Returns the page: flags of one command by command, all other flags by section."""
+    described = {command: rows_of(command) for command in COMMANDS}
+    commands, heading_of = collections.defaultdict(list), {}
+    for command, (_, sections) in described.items():
+        for heading, rows in sections.items():
+            for row in rows:
+                commands[row].append(command)
+                heading_of.setdefault(row, heading)
+    by_heading = collections.defaultdict(list)
+    for row, heading in heading_of.items():
+        if len(commands[row]) > 1 or heading in common_flags.ADVANCED:
+            by_heading[heading].append(row)
+
+    lines = [INTRODUCTION, "## Flags of one command"]
+    for command, (description, sections) in described.items():
+        rows = list(itertools.chain(*sections.values()))
+        own = [row for row in rows if row not in by_heading[heading_of[row]]]
+        others = dict.fromkeys(heading_of[row] for row in rows if row not in own)
+        lines += ["", f"### {command}.py", "", description, ""]
+        lines += [*table(own), ""] if own else []
+        lines += [f"{'Other' if own else 'All'} flags: {', '.join(map(link, others))}."]
+    everyday = [heading for heading in by_heading if by_heading[heading]
+                and heading not in common_flags.ADVANCED]
+    for title, headings in (("Flags of several commands", everyday),
+                            ("Advanced flags", common_flags.ADVANCED)):
+        lines += ["", f"## {title}"]
+        for heading in headings:
+            lines += ["", f"### {heading}", "", *table(by_heading[heading], commands)]
+    return "\n".join(lines) + "\n"
+
+
+def link(heading):
+    """Returns a link to a section of the page."""
+    anchor = "".join(character for character in heading.lower() if character.isalnum() or character in " -")
+    return f"[{heading}](#{anchor.replace(' ', '-')})"
+
+
+if __name__ == "__main__":
+    print(render(), end="")
