@@ -406,4 +406,4 @@ def main(_):
 
 
 if __name__ == "__main__":
-    launch.run(command, goes_on=True)
+    launch.run(command, resumable=True)

@@ -1,9 +1,9 @@
-"""The start of every command: flags and `--help`, launching, signals, errors, and the role of the process.
+"""Starts every command: flags and `--help`, launching, signals, errors, and the role of the process.
 
-The import of this room makes a command of the process: TensorFlow is loaded, quietly and in graph mode. A
-command imports it first, which is where the linter's order puts it; after TensorFlow, all that differs is
-that TensorFlow's messages are seen. Ctrl-C while modules are loaded, which takes seconds, is answered in one
-line.
+The import of this package prepares the process for a command: it loads TensorFlow without its messages and
+switches it to graph mode. A command imports this package first; the linter's import order puts it there. If
+TensorFlow was imported before, the only difference is that TensorFlow's messages appear. Loading the modules
+takes seconds. Ctrl-C during this time ends the process with a message of one line.
 """
 
 import os
@@ -14,9 +14,9 @@ from bertlib.system import quiet_tensorflow, terminal
 
 
 def _hook(kind, error, trace, before=sys.excepthook):
-    """What is done with an error that nothing catches: one line for a Ctrl-C while a module is loaded."""
+    """Handles an uncaught error: one line for Ctrl-C during an import, otherwise as Python did before."""
     chain, inner, frames = [], error, []
-    while inner is not None and inner not in chain:  # C++ modules make other errors of it
+    while inner is not None and inner not in chain:  # C++ modules raise other errors after a Ctrl-C
         chain.append(inner)
         inner = inner.__cause__ or inner.__context__
     while trace is not None:
@@ -26,7 +26,7 @@ def _hook(kind, error, trace, before=sys.excepthook):
                   for code in frames[1:])
     if not loading or not any(isinstance(link, KeyboardInterrupt) for link in chain):
         return before(kind, error, error.__traceback__)
-    if not replica_group.is_replica():  # else its launcher says it
+    if not replica_group.is_replica():  # the launcher of replicas prints its own message
         print(f"{os.path.basename(sys.argv[0])}: interrupted.", file=sys.stderr, flush=True)
     os._exit(130)
 
@@ -36,7 +36,7 @@ terminal.open_closed_streams()
 
 _tf = quiet_tensorflow.load()
 if not quiet_tensorflow.shows_all_messages():
-    # Else it warns of what the commands need, such as graph mode.
+    # Otherwise TensorFlow warns about features that the commands need, such as graph mode.
     _tf.logging.set_verbosity(_tf.logging.ERROR)
 _tf.disable_v2_behavior()
 _tf.enable_resource_variables()

@@ -1,4 +1,4 @@
-"""The commands of an installed package: `bert-run-classifier` is `python run_classifier.py`, and so on."""
+"""Runs the commands of an installed package: `bert-run-classifier` runs run_classifier.py, and so on."""
 
 import importlib
 import importlib.util
@@ -10,10 +10,10 @@ from bertlib.command_line import launch
 
 
 def run():
-    """Runs the command that this process was started as.
+    """Runs the command whose name is the program name of this process.
 
-    Commands that google-research/bert lacked are modules of `bertlib.commands`. The published commands
-    are scripts. They are installed under their published names, because programs import them.
+    The commands of google-research/bert are scripts, installed under their published names, because programs
+    import them. All other commands are modules of `bertlib.commands`.
     """
     name = os.path.splitext(os.path.basename(sys.argv[0]))[0].removeprefix("bert-").replace("-", "_")
     module = f"bertlib.commands.{name}"

@@ -1,5 +1,7 @@
-"""The evaluator of a cluster: evaluates what the others train, each checkpoint that is the newest when it
-comes to it, by the same command in a process of its own.
+"""Runs the evaluator of a cluster, which evaluates the checkpoints that the other machines write.
+
+When an evaluation has ended, the evaluator takes the newest checkpoint. It evaluates it with the same command
+in a separate process.
 """
 
 import os
@@ -22,20 +24,21 @@ from bertlib.system import files
 FLAGS = flags.FLAGS
 
 _RESULTS = ("eval_results.txt", "eval_results_mismatched.txt")
-# The chief may start later, and be started again: as many of --replica_timeout are waited for it.
-_START = 5
+# How long the evaluator waits for the chief to start, in units of --replica_timeout.
+_START_TIMEOUTS = 5
+# Seconds between two looks at the signals and the child process, and between two looks for a checkpoint.
 _POLL_SECONDS, _LOOK_SECONDS = 0.05, 5.0
 
 
 def follow(coordinator, timeout):
-    """Evaluates checkpoints in --output_dir until the training has ended and the last one is evaluated.
+    """Evaluates checkpoints in --output_dir until the training has ended and its last one is evaluated.
 
-    What is written goes to evaluator/ in --output_dir: the command's results of the newest checkpoint, and a
-    copy of each file of results that has the step in its name.
+    Results are written to evaluator/ in --output_dir: the command's result files for the newest checkpoint,
+    and for each evaluated checkpoint a copy of them with the step in the file name.
 
     Args:
       coordinator: (host, port) of the chief, which listens there as long as the training runs.
-      timeout: seconds without the chief after which the training is taken to have ended.
+      timeout: float, seconds without a connection to the chief after which the training counts as ended.
 
     Returns:
       a `replica_launcher.End`.
@@ -57,10 +60,11 @@ def follow(coordinator, timeout):
         while not signals:
             runs, newest = chief.runs(), checkpoint_formats.latest_checkpoint(FLAGS.output_dir)
             step = newest and checkpoint_files.step_in_name(newest)
-            if step and step != evaluated:  # at step 0 there is nothing to evaluate yet
+            if step and step != evaluated:  # step 0 has nothing to evaluate yet
                 code = _evaluate(signals)
-                if code and files.exists(f"{newest}.index"):  # else it was removed meanwhile, for newer ones
-                    return replica_launcher.End(code, None, False)  # which has said why
+                # A failure is no error if the training removed this old checkpoint during the evaluation.
+                if code and files.exists(f"{newest}.index"):
+                    return replica_launcher.End(code, None, False)  # the evaluation printed the reason
                 evaluated = None if code else _keep_results(step)
             elif not runs:
                 return replica_launcher.End(0, None, False)
@@ -78,13 +82,13 @@ def _pause(signals, seconds):
 def _evaluate(signals):
     """Runs the evaluation of the newest checkpoint; returns its exit code.
 
-    It is told the settings of the weights that run.json has: the flags of this command line are those of a
-    training that may go on with others, and has not written them down yet.
+    Settings that affect the weights come from run.json, which belongs to the existing checkpoint. The flags
+    of this command line may differ: they belong to a training that may not have written its run.json yet.
     """
     record, settings = output_files.read_record(FLAGS.output_dir), common_flags.read_settings()
-    trained = record["settings"] if record else {}
-    changes = {**{name: trained[name] for name in settings.names_of_class(WEIGHTS)
-                  if trained.get(name) is not None},
+    recorded = record["settings"] if record else {}
+    changes = {**{name: recorded[name] for name in settings.names_of_class(WEIGHTS)
+                  if recorded.get(name) is not None},
                "do_train": "false", "do_eval": "true", "do_predict": "false", "do_export": "false",
                "eval_each_checkpoint": "false",
                "results_dir": os.path.join(FLAGS.output_dir, "evaluator")}
@@ -92,58 +96,61 @@ def _evaluate(signals):
                *(f"--{name}={value}" for name, value in changes.items() if name in FLAGS)]
     environment = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"}
     process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
-    passed_on = 0
+    num_forwarded = 0
     while process.poll() is None:
-        for number in signals[passed_on:]:
-            passed_on += 1
+        for number in signals[num_forwarded:]:
+            num_forwarded += 1
             process.send_signal(number)
         time.sleep(_POLL_SECONDS)
     return process.returncode if process.returncode >= 0 else 128 - process.returncode
 
 
 def _keep_results(step):
-    """Copies the results to files that have the step in their name; returns it. It is a later one than was
-    looked for if the training was faster."""
+    """Copies the results to files with the evaluated step in their names; returns this step.
+
+    The results name the evaluated step. It is later than `step` if the training saved a newer checkpoint
+    before the evaluation began.
+    """
     directory = os.path.join(FLAGS.output_dir, "evaluator")
     for name in _RESULTS:
         path = os.path.join(directory, name)
         if files.exists(path):
             text = files.read_text(path)
-            found = re.search(r"^global_step = (\d+)$", text, re.MULTILINE)
-            step = int(found[1]) if found else step
+            match = re.search(r"^global_step = (\d+)$", text, re.MULTILINE)
+            step = int(match[1]) if match else step
             files.write_text(path.removesuffix(".txt") + f".{step}.txt", text)
     return step
 
 
 class _Chief:
-    """Whether a training runs: whether its chief listens at its port.
+    """Finds out whether a training runs: its chief then listens at its port.
 
-    One connection is held, which is closed when the chief's process is gone: what connects again and again
-    would fill the queue of a port where nobody is awaited any more.
+    This class keeps one connection open, which the system closes when the chief's process ends. New
+    connections for every look would fill the queue of a port that no longer accepts any.
     """
 
     def __init__(self, address, timeout):
         self._address, self._timeout, self._connection, self._seen = address, timeout, None, False
-        self._until = time.monotonic() + _START * timeout
+        self._until = time.monotonic() + _START_TIMEOUTS * timeout
 
     def runs(self):
-        """Whether it listens, or may begin to listen.
+        """Returns whether the chief listens, or may still begin to listen.
 
         Raises:
-          OSError: it never did.
+          OSError: the chief never listened, and the time for its start is over.
         """
         if self._is_connected():
             return True
         try:
             self._connection = socket.create_connection(self._address, timeout=10)
         except OSError as error:
-            waited = time.monotonic() >= self._until
-            if waited and not self._seen:
+            is_late = time.monotonic() >= self._until
+            if is_late and not self._seen:
                 raise OSError(f"The chief of the cluster, {self._address[0]}:{self._address[1]} in "
                               f"TF_CONFIG, was never reached ({error}). Does the training run there, and is "
                               "the port open?") from error
-            return not waited
-        # The connection ends if the machine does, within two minutes.
+            return not is_late
+        # With keep-alive, the connection ends within two minutes after the chief's machine fails.
         for level, option, value in ((socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
                                      (socket.IPPROTO_TCP, "TCP_KEEPIDLE", 60),
                                      (socket.IPPROTO_TCP, "TCP_KEEPINTVL", 15),
@@ -158,7 +165,7 @@ class _Chief:
         if self._connection is None:
             return False
         try:
-            self._connection.recv(64)  # the end of the connection, or what is meant for a replica
+            self._connection.recv(64)  # returns at the end of the connection, or data meant for a replica
         except BlockingIOError:
             self._until = time.monotonic() + self._timeout
             return True

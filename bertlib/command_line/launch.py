@@ -1,4 +1,4 @@
-"""How a command starts and ends: its flags, its log, its errors in one message."""
+"""Starts and ends a command: parses its flags, sets up its log, reports an error in one message."""
 
 import atexit
 import contextlib
@@ -25,10 +25,10 @@ _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -2, -4, -8
 
 
 def keep_freed_memory():
-    """Has glibc keep what is freed, as the next step takes it again: giving it back and clearing it anew
-    takes time.
+    """Makes glibc keep freed memory instead of returning it to the system.
 
-    Without effect elsewhere than on Linux with glibc, and where the environment says how to allocate.
+    The next step needs the same memory again. Returning it, and clearing it when it is allocated again, takes
+    time. Without effect outside of Linux with glibc, and if an environment variable MALLOC_… is set.
     """
     if not sys.platform.startswith("linux") or any(name.startswith("MALLOC_") for name in os.environ):
         return
@@ -37,37 +37,40 @@ def keep_freed_memory():
         for parameter, value in ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, 2**31 - 1), (_M_TOP_PAD, 2**26)):
             mallopt(parameter, value)
         if replica_group.is_replica():
-            # The many threads that gradients travel by would each keep some, in arenas of their own.
+            # Otherwise each of the many threads that exchange gradients keeps memory in a separate arena.
             mallopt(_M_ARENA_MAX, 1)
 
 
 def start(command):
-    """Runs a module of this room as a command: its `define_flags` and its `main`; its docstring is for
-    `--help`. Arguments that are no flags are for a module with `TAKES_PATHS`; one with `GOES_ON` goes on with
-    what an interrupted one left."""
+    """Runs a module of `bertlib.commands`: its `define_flags`, then its `main`.
+
+    Args:
+      command: the module. `--help` prints its docstring. `TAKES_PATHS = True` in it allows arguments that are
+        no flags. `RESUMABLE = True` says that the same command continues the work of an interrupted one.
+    """
     command.define_flags()
-    run(command.main, getattr(command, "GOES_ON", False), command.__doc__,
+    run(command.main, getattr(command, "RESUMABLE", False), command.__doc__,
         getattr(command, "TAKES_PATHS", False))
 
 
-def run(main, goes_on=False, description=None, takes_paths=False):
-    """Runs a command: parses its flags, sets up logging, calls main(argv), and turns a known error into one
-    message.
+def run(main, resumable=False, description=None, takes_paths=False):
+    """Runs a command: parses its flags, sets up logging and calls main(argv).
 
-    Errors end with exit code 1, Ctrl-C with 130, SIGTERM with 143, SIGHUP with 129; see `signals`.
+    A known error is reported in one message. The exit code is 1 after an error, 130 after Ctrl-C, 143 after
+    SIGTERM and 129 after SIGHUP; see `signals`.
 
     Args:
-      main: function of the arguments that are no flags, the command's name first.
-      goes_on: whether the same command goes on with what an interrupted one left.
-      description: what `--help` says before the flags; by default the docstring of the script.
-      takes_paths: whether arguments that are no flags are allowed.
+      main: function of a list of str: the command's name and the arguments that are no flags.
+      resumable: bool, whether the same command continues the work of an interrupted one.
+      description: str, the text of `--help` before the flags; by default the docstring of the script.
+      takes_paths: bool, whether arguments that are no flags are allowed.
     """
     def guarded(argv):
         _set_up_logging()
         try:
-            _call(main, argv, goes_on, takes_paths)
-        except (Exception, KeyboardInterrupt, stopping.Stopped) as error:  # noqa: BLE001 (raised there)
-            _end_with_error(error, goes_on)
+            _call(main, argv, resumable, takes_paths)
+        except (Exception, KeyboardInterrupt, stopping.Stopped) as error:  # noqa: BLE001 (raised again there)
+            _end_with_error(error, resumable)
         finally:
             signals.ignore_request()
 
@@ -75,8 +78,8 @@ def run(main, goes_on=False, description=None, takes_paths=False):
     try:
         common_flags.define_common_flags(description or sys.modules["__main__"].__doc__)
         keep_freed_memory()
-        # Neither modules while the script runs nor all that is left at its end are worth a search for
-        # garbage: it takes a second.
+        # A garbage collection takes a second. It finds nothing in the loaded modules while the script runs,
+        # and is useless at the end of the process.
         gc.freeze()
         atexit.register(gc.freeze)
         with _interruption_wins():
@@ -89,26 +92,28 @@ def run(main, goes_on=False, description=None, takes_paths=False):
         raise
 
 
-def _call(main, argv, goes_on, takes_paths):
-    """Calls main(argv) in this process, as the only one or as a replica; or starts the replicas, and ends as
-    they do."""
+def _call(main, argv, resumable, takes_paths):
+    """Calls main(argv) in this process, or starts the replicas and ends with their exit code.
+
+    The process calls main(argv) itself if it is a replica or the only process of its command.
+    """
     if len(argv) > 1 and not takes_paths:
         raise ValueError(f"Arguments that are no flags: {' '.join(argv[1:])}. Flags are --name=value.")
     common_flags.refuse_empty_paths()
-    end = process_role.launch(_resume_advice(goes_on).strip())
-    if end is not None:  # as the replicas that it started have ended
+    end = process_role.launch(_resume_advice(resumable).strip())
+    if end is not None:  # the replicas started by this process have ended
         if end.message:
             _print(end.message)
         sys.exit(end.code)
     signals.handle_termination(
-        lambda: _report_end(f"terminated.{_resume_advice(goes_on)}", signals.exit_code()))
+        lambda: _report_end(f"terminated.{_resume_advice(resumable)}", signals.exit_code()))
     with _interruption_wins(), process_role.join_replicas():
         main(argv)
         terminal.flush_output()
 
 
 def _flush_help():
-    """Writes what --help has printed, whose end is no other than a command's."""
+    """Flushes the text of --help. The process ends with an error if it cannot be written."""
     try:
         terminal.flush_output()
     except terminal.StreamError as error:
@@ -116,45 +121,45 @@ def _flush_help():
 
 
 def _describe_encoding_error(error):
-    """Returns the message of a UnicodeEncodeError: where the character is that cannot be written."""
+    """Returns the message of a UnicodeEncodeError: the place of the character that cannot be written."""
     text, character = error.object[max(0, error.start - 50):error.start + 50], error.object[error.start]
     if not "\ud800" <= character <= "\udfff":
         return (f"{text!r} cannot be written as {error.encoding}, the encoding of the standard output. Set "
                 "the environment variable PYTHONIOENCODING=utf-8.")
     where = _place_of_surrogate(character)
-    if where is None and character >= "\udc80":  # how Python decodes names of files that are not UTF-8
+    if where is None and character >= "\udc80":  # Python decodes file names that are not UTF-8 in this way
         return f"{text!r} is not UTF-8. If it is the name of a file, rename that."
     return (f"{where or 'the input'}: {text!r} has half of a surrogate pair, {character!r}, which is no "
             "character: UTF-8 cannot hold it. Correct the text there.")
 
 
 def _place_of_surrogate(character):
-    """Returns "file:line" of half a surrogate pair, first in the files that flags name, or None.
+    """Returns "file:line" of the first half surrogate pair in the files that the flags name, or None.
 
-    Only an escape in JSON, such as "\\ud83d", brings one into a text: files are read as UTF-8.
+    Files are read as UTF-8, so that half a pair comes from an escape in JSON, such as "\\ud83d".
     """
     code = f"\\\\u(?i:{ord(character):x})"
-    alone = (f"{code}(?!\\\\u[dD][c-fC-F])" if character < "\udc00"
-             else f"(?<!\\\\u[dD][89abAB][0-9a-fA-F]{{2}}){code}").encode()
-    named = {path for value in FLAGS.flag_values_dict().values() for path in str(value).split(",")}
-    for path in sorted(filter(os.path.isfile, named)):
+    unpaired = (f"{code}(?!\\\\u[dD][c-fC-F])" if character < "\udc00"
+                else f"(?<!\\\\u[dD][89abAB][0-9a-fA-F]{{2}}){code}").encode()
+    paths = {path for value in FLAGS.flag_values_dict().values() for path in str(value).split(",")}
+    for path in sorted(filter(os.path.isfile, paths)):
         with contextlib.suppress(OSError), files.open_file(path, "rb") as lines:
             for number, line in enumerate(lines, 1):
-                if re.search(alone, line):
+                if re.search(unpaired, line):
                     return f"{path}:{number}"
     return None
 
 
-def _end_with_error(error, goes_on):
-    """Ends the process after the error that is handled: a known one is one message, any other a traceback."""
+def _end_with_error(error, resumable):
+    """Ends the process after an error, with one message if the error is known, otherwise with a traceback."""
     if isinstance(error, KeyboardInterrupt):
-        _fail(f"interrupted.{_resume_advice(goes_on)}", code=130)
+        _fail(f"interrupted.{_resume_advice(resumable)}", code=130)
     if isinstance(error, stopping.Stopped):
-        kept = f" {error}: the same command goes on." if str(error) else _resume_advice(goes_on)
-        _fail(f"terminated.{kept}", signals.exit_code())
+        advice = f" {error}: the same command goes on." if str(error) else _resume_advice(resumable)
+        _fail(f"terminated.{advice}", signals.exit_code())
     if isinstance(error, ChildProcessError) and stopping.request.is_set:
-        # A cluster signals workers too.
-        _fail(f"terminated.{_resume_advice(goes_on)}", signals.exit_code())
+        # A cluster also sends the signal to the worker processes, whose end is then no error.
+        _fail(f"terminated.{_resume_advice(resumable)}", signals.exit_code())
     if isinstance(error, UnicodeEncodeError):
         _fail_with_known(error, _describe_encoding_error(error), passes=False)
     if isinstance(error, (ValueError, OSError, ImportError, estimator.NanLossError)):
@@ -163,7 +168,7 @@ def _end_with_error(error, goes_on):
                          passes=replica_group.may_pass(error))
     if isinstance(error, replica_group.ReplicaError):
         _fail(f"error: {error}", passes=True, own=False)
-    if isinstance(error, tf.errors.OpError) and error.op is None:  # from the file system, not from the graph
+    if isinstance(error, tf.errors.OpError) and error.op is None:  # raised by the file system, not by a graph
         _fail_with_known(error, error.message, passes=True)
     if isinstance(error, MemoryError):
         by_tokens = "tokens_per_micro_batch" in FLAGS and FLAGS.tokens_per_micro_batch
@@ -174,8 +179,10 @@ def _end_with_error(error, goes_on):
 
 
 def _fail_with_known(error, message, passes):
-    """Ends the process with a message about a known error, or with --traceback=true with its traceback; for
-    `passes` see `_fail`."""
+    """Ends the process with a message about a known error; --traceback=true shows its traceback instead.
+
+    For `passes` see `_fail`.
+    """
     if FLAGS.traceback:
         _show_traceback(error, passes)
     _fail(f"error: {message}", passes=passes)
@@ -183,53 +190,65 @@ def _fail_with_known(error, message, passes):
 
 @contextlib.contextmanager
 def _interruption_wins():
-    """Raises what interrupted the block, and not what the code that was interrupted made of it.
+    """Raises the KeyboardInterrupt or Stopped that interrupted the block, not the error that replaced it.
 
-    Ctrl-C in an import in C is a SystemError, a signal while a scope is left a RuntimeError, and one in a
-    function that TensorFlow calls is an error of TensorFlow's that names it.
+    Interrupted code can raise another error: a SystemError after Ctrl-C during an import in C, a RuntimeError
+    after a signal at the end of a scope, and a TensorFlow error that names the interruption after a signal in
+    a function called by TensorFlow.
     """
     try:
         yield
     except Exception as error:
         inner = error
         while inner is not None:
-            said = inner.message.partition("Traceback")[0] if isinstance(inner, tf.errors.OpError) else ""
+            message = inner.message.partition("Traceback")[0] if isinstance(inner, tf.errors.OpError) else ""
             for kind in (KeyboardInterrupt, stopping.Stopped):
                 if isinstance(inner, kind):
                     raise inner from None
-                if f"{kind.__name__}: " in said:
+                if f"{kind.__name__}: " in message:
                     raise kind from None
             inner = inner.__cause__ or inner.__context__
         raise
 
 
-def _resume_advice(goes_on):
-    """What to say of the same command after one that was ended; see `run`."""
+def _resume_advice(resumable):
+    """Returns a sentence that says that the same command continues, or "" if it does not; see `run`."""
     training = "do_train" in FLAGS and (FLAGS.do_train or not common_flags.phases_given())
     where = " from the last checkpoint" if training else ""
-    return (training or goes_on) * f" The same command goes on{where}."
+    return (training or resumable) * f" The same command goes on{where}."
 
 
 def _fail(message, code=1, passes=False, own=True):
-    """Ends the process with a message; `passes`: another try may end otherwise, which a launcher is told;
-    `own`: it is not about another replica's failure."""
+    """Ends the process with a message.
+
+    Args:
+      message: str.
+      code: int, the exit code.
+      passes: bool, whether another try may succeed. A replica reports this to its launcher by its exit code.
+      own: bool, whether the error happened in this process, not in another replica.
+    """
     _report_end(message, code, own and code == 1)
     sys.exit(os.EX_TEMPFAIL if passes and replica_group.is_replica() else code)
 
 
 def _show_traceback(error, passes=True):
-    """Ends the process with the traceback of the error that is handled; as a replica with the error's name in
-    one line besides, for the command that started it. `passes`: see `_fail`."""
+    """Ends the process with the traceback of an error.
+
+    A replica also reports the error in one line to the command that started it. For `passes` see `_fail`.
+    """
     if replica_group.current() is None:
         raise error
     traceback.print_exc()
-    said, kind = replica_group.message_of(error), f"{type(error).__name__}: "
-    _fail(f"error: {kind}{said.removeprefix(kind)} Its log has the traceback.", passes=passes)
+    message, kind = replica_group.message_of(error), f"{type(error).__name__}: "
+    _fail(f"error: {kind}{message.removeprefix(kind)} Its log has the traceback.", passes=passes)
 
 
 def _report_end(message, code, own=False):
-    """Says what the process ends with: to stderr, or as a replica to the others, to its launcher, which says
-    it, and into its own log."""
+    """Reports the message that the process ends with.
+
+    A process without replicas prints it to stderr. A replica sends it to the other replicas and to its
+    launcher, which prints it; all replicas but the first also print it to their own logs.
+    """
     group = replica_group.current()
     if group is not None:
         group.leave(message, code, own)
@@ -249,7 +268,10 @@ def _set_up_logging():
 
 
 class _Formatter(logging.PythonFormatter):
-    """Time and message, without characters that control a terminal; the level only if it is above INFO."""
+    """Formats a log line: the time, the level if it is not INFO, and the message.
+
+    Characters that control a terminal are replaced.
+    """
 
     def format(self, record):
         level = "" if record.levelname == "INFO" else f"{record.levelname}: "
@@ -257,7 +279,7 @@ class _Formatter(logging.PythonFormatter):
 
 
 def log_devices():
-    """Logs which devices the run, or this replica of it, will use."""
+    """Logs the devices that the run, or this replica, will use."""
     gpus = [tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name)
             for gpu in tf.config.list_physical_devices("GPU")]
     threads = os.environ.get("TF_NUM_INTRAOP_THREADS") or workers.available_cores()

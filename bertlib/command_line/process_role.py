@@ -1,5 +1,7 @@
-"""The flags of replicas, and TF_CONFIG → what this process is: the only one of its command, the launcher of
-replicas on this machine, or the evaluator of a cluster's checkpoints.
+"""Derives the role of this process from the replica flags and TF_CONFIG.
+
+A process is the only one of its command, a replica, the launcher of the replicas on this machine, or the
+evaluator of a cluster.
 """
 
 import contextlib
@@ -16,18 +18,17 @@ FLAGS = flags.FLAGS
 
 
 def launch(afterwards):
-    """Does what a process does that computes nothing itself: starts replicas, or evaluations of a cluster's
-    checkpoints, and waits for their end.
+    """Starts replicas or evaluations and waits for them, if this is the role of the process.
 
     Args:
-      afterwards: sentence for the end of a message about a replica that was killed or lost.
+      afterwards: str, last sentence of a message about a replica that was killed or lost.
 
     Returns:
-      a `replica_launcher.End`; None if this process is to do the work itself, alone or as a replica.
+      a `replica_launcher.End`; None if this process does the work itself, alone or as a replica.
 
     Raises:
-      ValueError: the flags ask for more GPUs than there are, or for closed ports that cannot be closed,
-        TF_CONFIG cannot be used, or the command cannot be a cluster's evaluator.
+      ValueError: the flags require more GPUs than this machine has, or closed ports that cannot be closed;
+        TF_CONFIG is not usable; or the command cannot be an evaluator.
       OSError: the port of TF_CONFIG is taken.
     """
     if "num_replicas" not in FLAGS or replica_group.is_replica():
@@ -46,9 +47,9 @@ def launch(afterwards):
 
 
 def path_arguments():
-    """Returns the flags that may be paths, as on the command line: "--name=value"."""
+    """Returns the flags whose values can be paths, as on the command line: "--name=value"."""
     values = {name: FLAGS[name].value for name in FLAGS}
-    # The address of a hub module is looked up in a directory, and not downloaded.
+    # The address of a hub module is not downloaded: it is the name of a directory in a cache.
     return [f"--{name}={','.join(map(str, value)) if isinstance(value, list) else value}"
             for name, value in values.items() if isinstance(value, (str, list))
             and not (name.endswith("_handle") and value.startswith(("https://", "http://")))]
@@ -56,12 +57,14 @@ def path_arguments():
 
 @contextlib.contextmanager
 def join_replicas():
-    """Meets the other replicas if this process is one, and takes leave of them after the block; listens at
-    the port of TF_CONFIG if it is a cluster's only machine, by which its evaluator knows that it is there.
+    """Joins the group of replicas for the time of the block, if this process is a replica.
+
+    If this machine is the only training machine of a cluster, the process listens at the port of TF_CONFIG
+    during the block, so that the evaluator sees that the training runs.
 
     Raises:
-      replica_group.ReplicaError: another replica failed, whatever TensorFlow says of the operation that
-        noticed it.
+      replica_group.ReplicaError: another replica failed. It replaces the TensorFlow error of the op that
+        noticed the failure.
     """
     if replica_group.is_replica():
         group = replica_group.join()

@@ -1,8 +1,8 @@
-"""What SIGTERM and SIGHUP do to a command: a cluster sends SIGTERM some seconds before it takes the machine
-back, and a terminal SIGHUP when it is closed.
+"""Handles SIGTERM and SIGHUP in a command.
 
-A training ends after the micro-batch at work and saves its last whole step; everything else ends at once, and
-so does a training that is told twice.
+A cluster sends SIGTERM some seconds before it takes the machine away. A terminal sends SIGHUP when it is
+closed. A training then ends after the current micro-batch and saves its last complete step. A second signal
+ends it at once. Everything else ends at the first signal.
 """
 
 import os
@@ -16,31 +16,37 @@ from bertlib.system import stopping
 
 _NUMBERS = signal.SIGTERM, signal.SIGHUP
 
+# Numbers of the signals that this process received.
 _received = []
 
-# Outside of a training, time for the main thread to clean up. It cannot while it is in one call of
-# TensorFlow.
+# Outside of a training, the main thread has `_POLLS * _POLL_SECONDS` seconds to clean up before the process
+# is ended. During a long call of TensorFlow it cannot clean up.
 _POLL_SECONDS, _POLLS = 0.5, 4
-# Some clusters signal all processes of a job: a replica gets the signal from there and from its launcher.
+# Some clusters signal all processes of a job, so a replica receives one signal twice: from the cluster and
+# from its launcher. Within this time, a second signal counts as the first one.
 _SAME_SECONDS = 2
 
 
 def exit_code():
-    """Returns the exit code of a process that such a signal ended: 143 after SIGTERM, 129 after SIGHUP."""
+    """Returns the exit code after the first signal received: 143 for SIGTERM, 129 for SIGHUP."""
     return 128 + (_received[0] if _received else signal.SIGTERM)
 
 
 def handle_termination(last_words):
-    """Lets SIGTERM and SIGHUP make the request. Without effect in a thread, or if this process handles
-    SIGTERM already. SIGHUP stays ignored if it is, as under nohup.
+    """Makes SIGTERM and SIGHUP set `stopping.request`.
+
+    Without effect outside of the main thread, or if this process already handles SIGTERM. If SIGHUP is
+    ignored, as under nohup, it stays ignored.
 
     Args:
-      last_words: function that is called when nothing else ends the process, before it is ended.
+      last_words: function without arguments. It is called before this module ends the process itself, because
+        the main thread did not.
     """
     main = threading.current_thread() is threading.main_thread()
     if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         return
-    # Python runs a handler when the main thread is back from C++; this thread sees the signal at once.
+    # Python runs a signal handler only after the main thread has returned from C++. The thread that reads
+    # this pipe sees the signal at once.
     receiver, sender = os.pipe()
     os.set_blocking(sender, False)
     signal.set_wakeup_fd(sender, warn_on_full_buffer=False)
@@ -52,7 +58,7 @@ def handle_termination(last_words):
 
 
 def ignore_request():
-    """Gives the signals their usual meaning: in forked processes, and once the command is done."""
+    """Restores the default handlers of the signals: in forked processes, and after the end of the command."""
     for number in _NUMBERS:
         if signal.getsignal(number) is _raise_outside_of_training:
             signal.set_wakeup_fd(-1)
@@ -68,20 +74,21 @@ def _raise_outside_of_training(number, frame):
 
 
 def _is_sent(receiver):
-    """Whether one of the signals is among those that were received last."""
-    found = [number for number in os.read(receiver, 64) if number in _NUMBERS]
-    _received.extend(found)
-    return bool(found)
+    """Reads signal numbers from the pipe; returns whether SIGTERM or SIGHUP is among them."""
+    numbers = [number for number in os.read(receiver, 64) if number in _NUMBERS]
+    _received.extend(numbers)
+    return bool(numbers)
 
 
 def _watch(receiver, last_words):
+    """Waits for a signal, and then ends the process if the main thread does not or if a second one comes."""
     while not _is_sent(receiver):
         pass
     stopping.request.set()
-    polls, again = 0, time.monotonic() + _SAME_SECONDS * replica_group.is_replica()
+    polls, second_counts_from = 0, time.monotonic() + _SAME_SECONDS * replica_group.is_replica()
     while polls < _POLLS:
         if select.select([receiver], [], [], _POLL_SECONDS)[0]:
-            if _is_sent(receiver) and time.monotonic() >= again:
+            if _is_sent(receiver) and time.monotonic() >= second_counts_from:
                 break
         else:
             polls = 0 if stopping.request.awaited else polls + 1

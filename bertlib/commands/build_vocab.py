@@ -1,11 +1,11 @@
-"""Learns a WordPiece vocabulary, the vocab.txt of a model to pre-train, from text.
+"""Learns a WordPiece vocabulary from text: the vocab.txt of a model that you want to pre-train.
 
     python build_vocab.py --input_file='corpus/*.txt.gz' --output_file=vocab.txt --vocab_size=30522
 
-The words are those of `tokenization.BasicTokenizer`, so that what is learned is what will be looked up. The
-same text makes the same file.
+`tokenization.BasicTokenizer` splits the text into words, as it will in training and prediction. The same text
+gives the same file.
 
-WordPiece as `tokenizers` trains it merges the most frequent pair of pieces again and again: Sennrich et al.
+The algorithm, by the package `tokenizers`, repeatedly merges the most frequent pair of pieces: Sennrich et al.
 2016, https://arxiv.org/abs/1508.07909, section 3.2.
 """
 
@@ -23,13 +23,13 @@ from bertlib.system import files, locks
 from bertlib.tasks.pretraining import corpus
 import tokenization
 
-# Longer words are unknown, whatever the vocabulary.
+# Length in characters above which a word is [UNK], with any vocabulary.
 _LONGEST_WORD = tokenization.WordpieceTokenizer([]).max_input_chars_per_word
-# Distinct texts without white space that are counted before their words are.
+# Number of distinct texts between spaces that are counted before they are tokenized and forgotten.
 _CHUNKS = 1 << 20
-# Far more than any vocabulary has; ids are int32, and the trainer takes memory for all entries beforehand.
+# Largest --vocab_size. Ids are int32, and the trainer allocates memory for all entries in advance.
 _MAX_ENTRIES = 1 << 24
-# How often a word is repeated in one string for the trainer.
+# Maximum number of repetitions of a word in one string for the trainer.
 _MAX_REPEATS = 10000
 
 
@@ -37,30 +37,29 @@ def define_flags():
     """Defines the flags of this command."""
     with common_flags.section("Vocabulary"):
         flags.DEFINE_string("input_file", None,
-                            "Text files, UTF-8, .gz or not: paths and globs, separated by commas.")
-        flags.DEFINE_string("output_file", None, "The vocabulary to write, one token a line.")
-        flags.DEFINE_integer("vocab_size", 30522, "Entries of the vocabulary, special tokens and single "
-                             "characters included.",
+                            "Text files in UTF-8, also .gz: paths and globs, with commas between them.")
+        flags.DEFINE_string("output_file", None, "The vocabulary file to write, one token a line.")
+        flags.DEFINE_integer("vocab_size", 30522, "Number of entries of the vocabulary, including special "
+                             "tokens and single characters.",
                              lower_bound=1, upper_bound=_MAX_ENTRIES)
-        flags.DEFINE_bool("do_lower_case", True, "Lower-case the text and strip accents, as the model's "
-                          "scripts will have to.")
-        flags.DEFINE_integer("min_frequency", 2, "Characters that are rarer are left out, which makes their "
-                             "words [UNK], and no piece is made of two that are found together more rarely.",
-                             lower_bound=1)
-        flags.DEFINE_integer("num_unused", 0, "Entries [unused0], [unused1], … after [PAD], to be renamed "
-                             "later. With 99 the special tokens have the ids that they have in the published "
-                             "English vocabularies.",
-                             lower_bound=0, upper_bound=_MAX_ENTRIES)
+        flags.DEFINE_bool("do_lower_case", True, "Convert the text to lower case and strip accents. Training "
+                          "and prediction must use the same value.")
+        flags.DEFINE_integer("min_frequency", 2, "Minimum number of occurrences of a character and of a "
+                             "merged pair. Rarer characters are left out: words that contain them become "
+                             "[UNK]. Rarer pairs are not merged.", lower_bound=1)
+        flags.DEFINE_integer("num_unused", 0, "Number of entries [unused0], [unused1], … after [PAD], which "
+                             "you can rename later. With 99, the special tokens have the same ids as in the "
+                             "published English vocabularies.", lower_bound=0, upper_bound=_MAX_ENTRIES)
 
 
 def count_words(lines, do_lower_case):
-    """Counts how often words of some lines occur: Counter of str, without those too long to be looked up."""
+    """Returns how often each word occurs in some lines, a Counter of str, without words that are too long."""
     tokenizer = tokenization.BasicTokenizer(do_lower_case=do_lower_case)
     chunks, words = collections.Counter(), collections.Counter()
     for line in itertools.chain(lines, [None]):
         if line is not None:
             chunks.update(line.split(" "))
-        # A text repeats most of its chunks, so few are tokenized.
+        # Most chunks of a text occur repeatedly. Each distinct one is tokenized only once.
         if line is None or len(chunks) > _CHUNKS:
             for chunk, count in chunks.items():
                 for word in tokenizer.tokenize(chunk):
@@ -73,13 +72,14 @@ def learn_vocab(words, vocab_size, min_frequency=2, num_unused=0):
     """Learns a vocabulary.
 
     Args:
-      words: {word: how often it occurs}, see `count_words`.
-      vocab_size: number of entries; fewer if the words do not have so many pieces.
-      min_frequency: characters, and pairs of pieces, have to occur so often.
-      num_unused: number of [unused…] entries.
+      words: {word: number of occurrences}, see `count_words`.
+      vocab_size: int, number of entries. The result has fewer if the words do not have enough pieces.
+      min_frequency: int, minimum number of occurrences of a character and of a merged pair of pieces.
+      num_unused: int, number of [unused…] entries.
 
     Returns:
-      list of tokens, the first has id 0: the special ones, single characters, and pieces as they were found.
+      list of str, the tokens in the order of their ids: special tokens, single characters, and the pieces in
+      the order of their merges.
 
     Raises:
       ValueError: there are no words, or `vocab_size` has no room for their characters.
@@ -95,12 +95,12 @@ def learn_vocab(words, vocab_size, min_frequency=2, num_unused=0):
                          "(--min_frequency).")
     padding, *others = tokenization.SPECIAL_TOKENS
     special = [padding, *(f"[unused{i}]" for i in range(num_unused)), *others]
-    given = special + sorted(alphabet) + sorted({tokenization.CONTINUATION + character for word in known
+    fixed = special + sorted(alphabet) + sorted({tokenization.CONTINUATION + character for word in known
                                                  for character in word[1:]})
-    if len(given) > vocab_size:
+    if len(fixed) > vocab_size:
         raise ValueError(f"--vocab_size={vocab_size} is too small: {len(special)} special tokens and the "
                          "characters of the text, as beginnings and continuations of words, are "
-                         f"{len(given)} entries. Raise it, or raise --min_frequency={min_frequency} to leave "
+                         f"{len(fixed)} entries. Raise it, or raise --min_frequency={min_frequency} to leave "
                          "out rarer characters.")
     unknown = sum(words.values()) - sum(known.values())
     logging.info("%d words, %d different ones, %d characters. "
@@ -108,31 +108,31 @@ def learn_vocab(words, vocab_size, min_frequency=2, num_unused=0):
                  sum(words.values()), len(words), len(alphabet), unknown)
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token="[UNK]"))
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
-    # The trainer numbers characters as it meets them, in the order of a hash table with a random seed, and of
-    # equally frequent pairs merges the one with the lowest numbers. Numbered beforehand, as special tokens,
-    # they stay in order.
-    # Each piece that is added shortens a word, so that there are at most as many as characters.
-    most = min(vocab_size, len(given) + sum(map(len, known)))
+    # Among equally frequent pairs, the trainer merges the pair with the lowest ids first. It would number the
+    # characters in the order of a hash table with a random seed, so that each run would give another
+    # vocabulary. Passing the characters as special tokens fixes their ids.
+    # Each merge shortens a word, so the number of merged pieces is below the number of characters.
+    most = min(vocab_size, len(fixed) + sum(map(len, known)))
     trainer = tokenizers.trainers.WordPieceTrainer(vocab_size=most, min_frequency=min_frequency,
-                                                   special_tokens=given, show_progress=False)
+                                                   special_tokens=fixed, show_progress=False)
     tokenizer.train_from_iterator(_repeat_words(known), trainer)
     ids = tokenizer.get_vocab()
     return sorted(ids, key=ids.get)
 
 
 def _repeat_words(words):
-    """Yields texts that hold each word as often as it occurs."""
+    """Yields texts that together contain each word as often as it occurs."""
     for word, count in words.items():
-        for done in range(0, count, _MAX_REPEATS):
-            yield " ".join([word] * min(count - done, _MAX_REPEATS))
+        for start in range(0, count, _MAX_REPEATS):
+            yield " ".join([word] * min(count - start, _MAX_REPEATS))
 
 
 def write_vocab(path, vocab):
-    """Writes a vocabulary to a new file, checked, whole or not at all."""
+    """Writes a vocabulary to a new file and checks it. The file appears when it is complete."""
     if os.path.dirname(path):
         files.make_directories(os.path.dirname(path))
     with locks.lock_file(path), files.atomic_replacement(path) as partial:
-        check_is_new(path)  # another process may have written it meanwhile
+        check_is_new(path)  # another process may have written it since the first check
         with files.open_file(partial, "w") as writer:
             writer.write("".join(f"{token}\n" for token in vocab))
         if not files.is_special(partial):
@@ -140,7 +140,7 @@ def write_vocab(path, vocab):
 
 
 def check_is_new(path):
-    """Raises a ValueError if there is a regular file already."""
+    """Raises a ValueError if the path is an existing regular file."""
     if files.exists(path) and not files.is_special(path):
         raise ValueError(f"--output_file={path} exists, and models may depend on its ids. Name another file, "
                          "or remove it.")

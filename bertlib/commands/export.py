@@ -1,11 +1,11 @@
-"""Exports a trained model as a SavedModel: for TensorFlow Serving, and for programs without this project.
+"""Exports a trained model as a SavedModel, for TensorFlow Serving and for programs without this project.
 
     python export.py --model_dir=output/mrpc
     python export.py --model_dir=output/mrpc --text
 
-The first takes ids, tf.Examples or both; the second takes text, which it tokenizes by itself, and needs the
-package tensorflow-text wherever it is loaded. Each writes a version into export/ or export_text/ in the
-model's directory. docs/howto/serving.md says what goes in, what comes out, and how to serve it.
+The first export takes token ids, tf.Examples or both. The second one takes text and tokenizes it itself; a
+program that loads it needs the package tensorflow-text. Each command writes a new version to export/ or
+export_text/ in the model's directory. docs/howto/serving.md describes the inputs, the outputs and the serving.
 """
 
 import os
@@ -27,22 +27,22 @@ def define_flags():
     """Defines the flags of this command."""
     with common_flags.section("Model"):
         flags.DEFINE_string("model_dir", None, "Output directory of a training.")
-        flags.DEFINE_enum("task", None, list(answers.TASKS), "What to export, if not what the model was "
-                          "trained for: vectors.")
+        flags.DEFINE_enum("task", None, list(answers.TASKS), "Task of the exported model. By default the "
+                          "task that it was trained for; every model can also export vectors.")
     with common_flags.section("Export"):
-        flags.DEFINE_bool("text", False, "Take text, and tokenize in the graph.")
-        flags.DEFINE_string("output_dir", None, "Directory of the versions. By default export in model_dir, "
-                            "with --text export_text.")
-        flags.DEFINE_string("compare_file", None, "With --text: a text a line, on which the graph's tokens "
-                            "are compared with the tokenizer's. By default the training data, if it is "
-                            "still there.")
-        flags.DEFINE_integer("warmup_requests", 1, "Requests of each signature, of growing length, that "
-                             "TensorFlow Serving sends itself when it loads the model; 0 for none.",
-                             lower_bound=0, upper_bound=warmup.MAX_REQUESTS // 3)
+        flags.DEFINE_bool("text", False, "Export a model that takes text and tokenizes it in the graph.")
+        flags.DEFINE_string("output_dir", None, "Directory of the exported versions. By default export/ in "
+                            "--model_dir, with --text export_text/.")
+        flags.DEFINE_string("compare_file", None, "With --text: file with one text a line, on which the "
+                            "tokens of the graph are compared with those of the tokenizer. By default the "
+                            "training data, if it still exists.")
+        flags.DEFINE_integer("warmup_requests", 1, "Number of warm-up requests for each signature, of "
+                             "growing length, which TensorFlow Serving runs when it loads the model; 0: no "
+                             "warm-up.", lower_bound=0, upper_bound=warmup.MAX_REQUESTS // 3)
 
 
 def main(_):
-    """Exports."""
+    """Exports the model."""
     settings = common_flags.read_settings()
     if settings.model_dir is None:
         raise ValueError("--model_dir is required: the output directory of a training.")
@@ -60,18 +60,19 @@ def main(_):
 
 
 def _compare(settings, model):
-    """Logs on how many texts the graph's tokens differ from the tokenizer's."""
+    """Logs the number of texts for which the graph's tokens differ from the tokenizer's, with examples."""
     try:
         texts = training_texts.read_lines(settings.compare_file) if settings.compare_file else (
             training_texts.read_training_texts(model))
-        found = export_text.compare_tokens(model.tokenizer, texts)
+        differences = export_text.compare_tokens(model.tokenizer, texts)
     except (OSError, ValueError) as error:
         if settings.compare_file:
             raise
         logging.warning("The graph's tokens were not compared with the tokenizer's on the training data: %s "
                         "Name a file of texts with --compare_file.", error)
         return
-    log = logging.warning if found.number else logging.info
-    log("The graph's tokens differ from the tokenizer's in %d of %d texts.%s", found.number, found.texts,
-        "".join(f"\n  {text!r:.200}\n    {' '.join(ours):.200}\n    {' '.join(theirs):.200}"
-                for text, ours, theirs in found.first))
+    log = logging.warning if differences.number else logging.info
+    log("The graph's tokens differ from the tokenizer's in %d of %d texts.%s",
+        differences.number, differences.texts,
+        "".join(f"\n  {text!r:.200}\n    {' '.join(first):.200}\n    {' '.join(second):.200}"
+                for text, first, second in differences.first))

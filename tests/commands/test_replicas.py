@@ -113,7 +113,7 @@ _ENDS = [
     pytest.mark.soak(reason="starts two fresh interpreters for each end; test_replica_group.py has the "
                      "messages of errors"))) for number, end in enumerate(_ENDS)])
 def test_how_replicas_end(act, code, last, command, scripts, tmp_path):
-    command.write_text(command.read_text().replace("launch.run(main,", "launch.run(main, goes_on=True,"))
+    command.write_text(command.read_text().replace("launch.run(main,", "launch.run(main, resumable=True,"))
     done = scripts.run(command, f"--act={act}", "--num_replicas=2", "--replica_timeout=20", cwd=tmp_path)
     assert done.code == code, done
     *before, line = done.err.splitlines()
