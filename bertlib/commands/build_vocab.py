@@ -5,8 +5,8 @@
 `tokenization.BasicTokenizer` splits the text into words, as it will in training and prediction. The same text
 gives the same file.
 
-The algorithm, by the package `tokenizers`, repeatedly merges the most frequent pair of pieces: Sennrich et al.
-2016, https://arxiv.org/abs/1508.07909, section 3.2.
+The package `tokenizers` learns the pieces: it repeatedly merges the most frequent pair of pieces, see
+Sennrich et al. 2016, https://arxiv.org/abs/1508.07909, section 3.2.
 """
 
 import collections

@@ -5,7 +5,7 @@
 
 The first export takes token ids, tf.Examples or both. The second one takes text and tokenizes it itself; a
 program that loads it needs the package tensorflow-text. Each command writes a new version to export/ or
-export_text/ in the model's directory. docs/howto/serving.md describes the inputs, the outputs and the serving.
+export_text/ in the model's directory. docs/howto/serving.md describes inputs, outputs and serving.
 """
 
 import os
@@ -74,5 +74,5 @@ def _compare(settings, model):
     log = logging.warning if differences.number else logging.info
     log("The graph's tokens differ from the tokenizer's in %d of %d texts.%s",
         differences.number, differences.texts,
-        "".join(f"\n  {text!r:.200}\n    {' '.join(first):.200}\n    {' '.join(second):.200}"
-                for text, first, second in differences.first))
+        "".join(f"\n  {text!r:.200}\n    {' '.join(expected):.200}\n    {' '.join(actual):.200}"
+                for text, expected, actual in differences.first))

@@ -1,9 +1,9 @@
-"""Checks the predictions of all tasks of the GLUE benchmark, and zips them for https://gluebenchmark.com/submit.
+"""Checks predictions for all tasks of the GLUE benchmark and zips them for https://gluebenchmark.com/submit.
 
     python glue_submission.py output/*
 
-takes the files that `run_classifier.py --do_predict=true` wrote (CoLA.tsv, MNLI-m.tsv, …) from these
-directories, or files themselves. Their headers, indices, labels and numbers of rows have to be those of the
+The arguments are directories with files that `run_classifier.py --do_predict=true` wrote (CoLA.tsv,
+MNLI-m.tsv, …), or these files. Their headers, indices, labels and numbers of rows must be those of the
 benchmark. docs/howto/classification.md has the commands of all tasks.
 """
 
@@ -23,42 +23,42 @@ TAKES_PATHS = True
 def define_flags():
     """Defines the flags of this command."""
     with common_flags.section("Submission"):
-        flags.DEFINE_string("output_file", "glue_submission.zip", "The zip.")
-        flags.DEFINE_bool("partial", False, "Zip what is there, though the benchmark wants all tasks.")
+        flags.DEFINE_string("output_file", "glue_submission.zip", "The zip file to write.")
+        flags.DEFINE_bool("partial", False, "Accept missing tasks. The benchmark itself requires all tasks.")
 
 
 def find_predictions(paths, names):
-    """Returns {name: list of the files of that name}, of those that are there.
+    """Returns the existing prediction files by name, {name: list of paths}.
 
     Args:
-      paths: files, and directories that are looked into (not into those in them).
-      names: the names looked for.
+      paths: list of str, files and directories. Directories inside these directories are not searched.
+      names: container of str, the names of prediction files.
 
     Raises:
-      FileNotFoundError: there is no such path.
+      FileNotFoundError: a path does not exist.
     """
-    found = collections.defaultdict(list)
+    paths_by_name = collections.defaultdict(list)
     for path in dict.fromkeys(map(os.path.normpath, paths)):
         if not files.exists(path):
             raise FileNotFoundError(f"{path}: there is no such file or directory.")
-        inside = [os.path.join(path, name) for name in names] if files.is_directory(path) else [path]
-        for file in inside:
+        candidates = [os.path.join(path, name) for name in names] if files.is_directory(path) else [path]
+        for file in candidates:
             if os.path.basename(file) in names and files.exists(file):
-                found[os.path.basename(file)].append(file)
-    return dict(found)
+                paths_by_name[os.path.basename(file)].append(file)
+    return dict(paths_by_name)
 
 
-def list_problems(found, expected, partial):
-    """Returns what keeps files from being submitted, a sentence each.
+def list_problems(predictions, expected, partial):
+    """Returns the reasons why the files cannot be submitted, a list of sentences.
 
     Args:
-      found: see `find_predictions`.
+      predictions: {name: list of paths}, see `find_predictions`.
       expected: see `glue_submission_files.test_sets`.
-      partial: whether some may be missing.
+      partial: bool, whether files may be missing.
     """
     problems = []
     for name, test_set in expected.items():
-        candidates = found.get(name, [])
+        candidates = predictions.get(name, [])
         if len(candidates) > 1:
             problems.append(f"{name} is there more than once: {', '.join(candidates)}. Name the directories "
                             "that are meant.")
@@ -72,18 +72,18 @@ def list_problems(found, expected, partial):
 
 
 def main(argv):
-    """Checks and zips."""
+    """Checks the predictions and writes the zip file."""
     settings, expected = common_flags.read_settings(), glue_submission_files.test_sets()
     if not argv[1:]:
         raise ValueError("Name the directories with the predictions, such as output/*.")
-    found = find_predictions(argv[1:], expected)
-    if not found:
+    predictions = find_predictions(argv[1:], expected)
+    if not predictions:
         raise ValueError(f"No predictions in {', '.join(argv[1:])}: none has {', '.join(expected)}.")
-    problems = list_problems(found, expected, settings.partial)
+    problems = list_problems(predictions, expected, settings.partial)
     if problems:
         raise ValueError("This is no submission yet; nothing was written:\n"
                          + "\n".join(f"  {problem}" for problem in problems))
-    members = [found[name][0] for name in expected if name in found]
+    members = [predictions[name][0] for name in expected if name in predictions]
     if files.file_identity(settings.output_file) in map(files.file_identity, members):
         raise ValueError(f"--output_file={settings.output_file} would overwrite predictions that are read. "
                          "Name another file.")

@@ -1,10 +1,10 @@
-"""Which batch fits on a GPU, found out without one: the real training step is built and simulated.
+"""Predicts the largest batch that fits on a GPU, without a GPU: it builds the training step and simulates it.
 
     python plan_memory.py --model=large --max_seq_length=128,384,512 --recompute=all --gpu_memory_gb=12
 
-prints the largest micro-batch for each length and each mode of --recompute, and draws it. With
---gradient_accumulation_steps the training scripts reach any batch size from there. --bert_config_file takes
-the place of --model for your own model. GB are 10⁹ bytes.
+This prints the largest micro-batch for each sequence length and each mode of --recompute, and a chart. The
+training commands reach any batch size with micro-batches of this size and --gradient_accumulation_steps. For
+your own model, pass --bert_config_file instead of --model. 1 GB is 10⁹ bytes.
 """
 
 import functools
@@ -35,35 +35,41 @@ MODELS = {
 def define_flags():
     """Defines the flags of this command."""
     with common_flags.section("Model"):
-        flags.DEFINE_enum("model", "base", sorted(MODELS), "A published model (uncased).")
-        flags.DEFINE_string("bert_config_file", None,
-                            "Another one: its bert_config.json, or a Hugging Face config.json.")
-        flags.DEFINE_list("max_seq_length", ["128", "384", "512"], "Sequence lengths.")
-        flags.DEFINE_enum("task", "classifier", ["classifier", "squad"],
-                          "What is trained on top of the encoder.")
+        flags.DEFINE_enum("model", "base", sorted(MODELS), "Published model (uncased).")
+        flags.DEFINE_string("bert_config_file", None, "bert_config.json of your own model, or a Hugging Face "
+                            "config.json. It replaces --model.")
+        flags.DEFINE_list("max_seq_length", ["128", "384", "512"], "Sequence lengths, with commas between "
+                          "them.")
+        flags.DEFINE_enum("task", "classifier", ["classifier", "squad"], "Task of the head on the encoder.")
     with common_flags.section("Step"):
         flags.DEFINE_enum("recompute", "none", [*modeling.RECOMPUTE, "all"],
-                          "What the backward pass computes again instead of keeping it in memory.")
-        flags.DEFINE_enum("optimizer", "adamw", sorted(optimization.OPTIMIZERS), "The optimizer.")
-        flags.DEFINE_enum("precision", "fp32", sorted(modeling.PRECISIONS), "What the encoder computes in.")
+                          "Gradient checkpointing: the activations that the backward pass computes again "
+                          "instead of keeping them in memory. all: plan for each mode.")
+        flags.DEFINE_enum("optimizer", "adamw", sorted(optimization.OPTIMIZERS), "Optimizer.")
+        flags.DEFINE_enum("precision", "fp32", sorted(modeling.PRECISIONS),
+                          "Number format of the encoder's computation.")
     with common_flags.section("Card"):
-        flags.DEFINE_float("gpu_memory_gb", 12, "The card's memory.", lower_bound=0,
+        flags.DEFINE_float("gpu_memory_gb", 12, "Memory of the card in GB.", lower_bound=0,
                            upper_bound=common_flags.MAX_GB)
         flags.DEFINE_float("reserve_gb", memory_planner.CARD_OVERHEAD / GB,
-                           "What the CUDA context, libraries, kernels' workspaces and fragmentation are "
-                           "assumed to take of it.",
-                           lower_bound=0)
+                           "Memory in GB that is reserved for the CUDA context, libraries, workspaces of "
+                           "kernels and fragmentation.", lower_bound=0)
     common_flags.require_finite("gpu_memory_gb", "reserve_gb")
     with common_flags.section("Output"):
-        flags.DEFINE_string("output_file", None, "Also draw the chart into this file, name.svg.")
+        flags.DEFINE_string("output_file", None, "Write the chart also to this file, whose name ends in "
+                            ".svg.")
 
 
 def load_config(settings, lengths):
-    """Returns the `modeling.BertConfig` that the flags name; checks the lengths against it."""
+    """Returns the `modeling.BertConfig` that the flags name.
+
+    Raises:
+      ValueError: a length is above the model's number of positions, or two models are named.
+    """
     if settings.bert_config_file:
         if settings.is_given("model"):
             raise ValueError("--model and --bert_config_file are both given. Leave one out.")
-        settings.max_seq_length = max(lengths)  # what `model_config.load_config` goes by
+        settings.max_seq_length = max(lengths)  # `model_config.load_config` checks this length
         return model_config.load_config(settings)
     config = modeling.BertConfig(**MODELS[settings.model])
     if max(lengths) > config.max_position_embeddings:
@@ -85,10 +91,10 @@ def parse_lengths(settings):
 
 
 def check_flags(settings):
-    """Checks what one flag means for another.
+    """Checks that the flags do not contradict each other and that --output_file can be written.
 
     Raises:
-      ValueError: they do not go together, or a file could not be written.
+      ValueError: they do, or it cannot.
     """
     if settings.reserve_gb >= settings.gpu_memory_gb:
         raise ValueError(f"--reserve_gb={settings.reserve_gb} leaves nothing of "
@@ -103,7 +109,7 @@ def check_flags(settings):
 
 
 def describe(settings):
-    """Returns what is planned for, in one line."""
+    """Returns the planned training in one line: model, task, precision, optimizer."""
     model = settings.bert_config_file or "BERT-" + settings.model.title()
     return f"{model}, {settings.task}, {settings.precision}, optimizer {settings.optimizer}, dropout on"
 
@@ -112,18 +118,18 @@ def task_model(config, task):
     """Returns the `estimator_setup.TrainableModel` of a classifier with two classes, or of "squad"."""
     heads = {"classifier": (classification_head.Classifier(2), classifier_data.feature_fields),
              "squad": (squad_head.Span(), functools.partial(squad_data.feature_fields, is_training=True))}
-    its_head, fields = heads[task]
-    build_model_fn = functools.partial(head.model_fn_builder, its_head, config, None, 5e-5, 100, 10, False,
-                                       False)
+    task_head, fields = heads[task]
+    build_model_fn = functools.partial(head.model_fn_builder, task_head, config, None, 5e-5, 100, 10,
+                                       False, False)
     return estimator_setup.TrainableModel(config, build_model_fn, fields)
 
 
 def simulate(model, step):
-    """Simulates a step of one micro-batch and logs what it needs; returns the `memory_planner.MemoryNeed`."""
-    found = model.memory_need(step)
+    """Simulates a step of one micro-batch; logs and returns its memory, a `memory_planner.MemoryNeed`."""
+    need = model.memory_need(step)
     logging.info("Simulated: length %d, --recompute=%s, %d examples need %s.", step.max_seq_length,
-                 step.recompute, step.train_batch_size, found)
-    return found
+                 step.recompute, step.train_batch_size, need)
+    return need
 
 
 def main(_):
@@ -143,14 +149,14 @@ def main(_):
     for length in lengths:
         for mode in modes:
             step = StepConfig(max_seq_length=length, recompute=mode, precision=settings.precision,
-                                optimizer=settings.optimizer)
-            found = memory_planner.largest_batch(
+                              optimizer=settings.optimizer)
+            largest = memory_planner.largest_batch(
                 lambda size, step=step: simulate(model, step.replace(train_batch_size=size)), usable)
-            memory = [str(found.need)] if found.need else []
-            if found.one_more:
-                memory.append(f"{found.batch_size + 1} would need {found.one_more.total / GB:.2f} GB")
-            print(f"{length:6} {mode:>9} {found.batch_size:11}   {'; '.join(memory)}", flush=True)
-            rows.append((f"{length} {mode}", found.batch_size))
+            memory = [str(largest.need)] if largest.need else []
+            if largest.one_more:
+                memory.append(f"{largest.batch_size + 1} would need {largest.one_more.total / GB:.2f} GB")
+            print(f"{length:6} {mode:>9} {largest.batch_size:11}   {'; '.join(memory)}", flush=True)
+            rows.append((f"{length} {mode}", largest.batch_size))
     print(f"\n{charts.text_bar_chart(rows)}\n\n{time.process_time():.0f} CPU seconds")
     if settings.output_file:
         title = f"Largest micro-batch on {settings.gpu_memory_gb:g} GB: {describe(settings)}"

@@ -1,11 +1,12 @@
-"""Answers lines by a trained model: labels, scores, tags, answers to questions, masked words, vectors.
+"""Predicts with a trained model for lines of text: labels, scores, tags, answers, masked words or vectors.
 
     python predict.py --model_dir=output/mrpc --input_file=pairs.tsv --output_file=answers.jsonl
     echo "The house is big." | python predict.py --model_dir=output/cola
     python predict.py --model_dir=output/mrpc --interactive
 
-The model is loaded once. The answers are JSON Lines, each with the fields of its input, in the order of the
-input. The output is flushed whenever no input is waiting. docs/howto/serving.md describes inputs and answers.
+The model is loaded once. The answers are JSON Lines in the order of the input. Each answer contains the
+fields of its input. The output is flushed whenever no input is waiting. docs/howto/serving.md describes
+inputs and answers.
 """
 
 import contextlib
@@ -31,7 +32,7 @@ from bertlib.runs.settings import require_file
 from bertlib.serving import questions
 from bertlib.system import files, locks, terminal
 
-# Up to `_BATCHES` batches of lines that have arrived are sorted by length as one chunk.
+# Number of batches in a chunk, at most. The lines of a chunk are sorted by length together.
 _BATCHES = 16
 
 
@@ -39,19 +40,22 @@ def define_flags():
     """Defines the flags of this command."""
     with common_flags.section("Model"):
         flags.DEFINE_string("model_dir", None, "Output directory of a training.")
-        flags.DEFINE_enum("task", None, list(serving.TASKS), "What to do, if not what the model was trained "
-                          "for: vectors, or with a pre-trained model masked_words.")
-        flags.DEFINE_enum("precision", "fp32", ["fp32", "bf16"], "What the encoder computes in.")
-        flags.DEFINE_integer("batch_size", serving.BATCH_SIZE, "Texts, or windows of long ones, that the "
-                             "model gets at a time.", lower_bound=1)
+        flags.DEFINE_enum("task", None, list(serving.TASKS), "Task of the prediction. By default the task "
+                          "that the model was trained for, or masked_words if it was only pre-trained. Every "
+                          "model can also give vectors.")
+        flags.DEFINE_enum("precision", "fp32", ["fp32", "bf16"],
+                          "Number format of the encoder's computation.")
+        flags.DEFINE_integer("batch_size", serving.BATCH_SIZE, "Batch size: number of texts, or of windows "
+                             "of long texts.", lower_bound=1)
     with common_flags.section("Lines"):
-        flags.DEFINE_string("input_file", "-", "File of the lines; - is the standard input.")
-        flags.DEFINE_string("output_file", "-", "File of the answers; - is the standard output.")
-        flags.DEFINE_enum("input_format", None, list(questions.FORMATS), "By default what the ending of the "
-                          f"file says, else text: a line is a text, or two with{questions.PAIR}between them.")
-        flags.DEFINE_bool("skip_bad_lines", False, "Answer a line that cannot be used by what is wrong, and "
-                          "go on, rather than stop there.")
-        flags.DEFINE_bool("interactive", False, "Ask for the texts, one after the other.")
+        flags.DEFINE_string("input_file", "-", "Input file; - is the standard input.")
+        flags.DEFINE_string("output_file", "-", "Output file; - is the standard output.")
+        flags.DEFINE_enum("input_format", None, list(questions.FORMATS), "Format of the input. By default "
+                          "the file extension decides; without a known one, the format is text: a line "
+                          f"contains one text, or two with{questions.PAIR}between them.")
+        flags.DEFINE_bool("skip_bad_lines", False, "Answer an unusable line with an error message and "
+                          "continue. By default the command stops at such a line.")
+        flags.DEFINE_bool("interactive", False, "Ask for the texts on the terminal, one after the other.")
     common_flags.define_column_flags("Columns, by default those of the training")
     common_flags.define_word_column_flags("Columns, by default those of the training")
     common_flags.define_replica_flags()
@@ -59,8 +63,10 @@ def define_flags():
 
 @contextlib.contextmanager
 def open_streams(settings):
-    """Gives the stream of the lines, binary, and the stream of the answers; a file of answers appears when it
-    is complete. Only replica 0 writes."""
+    """Yields the binary stream of the lines and the text stream of the answers.
+
+    The output file appears when it is complete. Only replica 0 writes it.
+    """
     with contextlib.ExitStack() as stack:
         lines = sys.stdin.buffer
         output = sys.stdout if files.is_writing_enabled() else stack.enter_context(open(os.devnull, "w"))
@@ -78,15 +84,15 @@ def open_streams(settings):
 
 
 def chunks_as_they_arrive(items, most, waits=False):
-    """Yields lists of 1 to `most` items: whatever has arrived, without waiting for more unless `waits`.
+    """Yields lists of 1 to `most` items: those that have arrived, without waiting for more unless `waits`.
 
-    A thread iterates; its error is raised here, after the items before it.
+    A thread iterates over the items. Its error is raised here, after the items before it were yielded.
 
     Args:
       items: iterable.
-      most: how long a list may be.
-      waits: whether to wait until a list is that long, or the items end. Then the lists are the same each
-        time, and so are the batches, which decide the rounding of the answers.
+      most: int, maximum length of a list.
+      waits: bool, whether to wait until a list has its maximum length or the items end. Then the lists are
+        the same in each run, and so are the batches, on which the rounding of the answers depends.
     """
     waiting = queue.Queue(2 * most)
 
@@ -101,34 +107,35 @@ def chunks_as_they_arrive(items, most, waits=False):
     threading.Thread(target=fill, daemon=True).start()
     ended = None
     while ended is None:
-        found, ended = [], None
+        chunk, ended = [], None
         item, ended = waiting.get()
         with contextlib.suppress(queue.Empty):
             while ended is None:
-                found.append(item)
-                if len(found) == most:
+                chunk.append(item)
+                if len(chunk) == most:
                     break
                 item, ended = waiting.get(block=waits)
-        if found:
-            yield found
+        if chunk:
+            yield chunk
     if not isinstance(ended, StopIteration):
         raise ended
 
 
-def answer(predictor, asked, skip_bad_lines):
-    """Answers questions.
+def answer(predictor, chunk, skip_bad_lines):
+    """Answers the questions of a chunk.
 
     Args:
       predictor: a `serving.Predictor`.
-      asked: list of `questions.Question`.
-      skip_bad_lines: whether a bad one is answered with what is wrong; else those before it are answered.
+      chunk: list of `questions.Question`.
+      skip_bad_lines: bool, whether a bad question is answered with its problem. Otherwise only the questions
+        before the first bad one are answered.
 
     Returns:
-      (lines of the answers, number of bad ones among them, the first bad question, if answering stopped
-      there; otherwise None).
+      (lines of the answers, number of bad questions among them, the bad question at which answering stopped
+      or None).
     """
     prepared, bad = [], []
-    for question in asked:
+    for question in chunk:
         problem = question.problem
         if problem is None:
             try:
@@ -138,23 +145,29 @@ def answer(predictor, asked, skip_bad_lines):
                 problem = str(error)
         question = question._replace(problem=problem)
         if not skip_bad_lines:
-            return _format_lines(predictor, prepared), 0, question
+            return _answer_lines(predictor, prepared), 0, question
         bad.append(question)
         prepared.append((question, None))
-    return _format_lines(predictor, prepared), len(bad), None
+    return _answer_lines(predictor, prepared), len(bad), None
 
 
-def _format_lines(predictor, prepared):
-    """The answers' lines of [(`questions.Question`, what is prepared of it, or None of a bad one)]."""
-    found = iter(predictor.answer([made for _, made in prepared if made is not None]))
+def _answer_lines(predictor, prepared):
+    """Runs the model and returns the lines of its answers.
+
+    Args:
+      predictor: a `serving.Predictor`.
+      prepared: list of (`questions.Question`, result of `predictor.prepare` or None for a bad question).
+    """
+    answers = iter(predictor.answer([model_input for _, model_input in prepared if model_input is not None]))
     return [questions.format_answer(question, {"error": f"line {question.line}: {question.problem}"}
-                                    if made is None else next(found)) for question, made in prepared]
+                                    if model_input is None else next(answers))
+            for question, model_input in prepared]
 
 
-def _translate_damage(found, name):
-    """Yields what is found in a file; a damaged one, compressed, is a ValueError."""
+def _translate_damage(chunks, name):
+    """Yields the chunks of a file; raises a ValueError if the compressed file is damaged."""
     try:
-        yield from found
+        yield from chunks
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ValueError(f"{name}: damaged or not gzip ({error}).") from error
 
@@ -170,27 +183,28 @@ def run(settings, predictor):
     """Answers all lines.
 
     Raises:
-      ValueError: one cannot be used; those before it are answered.
-      BrokenPipeError: nobody reads the answers any more.
+      ValueError: a line is not usable; the lines before it are answered.
+      BrokenPipeError: the program that reads the answers has ended.
     """
     answered = skipped = 0
     wrong = None
-    given = {name: getattr(settings, name) for name in questions.COLUMN_FLAGS if settings.is_given(name)}
-    source = predictor.source(given)
+    column_flags = {name: getattr(settings, name) for name in questions.COLUMN_FLAGS
+                    if settings.is_given(name)}
+    source = predictor.source(column_flags)
     replicas = replica_group.current()
     with open_streams(settings) as (lines, output):
         name = "standard input" if settings.input_file == "-" else settings.input_file
-        # The lines of a pipe may come one by one.
+        # The lines of a pipe can arrive one by one, each waiting for its answer.
         is_whole = files.is_remote(settings.input_file) or os.path.isfile(settings.input_file)
-        asked = source.read(lines, name,
-                            settings.input_format or questions.format_from_name(settings.input_file),
-                            ahead=columns.LOOKAHEAD_ROWS if is_whole else 0)
-        read = chunks_as_they_arrive(asked, settings.batch_size * _BATCHES, is_whole)
-        for chunk in _broadcast(replicas, _translate_damage(read, settings.input_file)):
-            written, bad, wrong = answer(predictor, chunk, settings.skip_bad_lines)
-            output.write("".join(f"{line}\n" for line in written))
+        input_format = settings.input_format or questions.format_from_name(settings.input_file)
+        question_stream = source.read(lines, name, input_format,
+                                          ahead=columns.LOOKAHEAD_ROWS if is_whole else 0)
+        chunks = chunks_as_they_arrive(question_stream, settings.batch_size * _BATCHES, is_whole)
+        for chunk in _broadcast(replicas, _translate_damage(chunks, settings.input_file)):
+            answers, num_bad, wrong = answer(predictor, chunk, settings.skip_bad_lines)
+            output.write("".join(f"{line}\n" for line in answers))
             output.flush()
-            answered, skipped = answered + len(written) - bad, skipped + bad
+            answered, skipped = answered + len(answers) - num_bad, skipped + num_bad
             if wrong is not None:
                 break
     logging.info("Lines answered: %d%s.", answered, f"; lines that could not be used: {skipped}" if skipped
@@ -201,23 +215,25 @@ def run(settings, predictor):
 
 
 def answer_interactively(predictor):
-    """Asks for texts on the terminal, and answers, until the input ends."""
+    """Asks for texts on the terminal and answers them until the input ends."""
     while True:
         try:
             values = [input(f"{name}: ") for name in predictor.fields]
         except EOFError:
             return print()
         try:
-            found = predictor(*values[:predictor.required], *filter(None, values[predictor.required:]))
+            result = predictor(*values[:predictor.required], *filter(None, values[predictor.required:]))
         except ValueError as error:
             print(terminal.printable(str(error)))
         else:
-            print(terminal.printable(json.dumps(found, ensure_ascii=False, indent=2)))
+            print(terminal.printable(json.dumps(result, ensure_ascii=False, indent=2)))
 
 
 def _inherit_columns(settings):
-    """Takes over the columns of the training that no flag gives. With --text_column, label column and header
-    are not taken from the training."""
+    """Sets the column flags that are not on the command line to the columns of the training.
+
+    With --text_column on the command line, label column and header are not taken from the training.
+    """
     path = os.path.join(settings.model_dir, output_files.RECORD)
     without = ("label_column", "header") if settings.is_given("text_column") else ()
     run_record.inherit_record(settings, output_files.read_record(settings.model_dir), path, without)
@@ -231,10 +247,10 @@ def _hash_model_files(directory):
 
 
 def check_replicas(settings, group):
-    """Checks what only one process can do, or only one try.
+    """Checks that the flags of replicas suit the input and the output.
 
     Raises:
-      ValueError: replicas were asked for it.
+      ValueError: several processes or restarts are requested for a terminal or a pipe.
     """
     if settings.interactive and group:
         raise ValueError(f"--interactive asks for one text at a time: {group.count} processes cannot share "
@@ -245,7 +261,7 @@ def check_replicas(settings, group):
 
 
 def main(_):
-    """Answers."""
+    """Loads the model and answers the lines."""
     settings = common_flags.read_settings()
     if settings.model_dir is None:
         raise ValueError("--model_dir is required: the output directory of a training.")

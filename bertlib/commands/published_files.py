@@ -1,7 +1,7 @@
-"""What was published for BERT to start from and to be tried on: checkpoints, data sets, addresses and files.
+"""Lists the published checkpoints and data sets, with addresses and files, and downloads them.
 
-The addresses are those of google-research/bert's README.md (checkpoints, SQuAD), of the GLUE benchmark's
-download_glue_data.py (nyu-mll/GLUE-baselines) and of facebookresearch/XNLI's README.md.
+The addresses come from google-research/bert's README.md (checkpoints, SQuAD), from the GLUE benchmark's
+download_glue_data.py (nyu-mll/GLUE-baselines) and from facebookresearch/XNLI's README.md.
 """
 
 import difflib
@@ -36,9 +36,14 @@ _MRPC_PARTS = ("msr_paraphrase_train.txt", "msr_paraphrase_test.txt", "dev_ids.t
 
 
 class Published(NamedTuple):
-    """A checkpoint or a data set: its sources, and what the commands of README.md call its directory.
+    """A checkpoint or a data set.
 
-    `joined` are the files in the directory that a function `join` of it makes of the sources, if it does.
+    Attributes:
+      sources: tuple of `http_download.Source`.
+      variable: str, the environment variable that README.md uses for the directory.
+      directory: str, relative to the root of the downloads.
+      join: function of the directory, which builds files from all sources, or None.
+      joined: tuple of str, the paths of the files that `join` writes, relative to the directory.
     """
 
     sources: tuple
@@ -49,7 +54,7 @@ class Published(NamedTuple):
 
 
 def _problem_in_checkpoint(path, name):
-    """Says what is wrong with a file of a checkpoint; see `http_download.Source`."""
+    """Returns the problem of a file of a checkpoint, or None; see `http_download.Source`."""
     if name != "bert_config.json":
         return None if os.path.getsize(path) else "it is empty"
     try:
@@ -59,7 +64,7 @@ def _problem_in_checkpoint(path, name):
 
 
 def _problem_in_squad(path, _):
-    """Says what is wrong with SQuAD's data; see `http_download.Source`."""
+    """Returns the problem of a SQuAD file, or None; see `http_download.Source`."""
     try:
         paragraphs = [paragraph for article in files.read_json_object(path)["data"]
                       for paragraph in article["paragraphs"]]
@@ -70,9 +75,10 @@ def _problem_in_squad(path, _):
 
 
 def _problem_in_table(columns):
-    """Returns a function that describes the problem of a TSV file; see `http_download.Source`.
+    """Returns a function that returns the problem of a TSV file, or None; see `http_download.Source`.
 
-    Only the first line is read: later ones are not in all published files as the task's reader wants them.
+    The function reads only the first line, because some published files have later lines with another number
+    of columns, which the reader of the task accepts or skips.
     """
     def problem(path, _):
         with open(path, "rb") as reader:
@@ -85,11 +91,12 @@ def _problem_in_table(columns):
 
 
 def _models():
-    found = {}
+    """Returns the published checkpoints, {name: `Published`}."""
+    models = {}
     for release, names in _RELEASES.items():
         for name in names:
-            # The model of 2020 that has the name of one of 2018 goes by its date, too.
-            key = f"{release}/{name}" if name in found else name
+            # Two releases have a model uncased_L-12_H-768_A-12. The later one has its date in the name.
+            key = f"{release}/{name}" if name in models else name
             directory = f"checkpoints/{key}"
             source = Source(f"{_CHECKPOINTS}/{release}/{name}.zip", directory, _CHECKPOINT_FILES,
                             _problem_in_checkpoint)
@@ -110,17 +117,16 @@ def _squad(version):
 
 
 def join_mrpc(directory):
-    """Makes train.tsv, dev.tsv and test.tsv of MRPC's parts, as GLUE distributes them; leaves those that are
-    there.
+    """Builds train.tsv, dev.tsv and test.tsv of MRPC as GLUE defines them. Existing files stay unchanged.
 
-    The corpus has a training and a test part. GLUE takes the pairs of dev_ids.tsv out of the first one as its
-    development set, and the labels out of the second one (Wang et al. 2018, arXiv:1804.07461).
+    The corpus has a training part and a test part. GLUE moves the pairs of dev_ids.tsv from the training part
+    to its development set, and removes the labels from the test part (Wang et al. 2018, arXiv:1804.07461).
 
     Args:
-      directory: holds msr_paraphrase_train.txt, msr_paraphrase_test.txt and dev_ids.tsv.
+      directory: contains msr_paraphrase_train.txt, msr_paraphrase_test.txt and dev_ids.tsv.
 
     Raises:
-      ValueError: a part is not what it should be; says where.
+      ValueError: a part has wrong contents. The message names the file and the line.
     """
     train, test, ids = (os.path.join(directory, name) for name in _MRPC_PARTS)
     dev_ids = {tuple(row) for row in _rows(ids, 2)}
@@ -131,16 +137,20 @@ def join_mrpc(directory):
                          f"{' '.join(min(lost))}. Remove both files to have them fetched again.")
     others = [row for row in pairs if tuple(row[1:3]) not in dev_ids]
     unlabelled = [[str(index), *row[1:]] for index, row in enumerate(_rows(test, 5)[1:])]
-    made = {"test.tsv": [["index", "#1 ID", "#2 ID", "#1 String", "#2 String"], *unlabelled],
-            "dev.tsv": [header, *chosen], "train.tsv": [header, *others]}
-    for name, rows in made.items():
+    tables = {"test.tsv": [["index", "#1 ID", "#2 ID", "#1 String", "#2 String"], *unlabelled],
+              "dev.tsv": [header, *chosen], "train.tsv": [header, *others]}
+    for name, rows in tables.items():
         if not os.path.exists(os.path.join(directory, name)):
             files.write_text(os.path.join(directory, name),
                              "".join("\t".join(row) + "\n" for row in rows))
 
 
 def _rows(path, columns):
-    """The rows of a part of MRPC, lists of str, without spaces at the ends of lines."""
+    """Returns the rows of a part of MRPC, lists of str, without spaces at the ends of the lines.
+
+    Raises:
+      ValueError: a row has another number of columns.
+    """
     with open(path, encoding="utf-8") as reader:
         rows = [line.strip().split("\t") for line in reader]
     for number, row in enumerate(rows, 1):
@@ -180,61 +190,62 @@ DATA = {
                 _problem_in_table(3))),
         "XNLI_DIR", "data/XNLI"),
 }
-# What cannot be fetched, and why.
+# Data sets that cannot be downloaded: name in lower case, without - and _ -> the message that explains it.
 _ELSEWHERE = {"conll2003": "CoNLL-2003 is not distributed freely: its English text belongs to Reuters and is "
                            "asked for at https://trec.nist.gov/data/reuters/reuters.html; the tags are at "
                            "https://www.clips.uantwerpen.be/conll2003/ner/."}
 
 
 def find_published(names, known):
-    """Returns {name: `Published`} of some names, in any letter case.
+    """Returns the entries with some names, {published name: `Published`}.
 
     Args:
-      names: list of str; "glue" among them stands for all of its tasks.
+      names: list of str, in upper or lower case; "glue" means all GLUE tasks.
       known: `MODELS` or `DATA`.
 
     Raises:
-      ValueError: one is not known; names the nearest one.
+      ValueError: a name is not known. The message has the most similar name.
     """
-    found, by_lower_case = {}, {name.lower(): name for name in known}
+    entries, by_lower_case = {}, {name.lower(): name for name in known}
     for name in names:
         lower = name.lower()
         if lower == "glue" and known is DATA:
-            found.update(GLUE)
+            entries.update(GLUE)
         elif lower in by_lower_case:
-            found[by_lower_case[lower]] = known[by_lower_case[lower]]
+            entries[by_lower_case[lower]] = known[by_lower_case[lower]]
         elif known is DATA and lower.replace("-", "").replace("_", "") in _ELSEWHERE:
             raise ValueError(_ELSEWHERE[lower.replace("-", "").replace("_", "")])
         else:
             close = difflib.get_close_matches(lower, by_lower_case, n=1, cutoff=0.5)
             hint = f"; did you mean {by_lower_case[close[0]]}?" if close else "."
             raise ValueError(f"{name!r} is not known{hint}")
-    return found
+    return entries
 
 
 def download(published, root, base_url=None):
-    """Makes a checkpoint or a data set below a directory, or what is missing of it.
+    """Downloads the missing files of a checkpoint or a data set to its directory below `root`.
 
     Args:
       published: a `Published`.
-      root: the directory.
+      root: str, a directory.
       base_url: see `http_download.download`.
 
     Returns:
-      bool, whether something was made.
+      bool, whether a file was missing.
 
     Raises:
-      ValueError, OSError: see `http_download.download`; `locks.InUseError` if another process is at it.
+      ValueError, OSError: see `http_download.download`.
+      locks.InUseError: another process downloads the same files.
     """
     directory = os.path.join(root, published.directory)
     if published.joined and all(os.path.exists(os.path.join(directory, name)) for name in published.joined):
         return False
-    made = False
+    is_new = False
     for source in published.sources:
-        place = os.path.join(root, source.directory)
-        files.make_directories(os.path.dirname(place))
-        with locks.lock_file(place):
-            made |= http_download.download(source, root, base_url)
+        destination = os.path.join(root, source.directory)
+        files.make_directories(os.path.dirname(destination))
+        with locks.lock_file(destination):
+            is_new |= http_download.download(source, root, base_url)
             if published.join and source == published.sources[-1]:
-                published.join(place)
-    return made
+                published.join(destination)
+    return is_new
