@@ -1,4 +1,4 @@
-"""Learns a WordPiece vocabulary from text. `python build_vocab.py --help` says how."""
+"""Learns a WordPiece vocabulary from text. See `python build_vocab.py --help`."""
 from bertlib.command_line import launch
 
 from bertlib.commands import build_vocab

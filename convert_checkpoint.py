@@ -1,4 +1,4 @@
-"""Converts checkpoints of TensorFlow and Hugging Face. `python convert_checkpoint.py --help` says how."""
+"""Converts checkpoints of TensorFlow and Hugging Face. See `python convert_checkpoint.py --help`."""
 from bertlib.command_line import launch
 
 from bertlib.commands import convert_checkpoint

@@ -1,12 +1,12 @@
-"""Makes the data that run_pretraining.py trains on: TFRecords of masked text.
+"""Writes the training data of run_pretraining.py: TFRecords of masked text.
 
     python create_pretraining_data.py --input_file='corpus/*.txt.gz' \\
       --output_file=/tmp/data/0.tfrecord,/tmp/data/1.tfrecord --vocab_file=$BERT_DIR/vocab.txt \\
       --do_lower_case=true --max_seq_length=128 --max_predictions_per_seq=20 --masked_lm_prob=0.15 \\
       --random_seed=12345 --dupe_factor=5 --num_workers=0
 
-The text has one sentence a line and a blank line between documents. Killed, the same command goes on where it
-was.
+The text has one sentence a line and a blank line between documents. After a killed run, the same command
+continues its work.
 """
 
 import collections
@@ -25,54 +25,56 @@ from bertlib.runs import checks, model_config, vocabularies
 from bertlib.system import files, network_namespace
 from bertlib.tasks.pretraining import corpus, pretraining_data, pretraining_stream
 
-FLAGS = flags.FLAGS  # as the original has it, for scripts that import this one
+FLAGS = flags.FLAGS  # a published name, for scripts that import this one
 
-# Environment variable of a command that runs in a network namespace.
+# Name of the environment variable that says that the command already runs in a network namespace.
 _PORTS_ARE_CLOSED = "BERT_PORTS_CLOSED"
 
 
 def define_flags():
     """Defines the flags of this command."""
     with common_flags.section("Files"):
-        flags.DEFINE_string("input_file", None, "Text files, or globs of them, with commas between; .gz too.")
-        flags.DEFINE_string("output_file", None,
-                            "TFRecord files, with commas between; instances go to them in turn.")
+        flags.DEFINE_string("input_file", None, "Text files, also .gz: paths and globs, with commas between "
+                            "them.")
+        flags.DEFINE_string("output_file", None, "TFRecord files to write, with commas between them. The "
+                            "instances are distributed over the files in turn.")
     with common_flags.section("Instances"):
-        flags.DEFINE_integer("max_seq_length", 128, "Tokens of an instance, [CLS] and [SEP] included. Train "
-                             "with the same.",
+        flags.DEFINE_integer("max_seq_length", 128, "Maximum number of tokens in an instance, including "
+                             "[CLS] and [SEP]. Train with the same value.",
                              lower_bound=5, upper_bound=1 << 16)
         flags.DEFINE_integer("max_predictions_per_seq", 20,
-                             "Most tokens to predict in an instance; about max_seq_length * masked_lm_prob. "
-                             "Train with the same.",
+                             "Maximum number of masked tokens in an instance, about --max_seq_length times "
+                             "--masked_lm_prob. Train with the same value.",
                              lower_bound=1, upper_bound=1 << 16)
-        flags.DEFINE_float("masked_lm_prob", 0.15, "Share of the tokens to predict.")
-        flags.DEFINE_bool("do_whole_word_mask", False, "Mask all pieces of a word or none of them.")
+        flags.DEFINE_float("masked_lm_prob", 0.15, "Fraction of the tokens that are masked.")
+        flags.DEFINE_bool("do_whole_word_mask", False, "Mask all WordPieces of a word or none of them.")
         flags.DEFINE_bool("next_sentence", True,
-                          "Make sentence pairs, half of them random. If false, instances are full sentences "
-                          "one after the other, with [SEP] where a document ends, all in segment 0 and with "
-                          "next-sentence label 0.")
+                          "Write sentence pairs, half of them with a random second part, for next-sentence "
+                          "prediction. false: an instance is a sequence of complete sentences, with [SEP] "
+                          "at the end of a document, all in segment 0 and with next-sentence label 0.")
         flags.DEFINE_float("short_seq_prob", 0.1,
-                           "Share of the passes over a document, or with --next_sentence=false of the "
-                           "instances, that aim at a random, shorter length.")
-        flags.DEFINE_integer("dupe_factor", 10, "Passes over the text, each with other masks and pairs.",
-                             lower_bound=1)
-        flags.DEFINE_integer("random_seed", 12345, "Seed of everything random: the same seed and text give "
-                             "the same files.")
+                           "Probability of a random, shorter target length: for each pass over a document, "
+                           "or with --next_sentence=false for each instance.")
+        flags.DEFINE_integer("dupe_factor", 10, "Number of passes over the text, each with different masks "
+                             "and pairs.", lower_bound=1)
+        flags.DEFINE_integer("random_seed", 12345, "Random seed. The same seed and text give the same files.")
         flags.DEFINE_integer("shuffle_buffer_documents", 1000,
-                             "Documents that are shuffled among one another, and from which random next "
-                             "sentences come. Each process holds so many in memory, with their instances; "
-                             "the files depend on it.", lower_bound=2)
+                             "Number of documents that are shuffled together, and from which random second "
+                             "sentences are drawn. Each process keeps this number of documents and their "
+                             "instances in memory. The files depend on it.", lower_bound=2)
     common_flags.define_tokenizer_flags()
     with common_flags.section("Memory and speed"):
         flags.DEFINE_integer("num_workers", 1,
-                             "Processes, 0 for one a core; the files are the same. Each works on "
-                             "shuffle_buffer_documents at a time, so that more processes need more documents "
-                             "than that.", lower_bound=0, upper_bound=common_flags.MAX_WORKERS)
+                             "Number of processes; 0: one for each CPU core. The files do not depend on it. "
+                             "Each process works on --shuffle_buffer_documents documents at a time, so "
+                             "several processes help only if the text has more documents.",
+                             lower_bound=0, upper_bound=common_flags.MAX_WORKERS)
         flags.DEFINE_string("beam_runner", None,
-                            "Have a runner of Apache Beam do the work: DirectRunner (on this machine), "
-                            "FlinkRunner, SparkRunner, DataflowRunner or another. The files are the same.")
+                            "Apache Beam runner that does the work: DirectRunner (on this machine), "
+                            "FlinkRunner, SparkRunner, DataflowRunner or another one. The files do not "
+                            "depend on it.")
         flags.DEFINE_list("beam_options", [],
-                          "Beam's options for its runner, as name=value with commas between, such as "
+                          "Options of the Beam runner, name=value with commas between them, such as "
                           "direct_num_workers=2,direct_running_mode=multi_processing.")
         common_flags.define_open_ports_flag()
     flags.register_validator("masked_lm_prob", lambda value: value is not None and 0 < value <= 1,
@@ -88,14 +90,14 @@ define_flags()
 
 
 class TrainingInstance(object):
-    """Tokens, some of them masked, and what they were.
+    """A pre-training example: a masked pair of texts a and b.
 
     Attributes:
-      tokens: list, [CLS] a [SEP] b [SEP] with the masks in it.
-      segment_ids: list of int, 1 from the first token of b on.
-      masked_lm_positions: list of int, ascending: where to predict.
-      masked_lm_labels: list: the tokens that were there.
-      is_random_next: bool: b does not follow a in a document.
+      tokens: list of str, [CLS] a [SEP] b [SEP], after masking.
+      segment_ids: list of int, 0 up to the first [SEP], then 1.
+      masked_lm_positions: list of int, ascending, the positions of the masked tokens.
+      masked_lm_labels: list of str, the tokens at these positions before masking.
+      is_random_next: bool, whether b is random text instead of the text after a.
     """
 
     def __init__(self, tokens, segment_ids, masked_lm_positions, masked_lm_labels, is_random_next):
@@ -115,14 +117,14 @@ class TrainingInstance(object):
 
 def create_training_instances(input_files, tokenizer, max_seq_length, dupe_factor, short_seq_prob,
                               masked_lm_prob, max_predictions_per_seq, rng, do_whole_word_mask=False):
-    """Makes the instances of some text files, all in memory.
+    """Creates the instances of some text files, all in memory.
 
-    As published, a document that a file ends with goes on in the next file unless a blank line divides them.
+    As published, the last document of a file continues in the next file unless a blank line separates them.
 
     Args:
-      input_files: list of paths: one sentence a line, a blank line between documents; `.gz` too.
-      tokenizer: has `tokenize(text)` and `vocab`.
-      rng: a `random.Random`; it is asked in the published order.
+      input_files: list of paths of text files, also .gz: one sentence a line, a blank line between documents.
+      tokenizer: object with the method `tokenize(text)` and the attribute `vocab`.
+      rng: a `random.Random`. Random numbers are drawn in the published order.
       max_seq_length, dupe_factor, …: see `Recipe`.
 
     Returns:
@@ -155,14 +157,15 @@ def create_training_instances(input_files, tokenizer, max_seq_length, dupe_facto
 def create_instances_from_document(all_documents, document_index, max_seq_length, short_seq_prob,
                                    masked_lm_prob, max_predictions_per_seq, vocab_words, rng,
                                    do_whole_word_mask=False, continues_word=pretraining_data.is_continuation):
-    """Makes sentence pairs of one document; see `pretraining_data.sentence_pairs`.
+    """Creates the instances of one document; see `pretraining_data.sentence_pairs`.
 
-    What is too long is cut; see `truncate_seq_pair`.
+    Pairs that are too long are truncated; see `truncate_seq_pair`.
 
     Args:
-      all_documents: list of documents: lists of sentences: lists of tokens; none is empty.
-      document_index: which of them.
-      vocab_words: list of what may stand in for a token.
+      all_documents: list of documents. A document is a list of sentences, a sentence a list of tokens; all
+        lists have at least one element.
+      document_index: int, index of the document.
+      vocab_words: list of str, the random replacements of a masked token.
       rng: a `random.Random`.
       continues_word: function of a token, see `pretraining_data.continuation_function`.
       max_seq_length, short_seq_prob, …: see `Recipe`.
@@ -185,23 +188,25 @@ def create_instances_from_document(all_documents, document_index, max_seq_length
     return instances
 
 
-# A masked position and the token before masking, for scripts that import it; nothing here uses it.
+# A masked position and its token before masking. A published name for scripts that import it; unused here.
 MaskedLmInstance = collections.namedtuple("MaskedLmInstance", ["index", "label"])
 
 
 def create_masked_lm_predictions(tokens, masked_lm_prob, max_predictions_per_seq, vocab_words, rng,
                                  do_whole_word_mask=False, continues_word=pretraining_data.is_continuation):
-    """Masks random tokens but [CLS] and [SEP]: of 10, 8 become [MASK], one stays, one becomes a random word.
+    """Masks random tokens, except [CLS] and [SEP].
+
+    A chosen token becomes [MASK] with probability 0.8, a random word with 0.1, and stays unchanged with 0.1.
 
     Args:
-      tokens: list of tokens.
-      vocab_words: list of what may stand in for a token.
+      tokens: list of str.
+      vocab_words: list of str, the random replacements of a masked token.
       rng: a `random.Random`.
       continues_word: function of a token, see `pretraining_data.continuation_function`.
       masked_lm_prob, max_predictions_per_seq, do_whole_word_mask: see `Recipe`.
 
     Returns:
-      (tokens with masks, positions of the chosen ones, the tokens that were there), lists.
+      (tokens after masking, positions of the chosen tokens, these tokens before masking), three lists.
     """
     words = []
     for position, token in enumerate(tokens):
@@ -212,12 +217,12 @@ def create_masked_lm_predictions(tokens, masked_lm_prob, max_predictions_per_seq
         else:
             words.append([position])
     rng.shuffle(words)
-    wanted = min(max_predictions_per_seq, max(1, round(len(tokens) * masked_lm_prob)))
+    num_to_mask = min(max_predictions_per_seq, max(1, round(len(tokens) * masked_lm_prob)))
     output, chosen = list(tokens), []
     for word in words:
-        if len(chosen) >= wanted:
+        if len(chosen) >= num_to_mask:
             break
-        if len(chosen) + len(word) > wanted:
+        if len(chosen) + len(word) > num_to_mask:
             continue
         chosen += word
         for position in word:
@@ -230,10 +235,10 @@ def create_masked_lm_predictions(tokens, masked_lm_prob, max_predictions_per_seq
 
 
 def truncate_seq_pair(tokens_a, tokens_b, max_num_tokens, rng):
-    """Shortens two lists in place until together they have at most `max_num_tokens` tokens.
+    """Shortens two lists in place until they have at most `max_num_tokens` tokens together.
 
-    Each token goes from the longer list, b at a tie, and with even chances from its front or its end, so that
-    no place is always cut.
+    Each removed token comes from the longer list, or from b if both are equally long. It is the first or the
+    last token with equal probability, so that truncation is not biased to one end.
     """
     length_a, length_b, front_a, front_b = len(tokens_a), len(tokens_b), 0, 0
     while length_a + length_b > max_num_tokens:
@@ -260,18 +265,18 @@ def create_float_feature(values):
 
 def write_instance_to_example_files(instances, tokenizer, max_seq_length, max_predictions_per_seq,
                                     output_files):
-    """Writes instances as TFRecords of `pretraining_data.feature_fields`, in turn to each of the files.
+    """Writes instances as TFRecords of `pretraining_data.feature_fields`, distributed over the files in turn.
 
-    The files appear when all is written.
+    The files appear when all instances are written.
 
     Args:
       instances: list of `TrainingInstance` with tokens as str.
-      tokenizer: has `convert_tokens_to_ids(tokens)`.
-      max_seq_length, max_predictions_per_seq: what instances are padded to.
+      tokenizer: object with the method `convert_tokens_to_ids(tokens)`.
+      max_seq_length, max_predictions_per_seq: int, numbers of tokens and predictions after padding.
       output_files: list of paths.
 
     Raises:
-      ValueError: an instance is longer.
+      ValueError: an instance has more tokens or predictions.
     """
     serialize = pretraining_data.Serializer(max_seq_length, max_predictions_per_seq)
 
@@ -303,7 +308,11 @@ def write_instance_to_example_files(instances, tokenizer, max_seq_length, max_pr
 
 
 def list_paths(settings, name):
-    """Returns what a flag lists."""
+    """Returns the paths in the value of a flag, a list of str.
+
+    Raises:
+      ValueError: there are none.
+    """
     paths = [path.strip() for path in (getattr(settings, name) or "").split(",") if path.strip()]
     if not paths:
         raise ValueError(f"--{name} is required.")
@@ -324,32 +333,32 @@ def load_tokenizer(settings):
 
 
 def check_predictions(settings):
-    """Warns if --max_predictions_per_seq is not about what --masked_lm_prob of --max_seq_length is."""
+    """Warns if --max_predictions_per_seq is far from --max_seq_length times --masked_lm_prob."""
     length, fraction, most = (
         settings.max_seq_length, settings.masked_lm_prob, settings.max_predictions_per_seq)
     expected = max(1, round(length * fraction))
     if most < expected:
-        logging.warning("--max_predictions_per_seq=%d leaves --masked_lm_prob=%g no room: of %d tokens %d "
-                        "would be predicted. To predict that share, pass --max_predictions_per_seq=%d.", most,
-                        fraction, length, expected, expected)
+        logging.warning("--max_predictions_per_seq=%d limits --masked_lm_prob=%g: in %d tokens, %d would be "
+                        "masked. To mask this fraction, pass --max_predictions_per_seq=%d.", most, fraction,
+                        length, expected, expected)
     elif most > 2 * expected:
         logging.warning("--max_predictions_per_seq=%d is more than can be used: --masked_lm_prob=%g of %d "
-                        "tokens are %d. The rest costs time in training; "
-                        "--max_predictions_per_seq=%d is enough.", most, fraction, length, expected,
-                        expected)
+                        "tokens are %d. The rest costs time in training; --max_predictions_per_seq=%d is "
+                        "enough.", most, fraction, length, expected, expected)
 
 
 def create_cluster(settings):
     """Returns the `pretraining_beam.Cluster` that the flags describe, or None."""
     if settings.beam_runner is None:
         if settings.is_given("beam_options"):
-            raise ValueError("--beam_options is for a runner of Apache Beam: name it with --beam_runner.")
+            raise ValueError("--beam_options is for a runner of Apache Beam. Name it with --beam_runner.")
         return None
     if settings.is_given("num_workers"):
-        raise ValueError("--num_workers is for the processes of this command, which --beam_runner takes the "
-                         "place of. How many workers a runner has is one of --beam_options, such as "
-                         "direct_num_workers. Leave one of the two flags out.")
-    # Imported here: it is for this flag alone.
+        raise ValueError("--num_workers is the number of processes of this command, and --beam_runner "
+                         "replaces these processes. Set the number of the runner's workers with "
+                         "--beam_options, such as direct_num_workers. Leave --num_workers or --beam_runner "
+                         "out.")
+    # Imported only if the flag is used, because Apache Beam is an optional package.
     from bertlib.tasks.pretraining import pretraining_beam
 
     try:
@@ -360,7 +369,10 @@ def create_cluster(settings):
 
 
 def close_ports(settings):
-    """Starts this command again in a network namespace if Beam's local runner would open ports, once."""
+    """Restarts this command in a network namespace if Beam's local runner would open ports.
+
+    The command in the namespace does not restart itself again.
+    """
     cluster = None if _PORTS_ARE_CLOSED in os.environ else create_cluster(settings)
     if cluster is None or not cluster.opens_ports:
         return
@@ -369,7 +381,7 @@ def close_ports(settings):
             "The gRPC servers of Apache Beam's local runner",
             lambda text: logging.warning("%s", text)) as namespace:
         if namespace is not None:
-            # The threads that TensorFlow has started keep this process itself out of the namespace.
+            # This process itself cannot move to the namespace, because TensorFlow has started threads.
             namespace.execute([sys.executable, *sys.orig_argv[1:]], {**os.environ, _PORTS_ARE_CLOSED: "1"})
 
 
@@ -383,7 +395,7 @@ def main(_):
     """Writes the data."""
     settings = common_flags.read_settings()
     cluster = create_cluster(settings)
-    gc.freeze()  # What TensorFlow holds stays; to look through it again and again costs a third of the time.
+    gc.freeze()  # TensorFlow's objects stay alive. Searching them for garbage takes a third of the time.
     input_files = corpus.find_input_files(list_paths(settings, "input_file"))
     output_files = list_paths(settings, "output_file")
     tokenizer = load_tokenizer(settings)
@@ -392,15 +404,16 @@ def main(_):
     check_predictions(settings)
     recipe = pretraining_data.Recipe(**{name: getattr(settings, name)
                                         for name in pretraining_data.Recipe._fields})
-    kept = {name: getattr(settings, name) for name in ("do_lower_case", "protect_special_tokens")}
+    recorded = {name: getattr(settings, name) for name in ("do_lower_case", "protect_special_tokens")}
     basic = getattr(tokenizer, "basic_tokenizer", None)
-    if basic:  # None is the default, and what earlier manifests have
-        kept.update(strip_accents=basic.strip_accents, keep_chinese=not basic.tokenize_chinese_chars or None)
+    if basic:  # the default is recorded as None, as in the manifests of earlier versions
+        recorded.update(strip_accents=basic.strip_accents,
+                        keep_chinese=not basic.tokenize_chinese_chars or None)
     flag = "vocab_file" if settings.vocab_file else "spm_model_file"
     vocabulary = vocabularies.manifest_entry(getattr(settings, flag), flag)
     manifest = pretraining_stream.write_training_data(
         input_files, output_files, tokenizer, recipe, settings.random_seed, settings.shuffle_buffer_documents,
-        settings.num_workers, kept, cluster, vocabulary)
+        settings.num_workers, recorded, cluster, vocabulary)
     logging.info("Wrote %s: %s", ", ".join(output_files),
                  pretraining_stream.describe_statistics(manifest["statistics"]))
 

@@ -1,4 +1,4 @@
-"""Fetches published checkpoints and data. `python download.py --help` says how."""
+"""Fetches published checkpoints and data. See `python download.py --help`."""
 from bertlib.command_line import launch
 
 from bertlib.commands import download

@@ -1,4 +1,4 @@
-"""Exports a trained model as a SavedModel. `python export.py --help` says how."""
+"""Exports a trained model as a SavedModel. See `python export.py --help`."""
 from bertlib.command_line import launch
 
 from bertlib.commands import export

@@ -1,9 +1,9 @@
-"""Extracts the vectors that BERT gives to text: for each token and layer, or for each line.
+"""Extracts BERT's vectors of text: for each token and layer, or for each line.
 
     python extract_features.py --input_file=text.txt --output_file=features.jsonl --layers=-1,-2,-3,-4
 
-does it with the installed model; "a ||| b" in a line is a pair of texts. One vector a line, in a file a
-hundredth as large:
+This uses the installed model. A line "a ||| b" is a pair of texts. For one vector a line, in a file of a
+hundredth of the size:
 
     python extract_features.py --input_file=text.txt --output_file=vectors.npz --layers=-1 --pooling=mean \\
       --output_format=npz --output_dtype=float16 --vocab_file=$BERT_DIR/vocab.txt \\
@@ -36,26 +36,27 @@ from bertlib.tasks.vectors.feature_extraction import (  # noqa: F401  likewise
     read_examples,
 )
 
-FLAGS = flags.FLAGS  # as the original has it, for scripts that import this one
+FLAGS = flags.FLAGS  # a published name, for scripts that import this one
 
 
 def define_flags():
     """Defines the flags of this command."""
     with common_flags.section("Vectors"):
-        flags.DEFINE_string("input_file", None,
-                            "Text, UTF-8: an example a line, the two texts of a pair divided by \" ||| \".")
-        flags.DEFINE_string("output_file", None, "The file to write.")
-        flags.DEFINE_string("layers", "-1,-2,-3,-4", "Layers to extract: 0 is the first, -1 the last.")
+        flags.DEFINE_string("input_file", None, "Text file in UTF-8: one text a line, or a pair of texts "
+                            "with \" ||| \" between them.")
+        flags.DEFINE_string("output_file", None, "Output file.")
+        flags.DEFINE_string("layers", "-1,-2,-3,-4", "Layers to extract, with commas between them: 0 is the "
+                            "first layer, -1 the last one.")
         flags.DEFINE_enum("pooling", "none", feature_extraction.POOLING,
-                          "One vector for each token, or for each line: "
-                          "that of [CLS], or the mean over its tokens.")
+                          "none: one vector for each token. cls, mean: one vector for each line, that of "
+                          "[CLS] or the mean over all tokens.")
         flags.DEFINE_enum("output_format", "jsonl", ["jsonl", "npz", "tfrecord"],
-                          "jsonl is the published one.")
-        flags.DEFINE_enum("output_dtype", "float32", ["float32", "float16"], "Precision of the vectors in "
+                          "Format of the output file. jsonl is the published one.")
+        flags.DEFINE_enum("output_dtype", "float32", ["float32", "float16"], "Data type of the vectors in "
                           "npz and tfrecord.")
-        flags.DEFINE_integer("batch_size", 32, "Lines that the model gets at a time.", lower_bound=1)
-        flags.DEFINE_bool("use_one_hot_embeddings", False,
-                          "Look words up by a matrix product; the result is the same.")
+        flags.DEFINE_integer("batch_size", 32, "Batch size: number of lines.", lower_bound=1)
+        flags.DEFINE_bool("use_one_hot_embeddings", False, "Compute the embedding lookup as a matrix "
+                          "product. The result is the same.")
     common_flags.define_model_flags(max_seq_length=128)
     common_flags.define_tokenizer_flags()
     common_flags.define_replica_flags()
@@ -69,10 +70,10 @@ define_flags()
 
 
 def resolve_flags(settings):
-    """Fills in what was not given.
+    """Sets the flags that are not on the command line to their defaults.
 
     Raises:
-      ValueError, OSError: a flag is missing or cannot be right.
+      ValueError, OSError: a required flag is missing, or a flag has an unusable value.
     """
     checks.refuse_tpus(settings)
     if not settings.input_file:
@@ -83,8 +84,8 @@ def resolve_flags(settings):
                          "--output_format=npz or tfrecord.")
     model_config.resolve_model_flags(settings)
     if not settings.init_checkpoint:
-        raise ValueError("--init_checkpoint is required: "
-                         "vectors of random weights would say nothing about the text.")
+        raise ValueError("--init_checkpoint is required: the vectors of a model with random weights are "
+                         "useless.")
     if not settings.output_file:
         settings.set_default("output_file", os.path.join("output", f"features.{settings.output_format}"))
     if files.is_directory(settings.output_file):
@@ -97,7 +98,7 @@ def layer_indexes(settings, config):
     """Returns --layers as a list of int.
 
     Raises:
-      ValueError: it is no such list, or the model has no such layer.
+      ValueError: it is not a list of whole numbers, or the model does not have one of the layers.
     """
     try:
         indexes = [int(text) for text in settings.layers.split(",")]
@@ -113,8 +114,20 @@ def layer_indexes(settings, config):
 
 
 def survey(settings, config, generate_features):
-    """Reads the whole input once, to find what is wrong with it; returns (lines, tokens, fingerprint)."""
-    lines = tokens = cut = 0
+    """Reads the whole input once, to find its errors before anything is written.
+
+    Args:
+      settings: a `Settings`.
+      config: the `modeling.BertConfig`.
+      generate_features: function without arguments that returns an iterator of `InputFeatures`.
+
+    Returns:
+      (number of lines, number of tokens, fingerprint of the input).
+
+    Raises:
+      ValueError: the input is empty, or has a pair of texts and the model has one segment.
+    """
+    lines = tokens = num_full = 0
     digest = hashlib.blake2b(digest_size=16)
     for feature in generate_features():
         lines += 1
@@ -122,17 +135,17 @@ def survey(settings, config, generate_features):
         if any(feature.input_type_ids):
             checks.check_segments(config, f"line {lines} of --input_file={settings.input_file} is a pair")
         tokens += len(feature.tokens)
-        cut += len(feature.tokens) == settings.max_seq_length
+        num_full += len(feature.tokens) == settings.max_seq_length
     if not lines:
         raise ValueError(f"--input_file={settings.input_file} is empty.")
-    if cut:
-        logging.warning("%d of %d lines fill --max_seq_length=%d: what is longer is cut.", cut, lines,
-                        settings.max_seq_length)
+    if num_full:
+        logging.warning("%d of %d lines fill --max_seq_length=%d: longer lines are truncated.", num_full,
+                        lines, settings.max_seq_length)
     return lines, tokens, digest.hexdigest()
 
 
 def main(_):
-    """Extracts and writes."""
+    """Extracts the vectors and writes the output file."""
     launch.log_devices()
     settings = common_flags.read_settings()
     resolve_flags(settings)
@@ -149,7 +162,7 @@ def main(_):
     logging.info("Extracting layers %s of %d lines, %d tokens.", settings.layers, lines, tokens)
     group = replica_group.current()
     if group:
-        # The tokens and their numbers depend on the lines, the vocabulary and how the tokenizer is set.
+        # The fingerprint of the tokens and ids covers the lines, the vocabulary and the tokenizer's settings.
         run_record.check_replicas_agree(group, settings,
                                         input=f"{lines} lines, {tokens} tokens ({fingerprint[:8]})",
                                         bert_config=config.to_dict(),
@@ -171,8 +184,8 @@ def main(_):
             write = {"jsonl": feature_extraction.write_jsonl, "tfrecord": feature_extraction.write_tfrecord}
             write[settings.output_format](settings.output_file, rows, indexes)
     if group:
-        group.barrier()  # replica 0 has written then
-    if files.is_writing_enabled():  # other machines may have no such path
+        group.barrier()  # waits until replica 0 has written the file
+    if files.is_writing_enabled():  # the path may not exist on other machines
         logging.info("Vectors: %s, %d bytes.", settings.output_file, files.size(settings.output_file))
 
 

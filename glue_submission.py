@@ -1,4 +1,4 @@
-"""Checks predictions for GLUE and zips them. `python glue_submission.py --help` says how."""
+"""Checks predictions for GLUE and zips them. See `python glue_submission.py --help`."""
 from bertlib.command_line import launch
 
 from bertlib.commands import glue_submission

@@ -1,4 +1,4 @@
-"""Says which micro-batch fits into a card, without the card. `python plan_memory.py --help` says how."""
+"""Predicts the largest micro-batch that fits on a GPU, without a GPU. See `python plan_memory.py --help`."""
 from bertlib.command_line import launch
 
 from bertlib.commands import plan_memory

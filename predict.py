@@ -1,4 +1,4 @@
-"""Answers lines of text by a trained model. `python predict.py --help` says how."""
+"""Predicts with a trained model for lines of text. See `python predict.py --help`."""
 from bertlib.command_line import launch
 
 from bertlib.commands import predict

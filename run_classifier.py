@@ -2,11 +2,11 @@
 
     python run_classifier.py --task_name=MRPC --max_seq_length=128
 
-does it on the sample data with the installed model. On your own data, in CSV, TSV or JSON Lines:
+This trains and evaluates the installed model on the sample data. On your own data, in CSV, TSV or JSON Lines:
 
     python run_classifier.py --train_file=train.csv --dev_fraction=0.1 --text_column=text --label_column=label
 
-On the real corpus, with your own model:
+On a GLUE task, with a published model:
 
     python run_classifier.py --task_name=MRPC --do_train=true --do_eval=true --data_dir=$GLUE_DIR/MRPC \\
       --vocab_file=$BERT_DIR/vocab.txt --bert_config_file=$BERT_DIR/bert_config.json \\
@@ -55,7 +55,7 @@ from bertlib.tasks.classification.classifier_data import (  # noqa: F401  public
     get_processor,
 )
 
-FLAGS = flags.FLAGS  # as the original has it, for scripts that import this one
+FLAGS = flags.FLAGS  # a published name, for scripts that import this one
 
 
 def define_flags():
@@ -72,10 +72,10 @@ define_flags()
 
 
 def resolve_flags(settings):
-    """Fills in what was not given; returns the task's processor.
+    """Sets the flags that are not on the command line to their defaults; returns the task's processor.
 
     Raises:
-      ValueError, NotADirectoryError: a flag has no default for this task, or cannot be right.
+      ValueError, NotADirectoryError: a required flag is missing, or a flag has an unusable value.
     """
     processor = classification_run.create_processor(settings)
     model_config.resolve_model_flags(settings)
@@ -83,7 +83,7 @@ def resolve_flags(settings):
 
 
 def main(_):
-    """Runs what the flags ask for."""
+    """Runs the phases that the flags name: training, evaluation, prediction."""
     launch.log_devices()
     settings = common_flags.read_settings()
     processor = resolve_flags(settings)

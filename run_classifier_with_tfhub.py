@@ -1,10 +1,10 @@
-"""Fine-tunes an encoder from a TF Hub module to classify sentences or sentence pairs, evaluates and predicts.
+"""Fine-tunes a TF Hub module to classify sentences or sentence pairs, evaluates it and predicts with it.
 
     python run_classifier_with_tfhub.py --bert_hub_module_handle=$BERT_DIR/module --task_name=MRPC \\
       --do_train=true --do_eval=true --data_dir=$GLUE_DIR/MRPC --max_seq_length=128 --train_batch_size=32 \\
       --learning_rate=2e-5 --num_train_epochs=3.0 --output_dir=/tmp/mrpc_output/
 
-The module is a directory, with its weights and its vocabulary. Nothing is downloaded.
+The module is a directory that contains the encoder's weights and vocabulary. Nothing is downloaded.
 """
 
 import functools
@@ -25,9 +25,9 @@ from bertlib.tasks import head, hub_encoder
 from bertlib.tasks.classification import classification_head
 import tokenization
 
-FLAGS = flags.FLAGS  # as the original has it, for scripts that import this one
+FLAGS = flags.FLAGS  # a published name, for scripts that import this one
 
-# Flags of what a module brings along or was made with, and their values that ask for nothing else.
+# Flags of properties that a module already has -> values of the flag that do not contradict the module.
 _NOT_FOR_MODULES = {
     "bert_config_file": (None,), "init_checkpoint": (None,), "spm_model_file": (None,),
     "precision": ("fp32",), "recompute": ("none",), "recompute_segment": (1,),
@@ -38,8 +38,8 @@ def define_flags():
     """Defines the flags of this command."""
     with common_flags.section("Model", WEIGHTS):
         flags.DEFINE_string("bert_hub_module_handle", None,
-                            "Directory of the hub module, with saved_model.pb in it; or an address that the "
-                            "cache $TFHUB_CACHE_DIR holds.")
+                            "Directory of the hub module, which contains saved_model.pb; or an address of a "
+                            "module in the cache $TFHUB_CACHE_DIR.")
     common_flags.define_classification_flags()
     common_flags.define_fine_tuning_flags(max_seq_length=128)
 
@@ -54,10 +54,10 @@ def create_model(is_training, input_ids, input_mask, segment_ids, labels, num_la
     """Builds a hub module with a linear classifier on its pooled output.
 
     Args:
-      is_training: turns dropout on.
+      is_training: bool, whether to apply dropout.
       input_ids, input_mask, segment_ids: int32 [B, F].
       labels: int32 [B].
-      num_labels: number of classes, C.
+      num_labels: int, number of classes, C.
       bert_hub_module_handle: see `hub_module.load_module_spec`.
 
     Returns:
@@ -70,8 +70,11 @@ def create_model(is_training, input_ids, input_mask, segment_ids, labels, num_la
 
 def model_fn_builder(num_labels, learning_rate, num_train_steps, num_warmup_steps, use_tpu,
                      bert_hub_module_handle, step=None, task_head=None):
-    """Returns a model_fn for `estimator.Estimator`; see `create_model` and `head.model_fn_builder`.
-    `task_head` is what goes on top; None for a classifier of `num_labels` classes."""
+    """Returns a model_fn for `estimator.Estimator`.
+
+    `task_head` is the head on the module; by default a classifier of `num_labels` classes. For the other
+    arguments see `create_model` and `head.model_fn_builder`.
+    """
     return head.model_fn_builder(
         task_head or classification_head.Classifier(num_labels), None, None, learning_rate, num_train_steps,
         num_warmup_steps, use_tpu, use_one_hot_embeddings=False, step=step,
@@ -82,13 +85,13 @@ def create_tokenizer_from_hub_module(bert_hub_module_handle):
     """Returns the `tokenization.FullTokenizer` of a hub module.
 
     Raises:
-      ValueError, OSError: there is no such module, or it does not say which vocabulary it has.
+      ValueError, OSError: the module does not exist or does not name its vocabulary.
     """
     spec = hub_module.load_module_spec(bert_hub_module_handle)
     vocab_file, do_lower_case = hub_encoder.read_tokenization_info(spec)
     if vocab_file is None:
-        raise ValueError(f"{bert_hub_module_handle} has no signature 'tokenization_info', which says what "
-                         "its vocabulary is.")
+        raise ValueError(f"{bert_hub_module_handle} has no signature 'tokenization_info', which names its "
+                         "vocabulary.")
     return tokenization.FullTokenizer(vocab_file, do_lower_case)
 
 
@@ -96,10 +99,13 @@ def create_tokenizer_from_hub_module(bert_hub_module_handle):
 
 
 def resolve_flags(settings):
-    """Fills in what was not given; returns the task's processor and the module's `hub_module.ModuleSpec`.
+    """Sets the flags that are not on the command line to their defaults.
+
+    Returns:
+      (the task's processor, the `hub_module.ModuleSpec`).
 
     Raises:
-      ValueError, OSError: a flag has no default for this task, or cannot be right.
+      ValueError, OSError: a required flag is missing, or a flag has an unusable value.
     """
     processor = classification_run.create_processor(settings, suffix="_with_tfhub")
     if not settings.bert_hub_module_handle:
@@ -107,9 +113,9 @@ def resolve_flags(settings):
     for name, values in _NOT_FOR_MODULES.items():
         value = getattr(settings, name)
         if value not in values:
-            shown = "true" if value is True else value
-            raise ValueError(f"--{name}={shown}: a hub module is used as it was made, with its own weights "
-                             "and settings. Leave the flag out; run_classifier.py has it.")
+            text = "true" if value is True else value
+            raise ValueError(f"--{name}={text}: a hub module is used with its own weights and settings. "
+                             "Leave the flag out, or use run_classifier.py.")
     settings.compile_kernels = False
     try:
         return processor, hub_module.load_module_spec(settings.bert_hub_module_handle)
@@ -118,24 +124,24 @@ def resolve_flags(settings):
 
 
 def settle_tokenizer(settings, module):
-    """Takes --vocab_file and --do_lower_case from the module; returns the tokenizer.
+    """Sets --vocab_file and --do_lower_case to the module's values; returns the tokenizer.
 
     Args:
       settings: a `Settings`.
       module: a `hub_encoder.EncoderInfo`.
 
     Raises:
-      ValueError: the flags and the module contradict each other, or neither says it.
+      ValueError: the flags and the module contradict each other, or neither names a vocabulary.
     """
     handle = settings.bert_hub_module_handle
     if module.vocab_file is None:
         if settings.vocab_file is None:
             raise ValueError(f"--bert_hub_module_handle={handle} has no signature 'tokenization_info', which "
-                             "says what its vocabulary is. Pass --vocab_file, and --do_lower_case=false for "
-                             "a cased model.")
+                             "names its vocabulary. Pass --vocab_file, and --do_lower_case=false for a cased "
+                             "model.")
         return vocabularies.load_tokenizer(settings)
     if settings.vocab_file is not None:
-        raise ValueError(f"--vocab_file={settings.vocab_file}: the hub module brings its own vocabulary, "
+        raise ValueError(f"--vocab_file={settings.vocab_file}: the hub module has its own vocabulary, "
                          f"{module.vocab_file}. Leave the flag out.")
     settings.vocab_file = module.vocab_file
     vocabularies.resolve_lower_case(settings, module.do_lower_case, "the hub module")
@@ -143,35 +149,35 @@ def settle_tokenizer(settings, module):
 
 
 def check_length(settings, module):
-    """Checks --max_seq_length and --trim_padding against the lengths that the module takes.
+    """Checks --max_seq_length and --trim_padding against the sequence lengths that the module accepts.
 
     Raises:
-      ValueError: it takes another one.
+      ValueError: the module does not accept them.
     """
     length = settings.max_seq_length
     if module.positions is not None and length > module.positions:
-        raise ValueError(f"--max_seq_length={length}: the hub module has no positions beyond "
-                         f"{module.positions}. Lower it.")
+        raise ValueError(f"--max_seq_length={length}: the hub module has only {module.positions} positions. "
+                         "Pass a smaller length.")
     if module.length is None:
         return
     if module.length != length:
-        raise ValueError(f"--max_seq_length={length}: the hub module takes no sequences of another length "
-                         f"than {module.length}. Pass --max_seq_length={module.length}.")
+        raise ValueError(f"--max_seq_length={length}: the hub module accepts only sequences of the length "
+                         f"{module.length}. Pass --max_seq_length={module.length}.")
     if settings.trim_padding:
-        raise ValueError("--trim_padding=true: the hub module takes sequences of one length only. Leave the "
-                         "flag out.")
+        raise ValueError("--trim_padding=true: the hub module accepts only sequences of one length. Leave "
+                         "the flag out.")
     settings.trim_padding = False
 
 
 class _Model(estimator_setup.TrainableModel):
-    """A model of which nothing is known but its graph: what it needs is always simulated."""
+    """A model without a configuration: its memory is always simulated, because no formula estimates it."""
 
     def upper_bound(self, step):
         return math.inf
 
 
 def main(_):
-    """Runs what the flags ask for."""
+    """Runs the phases that the flags name: training, evaluation, prediction."""
     launch.log_devices()
     settings = common_flags.read_settings()
     processor, spec = resolve_flags(settings)
@@ -182,8 +188,8 @@ def main(_):
     task_head, num_outputs = classification_run.create_head(target), target.size
     checks.check_output_dir(settings)
     learning_curve.check(settings)
-    read = files_of(spec)
-    classification_run.refuse_overwriting(settings, processor, bert_hub_module_handle=read)
+    module_files = files_of(spec)
+    classification_run.refuse_overwriting(settings, processor, bert_hub_module_handle=module_files)
     if checkpoint_formats.latest_checkpoint(settings.output_dir):
         head_shapes = {"output_weights": (num_outputs, module.width), "output_bias": (num_outputs,)}
         checks.check_output_checkpoint(settings, {**module.shapes, **head_shapes})
@@ -198,8 +204,8 @@ def main(_):
         settings, classification_run.train_steps(settings, splits.training))
     build_model_fn = functools.partial(
         model_fn_builder, num_outputs, bert_hub_module_handle=spec, task_head=task_head, **arguments)
-    # In run.json: the same module is the one with the same files, wherever it is.
-    fingerprint = {"hub_module": run_record.hash_files(read)["fingerprint"]}
+    # run.json identifies the module by the contents of its files, because its directory may change.
+    fingerprint = {"hub_module": run_record.hash_files(module_files)["fingerprint"]}
     model = _Model(None, build_model_fn, classification_run.feature_fields_for(target))
     classification_run.run(settings, model, processor, splits, target, tokenizer,
                            command="run_classifier_with_tfhub.py",

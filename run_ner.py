@@ -1,4 +1,4 @@
-"""Fine-tunes BERT to tag words, such as those of names. `python run_ner.py --help` says how."""
+"""Fine-tunes BERT to tag words, for example names. See `python run_ner.py --help`."""
 from bertlib.command_line import launch
 
 from bertlib.commands import run_ner

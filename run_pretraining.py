@@ -2,7 +2,7 @@
 
     python run_pretraining.py
 
-does it with a tiny model on the sample text, in some minutes. With the records of create_pretraining_data.py:
+This trains a tiny model on the sample text, in some minutes. With records of create_pretraining_data.py:
 
     python run_pretraining.py --do_train=true --do_eval=true --input_file='/tmp/data/*.tfrecord' \\
       --output_dir=/tmp/output/ --bert_config_file=$BERT_DIR/bert_config.json \\
@@ -48,46 +48,47 @@ from bertlib.tasks.pretraining.pretraining_head import (  # noqa: F401  public n
 )
 import tokenization
 
-FLAGS = flags.FLAGS  # as the original has it, for scripts that import this one
+FLAGS = flags.FLAGS  # a published name, for scripts that import this one
 
-# What the sample needs, where a flag is not given.
+# Defaults of flags for the sample.
 _SAMPLE_FLAGS = dict(max_seq_length=64, max_predictions_per_seq=10, num_train_steps=1500,
                      num_warmup_steps=150, learning_rate=1e-3, eval_batch_size=32, save_checkpoints_steps=150,
                      log_steps=50)
-# Records of each file that are looked at before training.
+# Number of records of each file that are checked before training.
 _CHECKED_RECORDS = 100
 
 
 def define_flags():
     """Defines the flags of this command."""
     with common_flags.section("Task", INPUT):
-        flags.DEFINE_string("input_file", None, "TFRecords of create_pretraining_data.py: files or globs, "
-                            "with commas between.")
-        flags.DEFINE_string("eval_file", None, "Records to evaluate on; --input_file if not given.")
+        flags.DEFINE_string("input_file", None, "TFRecord files of create_pretraining_data.py for training: "
+                            "paths or globs, with commas between them.")
+        flags.DEFINE_string("eval_file", None, "TFRecord files for evaluation. By default --input_file.")
     with common_flags.section("Task", SPEED):
-        flags.DEFINE_bool("do_train", False, "Train.")
-        flags.DEFINE_bool("do_eval", False, "Evaluate.")
+        flags.DEFINE_bool("do_train", False, "Train the model.")
+        flags.DEFINE_bool("do_eval", False, "Evaluate on --eval_file.")
     with common_flags.section("Task", INPUT):
-        flags.DEFINE_integer("max_predictions_per_seq", 20, "Most masked tokens of an example, as the "
-                             "records were made with.",
-                             lower_bound=1)
+        flags.DEFINE_integer("max_predictions_per_seq", 20, "Maximum number of masked tokens in an example. "
+                             "It must be the value with which the records were written.", lower_bound=1)
     with common_flags.section("Task", SPEED):
-        flags.DEFINE_integer("eval_batch_size", 8, "Examples in a batch of the evaluation.", lower_bound=1)
-        flags.DEFINE_integer("max_eval_steps", 100, "Batches of the evaluation at most.", lower_bound=1)
+        flags.DEFINE_integer("eval_batch_size", 8, "Batch size of evaluation.", lower_bound=1)
+        flags.DEFINE_integer("max_eval_steps", 100, "Maximum number of evaluation batches.", lower_bound=1)
     common_flags.define_model_flags(max_seq_length=128)
     with common_flags.section("Model", WEIGHTS):
-        flags.DEFINE_string("vocab_file", None, "The vocabulary that the records were made with, one "
-                            "WordPiece a line. It is not read but kept in output_dir, for what starts from "
-                            "there. By default that beside init_checkpoint, or the one that the "
-                            "records' manifest names.")
-        flags.DEFINE_string("spm_model_file", None, "In place of --vocab_file: the SentencePiece model.")
-        flags.DEFINE_bool("do_lower_case", None, "Whether the records were made of lower-cased text, to be "
-                          "kept with the vocabulary. By default what the records' manifest says, or a "
-                          "tokenizer_config.json beside the vocabulary.")
+        flags.DEFINE_string("vocab_file", None, "The vocabulary of the records, one WordPiece a line. It is "
+                            "not used here, but copied to --output_dir for fine-tuning. By default the file "
+                            "in the directory of --init_checkpoint, or the one that the manifest of the "
+                            "records names.")
+        flags.DEFINE_string("spm_model_file", None, "The SentencePiece model of the records. It replaces "
+                            "--vocab_file.")
+        flags.DEFINE_bool("do_lower_case", None, "Whether the text of the records was converted to lower "
+                          "case; recorded in --output_dir with the vocabulary. By default the value in the "
+                          "manifest of the records, or in tokenizer_config.json in the directory of the "
+                          "vocabulary.")
     with common_flags.section("Training", WEIGHTS):
-        flags.DEFINE_integer("num_train_steps", 100000, "Training steps.", lower_bound=1)
-        flags.DEFINE_integer("num_warmup_steps", 10000, "Steps in which the learning rate rises.",
-                             lower_bound=0)
+        flags.DEFINE_integer("num_train_steps", 100000, "Number of training steps.", lower_bound=1)
+        flags.DEFINE_integer("num_warmup_steps", 10000, "Number of training steps used for learning rate "
+                             "warm-up.", lower_bound=0)
     common_flags.define_training_flags()
     common_flags.define_export_flags()
     common_flags.define_replica_flags()
@@ -101,11 +102,17 @@ define_flags()
 
 
 def check_records(settings, flag, paths, config):
-    """Looks at the first records of some files.
+    """Checks the first records of some files.
+
+    Args:
+      settings: a `Settings`.
+      flag: str, the flag that names the files, for messages.
+      paths: list of str.
+      config: the `modeling.BertConfig`.
 
     Raises:
-      ValueError: they were made with other lengths than the flags', or with a larger vocabulary than the
-        model's, or cannot be used.
+      ValueError: the records have other lengths than the flags, or token ids that the model does not have, or
+        are not usable.
     """
     fields = pretraining_data.feature_fields(settings.max_seq_length, settings.max_predictions_per_seq,
                                              config.vocab_size, config.type_vocab_size)
@@ -117,14 +124,14 @@ def check_records(settings, flag, paths, config):
         for number, record in enumerate(records):
             try:
                 features = record_files.parse_features(record)
-            except Exception as error:  # protobuf's own, whose class differs between its implementations
+            except Exception as error:  # the class of protobuf's error differs between its implementations
                 raise ValueError(f"--{flag}: {path} holds records that are no tf.train.Example.") from error
             for name, length in (("input_ids", "max_seq_length"),
                                  ("masked_lm_positions", "max_predictions_per_seq")):
-                found = len(features[name].int64_list.value)
-                if found and found != getattr(settings, length):
+                actual = len(features[name].int64_list.value)
+                if actual and actual != getattr(settings, length):
                     raise ValueError(f"--{length}={getattr(settings, length)}, but {path} was made with "
-                                     f"{found}. Pass --{length}={found}, or make it again with "
+                                     f"{actual}. Pass --{length}={actual}, or make it again with "
                                      f"create_pretraining_data.py --{length}={getattr(settings, length)}.")
             largest = max([0, *features["input_ids"].int64_list.value,
                            *features["masked_lm_ids"].int64_list.value])
@@ -132,9 +139,9 @@ def check_records(settings, flag, paths, config):
                 raise ValueError(f"{path} has a token with id {largest}, but vocab_size in "
                                  f"{settings.bert_config_file} is {config.vocab_size}. Take the "
                                  "configuration that goes with the records' vocabulary.")
-            wrong = record_files.find_problem(record, fields)
-            if wrong:
-                raise ValueError(f"--{flag}: {path}, record {number} (from 0): {wrong}. Write the file "
+            problem = record_files.find_problem(record, fields)
+            if problem:
+                raise ValueError(f"--{flag}: {path}, record {number} (from 0): {problem}. Write the file "
                                  "again, or leave the record out.")
 
 
@@ -142,10 +149,10 @@ def check_records(settings, flag, paths, config):
 
 
 def resolve_flags(settings):
-    """Fills in what was not given; returns whether it is the sample that is trained on.
+    """Sets the flags that are not on the command line to their defaults; returns whether the sample is used.
 
     Raises:
-      ValueError: a flag is missing or contradicts another.
+      ValueError: a required flag is missing, or two flags contradict each other.
     """
     checks.refuse_tpus(settings)
     settings.choose_phases()
@@ -174,8 +181,7 @@ def resolve_flags(settings):
 
 
 def make_sample(settings):
-    """Turns the sample text into records, in the directory that the run writes to: flags input_file and
-    eval_file."""
+    """Writes records of the sample text to the output directory; sets --input_file and --eval_file."""
     sample = sample_path("pretraining")
     directory = settings.output_dir if settings.do_train else settings.results_dir
     tokenizer = tokenization.FullTokenizer(os.path.join(sample, "vocab.txt"))
@@ -196,13 +202,13 @@ def make_sample(settings):
 
 
 def list_files(settings, name):
-    """Returns the files that a flag names."""
+    """Returns the existing files that a flag names by paths and globs."""
     return corpus.find_input_files(
         [pattern.strip() for pattern in getattr(settings, name).split(",") if pattern.strip()])
 
 
 def main(_):
-    """Runs what the flags ask for."""
+    """Runs the phases that the flags name: training, evaluation."""
     launch.log_devices()
     settings = common_flags.read_settings()
     sampled = resolve_flags(settings)

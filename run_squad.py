@@ -2,7 +2,7 @@
 
     python run_squad.py
 
-does it on the sample data with the installed model. With your own:
+This trains and evaluates the installed model on the sample data. With SQuAD and a published model:
 
     python run_squad.py --do_train=true --train_file=$SQUAD_DIR/train-v1.1.json --do_eval=true \\
       --predict_file=$SQUAD_DIR/dev-v1.1.json --vocab_file=$BERT_DIR/vocab.txt \\
@@ -56,9 +56,9 @@ from bertlib.tasks.squad.squad_head import (  # noqa: F401  public names of this
 )
 from bertlib.tasks.squad.squad_predictions import write_predictions  # noqa: F401  likewise
 
-FLAGS = flags.FLAGS  # as the original has it, for scripts that import this one
+FLAGS = flags.FLAGS  # a published name, for scripts that import this one
 
-# What is written to results_dir.
+# Names of the files that are written to --results_dir.
 _RESULT_FILES = ("eval.tf_record", "predictions.json", "nbest_predictions.json", "null_odds.json",
                  "answer_offsets.json", "predictions.html", "eval_results.json")
 
@@ -66,33 +66,40 @@ _RESULT_FILES = ("eval.tf_record", "predictions.json", "nbest_predictions.json",
 def define_flags():
     """Defines the flags of this command."""
     with common_flags.section("Task", INPUT):
-        flags.DEFINE_string("train_file", None, "SQuAD file to train on, such as train-v1.1.json.")
-        flags.DEFINE_string("predict_file", None, "SQuAD file of the questions to answer, such as "
-                            "dev-v1.1.json; or JSON Lines, each with an id, a question and a context, and "
-                            "with answers or is_impossible for --do_eval.")
+        flags.DEFINE_string("train_file", None, "SQuAD file for training, such as train-v1.1.json.")
+        flags.DEFINE_string("predict_file", None, "SQuAD file with the questions for prediction, such as "
+                            "dev-v1.1.json; or JSON Lines with the fields id, question and context, and for "
+                            "--do_eval answers or is_impossible.")
     with common_flags.section("Task", SPEED):
-        flags.DEFINE_bool("do_train", False, "Train.")
+        flags.DEFINE_bool("do_train", False, "Train the model.")
         flags.DEFINE_bool("do_predict", False, "Answer the questions of --predict_file.")
-        flags.DEFINE_bool("do_eval", False, "Answer them, and score the answers with those in the file.")
+        flags.DEFINE_bool("do_eval", False, "Answer the questions of --predict_file, and score the answers "
+                          "with the right answers in this file.")
     with common_flags.section("Task", TASK):
-        flags.DEFINE_bool("version_2_with_negative", False, "SQuAD 2.0: a question may have no answer.")
+        flags.DEFINE_bool("version_2_with_negative", False, "The data is SQuAD 2.0, in which some questions "
+                          "have no answer.")
     with common_flags.section("Task", SPEED):
-        flags.DEFINE_integer("predict_batch_size", 8, "Windows in a batch of the prediction.", lower_bound=1)
+        flags.DEFINE_integer("predict_batch_size", 8, "Batch size of prediction: number of windows.",
+                             lower_bound=1)
     with common_flags.section("Windows and answers", INPUT):
-        flags.DEFINE_integer("doc_stride", 128, "Tokens between the starts of two windows of a long context.",
+        flags.DEFINE_integer("doc_stride", 128, "Number of tokens between the starts of two windows of a "
+                             "long context.", lower_bound=1)
+        flags.DEFINE_integer("max_query_length", 64, "Maximum number of WordPieces in a question. Longer "
+                             "questions are truncated.", lower_bound=1)
+        flags.DEFINE_integer("max_answer_length", 30, "Maximum number of WordPieces in an answer.",
                              lower_bound=1)
-        flags.DEFINE_integer("max_query_length", 64, "WordPieces of a question; what is longer is cut.",
-                             lower_bound=1)
-        flags.DEFINE_integer("max_answer_length", 30, "WordPieces of an answer at most.", lower_bound=1)
-        flags.DEFINE_integer("n_best_size", 20, "Answers listed for each question.", lower_bound=1)
-        flags.DEFINE_float("null_score_diff_threshold", 0.0, "With version 2: a question gets no answer if "
-                           "the score of none is above that of the best by more than this.")
+        flags.DEFINE_integer("n_best_size", 20, "Number of answers in nbest_predictions.json for each "
+                             "question.", lower_bound=1)
+        flags.DEFINE_float("null_score_diff_threshold", 0.0, "With --version_2_with_negative: the predicted "
+                           "answer is empty if the score of no answer minus the score of the best answer is "
+                           "above this value.")
         common_flags.require_finite("null_score_diff_threshold")
     with common_flags.section("Windows and answers", SPEED):
-        flags.DEFINE_bool("find_null_threshold", False, "With version 2 and --do_eval: use the threshold "
-                          "that is best on --predict_file, and write it down.")
-        flags.DEFINE_bool("verbose_logging", False,
-                          "Log answers that cannot be found again in the context's spelling.")
+        flags.DEFINE_bool("find_null_threshold", False, "With --version_2_with_negative and --do_eval: find "
+                          "the --null_score_diff_threshold with the best score on --predict_file, use it and "
+                          "record it.")
+        flags.DEFINE_bool("verbose_logging", False, "Log each answer whose tokens could not be aligned with "
+                          "the text of the context.")
     common_flags.define_export_flags()
     common_flags.define_fine_tuning_flags(max_seq_length=384)
 
@@ -104,10 +111,10 @@ define_flags()
 
 
 def resolve_flags(settings):
-    """Fills in what was not given.
+    """Sets the flags that are not on the command line to their defaults.
 
     Raises:
-      ValueError: a flag is missing or contradicts another.
+      ValueError: a required flag is missing, or two flags contradict each other.
     """
     checks.refuse_tpus(settings)
     settings.choose_phases()
@@ -127,10 +134,10 @@ def resolve_flags(settings):
 
 
 def validate_flags_or_throw(bert_config, settings=None):
-    """Checks what flags say together.
+    """Checks that the flags do not contradict each other or the model.
 
     Raises:
-      ValueError: they contradict each other or the model.
+      ValueError: they do.
     """
     settings = settings or common_flags.read_settings()
     if not any((settings.do_train, settings.do_predict, settings.do_eval)):
@@ -140,20 +147,24 @@ def validate_flags_or_throw(bert_config, settings=None):
                          f"max_position_embeddings={bert_config.max_position_embeddings}. Lower it.")
     checks.check_segments(bert_config, "each input is a question and a context")
     if settings.max_seq_length <= settings.max_query_length + 3:
-        raise ValueError(f"--max_seq_length={settings.max_seq_length} leaves no room for a context beside 3 "
+        raise ValueError(f"--max_seq_length={settings.max_seq_length} leaves no room for a context after 3 "
                          f"special tokens and a question of --max_query_length={settings.max_query_length}. "
-                         "Raise the one or lower the other.")
+                         "Raise --max_seq_length or lower --max_query_length.")
     if settings.find_null_threshold and not (settings.version_2_with_negative and settings.do_eval):
-        raise ValueError("--find_null_threshold needs --version_2_with_negative and --do_eval: it looks at "
-                         "questions without an answer and at the right answers.")
+        raise ValueError("--find_null_threshold needs --version_2_with_negative and --do_eval: it needs "
+                         "questions without an answer, and the right answers.")
     if settings.do_train and settings.tokens_per_micro_batch and not settings.trim_padding:
-        raise ValueError("--tokens_per_micro_batch needs training to be trimmed. The published loss looks at "
-                         "padding too, so that it is only with --trim_padding=true: pass that, or leave "
-                         "--tokens_per_micro_batch out.")
+        raise ValueError("--tokens_per_micro_batch needs --trim_padding=true, which is not the default in "
+                         "this command because the published loss depends on padding. Pass "
+                         "--trim_padding=true, or leave --tokens_per_micro_batch out.")
 
 
 def read_examples(settings):
-    """Reads what flags ask for: {"train", "eval": list of `SquadExample`}, and the right answers, or None."""
+    """Reads the files that the phases need.
+
+    Returns:
+      ({"train" and "eval": list of `SquadExample`}, the right answers of "eval" or None); see `read_gold`.
+    """
     examples, gold = {}, None
     if settings.do_train:
         examples["train"] = read_squad_examples(settings.train_file, True, settings.version_2_with_negative)
@@ -163,14 +174,14 @@ def read_examples(settings):
         gold = read_gold(settings.predict_file)
         unanswerable = sum(not answers for answers in gold.values())
         if unanswerable and not settings.version_2_with_negative:
-            logging.warning("--predict_file=%s: %d of %d questions have no answer, and whatever is answered "
-                            "to them counts as wrong. If it is of SQuAD 2.0, pass --version_2_with_negative.",
-                            settings.predict_file, unanswerable, len(gold))
+            logging.warning("--predict_file=%s: %d of %d questions have no answer. Every prediction for them "
+                            "counts as wrong. If the file is in the form of SQuAD 2.0, pass "
+                            "--version_2_with_negative.", settings.predict_file, unanswerable, len(gold))
     return examples, gold
 
 
 def main(_):
-    """Runs what the flags ask for."""
+    """Runs the phases that the flags name: training, prediction, evaluation."""
     launch.log_devices()
     settings = common_flags.read_settings()
     resolve_flags(settings)
@@ -186,7 +197,7 @@ def main(_):
     checks.check_starting_weights(settings, bert_config, head_shapes(bert_config), init_checkpoint)
     examples, gold = read_examples(settings)
 
-    # As published, an epoch has as many windows as questions.
+    # As published, the number of steps is computed from the number of questions, not of windows.
     num_train_steps = estimator_setup.count_steps(settings, len(examples.get("train", ())), "questions")
     build_model_fn = functools.partial(
         model_fn_builder, bert_config, init_checkpoint=init_checkpoint, use_one_hot_embeddings=False,
@@ -205,7 +216,7 @@ def main(_):
 
     @functools.cache  # a part that is evaluated several times is written once
     def input_fn(part, is_training):
-        """Writes the part's windows; returns the input_fn that reads them."""
+        """Writes the windows of "train" or "eval"; returns the input_fn that reads them."""
         path = os.path.join(settings.output_dir if is_training else settings.results_dir, f"{part}.tf_record")
         windows = file_based_convert_examples_to_features(examples[part], tokenizer, *lengths, is_training,
                                                           path, settings.num_workers)

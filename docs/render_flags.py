@@ -26,11 +26,12 @@ TYPES = {"int": "integer", "float": "number", "string": "text", "bool": "true, f
 
 INTRODUCTION = """# Flags
 
-This page is generated from the code by `docs/render_flags.py`. A flag is written `--name=value`. `true` and
-`false` can be shortened: `--do_train` is `--do_train=true`, `--nodo_train` is `--do_train=false`.
-A flag without a default is optional, or the command asks for it.
+`docs/render_flags.py` generates this page from the code. A flag and its value are one argument, such as
+`--seed=1`. A flag with the values true and false can be written without its value: `--do_train` means
+`--do_train=true`. In most cases, a flag without a default is optional; otherwise the command asks for it.
 
-`python run_classifier.py --help` lists the everyday flags of a command, and `--helpfull` all of its flags.
+`python run_classifier.py --help` lists the everyday flags of that command, and
+`python run_classifier.py --helpfull` lists all of its flags.
 """
 
 Row = collections.namedtuple("Row", ["name", "values", "default", "meaning"])

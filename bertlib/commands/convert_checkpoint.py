@@ -1,9 +1,11 @@
-"""Converts a BERT between TensorFlow and Hugging Face (safetensors): weights, configuration and vocabulary.
+"""Converts a BERT model between TensorFlow and Hugging Face (safetensors).
+
+It converts weights, configuration and vocabulary:
 
     python convert_checkpoint.py --input=$BERT_DIR/bert_model.ckpt --output=/tmp/hugging_face
     python convert_checkpoint.py --input=/tmp/hugging_face --output=/tmp/tensorflow
 
-Or takes the weights alone out of a training checkpoint:
+It also copies the weights of a training checkpoint, without the state of the training:
 
     python convert_checkpoint.py --input=/tmp/mrpc_output --output=/tmp/mrpc_weights --weights_only
 """
@@ -27,7 +29,8 @@ from bertlib.system import files, locks
 import modeling
 import tokenization
 
-# The head of each Hugging Face class, in the published names. The first complete one gives the class.
+# Hugging Face class -> variables of its head, with their published names. A model belongs to the first class
+# whose variables it all has.
 _MASKED_LM = ("cls/predictions/output_bias", "cls/predictions/transform/dense/kernel",
               "cls/predictions/transform/dense/bias", "cls/predictions/transform/LayerNorm/gamma",
               "cls/predictions/transform/LayerNorm/beta")
@@ -40,13 +43,15 @@ _ARCHITECTURES = {
     "BertForNextSentencePrediction": _NEXT_SENTENCE,
     "BertModel": (),
 }
-# Published names of activations -> Hugging Face's; `modeling.BertConfig.from_dict` has the opposite.
+# Published name of an activation -> Hugging Face's name. `modeling.BertConfig.from_dict` has the inverse.
 _ACTIVATIONS = {"gelu": "gelu_new", "gelu_erf": "gelu", "": "linear"}
-# What is written, and what stands in the way: old files that would be read with the new ones, or first.
+# Names of the files that a conversion writes.
 _TENSORFLOW_WEIGHTS, _HUGGING_FACE_WEIGHTS = "bert_model.ckpt", "model.safetensors"
 _CONFIG = {"tensorflow": "bert_config.json", "hugging_face": "config.json"}
-_TEMPORARY_PREFIX = ".convert_checkpoint."  # what the names of unfinished directories begin with
+_TEMPORARY_PREFIX = ".convert_checkpoint."  # of the names of directories with an unfinished conversion
 _VOCABULARY, _TOKENIZER_CONFIG, _TOKENIZER = "vocab.txt", tokenizer_files.CONFIG, tokenizer_files.TOKENIZER
+# Kind of the output -> patterns of the existing files that it replaces, because a program would read them
+# together with the new files or instead of them.
 _REPLACED_FILES = {
     "tensorflow": (_TENSORFLOW_WEIGHTS + ".*", *output_files.NAMES, *tokenizer_files.NAMES),
     "hugging_face": ("*.safetensors", "*.safetensors.index.json", _CONFIG["hugging_face"], _VOCABULARY,
@@ -58,61 +63,63 @@ _MAX_NAMES_SHOWN = 20
 def define_flags():
     """Defines the flags of this command."""
     with common_flags.section("Conversion"):
-        flags.DEFINE_string("input", None, "A TensorFlow checkpoint prefix, an output directory of a "
+        flags.DEFINE_string("input", None, "A TensorFlow checkpoint prefix, the output directory of a "
                             "training, a Hugging Face BERT directory or a .safetensors file.")
-        flags.DEFINE_string("output", None, f"Directory for {_TENSORFLOW_WEIGHTS}.* and "
-                            f"{_CONFIG['tensorflow']}, or for {_HUGGING_FACE_WEIGHTS} and "
-                            f"{_CONFIG['hugging_face']}; and for {_VOCABULARY} and {_TOKENIZER_CONFIG}.")
-        flags.DEFINE_enum("to", None, sorted(_CONFIG), "What to write. By default the other kind than the "
-                          "input; with --weights_only tensorflow.")
-        flags.DEFINE_bool("weights_only", False, "From TensorFlow to TensorFlow, without the state of a "
-                          "training: the step, the optimizer's variables and the like. Other conversions "
-                          "always leave it out.")
-        flags.DEFINE_bool("force", False, "Replace what stands in the way in --output.")
-    with common_flags.section("What goes along"):
-        flags.DEFINE_string("bert_config_file", None, "The model's bert_config.json or config.json; by "
-                            "default beside the input.")
-        flags.DEFINE_string("vocab_file", None, "The model's vocabulary, one WordPiece a line; by default "
-                            "beside the input.")
-        flags.DEFINE_bool("do_lower_case", None, "Whether the model lower-cases its text, for "
-                          f"{_TOKENIZER_CONFIG}. By default what that file beside the vocabulary says.")
+        flags.DEFINE_string("output", None, "Output directory. The TensorFlow format consists of "
+                            f"{_TENSORFLOW_WEIGHTS}.* and {_CONFIG['tensorflow']}, the Hugging Face format "
+                            f"of {_HUGGING_FACE_WEIGHTS} and {_CONFIG['hugging_face']}; both also contain "
+                            f"{_VOCABULARY} and {_TOKENIZER_CONFIG}.")
+        flags.DEFINE_enum("to", None, sorted(_CONFIG), "Format of the output. By default the format that the "
+                          "input does not have; with --weights_only tensorflow.")
+        flags.DEFINE_bool("weights_only", False, "Convert from TensorFlow to TensorFlow, without the state "
+                          "of the training, such as the step and the optimizer's variables. All other "
+                          "conversions leave this state out, too.")
+        flags.DEFINE_bool("force", False, "Replace existing model files in --output.")
+    with common_flags.section("Configuration and vocabulary"):
+        flags.DEFINE_string("bert_config_file", None, "The model's bert_config.json or config.json. By "
+                            "default the file in the directory of the input.")
+        flags.DEFINE_string("vocab_file", None, "The model's vocabulary, one WordPiece a line. By default "
+                            "the file in the directory of the input.")
+        flags.DEFINE_bool("do_lower_case", None, "Whether the model's tokenizer converts text to lower case, "
+                          f"for {_TOKENIZER_CONFIG}. By default the value in the file of this name in the "
+                          "directory of the vocabulary.")
 
 
-# --- What goes in ----------------------------------------------------------------------------------------
+# --- Input -----------------------------------------------------------------------------------------------
 
 
-def open_input(given):
-    """Opens --input and fills in --to; returns the `checkpoint_formats.Checkpoint`.
+def open_input(settings):
+    """Opens --input and sets the default of --to; returns the `checkpoint_formats.Checkpoint`.
 
     Raises:
       ValueError, FileNotFoundError: a flag is missing or does not suit the input, or the input cannot be
         read.
     """
     for name in ("input", "output"):
-        if not getattr(given, name):
+        if not getattr(settings, name):
             raise ValueError(f"--{name} is required.")
     try:
-        source = checkpoint_formats.open_checkpoint(given.input)
+        source = checkpoint_formats.open_checkpoint(settings.input)
     except FileNotFoundError as error:
-        raise FileNotFoundError(f"--input={given.input}: {error}") from error
-    if given.to is None:
+        raise FileNotFoundError(f"--input={settings.input}: {error}") from error
+    if settings.to is None:
         other = {"tensorflow": "hugging_face", "hugging_face": "tensorflow"}[source.kind]
-        given.set_default("to", "tensorflow" if given.weights_only else other)
-    if given.to == source.kind == "hugging_face":
+        settings.set_default("to", "tensorflow" if settings.weights_only else other)
+    if settings.to == source.kind == "hugging_face":
         raise ValueError(f"--to=hugging_face: {source.path} is a Hugging Face model already.")
-    if given.to == source.kind and not given.weights_only:
+    if settings.to == source.kind and not settings.weights_only:
         raise ValueError(f"--to=tensorflow: {source.path} is a TensorFlow checkpoint already. With "
                          "--weights_only the state of the training is left out.")
     return source
 
 
 def input_directory(source):
-    """Where the input's other files are."""
+    """Returns the directory of the input, in which its configuration and vocabulary are expected."""
     return source.path if files.is_directory(source.path) else os.path.dirname(source.path)
 
 
 def input_record(source):
-    """Returns the record of the training that the input comes from, or None.
+    """Returns run.json of the training that wrote the input, or None if no training of this project did.
 
     Raises:
       ValueError: run.json is damaged.
@@ -121,61 +128,65 @@ def input_record(source):
     return output_files.read_record(input_directory(source)) if is_ours else None
 
 
-def find_file(given, source, flag, *candidates):
-    """The path that a flag gives, else the first candidate that is beside the input; None if none is."""
-    path = getattr(given, flag)
+def find_file(settings, source, flag, *candidates):
+    """Returns the path of a file: the flag's value, or the first candidate in the input's directory, or None.
+
+    A path from the input's directory becomes the value of the flag.
+    """
+    path = getattr(settings, flag)
     if path is None:
-        beside = (os.path.join(input_directory(source), name) for name in candidates)
-        path = next(filter(files.exists, beside), None)
+        paths = (os.path.join(input_directory(source), name) for name in candidates)
+        path = next(filter(files.exists, paths), None)
         if path is not None:
-            given.set_default(flag, path)
+            settings.set_default(flag, path)
         return path
-    return require_file(given, flag)
+    return require_file(settings, flag)
 
 
-def read_settings(given, source):
-    """Reads and checks --bert_config_file; returns it as a published configuration, a dict."""
-    path = find_file(given, source, "bert_config_file", _CONFIG[source.kind], *_CONFIG.values())
+def read_config(settings, source):
+    """Reads and checks --bert_config_file; returns the settings that the published format has, a dict."""
+    path = find_file(settings, source, "bert_config_file", _CONFIG[source.kind], *_CONFIG.values())
     if path is None:
         raise ValueError(f"--bert_config_file is required: there is no {' or '.join(_CONFIG.values())} "
-                         f"beside --input={given.input}.")
-    settings = files.read_json_object(path)
-    problems = model_config.config_problems(settings)
-    if settings.get("tie_word_embeddings", True) is not True:
+                         f"beside --input={settings.input}.")
+    content = files.read_json_object(path)
+    problems = model_config.config_problems(content)
+    if content.get("tie_word_embeddings", True) is not True:
         problems.append("tie_word_embeddings=false is not supported: "
                         "the published masked LM shares the word embeddings.")
     if problems:
         raise ValueError(f"--bert_config_file: {path} is not usable:\n"
                          + "\n".join(f"  {problem}" for problem in problems))
-    output_files.check_config(path, modeling.BertConfig.from_dict(settings))
-    kind = head_labels.kind_from_config(settings)
-    said = {"id2label": head_labels.label_names(settings, path) is not None,
-            "architectures": kind == "tagging",
-            "problem_type": kind not in (None, "tagging")}
-    for name, is_said in said.items():
-        if not is_said or "output_bias" not in source.shapes:
-            settings.pop(name, None)
-    config = modeling.BertConfig.from_dict(settings).to_dict()
-    if given.to == "tensorflow" and config["hidden_act"] == "gelu_erf":
+    output_files.check_config(path, modeling.BertConfig.from_dict(content))
+    kind = head_labels.kind_from_config(content)
+    # Settings that describe the head are kept only if the input has a head and they mean something for it.
+    is_meaningful = {"id2label": head_labels.label_names(content, path) is not None,
+                     "architectures": kind == "tagging",
+                     "problem_type": kind not in (None, "tagging")}
+    for name, is_kept in is_meaningful.items():
+        if not is_kept or "output_bias" not in source.shapes:
+            content.pop(name, None)
+    config = modeling.BertConfig.from_dict(content).to_dict()
+    if settings.to == "tensorflow" and config["hidden_act"] == "gelu_erf":
         logging.warning("hidden_act is gelu_erf in bert_config.json: Hugging Face's gelu. The published code "
                         "knows the tanh form only, as gelu.")
     published = {*modeling.BertConfig(vocab_size=1).to_dict(), *model_config.IGNORED_CONFIG_KEYS}
     return {name: value for name, value in config.items() if name in published}
 
 
-def read_vocabulary(given, source, vocab_size):
-    """Reads and checks --vocab_file; returns its bytes.
+def read_vocabulary(settings, source, vocab_size):
+    """Reads and checks --vocab_file; returns the bytes of a vocab.txt.
 
-    Recent Hugging Face models have their vocabulary in tokenizer.json only.
+    Recent Hugging Face models have only a tokenizer.json, from which the vocabulary is then read.
     """
-    path = find_file(given, source, "vocab_file", _VOCABULARY, _TOKENIZER)
+    path = find_file(settings, source, "vocab_file", _VOCABULARY, _TOKENIZER)
     pieces = os.path.join(input_directory(source), output_files.SENTENCE_PIECES)
     if path is None and files.exists(pieces):
         raise ValueError(f"{pieces} is the model's vocabulary, and Hugging Face's BERT has no tokenizer for "
                          "it. With --weights_only --to=tensorflow the weights are taken out with it.")
     if path is None:
         raise ValueError(f"--vocab_file is required: there is no {_VOCABULARY} or {_TOKENIZER} beside "
-                         f"--input={given.input}.")
+                         f"--input={settings.input}.")
     if not path.endswith(".json"):
         tokenization.check_vocab(path, vocab_size)
         record = input_record(source)
@@ -192,8 +203,12 @@ def read_vocabulary(given, source, vocab_size):
 
 
 def _find_id_problem(ids, vocab_size):
-    """What is wrong with the ids of a tokenizer.json, {token: id}, in words; None if they are the lines of a
-    vocabulary."""
+    """Returns a description of the first problem of the ids of a tokenizer.json, or None.
+
+    Args:
+      ids: {token: id}, which must be the numbered lines of a vocabulary, but comes from any file.
+      vocab_size: int, maximum number of entries.
+    """
     if not isinstance(ids, dict) or not ids:
         return "it is of another kind"
     for token, index in ids.items():
@@ -211,83 +226,97 @@ def _find_id_problem(ids, vocab_size):
     return f"it has {len(ids)} entries" if len(ids) > vocab_size else None
 
 
-def read_tokenizer_settings(given, source, settings):
-    """The content of tokenizer_config.json, a dict; None if nothing is known about letter case and nothing
-    has to be. Warns of what no tokenizer here does."""
-    directories = [os.path.dirname(given.vocab_file), input_directory(source)]
-    found = next(filter(None, map(tokenizer_files.merge_settings, directories)), {})
+def read_tokenizer_settings(settings, source, config):
+    """Returns the content of tokenizer_config.json, a dict, or None.
+
+    None means that lower-casing is not known, which the TensorFlow format permits. Logs a warning about
+    settings that the tokenizers of this project do not support.
+    """
+    directories = [os.path.dirname(settings.vocab_file), input_directory(source)]
+    known = next(filter(None, map(tokenizer_files.merge_settings, directories)), {})
     for problem in dict.fromkeys(tokenizer_files.read(directories).problems):
         logging.warning("The scripts here do not make this model's tokens: %s", problem)
-    if given.do_lower_case is None and "do_lower_case" not in found:
-        if given.to == "tensorflow":
-            return found or None
+    if settings.do_lower_case is None and "do_lower_case" not in known:
+        if settings.to == "tensorflow":
+            return known or None
         try:
             tokenization.validate_case_matches_checkpoint(True, source.path)
-            given.set_default("do_lower_case", True, "right for uncased models only")
+            settings.set_default("do_lower_case", True, "right for uncased models only")
         except ValueError:
-            given.set_default("do_lower_case", False, "the input has the name of a cased model")
-    if given.do_lower_case is not None:
-        found = {**found, "do_lower_case": given.do_lower_case}
-    return {"tokenizer_class": "BertTokenizer", "model_max_length": settings["max_position_embeddings"],
-            **found}
+            settings.set_default("do_lower_case", False, "the input has the name of a cased model")
+    if settings.do_lower_case is not None:
+        known = {**known, "do_lower_case": settings.do_lower_case}
+    return {"tokenizer_class": "BertTokenizer", "model_max_length": config["max_position_embeddings"],
+            **known}
 
 
-# --- What comes out --------------------------------------------------------------------------------------
+# --- Output ----------------------------------------------------------------------------------------------
 
 
-def check_output(given, source):
-    """Checks that --output can be written, and removes the unfinished directories of killed conversions.
+def check_output(settings, source):
+    """Checks that --output can be written, and removes directories that killed conversions left.
 
-    Existing files are replaced only with --force.
+    Existing model files are replaced only with --force.
 
     Raises:
-      ValueError, NotADirectoryError, FileExistsError: it cannot.
+      ValueError, NotADirectoryError, IsADirectoryError, FileExistsError: it cannot be written.
     """
-    if given.output.endswith((".ckpt", ".safetensors")):
-        raise ValueError(f"--output={given.output} names a file; name the directory.")
-    if os.path.realpath(given.output) == os.path.realpath(input_directory(source)):
-        raise ValueError(f"--output={given.output} is the input's directory; name another one.")
-    existing = files.existing_parent(given.output)
+    if settings.output.endswith((".ckpt", ".safetensors")):
+        raise ValueError(f"--output={settings.output} names a file; name the directory.")
+    if os.path.realpath(settings.output) == os.path.realpath(input_directory(source)):
+        raise ValueError(f"--output={settings.output} is the input's directory; name another one.")
+    existing = files.existing_parent(settings.output)
     if not os.path.isdir(existing):
-        raise NotADirectoryError(f"--output={given.output}: {existing} is not a directory. Use another one.")
-    # Before a refusal, too: a conversion that was killed at its end leaves its output whole.
-    for folder in {existing, os.path.dirname(os.path.abspath(given.output))}:
+        raise NotADirectoryError(f"--output={settings.output}: {existing} is not a directory. Use another "
+                                 "one.")
+    # This comes before the check for existing files: a conversion that was killed at its end leaves both a
+    # complete output and its temporary directory.
+    for folder in {existing, os.path.dirname(os.path.abspath(settings.output))}:
         locks.remove_abandoned(folder, _TEMPORARY_PREFIX)
-    blocking = list_replaced_files(given.output, given.to)
+    blocking = list_replaced_files(settings.output, settings.to)
     for name in blocking:
-        if os.path.isdir(os.path.join(given.output, name)):
-            raise IsADirectoryError(f"--output={given.output}: {name} in it is a directory, where a file "
+        if os.path.isdir(os.path.join(settings.output, name)):
+            raise IsADirectoryError(f"--output={settings.output}: {name} in it is a directory, where a file "
                                     "must be written.")
-    if blocking and not given.force:
-        raise FileExistsError(f"--output={given.output} holds files that would be replaced: "
+    if blocking and not settings.force:
+        raise FileExistsError(f"--output={settings.output} holds files that would be replaced: "
                               f"{', '.join(blocking)}. "
                               "Use another directory, or pass --force to replace them.")
 
 
 def list_replaced_files(output, kind):
-    """Names of what is in the output directory that a model of that kind replaces."""
+    """Returns the names in the output directory that a model of this kind replaces."""
     names = os.listdir(output) if os.path.isdir(output) else []
     return sorted(name for name in names
                   if any(fnmatch.fnmatchcase(name, pattern) for pattern in _REPLACED_FILES[kind]))
 
 
-def hugging_face_config(settings, source, names):
-    """Translates a published configuration, a dict; the tensors give the class and its number of labels."""
-    activation = (settings["hidden_act"] or "").lower()
-    theirs = _ACTIVATIONS.get(activation, activation)
-    if theirs != activation:
-        logging.info("hidden_act is %s in config.json: Hugging Face's name of %s.", theirs,
+def hugging_face_config(config, source, names):
+    """Translates a published configuration to a Hugging Face one.
+
+    Args:
+      config: dict, the published configuration.
+      source: the input, a `checkpoint_formats.Checkpoint`; its head gives the labels.
+      names: names of the tensors that are converted; they determine the class.
+
+    Returns:
+      dict.
+    """
+    activation = (config["hidden_act"] or "").lower()
+    translated_activation = _ACTIVATIONS.get(activation, activation)
+    if translated_activation != activation:
+        logging.info("hidden_act is %s in config.json: Hugging Face's name of %s.", translated_activation,
                      activation or "none")
     architecture = next(name for name, head in _ARCHITECTURES.items() if set(head) <= set(names))
     head = head_labels.read_head(source)
     if head and head.kind == "tagging":
         architecture = "BertForTokenClassification"
-    translated = {**settings, "architectures": [architecture], "hidden_act": theirs,
+    translated = {**config, "architectures": [architecture], "hidden_act": translated_activation,
                   "layer_norm_eps": modeling.LAYER_NORM_EPSILON, "model_type": "bert"}
     logging.info("The tensors are a %s's.", architecture)
     if architecture in ("BertForSequenceClassification", "BertForTokenClassification"):
         count = source.shapes["output_bias"][0]
-        labels = head.labels or head_labels.label_names(settings, _CONFIG["tensorflow"]) or []
+        labels = head.labels or head_labels.label_names(config, _CONFIG["tensorflow"]) or []
         if len(labels) != count:
             labels = [f"LABEL_{index}" for index in range(count)]
         translated.update(id2label=dict(enumerate(labels)),
@@ -302,15 +331,19 @@ def hugging_face_config(settings, source, names):
     return translated
 
 
-def translate(given, source):
-    """What a conversion writes: (names of the tensors, {file name: content in bytes})."""
-    settings = read_settings(given, source)
-    encoder = modeling.variable_shapes(modeling.BertConfig.from_dict(settings))
+def translate(settings, source):
+    """Prepares a conversion between the formats.
+
+    Returns:
+      (names of the tensors to write, other files to write as {name: content in bytes}).
+    """
+    config = read_config(settings, source)
+    encoder = modeling.variable_shapes(modeling.BertConfig.from_dict(config))
     heads = {name for head in _ARCHITECTURES.values() for name in head} & set(source.shapes)
-    shapes = {name: (*source.shapes[name][:1], settings["hidden_size"]) for name in heads
+    shapes = {name: (*source.shapes[name][:1], config["hidden_size"]) for name in heads
               if name.endswith("_weights")}
     checkpoint_formats.check_types(source, [*encoder, *heads])
-    # Question answering and masked LM do not need the pooler, and Hugging Face's have none.
+    # Question answering and masked LM do not use the pooler. Hugging Face's models for them have none.
     checkpoint_formats.check_fits(source, {**encoder, **shapes},
                                   optional={name for name in encoder if "/pooler/" in name})
     names = sorted(name for name in {*encoder, *heads} if name in source.shapes)
@@ -319,99 +352,103 @@ def translate(given, source):
         more = len(others) - _MAX_NAMES_SHOWN
         logging.warning("Left out, as no part of a published BERT: %s%s.",
                         ", ".join(others[:_MAX_NAMES_SHOWN]), f" and {more} more" if more > 0 else "")
-    texts = {_VOCABULARY: read_vocabulary(given, source, settings["vocab_size"])}
-    tokenizer = read_tokenizer_settings(given, source, settings)
-    config = hugging_face_config(settings, source, names) if given.to == "hugging_face" else settings
-    for name, content in ((_CONFIG[given.to], config), (_TOKENIZER_CONFIG, tokenizer)):
+    contents = {_VOCABULARY: read_vocabulary(settings, source, config["vocab_size"])}
+    tokenizer = read_tokenizer_settings(settings, source, config)
+    if settings.to == "hugging_face":
+        config = hugging_face_config(config, source, names)
+    for name, content in ((_CONFIG[settings.to], config), (_TOKENIZER_CONFIG, tokenizer)):
         if content is not None:
-            texts[name] = (json.dumps(content, indent=2, sort_keys=True) + "\n").encode()
-    return names, texts
+            contents[name] = (json.dumps(content, indent=2, sort_keys=True) + "\n").encode()
+    return names, contents
 
 
-def copy_weights(given, source):
-    """What --weights_only writes: (tensors' names, {file name: content in bytes}), the files unchanged."""
-    paths = {_CONFIG["tensorflow"]: find_file(given, source, "bert_config_file", _CONFIG["tensorflow"]),
-             _VOCABULARY: find_file(given, source, "vocab_file", _VOCABULARY),
+def copy_weights(settings, source):
+    """Prepares --weights_only, which copies the other files unchanged; returns the same as `translate`."""
+    paths = {_CONFIG["tensorflow"]: find_file(settings, source, "bert_config_file", _CONFIG["tensorflow"]),
+             _VOCABULARY: find_file(settings, source, "vocab_file", _VOCABULARY),
              **{name: os.path.join(input_directory(source), name)
                 for name in (_TOKENIZER_CONFIG, output_files.SENTENCE_PIECES)}}
-    texts = {}
+    contents = {}
     for name, path in paths.items():
         if path is not None and files.exists(path):
             if name.endswith(".json"):
-                files.read_json_object(path)  # complains if it is none
-            texts[name] = files.read_bytes(path)
+                files.read_json_object(path)  # raises an error if it is no JSON object
+            contents[name] = files.read_bytes(path)
     head = head_labels.read_head(source)
     if head and head.labels and head_labels.has_trained_names(head):
-        texts[output_files.LABELS] = model_files.format_labels(head.labels)
-    # Other numbers than floats count as the state of a training, but those of the encoder cannot be that.
+        contents[output_files.LABELS] = model_files.format_labels(head.labels)
+    # Tensors of other types than float count as state of the training and are left out. In the encoder, such
+    # a type is an error.
     checkpoint_formats.check_types(source, [name for name in source.shapes if name.startswith("bert/")])
-    return sorted(checkpoint_formats.weight_names(source)), texts
+    return sorted(checkpoint_formats.weight_names(source)), contents
 
 
-def write(output, kind, source, names, texts):
-    """Writes a model aside, then moves it to its directory and removes what is left in the way.
+def write(output, kind, source, names, contents):
+    """Writes a model to a temporary directory, moves its files to the output and removes files it replaces.
 
     Args:
-      output: the directory.
+      output: str, the output directory.
       kind: "tensorflow" or "hugging_face".
-      source: a `checkpoint_formats.Checkpoint`.
+      source: the input, a `checkpoint_formats.Checkpoint`.
       names: names of its tensors to write.
-      texts: the other files, {name: content in bytes}.
+      contents: the other files, {name: content in bytes}.
 
     Returns:
-      the names of the files.
+      list of str, the names of the written files.
 
     Raises:
-      FileExistsError: another process wrote there meanwhile.
-      locks.InUseError: it is writing there.
+      FileExistsError: another process wrote to the output at the same time.
+      locks.InUseError: another process is writing to the output.
     """
     with files.translate_disk_errors(output), contextlib.ExitStack() as stack:
         if os.path.isdir(output):
             stack.enter_context(locks.lock_directory(output))
         before = list_replaced_files(output, kind)
-        # In the directory or above it, so that moving is renaming.
-        aside = tempfile.mkdtemp(prefix=_TEMPORARY_PREFIX, dir=files.existing_parent(output))
-        stack.enter_context(locks.lock_file(aside))
-        stack.callback(shutil.rmtree, aside)
+        # On the same file system as the output, so that a file is moved by renaming it.
+        temporary = tempfile.mkdtemp(prefix=_TEMPORARY_PREFIX, dir=files.existing_parent(output))
+        stack.enter_context(locks.lock_file(temporary))
+        stack.callback(shutil.rmtree, temporary)
         if kind == "tensorflow":
-            checkpoint_formats.write_tensorflow(os.path.join(aside, _TENSORFLOW_WEIGHTS), source, names)
+            checkpoint_formats.write_tensorflow(os.path.join(temporary, _TENSORFLOW_WEIGHTS), source, names)
         else:
-            checkpoint_formats.write_safetensors(os.path.join(aside, _HUGGING_FACE_WEIGHTS), source, names)
-        for name, content in texts.items():
-            files.write_bytes(os.path.join(aside, name), content)
+            checkpoint_formats.write_safetensors(os.path.join(temporary, _HUGGING_FACE_WEIGHTS), source,
+                                                 names)
+        for name, content in contents.items():
+            files.write_bytes(os.path.join(temporary, name), content)
         os.makedirs(output, exist_ok=True)
-        new = sorted(os.listdir(aside))
-        with locks.lock_directory(output):  # it may have been made just now
+        new = sorted(os.listdir(temporary))
+        with locks.lock_directory(output):  # the lock above is missing if the directory did not exist
             if list_replaced_files(output, kind) != before:
                 raise FileExistsError(f"--output={output}: another process wrote there meanwhile. Use "
                                       "another directory, or start again.")
             for name in new:
-                os.replace(os.path.join(aside, name), os.path.join(output, name))
+                os.replace(os.path.join(temporary, name), os.path.join(output, name))
             for name in set(before) - set(new):
                 os.remove(os.path.join(output, name))
     return new
 
 
 def main(_):
-    """Converts."""
-    given = common_flags.read_settings()
-    source = open_input(given)
+    """Converts the checkpoint."""
+    settings = common_flags.read_settings()
+    source = open_input(settings)
     record = input_record(source)
     if record:
         output_files.check_trained(record, source.path)
-    check_output(given, source)
-    names, texts = copy_weights(given, source) if given.to == source.kind else translate(given, source)
+    check_output(settings, source)
+    prepare = copy_weights if settings.to == source.kind else translate
+    names, contents = prepare(settings, source)
     checks.refuse_overwriting(
-        given, {"input": checks.list_checkpoint_files(source.path)},
-        {"output": [os.path.join(given.output, name)
-                    for name in list_replaced_files(given.output, given.to)]})
+        settings, {"input": checks.list_checkpoint_files(source.path)},
+        {"output": [os.path.join(settings.output, name)
+                    for name in list_replaced_files(settings.output, settings.to)]})
     if not names:
-        raise ValueError(f"--input={given.input}: {source.path} holds no weights.")
+        raise ValueError(f"--input={settings.input}: {source.path} holds no weights.")
     checkpoint_formats.check_readable(source, names)
     narrow = sum(source.read_dtype(name) != source.dtypes[name] for name in names)
     if narrow:
         logging.warning("%d tensors of 16 bits are written as float32: the same values, twice the size.",
                         narrow)
-    new = write(given.output, given.to, source, names, texts)
+    new = write(settings.output, settings.to, source, names, contents)
     logging.info("%d of %d tensors of %s are in %s: %s.", len(names), len(source.shapes), source.path,
-                 given.output, ", ".join(new))
+                 settings.output, ", ".join(new))

@@ -210,7 +210,7 @@ def run(settings, predictor):
     logging.info("Lines answered: %d%s.", answered, f"; lines that could not be used: {skipped}" if skipped
                  else "")
     if wrong is not None:
-        raise ValueError(f"{name}:{wrong.line}: {wrong.problem} What was before it is answered. "
+        raise ValueError(f"{name}:{wrong.line}: {wrong.problem} The lines before it are answered. "
                          "Correct it, or pass --skip_bad_lines=true.")
 
 
@@ -256,8 +256,9 @@ def check_replicas(settings, group):
         raise ValueError(f"--interactive asks for one text at a time: {group.count} processes cannot share "
                          "it. Leave --num_replicas out.")
     if settings.max_restarts and "-" in (settings.input_file, settings.output_file):
-        raise ValueError(f"--max_restarts={settings.max_restarts} needs --input_file and --output_file: what "
-                         "was read from the standard input, or written to the standard output, is gone.")
+        raise ValueError(f"--max_restarts={settings.max_restarts} needs --input_file and --output_file: a "
+                         "restarted run cannot read the standard input again, or take back lines of the "
+                         "standard output.")
 
 
 def main(_):

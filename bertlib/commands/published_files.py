@@ -77,8 +77,8 @@ def _problem_in_squad(path, _):
 def _problem_in_table(columns):
     """Returns a function that returns the problem of a TSV file, or None; see `http_download.Source`.
 
-    The function reads only the first line, because some published files have later lines with another number
-    of columns, which the reader of the task accepts or skips.
+    The function reads only the first line: in some published files, later lines do not have the form that the
+    reader of the task expects.
     """
     def problem(path, _):
         with open(path, "rb") as reader:
@@ -100,8 +100,8 @@ def _models():
             directory = f"checkpoints/{key}"
             source = Source(f"{_CHECKPOINTS}/{release}/{name}.zip", directory, _CHECKPOINT_FILES,
                             _problem_in_checkpoint)
-            found[key] = Published((source,), "BERT_BASE_DIR", directory)
-    return found
+            models[key] = Published((source,), "BERT_BASE_DIR", directory)
+    return models
 
 
 def _glue(task, file, names=_TSV):

@@ -1,8 +1,8 @@
-"""Fine-tunes BERT to tag the words of sentences, evaluates it by entities and predicts with it.
+"""Fine-tunes BERT to tag the words of sentences, evaluates the entities and predicts tags.
 
     python run_ner.py
 
-does it on the sample data with the installed model. With your own, in CoNLL's columns:
+This trains and evaluates the installed model on the sample data. With your own data, in CoNLL columns:
 
     python run_ner.py --do_train=true --do_eval=true --do_predict=true --data_dir=$CONLL_DIR \\
       --vocab_file=$BERT_DIR/vocab.txt --bert_config_file=$BERT_DIR/bert_config.json \\
@@ -35,12 +35,12 @@ from bertlib.runs.settings import INPUT, SPEED, TASK, require_file, sample_path
 from bertlib.system import files
 from bertlib.tasks.tagging import tagging_data, tagging_head
 
-# The phase that needs a split, and what its file in --data_dir may be called.
+# Split -> (phase that needs it, names of its file in --data_dir without the ending).
 _SPLITS = {"train": ("do_train", ("train",)), "dev": ("do_eval", ("dev", "valid")),
            "test": ("do_predict", ("test",))}
 _ENDINGS = (".txt", ".conll", ".tsv", ".iob", ".bio")
+# Names of the written files. train.tf_record is written to --output_dir, all others to --results_dir.
 _PREDICTIONS = "test_predictions.conll"
-# What is written, all but train.tf_record to results_dir.
 _RESULTS = {"dev": "eval_results.txt", "test": "test_eval_results.txt"}
 _RECORDS = {"train": "train.tf_record", "dev": "eval.tf_record", "test": "predict.tf_record"}
 _RESULT_FILES = (_RECORDS["dev"], _RECORDS["test"], *_RESULTS.values(), _PREDICTIONS)
@@ -49,27 +49,28 @@ _RESULT_FILES = (_RECORDS["dev"], _RECORDS["test"], *_RESULTS.values(), _PREDICT
 def define_flags():
     """Defines the flags of this command."""
     with common_flags.section("Task", INPUT):
-        flags.DEFINE_string("data_dir", None, "Directory of the data, for files that no other flag names: "
-                            "train.txt, dev.txt and test.txt; or with .conll, .tsv, .iob or .bio.")
-        flags.DEFINE_string("train_file", None, "File to train on: a word a line, in columns that spaces or "
-                            "tabs separate, a blank line after each sentence.")
-        flags.DEFINE_string("dev_file", None, "File to evaluate on.")
-        flags.DEFINE_string("test_file", None, "File to predict; it may have no tags.")
+        flags.DEFINE_string("data_dir", None, "Directory of train.txt, dev.txt and test.txt, which can also "
+                            "end in .conll, .tsv, .iob or .bio. --train_file, --dev_file and --test_file "
+                            "override it.")
+        flags.DEFINE_string("train_file", None, "Training file: one word a line, in columns separated by "
+                            "spaces or tabs, with a blank line after each sentence.")
+        flags.DEFINE_string("dev_file", None, "Development file, for evaluation.")
+        flags.DEFINE_string("test_file", None, "Test file, for prediction. Its tags are optional.")
     common_flags.define_word_column_flags()
     with common_flags.section("Task", SPEED):
-        flags.DEFINE_bool("do_train", False, "Train.")
+        flags.DEFINE_bool("do_train", False, "Train the model.")
         flags.DEFINE_bool("do_eval", False, "Evaluate on the development file.")
-        flags.DEFINE_bool("do_predict", False, f"Write {_PREDICTIONS}: the test file and a column of "
-                          "predicted tags.")
+        flags.DEFINE_bool("do_predict", False, f"Write {_PREDICTIONS}: the test file with a further column "
+                          "of predicted tags.")
         flags.DEFINE_integer("predict_batch_size", 8,
-                             "Sentences, or windows of long ones, in a batch of evaluation and prediction.",
-                             lower_bound=1)
+                             "Batch size of evaluation and prediction: number of sentences, or of windows of "
+                             "long sentences.", lower_bound=1)
     with common_flags.section("Task", TASK):
-        flags.DEFINE_bool("crf", False, "Predict the tags of a sentence together, by a conditional random "
-                          "field above the model.")
+        flags.DEFINE_bool("crf", False, "Predict the tags of a sentence jointly, with a conditional random "
+                          "field (CRF) on top of the model.")
     with common_flags.section("Task", INPUT):
-        flags.DEFINE_bool("label_all_pieces", False, "Train on all pieces of a word, rather than on the "
-                          "first one.")
+        flags.DEFINE_bool("label_all_pieces", False, "Train on all WordPieces of a word. By default only the "
+                          "first one has a label.")
     common_flags.define_export_flags()
     common_flags.define_fine_tuning_flags(max_seq_length=128)
 
@@ -78,10 +79,10 @@ def define_flags():
 
 
 def resolve_flags(settings):
-    """Fills in what was not given.
+    """Sets the flags that are not on the command line to their defaults for this run.
 
     Raises:
-      ValueError, OSError: a flag has no default here, or cannot be right.
+      ValueError, OSError: a required flag is missing, or a flag has an unusable value.
     """
     checks.refuse_tpus(settings)
     settings.choose_phases()
@@ -102,15 +103,15 @@ def resolve_flags(settings):
     model_config.resolve_model_flags(settings)
 
 
-# Six steps an epoch need more of them than thousands would.
+# The sample gives only six steps an epoch, so training needs more epochs and a higher learning rate.
 _SAMPLE_DEFAULTS = {"num_train_epochs": 10.0, "train_batch_size": 16, "learning_rate": 2e-4}
 
 
 def _split_path(directory, split):
-    """The path of a split's file in --data_dir.
+    """Returns the path of a split's file in --data_dir.
 
     Raises:
-      NotADirectoryError, FileNotFoundError, ValueError: there is none, or more than one.
+      NotADirectoryError, FileNotFoundError, ValueError: no file or more than one file fits.
     """
     if not files.is_directory(directory):
         raise NotADirectoryError(f"--data_dir={directory}: there is no such directory.")
@@ -126,8 +127,13 @@ def _split_path(directory, split):
 
 
 class Data(NamedTuple):
-    """What flags ask for: `splits`, {"train", "dev", "test": `tagging_data.ConllFile`}; the `labels` that the
-    model tells apart, in IOB2; and the `scheme` that predictions are written in."""
+    """The data of a run.
+
+    Attributes:
+      splits: {"train", "dev" or "test": `tagging_data.ConllFile`}, for the phases of the run.
+      labels: list of str, the classes of the model, tags in the scheme IOB2.
+      scheme: str, the scheme of the tags in the prediction file.
+    """
 
     splits: dict
     labels: list
@@ -138,7 +144,7 @@ def read_data(settings):
     """Reads and checks the files; returns `Data`.
 
     Raises:
-      ValueError, OSError: one cannot be used.
+      ValueError, OSError: a file is not usable.
     """
     splits, width = {}, None
     for split, (phase, _) in _SPLITS.items():
@@ -158,20 +164,23 @@ def read_data(settings):
 
 
 def _scheme(settings, tagged):
-    """The scheme of tagged files, and why, in words: that of the first one, or else that of the training."""
+    """Returns (scheme of the tags, end of a sentence that gives the reason).
+
+    The scheme is that of the first tagged file. Without tagged files, it is that of the training.
+    """
     if tagged:
         scheme = tagging_data.detect_scheme(tagged[0])
         return scheme, f"fits most of {tagged[0].path}"
     record = run_record.record_of_weights(settings)
-    found = record["settings"].get("tag_scheme") if record else None
-    return found or record_fields.default_in_older_versions("tag_scheme", "tagging"), "the training had"
+    scheme = record["settings"].get("tag_scheme") if record else None
+    return scheme or record_fields.default_in_older_versions("tag_scheme", "tagging"), "the training had"
 
 
 def _labels(settings, train):
-    """The labels of the training file, or else of the weights that --output_dir or --init_checkpoint holds.
+    """Returns the labels of the training file; without one, those of --output_dir or --init_checkpoint.
 
     Raises:
-      ValueError: there are none.
+      ValueError: no labels are known, or they are not usable.
     """
     if train is not None:
         labels = tagging_data.collect_labels(train.sentences)
@@ -181,18 +190,17 @@ def _labels(settings, train):
         return labels
     labels = head_labels.labels_of_weights(settings)
     if labels is None:
-        raise ValueError(f"--output_dir={settings.output_dir} has no {output_files.LABELS}, which a training "
-                         "writes and which says what the model tells apart. Train first, with "
-                         "--do_train=true.")
+        raise ValueError(f"--output_dir={settings.output_dir} has no {output_files.LABELS} with the labels "
+                         "of the model, which a training writes. Train first, with --do_train=true.")
     wrong = [label for label in labels if not tagging_data.is_iob2(label)]
     if wrong:
-        raise ValueError(f"The model tells apart {', '.join(labels)}, of which {wrong[0]!r} is no tag of "
-                         "IOB2. Train one, with --do_train=true.")
+        raise ValueError(f"The labels of the model are {', '.join(labels)}. {wrong[0]!r} is not a tag of the "
+                         "scheme IOB2. Train a model for tagging, with --do_train=true.")
     return labels
 
 
 def _describe(file, scheme, labels):
-    """Logs what is in a file; warns of tags that the model does not know."""
+    """Logs the numbers of sentences, words and entities; warns about tags that the model does not know."""
     words = sum(len(sentence.words) for sentence in file.sentences)
     if not file.is_tagged:
         logging.info("%s: %d sentences, %d words, without tags.", file.path, len(file.sentences), words)
@@ -202,29 +210,33 @@ def _describe(file, scheme, labels):
                  ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "no entities")
     unknown = sorted(set(tagging_data.collect_labels(file.sentences)) - set(labels))
     if unknown:
-        logging.warning("%s has tags that the training has not, which are never predicted and so count as "
-                        "wrong: %s.", file.path, ", ".join(unknown))
+        logging.warning("%s has tags that the training data does not have. The model never predicts them, so "
+                        "they count as wrong: %s.", file.path, ", ".join(unknown))
 
 
 # --- The run ---------------------------------------------------------------------------------------------
 
 
 def make_windows(settings, data, tokenizer):
-    """Returns what the model is fed, {split: list of `tagging_data.Window`}; logs what was cut."""
-    found = {}
+    """Returns the inputs of the model, {split: list of `tagging_data.Window`}.
+
+    Sentences longer than --max_seq_length are cut into several windows. Their number is logged.
+    """
+    windows = {}
     for split, file in data.splits.items():
-        made = tagging_data.make_windows(file.sentences, data.labels, tokenizer, settings.max_seq_length,
-                                         settings.label_all_pieces, settings.num_workers)
-        found[split] = list(itertools.chain.from_iterable(made))
-        cut = sum(len(windows) > 1 for windows in made)
-        if cut:
+        by_sentence = tagging_data.make_windows(file.sentences, data.labels, tokenizer,
+                                                settings.max_seq_length, settings.label_all_pieces,
+                                                settings.num_workers)
+        windows[split] = list(itertools.chain.from_iterable(by_sentence))
+        num_cut = sum(len(parts) > 1 for parts in by_sentence)
+        if num_cut:
             logging.info("%s: %d sentences are longer than --max_seq_length=%d and were cut: %d windows in "
-                         "all.", file.path, cut, settings.max_seq_length, len(found[split]))
-    return found
+                         "all.", file.path, num_cut, settings.max_seq_length, len(windows[split]))
+    return windows
 
 
 def main(_):
-    """Runs what the flags ask for."""
+    """Runs the phases that the flags name."""
     launch.log_devices()
     settings = common_flags.read_settings()
     resolve_flags(settings)
@@ -232,8 +244,8 @@ def main(_):
     tokenizer = vocabularies.load_tokenizer(settings, bert_config)
     checks.check_output_dir(settings)
     learning_curve.check(settings)
-    read = {f"{split}_file": getattr(settings, f"{split}_file") for split in _SPLITS}
-    checks.refuse_overwriting(settings, {name: [path] for name, path in read.items() if path},
+    input_files = {f"{split}_file": getattr(settings, f"{split}_file") for split in _SPLITS}
+    checks.refuse_overwriting(settings, {name: [path] for name, path in input_files.items() if path},
                               checks.list_overwritten_files(settings, _RESULT_FILES, [_RECORDS["train"]]))
     data = read_data(settings)
     head_shapes = tagging_head.head_shapes(bert_config, len(data.labels), settings.crf)
@@ -246,7 +258,7 @@ def main(_):
     build_model_fn = functools.partial(
         tagging_head.model_fn_builder, bert_config, len(data.labels), init_checkpoint=init_checkpoint,
         use_one_hot_embeddings=False, **estimator_setup.schedule_arguments(settings, num_train_steps))
-    # Beside the encoder the chain's loops take next to no memory.
+    # The memory simulation leaves out the CRF: its loops need almost no memory compared with the encoder.
     model = estimator_setup.TrainableModel(
         bert_config, functools.partial(build_model_fn, settings.crf), tagging_data.feature_fields,
         tagging_head.BATCH_TOTALS, padding_is_removable=True,
@@ -263,27 +275,26 @@ def main(_):
 
 
 def run(settings, tagger, step, data, windows, num_train_steps, record):
-    """Trains, evaluates and predicts, as the flags ask.
+    """Runs the phases that the flags name: training, evaluation, prediction.
 
     Args:
       settings: a `Settings`, checked.
       tagger, step: the Estimator and its `StepConfig`.
       data: `Data`.
       windows: see `make_windows`.
-      num_train_steps: the last step.
+      num_train_steps: int, the last step of the training.
       record: the `run_record.RunRecord`.
     """
     @functools.cache  # a split that is evaluated several times is written once
     def input_fn(split, is_training=False):
-        """Writes the split's features; returns the input_fn that reads them."""
+        """Writes the features of a split; returns the input_fn that reads them."""
         path = os.path.join(settings.output_dir if is_training else settings.results_dir, _RECORDS[split])
         tagging_data.write_windows(windows[split], settings.max_seq_length, path)
         return tagging_head.input_fn_builder(path, settings.max_seq_length,
                                              **estimator_setup.input_options(settings, step, is_training))
 
     def tag(split, part_input_fn):
-        """Tags a split; returns the predicted tags of each sentence, and their scores if the file has
-        tags."""
+        """Returns the predicted tags of each sentence of a split, and their scores, None without tags."""
         rows = list(input_pipeline.restore_file_order(tagger.predict(part_input_fn)))
         predicted = merge_window_predictions(rows, data, data.splits[split])
         if not data.splits[split].is_tagged:
@@ -314,26 +325,34 @@ def run(settings, tagger, step, data, windows, num_train_steps, record):
 
 
 def merge_window_predictions(rows, data, file):
-    """Returns the tags of each sentence, in the data's scheme, of what the model predicts for its windows."""
-    tags = itertools.chain.from_iterable(row["tags"][:row["num_words"]] for row in rows)
-    return [tagging_data.convert_scheme([data.labels[tag] for tag in itertools.islice(tags,
-                                                                                      len(sentence.words))],
-                                        data.scheme) for sentence in file.sentences]
+    """Returns the predicted tags of each sentence, from the predictions for its windows.
+
+    Args:
+      rows: list of predictions, one for each window, in the order of the file.
+      data: `Data`; its `scheme` is that of the result.
+      file: the `tagging_data.ConllFile` of the sentences.
+    """
+    numbers = itertools.chain.from_iterable(row["tags"][:row["num_words"]] for row in rows)
+    sentences = ([data.labels[number] for number in itertools.islice(numbers, len(sentence.words))]
+                 for sentence in file.sentences)
+    return [tagging_data.convert_scheme(tags, data.scheme) for tags in sentences]
 
 
 def write_predictions(settings, file, predicted):
-    """Writes the lines of a file, each word's with its predicted tag."""
+    """Writes the lines of a file, with the predicted tag at the end of the line of each word."""
     path = os.path.join(settings.results_dir, _PREDICTIONS)
     files.write_text(path, tagging_data.add_prediction_column(file, predicted))
     logging.info("Predictions, the last column of %s.", path)
 
 
 def scores_of(data, split, predicted, others):
-    """Returns the scores of a split's predictions, and other results. There is no loss of tags that the model
-    does not know."""
+    """Returns the scores of the predictions for a split, with other results.
+
+    eval_loss is left out if the split has tags that the model does not know: they have no loss.
+    """
     sentences = data.splits[split].sentences
     scores = tagging_data.score_tags([sentence.tags for sentence in sentences], predicted)
-    found = {**{f"eval_{name}": value for name, value in scores.items()}, **others}
+    evaluation = {**{f"eval_{name}": value for name, value in scores.items()}, **others}
     if set(tagging_data.collect_labels(sentences)) - set(data.labels):
-        del found["eval_loss"]
-    return found
+        del evaluation["eval_loss"]
+    return evaluation

@@ -137,7 +137,7 @@ def test_a_module_without_tokenization_info_is_given_a_vocabulary(scripts, flags
                                tokenization_info=False, length=tiny.SEQ_LENGTH)
     given = dict(bert_hub_module_handle=module, do_predict=True, output_dir=tmp_path / "out")
     done = scripts.run(SCRIPT, *flags(**given), cwd=tmp_path)
-    assert done.code == 1 and "says what its vocabulary is. Pass --vocab_file" in done.err
+    assert done.code == 1 and "names its vocabulary. Pass --vocab_file" in done.err
     assert not (tmp_path / "out").exists()
     done = scripts.run(SCRIPT, *flags(**given, vocab_file=tiny_model.vocab), cwd=tmp_path)
     assert done.code == 0, done.err
@@ -157,11 +157,11 @@ def test_a_module_without_tokenization_info_is_given_a_vocabulary(scripts, flags
     (dict(bert_hub_module_handle="."), "has no saved_model.pb. Name the directory"),
     (dict(bert_hub_module_handle="https://tfhub.dev/google/b/1"), "nothing is downloaded"),
     (dict(init_checkpoint="bert_model.ckpt"), "--init_checkpoint=bert_model.ckpt: a hub module is used"),
-    (dict(precision="bf16"), "--precision=bf16: a hub module is used as it was made"),
-    (dict(compile_kernels=True), "--compile_kernels=true: a hub module is used as it was made"),
-    (dict(vocab_file="vocab.txt"), "--vocab_file=vocab.txt: the hub module brings its own vocabulary"),
+    (dict(precision="bf16"), "--precision=bf16: a hub module is used with its own weights"),
+    (dict(compile_kernels=True), "--compile_kernels=true: a hub module is used with its own weights"),
+    (dict(vocab_file="vocab.txt"), "--vocab_file=vocab.txt: the hub module has its own vocabulary"),
     (dict(do_lower_case=False), "--do_lower_case=false, but the hub module says do_lower_case=true"),
-    (dict(max_seq_length=41), "--max_seq_length=41: the hub module has no positions beyond 40"),
+    (dict(max_seq_length=41), "--max_seq_length=41: the hub module has only 40 positions"),
     (dict(task_name="nothing"), "nothing"),
     (dict(use_tpu=True), "TPUs are not supported"),
 ], ids=lambda value: "=".join(map(str, next(iter(value.items())))) if isinstance(value, dict) else "")

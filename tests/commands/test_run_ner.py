@@ -127,8 +127,8 @@ def test_tags_that_training_lacks_are_told_and_count_as_wrong(run, scripts, flag
     again = dict(output_dir=run[0], results_dir=tmp_path / "new", label_all_pieces=False)
     done = scripts.run("run_ner.py", *tiny.flags(**again, do_eval=True, dev_file=dev), cwd=tmp_path)
     assert done.code == 0, done.err
-    assert f"WARNING: {dev} has tags that the training has not, which are never predicted and so count as " \
-        "wrong: B-PLACE." in done.err
+    assert f"WARNING: {dev} has tags that the training data does not have. The model never predicts them, " \
+        "so they count as wrong: B-PLACE." in done.err
     assert re.search(r"WARNING: Given otherwise than in the training \(\S+/run\.json\): "
                      r"--label_all_pieces=false \(there true\)\.\n", done.err)
     assert re.search(r" Not given, and so as in the training \(\S+/run\.json\): .*--crf=true", done.err)
