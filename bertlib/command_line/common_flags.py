@@ -57,7 +57,7 @@ names_by_section = {}
 # Name of a flag -> its class, one of `settings.CLASSES`, or None.
 _classes = {}
 
-# absl's --helpshort lists the flags of the module that defines them: the command, not this module.
+# For absl, for example in --helpxml, the flags belong to the command that calls these functions.
 flags.disclaim_key_flags()
 
 
@@ -109,13 +109,6 @@ class _HelpFlag(flags.BooleanFlag):
             sys.exit()
 
 
-def everyday_and_advanced():
-    """Returns the sections of `--help` and the advanced sections: two dicts, {heading: names of flags}."""
-    everyday = {heading: names for heading, names in names_by_section.items() if heading not in ADVANCED}
-    return everyday, {heading: names_by_section[heading] for heading in ADVANCED
-                      if heading in names_by_section}
-
-
 def help_text(description, full=False):
     """Returns the text of `--help`, or with `full` the text of `--helpfull`.
 
@@ -123,7 +116,8 @@ def help_text(description, full=False):
       description: str, the text before the flags; None for none.
       full: bool, whether to add the advanced flags and those that absl and TensorFlow define.
     """
-    everyday, advanced = everyday_and_advanced()
+    everyday = {heading: names for heading, names in names_by_section.items() if heading not in ADVANCED}
+    advanced = {heading: names_by_section[heading] for heading in ADVANCED if heading in names_by_section}
     lines = [(description or "").strip()]
     for heading, names in {**everyday, **(advanced if full else {})}.items():
         lines += ["", f"{heading}:", *_help_of(names)]
