@@ -27,7 +27,7 @@ from bertlib.runs.settings import require_file
 from bertlib.system import files, locks
 from bertlib.tasks.classification.classifier_data import _truncate_seq_pair  # noqa: F401  a public name of this script that lives there
 from bertlib.tasks.vectors import feature_extraction
-from bertlib.tasks.vectors.feature_extraction import (  # noqa: F401  likewise
+from bertlib.tasks.vectors.feature_extraction import (  # noqa: F401  public names of this script that live there
     InputExample,
     InputFeatures,
     convert_examples_to_features,

@@ -29,13 +29,13 @@ from bertlib.runs import (
     vocabularies,
 )
 from bertlib.runs.settings import INPUT, SPEED, TASK, sample_path
-from bertlib.tasks.squad.squad_answers import (  # noqa: F401  likewise
+from bertlib.tasks.squad.squad_answers import (  # noqa: F401  public names of this script that live there
     RawResult,
     _compute_softmax,
     _get_best_indexes,
     get_final_text,
 )
-from bertlib.tasks.squad.squad_data import (  # noqa: F401  likewise
+from bertlib.tasks.squad.squad_data import (  # noqa: F401  public names of this script that live there
     FeatureWriter,
     InputFeatures,
     SquadExample,
@@ -54,7 +54,7 @@ from bertlib.tasks.squad.squad_head import (  # noqa: F401  public names of this
     input_fn_builder,
     model_fn_builder,
 )
-from bertlib.tasks.squad.squad_predictions import write_predictions  # noqa: F401  likewise
+from bertlib.tasks.squad.squad_predictions import write_predictions  # noqa: F401  a public name of this script that lives there
 
 FLAGS = flags.FLAGS  # a published name, for scripts that import this one
 

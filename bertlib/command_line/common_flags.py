@@ -186,8 +186,8 @@ def refuse_empty_paths():
         flag = FLAGS[name]
         is_path = name.endswith(PATH_SUFFIXES) and isinstance(flag.value, str)
         if flag.present and is_path and not flag.value.strip():
-            raise ValueError(f"--{name} is empty. If a variable of the shell stands for the path, it is not "
-                             "set: set it, or leave the flag out.")
+            raise ValueError(f"--{name} is empty. If the path is a variable of the shell, it is not set: set "
+                             "it, or leave the flag out.")
 
 
 # --- Flags -----------------------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ def define_classification_flags():
         flags.DEFINE_integer("eval_batch_size", 8, "Batch size of evaluation.", lower_bound=1)
         flags.DEFINE_integer("predict_batch_size", 8, "Batch size of prediction.", lower_bound=1)
     with section("Task", INPUT):
-        flags.DEFINE_integer("doc_stride", 0, "Splits a text that is longer than --max_seq_length into "
+        flags.DEFINE_integer("doc_stride", 0, "Split a text that is longer than --max_seq_length into "
                              "windows. The value is the number of tokens between the starts of two windows. "
                              "The predictions of a text's windows are averaged. 0: no windows; long texts "
                              "are truncated.", lower_bound=0)

@@ -419,8 +419,8 @@ def write(output, kind, source, names, contents):
         new = sorted(os.listdir(temporary))
         with locks.lock_directory(output):  # the lock above is missing if the directory did not exist
             if list_replaced_files(output, kind) != before:
-                raise FileExistsError(f"--output={output}: another process wrote there meanwhile. Use "
-                                      "another directory, or start again.")
+                raise FileExistsError(f"--output={output}: another process wrote to it at the same time. "
+                                      "Use another directory, or start again.")
             for name in new:
                 os.replace(os.path.join(temporary, name), os.path.join(output, name))
             for name in set(before) - set(new):

@@ -60,8 +60,8 @@ def list_problems(predictions, expected, partial):
     for name, test_set in expected.items():
         candidates = predictions.get(name, [])
         if len(candidates) > 1:
-            problems.append(f"{name} is there more than once: {', '.join(candidates)}. Name the directories "
-                            "that are meant.")
+            problems.append(f"{name} exists more than once: {', '.join(candidates)}. Name only one of the "
+                            "directories.")
         elif candidates:
             problem = glue_submission_files.find_problem(candidates[0], test_set)
             problems += [f"{problem}."] if problem else []

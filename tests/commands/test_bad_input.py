@@ -631,7 +631,7 @@ def no_task(given):
 @case("--use_tpu=true: TPUs are not supported. Leave it out to run on CPU or GPU", use_tpu=True)
 @case("Nothing to do: at least one of --do_train, --do_eval and --do_predict must be true",
       do_train=False, do_eval=False, do_predict=False)
-@case("--data_dir is empty. If a variable of the shell stands for the path, it is not set", data_dir="")
+@case("--data_dir is empty. If the path is a variable of the shell, it is not set", data_dir="")
 @case("--vocab_file is empty.", vocab_file="")
 @case("--spm_model_file is empty.", spm_model_file="")
 @case("--bert_config_file is empty.", bert_config_file="")

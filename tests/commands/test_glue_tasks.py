@@ -263,8 +263,8 @@ def test_all_that_is_wrong_with_a_submission_is_said_and_nothing_written(scripts
     assert finished.code == 1 and "Traceback" not in finished.err
     problems = [line.strip() for line in finished.err.splitlines() if line.startswith("  ")]
     assert len(problems) == 3
-    assert problems[0] == (f"AX.tsv is there more than once: {here}/ax/AX.tsv, {here}/other/AX.tsv. Name the "
-                           "directories that are meant.")
+    assert problems[0] == (f"AX.tsv exists more than once: {here}/ax/AX.tsv, {here}/other/AX.tsv. Name only "
+                           "one of the directories.")
     assert problems[1].startswith(f"{here}/cola/CoLA.tsv:2: 'good' is not one of 0, 1")
     assert problems[2] == ("RTE.tsv is missing: predict with run_classifier.py --task_name=RTE "
                            "--do_predict=true.")

@@ -467,6 +467,6 @@ def test_two_at_once_do_not_mix_their_models(scripts, tiny_model, tmp_path, monk
         (tmp_path / "new" / "vocab.txt").write_text("theirs")
 
     monkeypatch.setattr(convert_checkpoint.checkpoint_formats, "write_safetensors", write_meanwhile)
-    with pytest.raises(FileExistsError, match="another process wrote there meanwhile"):
+    with pytest.raises(FileExistsError, match="another process wrote to it at the same time"):
         convert_checkpoint.write(str(tmp_path / "new"), "hugging_face", source, [], {"vocab.txt": b"ours"})
     assert contents(tmp_path) == {**before, "new/vocab.txt": b"theirs"}
