@@ -670,7 +670,7 @@ def test_script_without_mask_in_its_vocabulary_and_with_few_predictions(scripts,
     (files / "vocab.txt").write_text((files / "vocab.txt").read_text().replace("[UNUSED]", "[MASK]"))
     done = scripts.run("create_pretraining_data.py", "--input_file=corpus.txt", "--output_file=a",
                        "--vocab_file=vocab.txt", "--max_seq_length=512", "--dupe_factor=1", cwd=files)
-    assert done.code == 0 and "To predict that share, pass --max_predictions_per_seq=77" in done.err
+    assert done.code == 0 and "To mask this fraction, pass --max_predictions_per_seq=77" in done.err
 
 
 def test_killed_script_goes_on(scripts, files):
