@@ -130,7 +130,7 @@ def simulations(config, length, task):
     model = plan_memory.task_model(config, task)
 
     def ours(mode, size):
-        return model.simulate(StepConfig(max_seq_length=length, recompute=mode, train_batch_size=size))
+        return model.memory_need(StepConfig(max_seq_length=length, recompute=mode, train_batch_size=size))
 
     return {"published code": functools.partial(
                 memory_planner.predict_memory, lambda size: published_step(config, size, length, task)),

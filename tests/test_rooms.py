@@ -388,7 +388,8 @@ def stale_names(texts, names_of_modules, classes):
             yield name
 
 
-def test_docstrings_and_comments_name_what_modules_define():
+def names_of_all_modules():
+    """Returns ({module: names that it defines}, names of all classes and functions) for `stale_names`."""
     names_of_modules = {}
     for path in (path for paths in FILES.values() for path in paths):
         module = path.parent.name if path.stem == "__init__" else path.stem
@@ -397,6 +398,11 @@ def test_docstrings_and_comments_name_what_modules_define():
     classes = set(dir(builtins)).union(*names_of_modules.values())
     for other in OTHERS | {"bertlib", "tf1"}:
         names_of_modules.pop(other, None)
+    return names_of_modules, classes
+
+
+def test_docstrings_and_comments_name_what_modules_define():
+    names_of_modules, classes = names_of_all_modules()
     # Modules that were renamed: nothing is defined in them.
     names_of_modules.update({old: set() for old in (
         "checkpoints", "own_gradient", "own_data", "together", "published", "messages", "own_code",

@@ -4,7 +4,7 @@
 
 The arguments are directories with files that `run_classifier.py --do_predict=true` wrote (CoLA.tsv,
 MNLI-m.tsv, …), or these files. Their headers, indices, labels and numbers of rows must be those of the
-benchmark. docs/howto/classification.md has the commands of all tasks.
+benchmark. docs/howto/glue.md has the commands of all tasks.
 """
 
 import collections

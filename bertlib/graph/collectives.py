@@ -1,4 +1,6 @@
-"""All-reduce operations over replicas by TensorFlow's collective ops: rings over gRPC on CPU, NCCL on GPU.
+"""All-reduce operations over replicas by TensorFlow's collective ops, as rings over gRPC.
+
+No implementation is requested, so TensorFlow chooses it by the device. NCCL on GPUs was never tried.
 
 Each process runs one server, and its training session runs on this server as task `index` of the job
 "worker". A step of R replicas with N micro-batches each processes R · N micro-batches. Each replica adds up

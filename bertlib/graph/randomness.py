@@ -139,7 +139,7 @@ def uniform(shape, site):
 
 
 def bernoulli(shape, probability, site, draw=None):
-    """Draws the booleans of a dropout mask for one training step. All dropout uses this function.
+    """Draws the booleans of a dropout mask for one training step. All dropout of our model calls this.
 
     A boolean takes 16 bits of the stream, half as many as a number of `uniform`, and so half of the time.
 

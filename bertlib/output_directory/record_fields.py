@@ -106,8 +106,8 @@ FIELDS = {
     "changes": Rule(lambda value: isinstance(value, list) and all(isinstance(one, dict) for one in value),
                     "a list of objects"),
 }
-# {setting: its rule}. Settings are all flags that affect the input, the task or the weights, and those flags that
-# affect only the speed and are recorded in run.json.
+# {setting: its rule}. Settings are all flags that affect the input, the task or the weights, and those flags
+# that affect only the speed and are recorded in run.json.
 SETTINGS = {
     "max_seq_length": _integer(3), "max_predictions_per_seq": _integer(1), "doc_stride": _integer(0),
     "max_query_length": _integer(1), "max_answer_length": _integer(1), "n_best_size": _integer(1),

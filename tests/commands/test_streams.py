@@ -73,7 +73,8 @@ def test_closed_streams_that_are_not_needed_change_nothing(model_dir, tmp_path):
     done = in_shell("2>&-", tmp_path, "predict.py", *flags)  # messages do not get among the answers
     assert done.code == 0 and len(done.out.splitlines()) == 1 and '"label"' in done.out
     done = in_shell("<&-", tmp_path, "predict.py", flags[0])
-    assert_one_line(done, "predict.py", "the standard input is closed. Redirect it from a file or from /dev/null.")
+    assert_one_line(done, "predict.py",
+                    "the standard input is closed. Redirect it from a file or from /dev/null.")
 
 
 @pytest.mark.slow(reason="four runs")
