@@ -21,8 +21,9 @@ from bertlib.data import record_files
 from bertlib.runs import charts, learning_curve
 
 _again = pytest.mark.slow(reason="two more runs for what the classifier shows")
-_hub = pytest.param("hub", marks=pytest.mark.soak(reason="its evaluation is the classifier's"))
-NAMES = ["classifier", *(pytest.param(name, marks=_again) for name in ("squad", "ner", "pretraining")), _hub]
+_long = pytest.mark.soak(reason="two more runs for what the classifier, SQuAD and pre-training show")
+NAMES = ["classifier", *(pytest.param(name, marks=_again) for name in ("squad", "pretraining")),
+         *(pytest.param(name, marks=_long) for name in ("ner", "hub"))]
 SCRIPTS = {"classifier": "run_classifier.py", "hub": "run_classifier_with_tfhub.py", "squad": "run_squad.py",
            "ner": "run_ner.py", "pretraining": "run_pretraining.py"}
 # Names of the metrics that the picture shows, and the value that is 100 % there.
@@ -229,7 +230,7 @@ def test_what_a_killed_run_did_not_evaluate_is_evaluated_when_it_goes_on(trainin
     assert (output / "learning_curve.tsv").read_text() == "".join(lines)
 
 
-@pytest.mark.slow(reason="three whole runs, for what the run that was cut back shows")
+@pytest.mark.soak(reason="three whole runs, for what the run that was cut back shows")
 @pytest.mark.parametrize("name, number, code", [
     ("squad", signal.SIGKILL, -signal.SIGKILL),
     pytest.param("ner", signal.SIGTERM, 128 + signal.SIGTERM, marks=pytest.mark.soak(
@@ -255,7 +256,7 @@ def test_ended_while_it_evaluates_and_started_again_the_curve_is_the_same(name, 
 # --- Replicas --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow(reason="starts a launcher with two fresh interpreters, and a run without")
+@pytest.mark.soak(reason="a launcher with two interpreters; test_replicas_train.py evaluates so, too")
 @pytest.mark.parametrize("name", ["classifier", *(
     pytest.param(name, marks=pytest.mark.soak(reason="three more runs for what the classifier shows"))
     for name in ("squad", "ner", "pretraining"))])

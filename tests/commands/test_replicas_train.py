@@ -62,7 +62,7 @@ _one_more = pytest.mark.soak(reason="a training of two replicas and one without,
     pytest.param(classifier, dict(optimizer="lamb"), marks=_one_more),
     pytest.param(classifier, dict(optimizer="adafactor"), marks=_one_more),
     pytest.param(classifier, dict(precision="fp16"), marks=_one_more),
-    (classifier, dict(tokens_per_micro_batch=80)),
+    pytest.param(classifier, dict(tokens_per_micro_batch=80), marks=_one_more),
     (pretraining, {}), pytest.param(squad, {}, marks=_one_more), pytest.param(ner, {}, marks=_one_more)],
                          ids=lambda value: getattr(value, "__name__", None) or "".join(
         f"{name}={content}" for name, content in value.items()))
