@@ -469,8 +469,8 @@ class RunRecord:
             if trains:
                 effect = f"The training goes on from step {step} with other settings than before"
             elif self._trains:
-                effect = ("Nothing is left to train, and the weights stay as they were trained with the "
-                          "first of these")
+                effect = ("Nothing is left to train: pass another --output_dir to train with the new values. "
+                          "Trained value -> new value")
             else:
                 effect = "The weights were trained with other settings than these"
             logging.warning("%s holds the run of %s. %s: %s.", self._directory, _name_record(stored), effect,

@@ -233,7 +233,8 @@ def test_other_settings_are_listed_where_nothing_is_left_to_train(mrpc, tmp_path
     warning, = (text for text in warnings_of(done) if "holds the run" in text)
     assert re.fullmatch(
         re.escape(f"{mrpc.output} holds the run of run_classifier.py on mrpc, started ") + r"\S+ \S+\. "
-        "Nothing is left to train, and the weights stay as they were trained with the first of these: "
+        "Nothing is left to train: pass another --output_dir to train with the new values. Trained value -> "
+        "new value: "
         r"(max_seq_length: 20 -> 18; |learning_rate: 0\.01 -> 0\.02; |seed: 12345 -> 7; ){3}"
         r"init_checkpoint: \S+/bert_model\.ckpt \(\w{8}\) -> \S+/other\.ckpt \(\w{8}\); "
         r"training data: 8 examples \(\w{8}\) -> 8 examples \(\w{8}\)\.", warning), warning
