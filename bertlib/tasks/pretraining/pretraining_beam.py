@@ -125,7 +125,7 @@ class Cluster:
         if given.get("runner"):
             raise ValueError(f"Apache Beam's options name a runner, {given['runner']}, beside {self._name}.")
         if self._local and known["direct_num_workers"] < 0:
-            raise ValueError("direct_num_workers must be 0, for one a core, or more.")
+            raise ValueError("direct_num_workers must not be negative; 0 means one worker for each CPU core.")
         unknown = sorted(set(given) - set(known))
         if unknown and not takes_unknown:
             raise ValueError(f"Apache Beam has no option {', '.join(unknown)}. Its options are name=value, "
