@@ -422,9 +422,10 @@ def define_replica_flags():
     with section("Several GPUs and machines", SPEED):
         flags.DEFINE_integer("num_replicas", 1,
                              "Number of processes on this machine that share the work, one for each GPU; 0: "
-                             "the number of GPUs. The result of a training step is the same: each replica "
-                             "computes one of its micro-batches. With TF_CONFIG several machines share the "
-                             "work; see docs/howto/cluster.md.", lower_bound=0, upper_bound=MAX_WORKERS)
+                             "the number of GPUs. The micro-batches of a training step are divided among "
+                             "these processes, and the result of the step does not depend on their number, "
+                             "up to rounding. With TF_CONFIG several machines share the work; see "
+                             "docs/howto/cluster.md.", lower_bound=0, upper_bound=MAX_WORKERS)
         flags.DEFINE_float("replica_timeout", 60.0, "Seconds until all replicas end after one of them was "
                            "killed, stopped or lost its connection.")
     with section("Several GPUs and machines", MACHINE):

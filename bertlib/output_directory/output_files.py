@@ -118,9 +118,9 @@ def check_config(path, config):
     trained, now = record["bert_config"] if record else {}, config.to_dict()
     for name in sorted({*trained} & {*now} - {*TRAINING_CONFIG_KEYS}):
         if trained[name] != now[name]:
-            raise ValueError(f"{path}: {name} is {json.dumps(now[name])}, and the model was trained with "
-                             f"{json.dumps(trained[name])}, says {os.path.join(directory, RECORD)}. Restore "
-                             "the file.")
+            raise ValueError(f"{path}: {name} is {json.dumps(now[name])}, but according to "
+                             f"{os.path.join(directory, RECORD)} the model was trained with "
+                             f"{json.dumps(trained[name])}. Restore {path}.")
 
 
 def _check_labels(directory, record):

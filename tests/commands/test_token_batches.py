@@ -272,7 +272,7 @@ def run_squad(scripts, flags, tmp_path):
 
 def test_squad_refuses_it_unless_training_is_to_be_trimmed(run_squad, tmp_path):
     refused = run_squad("refused", tokens_per_micro_batch=80)
-    assert refused.code == 1 and "only with --trim_padding=true: pass that" in refused.err
+    assert refused.code == 1 and "--tokens_per_micro_batch needs --trim_padding=true" in refused.err
     assert not (tmp_path / "refused").exists()
 
 

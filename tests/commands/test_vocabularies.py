@@ -177,8 +177,9 @@ def test_another_configuration_beside_the_weights_is_refused(scripts, tiny_model
     refused = scripts.run(script, *tiny.flags(**flags(output)), cwd=tmp_path)
     assert refused.code == 1 and sorted(tmp_path.rglob("*")) == before
     assert refused.err.endswith(
-        f"error: {output}/bert_config.json: {name} is {json.dumps(value)}, and the model was trained with "
-        f"{json.dumps(tiny.CONFIG[name])}, says {output}/run.json. Restore the file.\n"), refused.err
+        f"error: {output}/bert_config.json: {name} is {json.dumps(value)}, but according to "
+        f"{output}/run.json the model was trained with {json.dumps(tiny.CONFIG[name])}. Restore "
+        f"{output}/bert_config.json.\n"), refused.err
 
 
 @pytest.mark.parametrize("name, content", [("labels.txt", "1\n0\n"), ("run.json", ["1", "0"])])
