@@ -20,8 +20,8 @@ class RunConfig(object):
 
         Args:
           model_dir: directory of checkpoints and summaries.
-          tf_random_seed: the seed of the graph. tf.estimator had no default seed. Here there is one, so that
-            runs are repeatable by default.
+          tf_random_seed: the seed of the graph. In contrast to tf.estimator, there is a default seed, which
+            makes runs repeatable by default.
           save_summary_steps: number of steps between summaries; None or 0 for no summaries.
           save_checkpoints_steps: number of steps between checkpoints.
           save_checkpoints_secs: seconds between checkpoints; 600 if neither this nor save_checkpoints_steps
@@ -40,8 +40,8 @@ class RunConfig(object):
             ends.
 
         Raises:
-          ValueError: both save_checkpoints_steps and save_checkpoints_secs are given, or the given one is not
-            positive.
+          ValueError: both save_checkpoints_steps and save_checkpoints_secs are given; or one of them, or
+            gradient_accumulation_steps, is not positive.
         """
         if save_checkpoints_steps is not None and save_checkpoints_secs is not None:
             raise ValueError("Give save_checkpoints_steps or save_checkpoints_secs, not both.")

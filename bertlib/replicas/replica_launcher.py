@@ -416,8 +416,7 @@ def _run_once(plan, attempt, listener, key, signals):
 
 @contextlib.contextmanager
 def _listeners(plan):
-    """Listens at the ports of a plan; yields the return value of `listen`, which is the socket of replica
-    0."""
+    """Listens at the ports of a plan; yields the socket at which replica 0 listens, or None; see `listen`."""
     if plan.namespace is None:
         with listen(plan.cluster) or contextlib.nullcontext() as listener:
             yield listener
