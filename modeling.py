@@ -271,7 +271,7 @@ def dropout(input_tensor, dropout_prob):
     the position in the model; see `bertlib.graph.randomness`.
 
     Args:
-      input_tensor: float tensor of any shape. The mask has the same shape. The first dimension is the number
+      input_tensor: float tensor. The mask has the same shape. The first dimension is the number
         of examples, or the number B·F of all positions (first all positions of example 0, then those of
         example 1, …).
       dropout_prob: probability of a zero. If it is None or 0.0, the input is returned unchanged.

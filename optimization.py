@@ -174,7 +174,8 @@ def linear_schedule(global_step, init_lr, num_train_steps, num_warmup_steps):
 
 
 def cosine_schedule(global_step, init_lr, num_train_steps, num_warmup_steps):
-    """Returns half a cosine without restarts (Loshchilov and Hutter 2016, arXiv:1608.03983, equation 5).
+    """Returns a rate that follows half a cosine, without restarts (Loshchilov and Hutter 2016,
+    arXiv:1608.03983, equation 5).
 
     The rate is init_lr · (1 + cos πd)/2. Here d rises linearly from 0 at the end of warm-up to 1 at
     num_train_steps, and then stays 1. Warm-up, arguments and return value are those of `linear_schedule`.

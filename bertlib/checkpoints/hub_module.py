@@ -55,7 +55,7 @@ class TensorInfo(NamedTuple):
 
 
 def resolve(handle):
-    """Returns the directory of a module.
+    """Returns the directory of a module, which is given by its directory or its address.
 
     Args:
       handle: the directory; or the address of the module (https://…). The module of an address is searched in

@@ -177,8 +177,8 @@ def _peak(graph_def, timeline):
     @functools.cache
     def owner(tensor):
         """Returns the tensor that owns the memory of a tensor: the tensor itself, or, if its op is in
-        `_ALIASES`, the owner of the op's input. Returns None for the memory of a variable. Tensors are (name
-        of the node, output)."""
+        `_ALIASES`, the owner of the op's input. Returns None for the memory of a variable. A tensor is a pair
+        (name of the node, output)."""
         node = nodes[tensor[0]]
         if node.op in _VARIABLES or node.op == "ReadVariableOp":
             return None

@@ -13,7 +13,7 @@ from bertlib.checkpoints import checkpoint_files
 from bertlib.graph import tensorflow_internals
 
 # The first name is the name of an event in a CPU trace: a run of a function that XLA compiled. The second
-# name replaces it in the table in the log.
+# name is shown for these events in the table in the log.
 _RUN_BY_XLA, _COMPILED_BY_XLA = "CpuExecutable::ExecuteAsyncOnStream", "(compiled by XLA)"
 
 
@@ -88,13 +88,13 @@ class ProfileHook(tf.train.SessionRunHook):
 
 
 def op_times(space):
-    """Returns the times in a trace, {op type: (seconds, calls)}. XLA's ops have the type "(compiled by XLA)".
+    """Returns the times in a trace, {op type: (seconds, calls)}. One type is "(compiled by XLA)".
 
     The seconds of an op do not include those of ops that run inside it.
 
     Args:
-      space: an XSpace. If ops ran on GPUs, only the ops on GPUs are counted, because the CPU launches them at
-        the same time.
+      space: an XSpace. If ops ran on GPUs, only the ops on GPUs are counted: the CPU launches ops while the
+        GPUs compute.
     """
     on_gpus = _op_times([plane for plane in space.planes if plane.name.startswith("/device:GPU")])
     return on_gpus or _op_times(space.planes)

@@ -91,8 +91,8 @@ class SaveWholeHook(tf.train.CheckpointSaverHook):
 
     TensorFlow first writes the new files, then replaces the file `checkpoint`, which names the newest
     checkpoint, and then removes old checkpoints. Files that `checkpoint` already names must not be written
-    again: if the process were killed during this, no complete checkpoint would be left. For this reason, this
-    hook does not save a checkpoint of the step that it has just restored.
+    again: if the process were killed while it writes these files, no complete checkpoint would be left. For
+    this reason, this hook does not save a checkpoint of the step that it has just restored.
     """
 
     def __init__(self, model_dir, save_secs, save_steps, scaffold, listeners, restored):

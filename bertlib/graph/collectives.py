@@ -89,7 +89,8 @@ class AllReduce:
         return self._run_after_previous(tf.raw_ops.CollectiveReduceV2, tensor, merge_op="Add", final_op="Id")
 
     def _run_after_previous(self, collective, tensor, **settings):
-        # An op outside of a tf.cond cannot wait for an op inside of it. So each context has a separate list.
+        # An op outside of a tf.cond cannot wait for an op inside of this tf.cond. So each context has a
+        # separate list.
         previous_ops = self._ops.setdefault(control_flow_context(tf.get_default_graph()), [])
         with tf.control_dependencies(previous_ops[-1:]):
             # No timeout is set: with a timeout, TensorFlow would start a thread for each sum, and this

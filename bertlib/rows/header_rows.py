@@ -70,9 +70,8 @@ def looks_like_header(first, others, texts, labels, kind):
     1. A text of the first row is one of the usual names of columns, such as "sentence1".
     2. The label of the first row is one of the usual names, such as "category".
     3. The label of the first row is a name but not a known label, and all other rows have known labels
-    (numbers
-       for a regression). If there are no other rows yet, as at the start of a pipe, the texts must also be
-       names.
+       (numbers for a regression). If there are no other rows yet, as at the start of a pipe, the texts must
+       also be names.
     4. All texts of the first row are names. In one column, the first row has a name, and all other rows have
        numbers.
     5. All texts and the label of the first row are names, and nine in ten labels of the other rows occur more

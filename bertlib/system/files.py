@@ -39,7 +39,7 @@ def is_remote(path):
 
 def _remote():
     """Returns TensorFlow's module for its file systems."""
-    # Imported here: worker processes, and commands that only convert text, do not need TensorFlow.
+    # Imported here, because worker processes and commands that only convert text do not need TensorFlow.
     import tensorflow as tf
 
     return tf.io.gfile
