@@ -37,7 +37,7 @@ _READ_ERRORS = (tf.errors.OpError, IndexError, RuntimeError)
 
 
 class DamagedError(ValueError):
-    """A checkpoint is damaged and cannot be read completely.
+    """The error for a checkpoint that is damaged and cannot be read completely.
 
     Attributes:
       path: the prefix or the file of the checkpoint.

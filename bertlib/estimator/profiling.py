@@ -28,7 +28,7 @@ class ProfileHook(tf.train.SessionRunHook):
     def __init__(self, model_dir, first_step, last_step):
         self._model_dir = model_dir
         self._first_step, self._last_step = first_step, last_step
-        self._traced_from = None  # the first step that is in the trace
+        self._traced_from = None  # number of the first step in the trace
         self._finished = False
 
     def begin(self):

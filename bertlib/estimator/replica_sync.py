@@ -168,11 +168,11 @@ class StopVote:
         return [] if self._exchange.gradients_ready is None else [self._exchange.gradients_ready]
 
     def start_step(self):
-        """To be called when a step starts."""
+        """Notes the start of a step. Call this method when a step starts."""
         self._started = time.time()
 
     def end_step(self, fetched):
-        """To be called when a step has ended, with the values of `fetches`."""
+        """Notes the end of a step. Call this method when a step has ended, with the values of `fetches`."""
         self._seconds = fetched[0] - self._started if fetched else None
 
     def decides_to_stop(self, session, stop):

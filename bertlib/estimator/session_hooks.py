@@ -28,7 +28,7 @@ EVENT_ERRORS = tf.errors.OpError, OSError, IndexError
 
 
 class NanLossError(RuntimeError):
-    """The loss of a training step is NaN or infinite."""
+    """The error for a training step whose loss is NaN or infinite."""
 
 
 class InitializeHook(tf.train.SessionRunHook):

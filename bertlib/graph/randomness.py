@@ -1,4 +1,4 @@
-"""Random numbers as a pure function of (seed, step, place, site).
+"""Draws random numbers as a pure function of (seed, step, position in the batch, site).
 
 The random numbers of a run must not depend on its history. A run that was killed and resumed, split into
 micro-batches, or recomputed in the backward pass must draw the same numbers. For this reason, the functions
@@ -108,7 +108,7 @@ def repeatable(function):
 
 
 def set_micro_batch(index):
-    """Declares that the current graph computes micro-batch `index` (integer scalar tensor) of each step."""
+    """Declares that, in each step, the current graph computes micro-batch `index` (integer scalar tensor)."""
     collection = tf.get_collection_ref(graph_keys.RANDOMNESS_MICRO_BATCH)
     collection[:] = [tf.cast(index, tf.int64)]
 

@@ -46,7 +46,8 @@ _HELLO = {"index": int, "count": int, "process": int, "machine": str, "address":
 
 
 class ReplicaError(RuntimeError):
-    """Another replica failed, so this replica must end. `about` is the failed replica's index, or None."""
+    """The error if another replica failed and this one must end. `about`: the failed replica's index or
+    None."""
 
     def __init__(self, message, about=None):
         super().__init__(message)

@@ -109,7 +109,7 @@ def get_value(line, row, place):
 
 
 class ColumnIndex(NamedTuple):
-    """The columns of a file. The *place* of a column in a row is its index, or its name for JSON Lines.
+    """Describes a file's columns. The *place* of a column in a row is its index, or its name for JSON Lines.
 
     Attributes:
       line: number of the line that determines the columns.
@@ -236,7 +236,7 @@ class FileColumns(NamedTuple):
 
 
 class TextRow(NamedTuple):
-    """A row that was read.
+    """Holds a row that was read.
 
     Attributes:
       line: number of its first line.

@@ -26,8 +26,8 @@ _CHUNK_BYTES = 2**20
 _WEB_PAGE = ("a web page came in place of the file, perhaps that of a login to this network. Open the "
              "address in a browser to see it.")
 _CHECK_IN_BROWSER = "in a browser to see whether the file has moved."
-_MAX_MESSAGE_LENGTH = 200  # characters of a server's text that are quoted in a message
-_MAX_DIGITS = 18  # digits of a Content-Length; a longer number is not a real length
+_MAX_MESSAGE_LENGTH = 200  # largest number of characters of a server's text in a message
+_MAX_DIGITS = 18  # largest number of digits of a Content-Length; a longer number is no real length
 # The content of a published zip is at most 10 times as large as the zip. A zip is refused as a zip bomb if
 # its content has more than 2**20 bytes and is more than 100 times as large, or if it has more than 10,000
 # files.
@@ -39,11 +39,11 @@ _ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, Ru
 
 
 class ServerError(OSError):
-    """A server does not answer, refuses the request, or sends something other than the file."""
+    """The error for a server that does not answer, refuses the request, or sends no such file."""
 
 
 class DamagedError(ValueError):
-    """A file cannot be read, or does not have the expected content."""
+    """The error for a file that cannot be read, or does not have the expected content."""
 
 
 class Source(NamedTuple):

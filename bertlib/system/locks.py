@@ -33,7 +33,7 @@ _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.
 
 
 class InUseError(OSError):
-    """Another process writes to the same place."""
+    """The error if another process writes to the same place."""
 
 
 @contextlib.contextmanager
