@@ -1,11 +1,11 @@
-"""The BERT encoder (Devlin et al. 2018, arXiv:1810.04805).
+"""Builds the BERT encoder (Devlin et al. 2018, arXiv:1810.04805).
 
 Shape legend, used throughout:
   B  examples in the batch           N  attention heads
   F  positions that attend ("from")  H  size of one head
   T  positions attended to ("to")    W  hidden size, N·H in the encoder
   I  intermediate size               R  rows: B·F, or fewer without padding
-In self-attention F = T. A comment at the end of a line has the shape of what the line computes.
+In self-attention, F = T. A comment at the end of a line gives the shape of the tensor that the line computes.
 
 Inside the encoder, activations are matrices [R, W]. Reshaping them to [B, F, W] and back between the layers
 would cost time on some devices.
@@ -83,7 +83,7 @@ class BertConfig(object):
 
     @classmethod
     def from_json_file(cls, json_file):
-        """Creates a configuration from a JSON file, in the published form or in that of Hugging Face."""
+        """Creates a configuration from a JSON file in the published form or in Hugging Face's form."""
         return cls.from_dict(files.read_json_object(json_file))
 
     def to_dict(self):
@@ -161,7 +161,8 @@ class BertModel(object):
         if token_type_ids is None:
             token_type_ids = tf.zeros([batch_size, seq_length], tf.int32)
         if remove_padding:
-            # Without padding, micro-batches have different numbers of rows, also if their shapes are equal.
+            # If padding is removed, micro-batches have different numbers of rows, even if their shapes are
+            # equal.
             randomness.mark_unequal_micro_batches()
 
         with tf.variable_scope(scope, default_name="bert"):
@@ -224,15 +225,17 @@ class BertModel(object):
 
 
 def gelu(x):
-    """Gaussian error linear unit in its tanh form (Hendrycks and Gimpel 2016, arXiv:1606.08415, section 2).
+    """Computes the tanh form of the Gaussian error linear unit (Hendrycks and Gimpel 2016, arXiv:1606.08415).
 
-    0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³))). The published models were trained with it.
+    The formula, from section 2, is 0.5 x (1 + tanh(√(2/π) (x + 0.044715 x³))). The published models were
+    trained with this form.
     """
     return kernel_choice.choose_kernels(is_training=True, dtype=x.dtype).gelu(x)
 
 
 def gelu_erf(x):
-    """Gaussian error linear unit in its exact form: 0.5 x (1 + erf(x/√2)). Hugging Face calls it "gelu"."""
+    """Computes the exact Gaussian error linear unit, 0.5 x (1 + erf(x/√2)); "gelu" in Hugging Face's
+    names."""
     return kernel_choice.choose_kernels(is_training=True, dtype=x.dtype).gelu(x, approximate=False)
 
 
@@ -268,22 +271,23 @@ def dropout(input_tensor, dropout_prob):
     the position in the model; see `bertlib.graph.randomness`.
 
     Args:
-      input_tensor: float tensor. Its first dimension is that of the examples, or of B·F rows in the order of
-        the examples.
-      dropout_prob: probability of a zero. With None and 0.0 the input is returned.
+      input_tensor: float tensor. The mask has the same shape. The first dimension is the number
+        of examples, or the number B·F of all positions (first all positions of example 0, then those of
+        example 1, …).
+      dropout_prob: probability of a zero. If it is None or 0.0, the input is returned unchanged.
     """
     # The kernels only draw the mask, so their dtype has no effect.
     kernels = kernel_choice.choose_kernels(is_training=True, dtype=tf.float32)
     mask = kernels.dropout_mask(input_tensor, tf.shape(input_tensor), dropout_prob)
     if mask is None:
         return input_tensor
-    # tf.where needs less memory than a product: for the backward pass it keeps one byte for each value of the
-    # mask, instead of a float.
+    # tf.where needs less memory than a product with the mask: for the backward pass, tf.where keeps one byte
+    # for each value of the mask, and a product would keep a float.
     return tf.where_v2(mask, input_tensor * (1.0 / (1.0 - dropout_prob)), tf.zeros([], input_tensor.dtype))
 
 
 def layer_norm(input_tensor, name=None, kernels=None):
-    """Layer normalization over the last dimension (Ba et al. 2016, arXiv:1607.06450).
+    """Computes layer normalization over the last dimension (Ba et al. 2016, arXiv:1607.06450).
 
     The variables are gamma and beta.
 
@@ -446,10 +450,10 @@ def attention_layer(from_tensor, to_tensor, attention_mask=None, num_attention_h
                     query_act=None, key_act=None, value_act=None, attention_probs_dropout_prob=0.0,
                     initializer_range=0.02, do_return_2d_tensor=False, batch_size=None, from_seq_length=None,
                     to_seq_length=None, recompute=False, from_packing=None, to_packing=None, kernels=None):
-    """Multi-head scaled dot-product attention (Vaswani et al. 2017, arXiv:1706.03762, equation 1).
+    """Builds multi-head scaled dot-product attention (Vaswani et al. 2017, arXiv:1706.03762, equation 1).
 
-    It computes softmax(Q Kᵀ / √H + mask) V for each head. It is self-attention if both tensors are the same
-    object.
+    The result is softmax(Q Kᵀ / √H + mask) V for each head. If from_tensor and to_tensor are the same object,
+    this is self-attention.
 
     Args:
       from_tensor: float [B, F, width] or [B·F, width].
@@ -464,8 +468,8 @@ def attention_layer(from_tensor, to_tensor, attention_mask=None, num_attention_h
       batch_size, from_seq_length, to_seq_length: B, F and T; required if the inputs are matrices.
       recompute: bool, as with recompute="attention" of `transformer_model`: only Q, K and V are kept for the
         backward pass, which computes scores and probabilities again.
-      from_packing, to_packing: the `Packing`s of from_tensor and to_tensor, if these are matrices without the
-        rows of padding; else None.
+      from_packing, to_packing: the `Packing`s of from_tensor and to_tensor, if these tensors are matrices
+        without the rows of padding; otherwise None.
       kernels: see `transformer_model`.
 
     Returns:
@@ -567,7 +571,8 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
                       hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, initializer_range=0.02,
                       do_return_all_layers=False, recompute="none", recompute_segment=1,
                       first_token_only=False, packing=None, kernels=None):
-    """The Transformer encoder (Vaswani et al. 2017), with normalization after each residual connection.
+    """Builds the Transformer encoder (Vaswani et al. 2017), with normalization after each residual
+    connection.
 
     Args:
       input_tensor: float [B, F, W].
@@ -581,10 +586,11 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
       attention_probs_dropout_prob: dropout probability of the attention probabilities.
       initializer_range: see `create_initializer`.
       do_return_all_layers: whether to return the outputs of all layers, instead of the last one only.
-      recompute: the activations that are not kept for the backward pass, which computes them again. The
-        results are the same for all values. "none"; "attention": the attention scores and probabilities,
-        which need most of the memory with long sequences, and a small part of the arithmetic; "layers": all
-        activations except the input of each segment of layers.
+      recompute: the activations that are not kept for the backward pass; the backward pass computes them
+        again. The results are the same for all values of `recompute`. With "none", all activations are kept.
+        With "attention", the attention scores and probabilities are not kept; for long sequences, they need
+        most of the memory, but only a small part of the arithmetic. With "layers", only the input of each
+        segment of layers is kept.
       recompute_segment: number of layers in a segment. While the backward pass is in a segment, all
         activations of this segment are in memory.
       first_token_only: whether to compute the last layer at the first position only.
@@ -650,7 +656,7 @@ def _layers(encoder, first, rows, attention_mask=None):
 
 
 def _layer(encoder, rows, attention_mask, at_first_token):
-    """Builds a layer: [R, W] -> [R, W]. With `at_first_token` it computes only the first position: [B, W]."""
+    """Builds a layer: [R, W] -> [R, W]. With `at_first_token`, computes only the first position: [B, W]."""
     if at_first_token:
         queries, residual = encoder.kernels.duplicate(_whole(encoder, rows)[:, 0, :])        # [B, W]
         length, packing = 1, None
@@ -678,7 +684,7 @@ def _self_attention(encoder, queries, rows, attention_mask, length, packing):
 
 
 def _add_and_norm(encoder, inputs, residual):
-    """LayerNorm(residual + dropout(dense(inputs))): [R, width] -> [R, W]."""
+    """Builds LayerNorm(residual + dropout(dense(inputs))): [R, width] -> [R, W]."""
     input_width, width = inputs.shape.as_list()[-1], encoder.hidden_size
     with tf.variable_scope("output"):
         dense = _dense_parameters(input_width, width, "dense", encoder.initializer_range)
@@ -687,13 +693,13 @@ def _add_and_norm(encoder, inputs, residual):
 
 
 def _feed_forward(encoder, inputs, residual):
-    """LayerNorm(residual + dropout(dense(activation(dense(inputs))))): [R, W] -> [R, W]."""
+    """Builds LayerNorm(residual + dropout(dense(activation(dense(inputs))))): [R, W] -> [R, W]."""
     width, inner_width, act = encoder.hidden_size, encoder.intermediate_size, encoder.activation
     if act not in (gelu, gelu_erf):
         with tf.variable_scope("intermediate"):
             inner = _dense(inputs, inner_width, "dense", encoder.initializer_range, act, encoder.kernels)
         return _add_and_norm(encoder, inner, residual)                                  # [R, W]
-    # With gelu the kernels compute the whole sublayer.
+    # If the activation is gelu, the kernels compute the whole sublayer.
     with tf.variable_scope("intermediate"):
         inner = _dense_parameters(width, inner_width, "dense", encoder.initializer_range)
     with tf.variable_scope("output"):
@@ -751,8 +757,8 @@ def get_assignment_map_from_checkpoint(tvars, init_checkpoint):
       init_checkpoint: prefix of a TensorFlow checkpoint.
 
     Returns:
-      ({name in the checkpoint: variable}, {name: 1}), both OrderedDict. The second one contains each matched
-      variable twice, as "name" and as "name:0".
+      ({name in the checkpoint: variable}, {name: 1}), both OrderedDict. The second OrderedDict contains each
+      matched variable twice, as "name" and as "name:0".
     """
     variables = {variable.op.name: variable for variable in tvars}
     assignment_map = collections.OrderedDict()

@@ -1,4 +1,4 @@
-"""Training steps: optimizers with weight decay, schedules of the learning rate, gradient accumulation.
+"""Builds training steps: optimizers with weight decay, learning rate schedules, gradient accumulation.
 
 The optimizers update the variables in place, one after the other. In addition to the gradients and the state
 of the optimizer, an update needs the memory of one or two temporary tensors of the size of the largest
@@ -23,8 +23,8 @@ from bertlib.graph.graph_keys import (
 from bertlib.graph.tensorflow_internals import add_control_inputs, control_flow_context
 from bertlib.kernels import kernel_choice
 
-# Smallest number of elements of a variable that is updated by the op in C++. For smaller variables the op is
-# not faster.
+# Smallest number of elements of a variable that the op in C++ updates. For smaller variables, the op in C++
+# is not faster than TensorFlow's op.
 _WORTH_ONE_PASS = 2**16
 # The published weight decay λ, and the patterns of the names of variables that are not decayed.
 PUBLISHED_WEIGHT_DECAY = 0.01
@@ -66,8 +66,8 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
       lr_schedule: a name in `LR_SCHEDULES`.
       adam_bias_correction: whether "adamw" corrects the bias; see `AdamWeightDecayOptimizer`.
       gradient_accumulation_steps: number of micro-batches in a step; see `Accumulation` for the ops to run.
-      loss_scaling: whether to scale the loss for gradients in float16, and to skip the update if they are not
-        finite; see `LossScale`. Skipped steps count as steps.
+      loss_scaling: whether to scale the loss for gradients in float16, and to skip the update if the
+        gradients are not finite; see `LossScale`. Skipped steps count as steps.
 
     Returns:
       op that updates the variables and then adds one to the global step.
@@ -155,11 +155,11 @@ def _known(table, argument, name):
 
 
 def linear_schedule(global_step, init_lr, num_train_steps, num_warmup_steps):
-    """The published learning rate: linear warm-up from 0 to init_lr, and linear decay to 0.
+    """Returns the published learning rate: linear warm-up from 0 to init_lr, and linear decay to 0.
 
     With t = min(step, num_train_steps), the rate is init_lr · t/num_warmup_steps during warm-up, and
-    init_lr · (1 − t/num_train_steps) after it. The decay is a line that starts with init_lr at step 0, and
-    not at the end of warm-up. So the rate jumps down at the end of warm-up.
+    init_lr · (1 − t/num_train_steps) after it. The line of the decay has the value init_lr at step 0, and not
+    at the end of warm-up. For this reason, the rate jumps down at the end of warm-up.
 
     Args:
       global_step: integer scalar tensor.
@@ -174,7 +174,8 @@ def linear_schedule(global_step, init_lr, num_train_steps, num_warmup_steps):
 
 
 def cosine_schedule(global_step, init_lr, num_train_steps, num_warmup_steps):
-    """Half a cosine without restarts (Loshchilov and Hutter 2016, arXiv:1608.03983, equation 5).
+    """Returns a rate that follows half a cosine, without restarts (Loshchilov and Hutter 2016,
+    arXiv:1608.03983, equation 5).
 
     The rate is init_lr · (1 + cos πd)/2. Here d rises linearly from 0 at the end of warm-up to 1 at
     num_train_steps, and then stays 1. Warm-up, arguments and return value are those of `linear_schedule`.
@@ -185,15 +186,15 @@ def cosine_schedule(global_step, init_lr, num_train_steps, num_warmup_steps):
 
 
 def exponential_schedule(global_step, init_lr, num_train_steps, num_warmup_steps):
-    """Exponential decay to a hundredth of the initial rate: init_lr · 0.01^d, with the d of
-    `cosine_schedule`."""
+    """Returns init_lr · 0.01^d, with d as in `cosine_schedule`: exponential decay to a hundredth of init_lr.
+    Warm-up, arguments and return value are those of `linear_schedule`."""
     step = tf.cast(global_step, tf.float32)
     decay = tf.pow(0.01, _decay_progress(step, num_train_steps, num_warmup_steps))
     return _warmed_up(step, init_lr, num_warmup_steps, decay)
 
 
 def constant_schedule(global_step, init_lr, num_train_steps, num_warmup_steps):
-    """Constant rate init_lr after warm-up. Warm-up, arguments and return value are those of
+    """Returns the constant rate init_lr after warm-up. Warm-up, arguments and return value are those of
     `linear_schedule`."""
     del num_train_steps
     return _warmed_up(tf.cast(global_step, tf.float32), init_lr, num_warmup_steps, 1.0)
@@ -244,10 +245,9 @@ def _sum_gradients(loss, gradients, variables, steps):
     """Sums the gradients of micro-batches and of replicas, and puts the `Accumulation` into its collection.
 
     The sums over micro-batches are local variables: they are not saved in checkpoints, and start at zero in
-    each session. Each gradient is added to its sum and freed before the next one is computed. With one
-    micro-batch, which is the case if there are only several replicas, the gradient is assigned and not added.
-    With several replicas, the train op then replaces the sums by the sums over all replicas; see
-    `collectives.AllReduce`.
+    each session. Each gradient is added to its sum and freed before the next one is computed. If a replica
+    computes only one micro-batch, the gradient is assigned instead of added. With several replicas, the train
+    op then replaces the sums by the sums over all replicas; see `collectives.AllReduce`.
 
     Args:
       loss: scalar, the loss of a micro-batch.
@@ -281,8 +281,8 @@ def _sum_gradients(loss, gradients, variables, steps):
     scalars = [_local_variable("accumulated_loss", [], loss.dtype)]
     adds.append(scalars[0].assign_add(loss, read_value=False))
     if slices:
-        # As published, and as in one large batch, the norm of a sparse gradient is computed from its rows,
-        # before rows with equal indices are added.
+        # The norm of a sparse gradient is computed from its rows before rows with equal indices are added, as
+        # in the published code and as in one large batch.
         scalars.append(_local_variable("accumulated_slice_squares", [], slices[0].dtype))
         squares = 2.0 * tf.add_n([tf.nn.l2_loss(rows) for rows in slices])
         adds.append(scalars[1].assign_add(squares, read_value=False))
@@ -306,7 +306,7 @@ def _sum_gradients(loss, gradients, variables, steps):
 
 
 def _make_one_at_a_time(gradients, adds):
-    """Adds control dependencies, so that each gradient is computed after the one before it has been added.
+    """Adds control dependencies: each gradient is computed after the previous gradient has been added.
 
     Without them, TensorFlow may compute many gradients before it adds the first one, which needs more memory.
 
@@ -314,7 +314,8 @@ def _make_one_at_a_time(gradients, adds):
       list of the indices of the gradients in the order of their computation.
     """
     position = {op: index for index, op in enumerate(tf.get_default_graph().get_operations())}
-    # An op is created after the ops that it depends on, so this order makes no cycle of waiting gradients.
+    # An op is always created after the ops on which it depends. So in this order, the gradients cannot wait
+    # for each other in a cycle.
     in_turn = sorted(range(len(adds)), key=lambda index: position[gradients[index].op])
     for before, index in zip(in_turn, in_turn[1:]):
         op = gradients[index].op
@@ -329,10 +330,11 @@ def _local_variable(name, shape, dtype):
 
 
 def _zeros(shape, dtype=tf.float32, partition_info=None):
-    """Initializer that returns zeros. They are not a constant, because a session keeps a copy of each
+    """Returns zeros, as an initializer. They are not a constant, because a session keeps a copy of each
     constant."""
     del partition_info
-    # A random integer below 1, which is 0. TensorFlow's constant folding does not know that.
+    # A random integer below 1 is always 0. TensorFlow's constant folding does not know that this value is
+    # constant.
     zero = tf.random.uniform([], maxval=1, dtype=tf.int32, seed=0)
     return tf.fill(tf.TensorShape(shape).as_list(), tf.cast(zero, dtype))
 
@@ -363,7 +365,7 @@ def _zero(variables):
 
 
 class LossScale(object):
-    """A factor of the loss that keeps gradients in the range of float16.
+    """Scales the loss by a factor that keeps gradients in the range of float16.
 
     It is the dynamic loss scale of Micikevicius et al. 2017, arXiv:1710.03740, section 3.2. The factor starts
     at 2¹⁵. If the gradients of a step are not finite, the step is skipped and the factor is halved. After
@@ -434,8 +436,8 @@ class LossScale(object):
 
 
 class _WeightDecayOptimizer(tf.train.Optimizer):
-    """Base class of the optimizers: updates variables one after the other, scales gradients, decays, makes
-    slots.
+    """Base class of the optimizers. It scales gradients, decays weights, creates slots, and updates variables
+    one after the other.
 
     A subclass declares its slots and overrides `_apply`, the update of one variable. The weight decay is
     decoupled (Loshchilov and Hutter 2017, arXiv:1711.05101): before the update, w ← w − η λ w. A subclass may
@@ -475,7 +477,7 @@ class _WeightDecayOptimizer(tf.train.Optimizer):
 
         Args:
           grads_and_vars: (gradient, variable) pairs; pairs with None are skipped. A gradient may be a
-            variable; it is read when the update before it has ended.
+            variable; this variable is read when the previous update has ended.
           factor: scalar tensor, such as a clipping factor; None for 1. Each update multiplies its gradient,
             so that no second copy of all gradients is needed.
           name: name of the returned op.
@@ -539,7 +541,7 @@ class _WeightDecayOptimizer(tf.train.Optimizer):
 
 
 class AdamWeightDecayOptimizer(_WeightDecayOptimizer):
-    """Adam without bias correction, with decoupled weight decay.
+    """Implements Adam without bias correction, with decoupled weight decay.
 
     The decay is that of Loshchilov and Hutter 2017, arXiv:1711.05101.
 
@@ -606,9 +608,9 @@ class AdamWeightDecayOptimizer(_WeightDecayOptimizer):
 
 
 class LambOptimizer(_WeightDecayOptimizer):
-    """LAMB: Adam with steps whose length is the fraction η of the length of the variable.
+    """Implements LAMB: Adam with steps whose length is the fraction η of the length of the variable.
 
-    It is algorithm 2 of You et al. 2019, arXiv:1904.00962.
+    This is algorithm 2 of You et al. 2019, arXiv:1904.00962.
 
         m ← β₁ m + (1 − β₁) g        v ← β₂ v + (1 − β₂) g²
         u = (m / (1 − β₁ᵗ)) / (√(v / (1 − β₂ᵗ)) + ε) + λ w
@@ -644,7 +646,7 @@ class LambOptimizer(_WeightDecayOptimizer):
             weights = variable.read_value()
             deviation = tf.sqrt(v.read_value() / (1.0 - power_2)) + self.epsilon
             update = m.read_value() / (1.0 - power_1) / deviation
-            # An excluded variable gets neither the decay nor, below, the trust ratio.
+            # An excluded variable is not decayed here, and is not multiplied by the trust ratio below.
             if self._do_use_weight_decay(name):
                 with tf.control_dependencies([update]):  # one temporary tensor less at the same time
                     update += self.weight_decay_rate * weights
@@ -655,9 +657,9 @@ class LambOptimizer(_WeightDecayOptimizer):
 
 
 class AdafactorOptimizer(_WeightDecayOptimizer):
-    """Adafactor without first moment, with a given learning rate.
+    """Implements Adafactor without first moment, with a given learning rate.
 
-    It is algorithms 4 and 5 of Shazeer and Stern 2018, arXiv:1804.04235.
+    This class implements algorithms 4 and 5 of Shazeer and Stern 2018, arXiv:1804.04235.
 
         β = 1 − t^−0.8
         r ← β r + (1 − β) mean over columns of (g² + ε)     c ← β c + (1 − β) mean over rows of (g² + ε)
@@ -665,12 +667,12 @@ class AdafactorOptimizer(_WeightDecayOptimizer):
         v ← β v + (1 − β) (g² + ε),  u = g / √v             of any other variable
         w ← w − η (u / max(1, RMS(u) / d) + λ w)
 
-    with ε = 1e−30, d = 1, and t the number of the step, 1 for the first. The paper has sums where these
-    formulas have means, which gives the same u. η is the learning rate of the caller: there is no relative
-    step size (section 8). The slots are `<name>/adafactor_row` and `<name>/adafactor_column` for a matrix,
-    and `<name>/adafactor_v` for any other variable. State: for a matrix, 4 bytes for each row and 4 bytes for
-    each column (0.011 bytes for each parameter at 768×768); for any other variable, 4 bytes for each
-    parameter.
+    with ε = 1e−30, d = 1, and t the number of the step, 1 for the first. The paper uses sums where these
+    formulas use means; u has the same value in both cases. η is the learning rate of the caller; the relative
+    step size of section 8 is not implemented. The slots are `<name>/adafactor_row` and
+    `<name>/adafactor_column` for a matrix, and `<name>/adafactor_v` for any other variable. State: for a
+    matrix, 4 bytes for each row and 4 bytes for each column (0.011 bytes for each parameter at 768×768); for
+    any other variable, 4 bytes for each parameter.
     """
 
     SLOTS = ("adafactor_row", "adafactor_column", "adafactor_v")
@@ -716,9 +718,9 @@ class AdafactorOptimizer(_WeightDecayOptimizer):
 
 
 class MomentumWeightDecayOptimizer(_WeightDecayOptimizer):
-    """Gradient descent with momentum (Polyak 1964) and decoupled weight decay.
+    """Implements gradient descent with momentum (Polyak 1964) and decoupled weight decay.
 
-    It is algorithm 1 of Loshchilov and Hutter 2017, arXiv:1711.05101.
+    This is algorithm 1 of Loshchilov and Hutter 2017, arXiv:1711.05101.
 
         m ← μ m + g        w ← w − η (m + λ w)
 
@@ -775,7 +777,7 @@ def _powers(*bases):
 
 
 def _handle(variable):
-    """Returns the tensor by which ops update a variable in place, a resource handle or a reference."""
+    """Returns the tensor by which ops update a variable in place: a resource handle or a reference."""
     return variable.op.outputs[0]
 
 
@@ -784,7 +786,7 @@ def _is_resource(variable):
 
 
 def _apply_adam(variable, m, v, power_1, power_2, rate, beta_1, beta_2, epsilon, gradient):
-    """Applies Adam's fused kernel to a variable. With powers of 0 it does not correct the bias."""
+    """Applies Adam's fused kernel to a variable. If both powers are 0, the bias is not corrected."""
     arguments = dict(var=_handle(variable), m=_handle(m), v=_handle(v), beta1_power=power_1,
                      beta2_power=power_2, lr=rate, beta1=beta_1, beta2=beta_2, epsilon=epsilon, grad=gradient)
     if _is_resource(variable):

@@ -8,7 +8,7 @@
 
 WordPiece as BERT uses it: Wu et al. 2016, https://arxiv.org/abs/1609.08144, section 4.1.
 
-`SentencePieceTokenizer` does the same with a SentencePiece model (Kudo and Richardson 2018,
+`SentencePieceTokenizer` makes the same conversions with a SentencePiece model (Kudo and Richardson 2018,
 https://arxiv.org/abs/1808.06226), which needs no rules for words:
 
     tokenizer = SentencePieceTokenizer("spiece.model", do_lower_case=True)
@@ -27,8 +27,8 @@ from bertlib.system import files
 # Special tokens without which no example can be built.
 REQUIRED_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 SPECIAL_TOKENS = (*REQUIRED_TOKENS, "[MASK]")
-# Some models have a larger vocab_size than their vocabulary, for faster kernels: it is rounded up to a
-# multiple of one of these numbers.
+# In some models, vocab_size is larger than the number of entries in the vocabulary: for faster kernels,
+# vocab_size was rounded up to a multiple of one of these numbers.
 _PADDING_STEPS = (8, 16, 32, 64, 128)
 
 # Prefix of a WordPiece that continues a word, and prefix of a SentencePiece that begins a word.
@@ -74,15 +74,15 @@ CHINESE_BLOCKS = (
 _remember = functools.lru_cache(maxsize=1 << 16)
 
 _DIGIT_AND_COMMA = re.compile(r"\d,$")
-# Characters that `str.split` treats as white space, but BasicTokenizer as control characters: it removes
-# them, and joins the text on both sides.
+# Characters that `str.split` treats as white space. BasicTokenizer treats these characters as control
+# characters: it removes them and joins the text on both sides.
 _GAPLESS_SPACE = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
 _CHINESE = "".join(f"{chr(first)}-{chr(last)}" for first, last in CHINESE_BLOCKS)
 # Characters of scripts without spaces between words: Chinese, Thai, Lao, Tibetan, Burmese, Khmer and kana.
 _SPACELESS = re.compile(
     f"[{_CHINESE}\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff]"
 )
-# Code points that are no characters, but may occur in Python strings.
+# Code points that are not characters but may occur in Python strings.
 _SURROGATES = re.compile("[\ud800-\udfff]")
 # Text between characters that are white space in all SentencePiece models. Models may add further characters.
 _BETWEEN_SPACES = re.compile("[^ \t\n\r]+")
@@ -177,8 +177,8 @@ def load_vocab(vocab_file):
 
 
 def _split_lines(content, newline):
-    # str.splitlines would also split at U+2028 and similar characters. Released vocabularies contain these as
-    # tokens, so that all ids after them would be wrong.
+    # str.splitlines would also split at U+2028 and similar characters. Released vocabularies contain such
+    # characters as tokens, and all ids after these tokens would be wrong.
     lines = content.split(newline)
     if not lines[-1]:
         lines.pop()
@@ -416,8 +416,8 @@ class FullTokenizer(_Tokenizer):
 
         Args:
           vocab_file: path, stream or mapping, see `load_vocab`.
-          do_lower_case: bool, whether to lower-case and to strip accents. It must fit to the checkpoint, see
-            `validate_case_matches_checkpoint`.
+          do_lower_case: bool, whether to lower-case and to strip accents. The value must fit the checkpoint,
+            see `validate_case_matches_checkpoint`.
           never_split: special tokens, such as "[MASK]", that are kept whole if they occur in a text, in
             exactly this spelling. The text before and after them is tokenized separately. If two of them
             begin at the same position, the longer one is used. The published default is none: "[MASK]"
@@ -438,10 +438,10 @@ class FullTokenizer(_Tokenizer):
     def tokenize(self, text):
         """Returns the WordPiece tokens (list of str) of text (str or UTF-8 bytes).
 
-        The result is that of `tokenize_plainly`. It is faster, because the tokens of each chunk of text
-        between white space are cached: a corpus repeats its words. If you replace a method of
-        `basic_tokenizer` or `wordpiece_tokenizer` (and not the whole object by one of another class), do so
-        before the first text is tokenized.
+        The result is the same as the result of `tokenize_plainly`. This method is faster, because it caches
+        the tokens of each chunk of text between white space, and most words occur many times in a corpus. If
+        you replace a method of `basic_tokenizer` or `wordpiece_tokenizer` (and not the whole object by one of
+        another class), do so before the first text is tokenized.
         """
         state = self._state()
         if state is None:
@@ -465,7 +465,8 @@ class FullTokenizer(_Tokenizer):
         return token.startswith(CONTINUATION)
 
     def chunks(self, convert):
-        """Returns an object whose method of(text) yields convert(tokens) for each chunk of a text.
+        """Returns an object with a method `of(text)`, which yields convert(tokens) for each chunk of the
+        text.
 
         The object caches the converted tokens, which saves more time than a cache of tokens. The tokenizer
         must not be changed while the object is in use.
@@ -474,15 +475,15 @@ class FullTokenizer(_Tokenizer):
           convert: function of the list of a chunk's tokens.
 
         Returns:
-          the object; None if a step of this tokenizer was replaced by an object of another class, because
-          texts can then perhaps not be divided into chunks.
+          the object; None if `basic_tokenizer` or `wordpiece_tokenizer` was replaced by an object of another
+          class, because it is then not certain that texts can be divided into chunks.
         """
         return None if self._state() is None else _Chunks(self, convert)
 
     def _chunks_of(self, text):
-        """Divides a text into chunks that can be tokenized separately: no step of this file looks across
-        white space."""
-        # The first test is fast, and sufficient for most texts.
+        """Divides a text into chunks that can be tokenized separately, because no tokenizer of this file
+        looks across white space."""
+        # The first test is fast, and is sufficient for most texts.
         if not text.isprintable() and _GAPLESS_SPACE.search(text):
             return [text]
         # Each Chinese character is a chunk too, unless Chinese characters are not split into words, or a
@@ -493,8 +494,8 @@ class FullTokenizer(_Tokenizer):
         return _CHINESE_OR_OTHERS.findall(text)
 
     def _state(self):
-        """Returns a tuple of all settings on which the tokens depend; None if a step was replaced by an
-        object of another class."""
+        """Returns a tuple of all settings on which the tokens depend; None if `basic_tokenizer` or
+        `wordpiece_tokenizer` was replaced by an object of another class."""
         basic, wordpiece = self.basic_tokenizer, self.wordpiece_tokenizer
         vocab = wordpiece.vocab
         if (type(basic) is not BasicTokenizer or type(wordpiece) is not WordpieceTokenizer
@@ -530,9 +531,9 @@ class SentencePieceTokenizer(_Tokenizer):
 
         Raises:
           FileNotFoundError: there is no such file.
-          ValueError: the file is no SentencePiece model; the model cannot be used, because it lacks a piece
-            for one of `REQUIRED_TOKENS`, has pieces that are longer than a word, or has a number of pieces
-            that does not fit to `vocab_size`; or a token of `never_split` is not in the vocabulary.
+          ValueError: the file is not a SentencePiece model; the model lacks a piece for one of
+            `REQUIRED_TOKENS`, has pieces that are longer than a word, or has a number of pieces that does not
+            fit `vocab_size`; or a token of `never_split` is not in the vocabulary.
         """
         path = os.fsdecode(spm_model_file)
         self._lower = do_lower_case
@@ -564,8 +565,8 @@ class SentencePieceTokenizer(_Tokenizer):
     def spans(self, text):
         """Returns the positions of the tokens of `tokenize(text)` in the text.
 
-        A token without characters, such as "▁", has start = end. If one character became several tokens, they
-        all have its position.
+        A token without characters, such as "▁", has start = end. If one character became several tokens, all
+        these tokens have the position of this character.
 
         Args:
           text: str.
@@ -592,7 +593,7 @@ class SentencePieceTokenizer(_Tokenizer):
                     or _SPACELESS.match(token))
 
     def chunks(self, convert):
-        """Returns an object whose of(text) yields convert(tokens) for each chunk; see
+        """Returns an object with a method `of(text)`, which yields convert(tokens) for each chunk; see
         `FullTokenizer.chunks`."""
         return _Chunks(self, convert)
 
@@ -606,7 +607,7 @@ class SentencePieceTokenizer(_Tokenizer):
         """Returns (id, start, end) of each piece of a text without white space."""
         text = _SURROGATES.sub("\ufffd", text)
         forms = [_without_accents(char) for char in text] if self._lower else text
-        # For each position in the input of the model, the position in the text.
+        # origins[i] is the position in the text of character i in the input of the model.
         origins = [index for index, form in enumerate(forms) for _ in form] + [len(text)]
         found = []
         for index, piece, start, end in self._encoded("".join(forms).lower() if self._lower else text):
@@ -700,11 +701,12 @@ class BasicTokenizer:
         words = []
         for word in whitespace_tokenize(text):
             words.extend(self._run_split_on_punc(self.normalize(word)))
-        # Steps that a subclass overrides may return white space or empty strings.
+        # Methods that a subclass overrides may return white space or empty strings.
         return whitespace_tokenize(" ".join(words))
 
     def normalize(self, word):
-        """Returns a word (str) in lower case and without accents, as far as the settings demand it."""
+        """Returns a word (str), in lower case if `do_lower_case` is true, and without accents if they are
+        stripped."""
         if self.do_lower_case:
             word = word.lower()
         # Strip accents after lower-casing, because lower-casing can produce an accent ("İ" -> "i̇").
@@ -737,7 +739,7 @@ class BasicTokenizer:
 
     def _is_chinese_char(self, cp):
         """Returns whether a code point (int) is in one of Unicode's CJK ideograph blocks."""
-        # The first comparison is fast, and false for most text: the lowest block begins at 0x3400.
+        # The first comparison is fast and is false for most characters: the lowest block begins at 0x3400.
         return cp >= 0x3400 and any(first <= cp <= last for first, last in CHINESE_BLOCKS)
 
     def _clean_text(self, text):
@@ -753,7 +755,7 @@ class BasicTokenizer:
 
 
 class WordpieceTokenizer:
-    """Splits words into pieces of a vocabulary. It always takes the longest possible piece from the left."""
+    """Splits words into pieces of a vocabulary, from left to right, always by the longest possible piece."""
 
     def __init__(self, vocab, unk_token="[UNK]", max_input_chars_per_word=200):
         """Creates a tokenizer.

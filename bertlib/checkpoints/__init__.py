@@ -1,1 +1,1 @@
-"""Checkpoints: their files and formats, what a run restores, and hub modules."""
+"""Reads and writes checkpoints and hub modules, and restores the checkpoint of a run."""

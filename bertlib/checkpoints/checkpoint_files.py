@@ -1,8 +1,8 @@
 """Finds and removes the files of TensorFlow checkpoints, without glob patterns.
 
 TensorFlow treats the path of a checkpoint as a glob pattern. If a directory has one of the characters
-`*?[]\\` in its name, TensorFlow finds no checkpoint in it, or finds those of another directory. The functions
-of this module treat these characters like all others.
+`*?[]\\` in its name, TensorFlow finds no checkpoint in this directory, or finds checkpoints of another
+directory. The functions of this module treat these characters like all other characters.
 """
 
 import atexit
@@ -51,7 +51,8 @@ def step_in_name(prefix):
 def exists(prefix):
     """Returns whether a checkpoint with this prefix exists.
 
-    It has an index file. In the format from before 2017, the prefix is the name of a single file.
+    A checkpoint exists if its index file exists. In the format from before 2017, the prefix is the name of a
+    single file.
     """
     return any(tf.gfile.Exists(path) and not tf.gfile.IsDirectory(path)
                for path in (prefix + ".index", prefix))
@@ -71,7 +72,7 @@ def saved_time(prefix):
 
 
 def remove(prefix):
-    """Removes a checkpoint's files, the index first: without its index, a checkpoint does not count."""
+    """Removes a checkpoint's files. The index is removed first: without an index, no checkpoint is found."""
     for path in sorted(list_files(prefix), key=lambda path: not path.endswith(".index")):
         tf.gfile.Remove(path)
 
@@ -118,9 +119,9 @@ def _link_directory():
 
 
 class Saver(tensorflow_internals.Saver):
-    """TensorFlow's saver, but it does not treat the path of an old checkpoint as a glob pattern.
+    """Extends TensorFlow's saver: the path of an old checkpoint is not treated as a glob pattern.
 
-    So it never removes the checkpoints of another directory.
+    For this reason, this saver never removes the checkpoints of another directory.
     """
 
     def removes(self, prefix):

@@ -1,10 +1,11 @@
 """Finds, reads, writes and checks checkpoints of TensorFlow and of Hugging Face's BERT (safetensors).
 
-`create_init_fn` initializes a new training from a checkpoint. A training that resumes restores its checkpoint
-in `resume`.
+`create_init_fn` initializes a new training from a checkpoint. If a training resumes, the module `resume`
+restores the checkpoint of this training.
 
-`Checkpoint` has the same interface for both formats: the published variable names, their shapes, and one
-tensor at a time as a NumPy array. Its tensors can be written in both formats. Pickle files are never opened.
+The class `Checkpoint` has the same interface for both formats. It lists the published variable names and the
+shapes, and reads one tensor at a time as a NumPy array. The tensors of a `Checkpoint` can be written in both
+formats. Pickle files are never opened.
 """
 
 import functools
@@ -21,7 +22,7 @@ import tensorflow.compat.v1 as tf
 from bertlib.checkpoints import checkpoint_files
 from bertlib.system import files
 
-# Matches names of variables that training adds to the variables of a model.
+# Matches the names of variables that a training adds to the variables of the model.
 _TRAINING_STATE = re.compile(
     r"(^|/)(global_step|adam_m|adam_v|beta[12]_power|(current_)?loss_scale(/value)?|learning_rate)(_\d+)?$")
 # Number of differences that an error message lists.
@@ -36,10 +37,10 @@ _READ_ERRORS = (tf.errors.OpError, IndexError, RuntimeError)
 
 
 class DamagedError(ValueError):
-    """A checkpoint is damaged and cannot be read completely.
+    """The error for a checkpoint that is damaged and cannot be read completely.
 
     Attributes:
-      path: its prefix or file.
+      path: the prefix or the file of the checkpoint.
       what: a sentence that describes the damage.
     """
 
@@ -200,7 +201,7 @@ def _open_tensorflow(prefix):
     return Checkpoint(prefix, shapes, reader.get_tensor, reader.get_variable_to_dtype_map())
 
 
-# {name of a data type in safetensors: `tf.DType`}. Types in which no BERT is saved are left out.
+# {name of a data type in safetensors: `tf.DType`}. Data types that are not used for BERT models are left out.
 _DTYPES = {"F64": tf.float64, "F32": tf.float32, "F16": tf.float16, "BF16": tf.bfloat16, "I64": tf.int64,
            "I32": tf.int32, "I16": tf.int16, "I8": tf.int8, "U8": tf.uint8, "BOOL": tf.bool,
            "F8_E4M3": tf.dtypes.experimental.float8_e4m3fn, "F8_E5M2": tf.dtypes.experimental.float8_e5m2}
@@ -208,7 +209,7 @@ _WEIGHT_TYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
 
 
 def _open_safetensors(path, paths):
-    tensors = {}  # published name -> (open file, name there, transpose)
+    tensors = {}  # published name -> (open file, name in the file, transpose)
     shapes, dtypes = {}, {}
     for file in paths:
         if not os.path.exists(file):
@@ -238,8 +239,8 @@ def _open_safetensors(path, paths):
 # --- Names -----------------------------------------------------------------------------------------------
 
 # {name of a head's tensor in Hugging Face's classes: name in the published scripts}. The weights of PyTorch's
-# linear layers have the shape [outputs, inputs], like those of the published heads. The kernels of the
-# published dense layers have the transposed shape.
+# linear layers have the shape [outputs, inputs], and so have the weights of the published heads. The kernels
+# of the published dense layers have the shape [inputs, outputs].
 _HEADS = {
     "classifier.weight": "output_weights",
     "classifier.bias": "output_bias",
@@ -257,17 +258,18 @@ _ENDINGS = [
     ("embeddings.weight", "embeddings", False),
     (".weight", ".kernel", True),
 ]
-# Matches tensors that are no variables: buffers, and the masked-LM decoder, a copy of the word embeddings.
+# Matches the names of tensors that are not variables: buffers, and the masked-LM decoder, which is a copy of
+# the word embeddings.
 _NOT_VARIABLES = re.compile(r"(position_ids|token_type_ids|cls\.predictions\.decoder\.(weight|bias))$")
 _SCOPES = re.compile(r"^(embeddings|encoder|pooler)\.")
 
 
 def published_name(key):
-    """Translates a tensor's name in a Hugging Face BERT; `hugging_face_name` does the opposite.
+    """Translates a tensor's name in a Hugging Face BERT into the published name.
 
     Returns:
       (published variable name, whether the tensor has to be transposed); (None, False) for a tensor that is
-      no variable.
+      not a variable. The inverse function is `hugging_face_name`.
     """
     if _NOT_VARIABLES.search(key):
         return None, False
@@ -275,13 +277,14 @@ def published_name(key):
         return _HEADS[key], False
     if _SCOPES.match(key):  # the model was saved from a BertModel without a head
         key = "bert." + key
-    # Checkpoints that were converted in 2018 have the names gamma and beta, which are left unchanged.
+    # In checkpoints that were converted in 2018, normalization weights have the published names gamma and
+    # beta, which are left unchanged.
     name, transpose = _translate_ending(key, _ENDINGS)
     return re.sub(r"\.layer\.(\d+)\.", r".layer_\1.", name).replace(".", "/"), transpose
 
 
 def hugging_face_name(name):
-    """Translates a published variable name; see `published_name`.
+    """Translates a published variable name into Hugging Face's name; the inverse of `published_name`.
 
     Returns:
       (the tensor's name in a Hugging Face BERT with any head, whether the tensor has to be transposed).
@@ -304,9 +307,9 @@ def _translate_ending(name, endings):
 def weight_names(checkpoint):
     """Returns the names of a TensorFlow checkpoint's weights, without the state of a training.
 
-    State are variables that are no floating-point numbers (the step, counters, positions in the data), the
-    slots of an optimizer, whose names begin with the name of another variable (`<variable>/adam_m`), and some
-    scalars.
+    The state of a training consists of three kinds of variables: variables that are not floating-point
+    numbers (the step, counters, positions in the data), the slots of an optimizer, and some scalars. The name
+    of a slot begins with the name of another variable (`<variable>/adam_m`).
     """
     def is_slot(name):
         parts = name.split("/")
@@ -332,7 +335,8 @@ def write_tensorflow(prefix, checkpoint, names):
     """
     # The op runs on the CPU, so that this process takes no memory of a GPU.
     with tf.Graph().as_default(), tf.Session(config=tf.ConfigProto(device_count={"GPU": 0})) as session:
-        # Constants would be copied, and a graph with its constants is limited to 2 GB.
+        # Constants are not used: they would be copied, and a graph including its constants is limited to 2
+        # GB.
         tensors = [tf.numpy_function(functools.partial(checkpoint.read, name), [],
                                      checkpoint.read_dtype(name))
                    for name in names]
@@ -463,7 +467,7 @@ def _layer_count(names):
 
 
 def check_types(checkpoint, names):
-    """Checks that weights are floating-point numbers. Quantized weights are not.
+    """Checks that weights are floating-point numbers, and not quantized integers.
 
     Args:
       checkpoint: a `Checkpoint`.
@@ -485,7 +489,7 @@ def check_types(checkpoint, names):
 
 
 def check_readable(checkpoint, names):
-    """Reads the tensors `names` once, so that damage is found before training starts.
+    """Reads the tensors `names` once. By this check, damage is found before the training starts.
 
     Raises:
       DamagedError: a tensor cannot be read, or contains NaN or infinity.
@@ -519,7 +523,7 @@ def find_damage(prefix):
 
 
 def advice_on_damage(path):
-    """Returns advice on a damaged or missing checkpoint, a text that names the newest good earlier one."""
+    """Returns a text with advice on a damaged or missing checkpoint. It names the newest good checkpoint."""
     step, directory = checkpoint_files.step_in_name(path), os.path.dirname(path)
     if step is None:
         return "Copy or download the checkpoint again."
@@ -554,11 +558,11 @@ def create_scaffold(init_checkpoint):
 def create_init_fn(init_checkpoint, variables):
     """Returns an `init_fn` for `tf.train.Scaffold`, which loads the variables that the checkpoint contains.
 
-    It runs after random initialization, and only if no checkpoint of this training was restored. It adds no
-    restore ops and no file names to the graph. Each run of the session loads a group of variables of at most
-    `_BYTES_FED_AT_A_TIME` bytes. If each run loaded one variable, the runs would take long, because
-    TensorFlow examines the whole graph for each of them. If one run loaded all variables, they would be in
-    memory twice.
+    The `init_fn` runs after random initialization, and only if no checkpoint of this training was restored.
+    The `init_fn` adds no restore ops and no file names to the graph. Each run of the session loads a group of
+    variables of at most `_BYTES_FED_AT_A_TIME` bytes. Loading one variable in each run would take long,
+    because TensorFlow examines the whole graph in each run. If one run loaded all variables, all weights
+    would be in memory twice.
 
     Args:
       init_checkpoint: see `open_checkpoint`.
@@ -578,7 +582,7 @@ def create_init_fn(init_checkpoint, variables):
     def init_fn(scaffold, session):
         del scaffold
         for group in groups_by_size(loaded, _BYTES_FED_AT_A_TIME):
-            # The initializer is an assignment; its second input is the value.
+            # The initializer is an assignment op. The second input of this op is the value.
             session.run([variable.initializer for variable in group],
                         {variable.initializer.inputs[1]: checkpoint.read(variable.op.name)
                          for variable in group})
@@ -589,7 +593,8 @@ def create_init_fn(init_checkpoint, variables):
 
 
 def groups_by_size(variables, num_bytes):
-    """Yields lists of consecutive variables with at most `num_bytes` bytes; a larger variable is alone."""
+    """Yields lists of consecutive variables with at most `num_bytes` bytes. A larger variable has its own
+    list."""
     group, size = [], 0
     for variable in variables:
         # The shape of a variable may be unknown.
@@ -617,9 +622,9 @@ def only_checkpoint(directory):
 def latest_checkpoint(model_dir):
     """Returns the prefix of the newest checkpoint that a directory's `checkpoint` file names, or None.
 
-    If the directory was moved or copied, the file may contain absolute paths of the old directory: a
-    checkpoint of the same name in this directory is preferred. Without the file, the newest undamaged
-    `model.ckpt-<step>` is returned.
+    If the directory was moved or copied, the `checkpoint` file may contain absolute paths in the old
+    directory. A checkpoint with the same name in this directory is then preferred. If the `checkpoint` file
+    is missing, the newest undamaged `model.ckpt-<step>` is returned.
     """
     prefixes = all_checkpoints(model_dir)
     return prefixes[-1] if prefixes else None
@@ -628,11 +633,11 @@ def latest_checkpoint(model_dir):
 def all_checkpoints(model_dir):
     """Returns the prefixes of the existing checkpoints in a directory's `checkpoint` file, the oldest first.
 
-    See `latest_checkpoint` for directories that were moved, and for directories without this file.
+    See `latest_checkpoint` for directories that were moved, and for directories without a `checkpoint` file.
 
     Raises:
       FileNotFoundError: the newest checkpoint does not exist.
-      ValueError: the file is damaged; or the file is missing, and all checkpoints are damaged.
+      ValueError: the `checkpoint` file is damaged; or this file is missing, and all checkpoints are damaged.
     """
     path = os.path.join(model_dir, "checkpoint")
     if not tf.gfile.Exists(path) or tf.gfile.IsDirectory(path):
@@ -658,7 +663,8 @@ def all_checkpoints(model_dir):
 
 
 def _find_unlisted(model_dir):
-    """Returns `all_checkpoints` for a directory without a `checkpoint` file; most have no checkpoint."""
+    """Returns `all_checkpoints` for a directory without a `checkpoint` file, which is usually an empty
+    list."""
     prefixes = checkpoint_files.list_training_checkpoints(model_dir)
     # A training from the checkpoint of step 0 is the same as a new training.
     if not prefixes or checkpoint_files.step_in_name(prefixes[-1]) == 0:

@@ -13,14 +13,15 @@ from bertlib.system import files
 
 # Name of the file that declares a directory to be a hub module.
 DECLARATION = "tfhub_module.pb"
-# Content of this file: a serialized message whose field 1, a number, says format 3, without required
-# features.
+# Content of this file: a serialized message. Field 1 of the message, a number, declares format 3. The message
+# has no other field, because the module requires no further features.
 FORMAT_3 = b"\x08\x03"
-# Names of the graph collections that hold attached messages, and (name, SignatureDef) of the signatures.
+# Names of two graph collections: the first holds attached messages, the second holds (name, SignatureDef) of
+# each signature.
 ATTACHMENTS = "hub_module_attachments"
 _SIGNATURES = "hub_signatures"
 _KEYS = tf.GraphKeys
-# Collections that are kept in a module. All others are removed.
+# Names of the collections that are kept in a module. All other collections are removed.
 _COLLECTIONS = (ATTACHMENTS, _KEYS.ASSET_FILEPATHS, _KEYS.COND_CONTEXT, _KEYS.GLOBAL_VARIABLES,
                 _KEYS.MODEL_VARIABLES, _KEYS.REGULARIZATION_LOSSES, _KEYS.TABLE_INITIALIZERS,
                 _KEYS.TRAINABLE_VARIABLES, _KEYS.UPDATE_OPS, _KEYS.WHILE_CONTEXT)
@@ -31,7 +32,8 @@ def add_signature(name=None, inputs=None, outputs=None):
 
     Args:
       name: name of the signature; None for "default".
-      inputs, outputs: {name: tensor}, or a single tensor, which gets the name "default"; None for none.
+      inputs, outputs: {name: tensor}, or a single tensor, which gets the name "default"; None if the
+        signature has none.
 
     Raises:
       ValueError: the module already has a signature with this name.
@@ -48,7 +50,7 @@ def add_signature(name=None, inputs=None, outputs=None):
 
 def attach_message(key, message):
     """Attaches a protobuf message to the module whose module_fn is running, for `get_attached_message`."""
-    # The format of an attachment has the key in field 1 and the value in field 2, like an Any message.
+    # An attachment has the same format as an Any message: the key is field 1, and the value is field 2.
     tf.add_to_collection(ATTACHMENTS, any_pb2.Any(
         type_url=key, value=message.SerializeToString()).SerializeToString())
 
@@ -122,7 +124,7 @@ def write_module(path, variants, values):
 
 
 def _add_variant(builder, variant, values):
-    """Adds a variant to a SavedModel builder, with the values {name: array} of its variables unless None."""
+    """Adds a variant to a SavedModel builder, and the values {name: array} of its variables if not None."""
     with tf.Graph().as_default(), tf.Session() as session:
         tensorflow_internals.import_meta_graph(variant, clear_devices=True)
         arguments = dict(signature_def_map=dict(variant.signature_def),

@@ -1,10 +1,10 @@
-"""Reads TF Hub modules in the format of TensorFlow 1. A module is a part of a model with its weights.
+"""Reads TF Hub modules in the format of TensorFlow 1. A module is a part of a model and contains its weights.
 
-A module is a directory: a SavedModel with the file tfhub_module.pb. It contains a graph in several variants
-with the same variables. A variant is named by a set of tags, such as {} or {"train"}. It has signatures,
-which are named inputs and outputs. `Module` adds the state of a variant (variables and tables) to the current
-graph once. Each call of the `Module` adds its computation. A SavedModel of TensorFlow 1 can also be used as a
-module.
+A module is a directory that contains a SavedModel and the file tfhub_module.pb. The SavedModel contains
+several variants of a graph, with the same variables. A variant is named by a set of tags, such as {} or
+{"train"}. It has signatures, which are named inputs and outputs. The constructor of `Module` adds the state
+of a variant (variables and tables) to the current graph once. Each call of the `Module` object adds the
+computation of a signature. A SavedModel of TensorFlow 1 can also be used as a module.
 
 Random numbers in the computation, for example for dropout, depend only on seed, step and site; see
 `randomness`.
@@ -29,11 +29,12 @@ _SAVED_MODEL = "saved_model.pb", "saved_model.pbtxt"
 _ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
 # Names of signatures that are used if no name is passed.
 _DEFAULT_SIGNATURES = ("default", "serving_default")
-# {random op whose numbers depend on all earlier draws: the stateless op, whose second input is a seed}.
+# {type of a random op whose numbers depend on all earlier draws: type of the stateless op that replaces it}.
+# The second input of a stateless op is a seed.
 _RANDOM_OPS = {"RandomUniform": "StatelessRandomUniform", "RandomUniformInt": "StatelessRandomUniformInt",
                "RandomStandardNormal": "StatelessRandomNormal", "TruncatedNormal": "StatelessTruncatedNormal"}
-# Name of the gradients of `custom_gradient`. A module can be trained without them, because TensorFlow's
-# gradients of the same ops are equal.
+# Name of the gradients that `custom_gradient` defines. A module can be trained without these gradients,
+# because TensorFlow's gradients of the same ops are equal to them.
 _OWN_GRADIENT = "OwnGradient"
 # Collections with the contexts of tf.cond and tf.while_loop.
 _CONTEXTS = (tf.GraphKeys.COND_CONTEXT, tf.GraphKeys.WHILE_CONTEXT)
@@ -54,11 +55,11 @@ class TensorInfo(NamedTuple):
 
 
 def resolve(handle):
-    """Returns the directory of a module.
+    """Returns the directory of a module, which is given by its directory or its address.
 
     Args:
-      handle: the directory; or an address, https://…, whose module is searched in the cache directory
-        $TFHUB_CACHE_DIR. Nothing is downloaded.
+      handle: the directory; or the address of the module (https://…). The module of an address is searched in
+        the cache directory $TFHUB_CACHE_DIR and is never downloaded.
 
     Raises:
       FileNotFoundError, NotADirectoryError, ValueError: the module does not exist, or is no hub module.
@@ -97,13 +98,13 @@ def _cached(address):
 
 
 class ModuleSpec(object):
-    """The variants of a module that was read from a directory or will be written; a `hub.ModuleSpec`."""
+    """Holds the variants of a module, read from a directory or to be written; replaces `hub.ModuleSpec`."""
 
     def __init__(self, directory, graphs=None):
         """Reads a module from a directory, or creates a new module from graphs.
 
         Args:
-          directory: the directory of the module. For a new module, a text for error messages.
+          directory: the directory of the module; or for a new module, a text that names it in error messages.
           graphs: variants of a new module, a list of MetaGraphDef; None to read the directory.
 
         Raises:
@@ -122,7 +123,7 @@ class ModuleSpec(object):
 
     @property
     def variables(self):
-        """Returns the prefix of the checkpoint with the weights; None for a new module."""
+        """Returns the prefix of the checkpoint that contains the weights; None for a new module."""
         return None if self._is_new else os.path.join(self.directory, "variables", "variables")
 
     def get_tags(self):
@@ -147,7 +148,8 @@ class ModuleSpec(object):
         return self._variants[tags]
 
     def signature(self, name=None, tags=None):
-        """Returns (name, SignatureDef) of a signature of a variant. Without a name, of the default signature.
+        """Returns (name, SignatureDef) of a signature of a variant. If no name is passed, uses the default
+        signature.
 
         Raises:
           ValueError: the signature or the variant does not exist.
@@ -185,7 +187,8 @@ class ModuleSpec(object):
           KeyError: the message is missing and required.
         """
         for entry in _collection(self.variant(tags), hub_export.ATTACHMENTS).bytes_list.value:
-            # An attachment has the key in field 1 and the value in field 2, like an Any message.
+            # An attachment has the same format as an Any message: the key is field 1, and the value is field
+            # 2.
             attachment = any_pb2.Any.FromString(entry)
             if attachment.type_url == key:
                 return message_type.FromString(attachment.value)
@@ -355,7 +358,7 @@ class Module(object):
 
         Args:
           inputs: {name: tensor, or a value that can be converted to a tensor}. If the signature has one
-            input, this may be the tensor itself; if it has no input, None.
+            input, `inputs` may be the tensor itself. If the signature has no input, `inputs` may be None.
           signature: name of the signature; None for "default".
           as_dict: whether to return all outputs.
 
@@ -365,7 +368,7 @@ class Module(object):
         Raises:
           TypeError: the inputs or outputs are not those of the signature.
           ValueError: the signature does not exist, or its computation cannot be trained.
-          RuntimeError: the module belongs to another graph.
+          RuntimeError: the module belongs to another graph than the current one.
         """
         if self._graph is not tf.get_default_graph():
             raise RuntimeError("Module must be applied in the graph that it was instantiated for.")
@@ -409,7 +412,7 @@ class Module(object):
                 for key in outputs]
 
     def _handle_python_gradients(self, graph_def):
-        """Removes or renames custom gradients, Python functions that are not stored in the module.
+        """Removes or renames custom gradients: they are Python functions, which are not stored in the module.
 
         Raises:
           ValueError: the module is trainable, and TensorFlow's gradients cannot replace a custom gradient.
@@ -426,7 +429,8 @@ class Module(object):
                                  "made, and is not in it. Use trainable=False, or take a module made of "
                                  "plain ops.")
             else:
-                # A new name, because this process may have another gradient function with the same name.
+                # The gradient gets a new name, because this process may have another gradient function with
+                # the old name.
                 node.attr["_gradient_op_type"].s = f"{gradient} of a hub module".encode()
 
 
@@ -443,7 +447,7 @@ def _is_state(node):
 
 
 def _node_name(name):
-    """Returns the name of the node in the name of an input or tensor: "a" for "^a", "a" and "a:1"."""
+    """Returns the name of the node to which an input or a tensor belongs: "a" for "^a", "a" and "a:1"."""
     return name.lstrip("^").split(":")[0]
 
 
@@ -452,7 +456,7 @@ def _tensor_name_of_input(source):
 
 
 def _ancestors(nodes, names, borders=()):
-    """Returns the names of nodes and of all nodes from which they are computed, a set.
+    """Returns the set of the names of nodes and of all nodes from which these nodes are computed.
 
     Args:
       nodes: {name: node} of the graph.
@@ -470,7 +474,7 @@ def _ancestors(nodes, names, borders=()):
 
 
 def _collection(definition, key):
-    """Returns a collection of a MetaGraphDef; an empty one if it is missing.
+    """Returns a collection of a MetaGraphDef; an empty collection if the collection is missing.
 
     `collection_def[key]` would add a missing collection to the MetaGraphDef.
     """
@@ -510,7 +514,7 @@ def _extract_subgraph(definition, kept, collections, scope):
         # This attribute asks for the same device as another node, which may not be in the result.
         node.attr.pop("_class", None)
         if "shared_name" in node.attr and node.attr["shared_name"].s:
-            # Otherwise two modules with variables of the same names would share the variables.
+            # Without this change, two modules whose variables have the same names would share the variables.
             node.attr["shared_name"].s = f"{scope}/".encode() + node.attr["shared_name"].s
     for key in collections:
         if key in definition.collection_def:
@@ -557,7 +561,7 @@ def _seed_random_ops(graph_def):
 
 
 def _unused_scope(name):
-    """Returns the name of an unused variable scope in the current one, whose name scope has the same name.
+    """Returns the name of an unused variable scope; its name scope has the same name and is also unused.
 
     Raises:
       RuntimeError: this name scope is already used.

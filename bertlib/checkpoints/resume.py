@@ -1,8 +1,8 @@
 """Opens the sessions of training, evaluation and prediction, and restores a checkpoint of the run in them.
 
-`checkpoint_formats` finds the newest checkpoint of a directory. It also reads the initial weights of a new
-training, which are not restored here. The input and the random numbers need no saved state: they are
-functions of the step.
+The module `checkpoint_formats` finds the newest checkpoint of a directory. It also loads the initial weights
+of a new training; this module does not. The input and the random numbers are functions of the step, and so
+need no saved state.
 """
 
 import contextlib
@@ -18,8 +18,8 @@ from bertlib.system import files
 def create_checked_scaffold(spec, checkpoint, config):
     """Returns the spec's scaffold with a saver, and checks that the checkpoint fits the graph.
 
-    If the scaffold or the graph already has a saver, the scaffold is returned unchanged and nothing is
-    checked: this saver may restore other variables.
+    If the scaffold or the graph already has a saver, the scaffold is returned unchanged, and the checkpoint
+    is not checked, because the existing saver may restore other variables.
 
     Args:
       spec: an `EstimatorSpec`.
@@ -27,8 +27,8 @@ def create_checked_scaffold(spec, checkpoint, config):
       config: a `RunConfig`, whose fields set the number of checkpoints that are kept.
 
     Raises:
-      ValueError: a variable is missing in the checkpoint, or has another shape or type; or the checkpoint
-        cannot be read.
+      ValueError: a variable is missing in the checkpoint, or has another shape or type in the checkpoint than
+        in the graph; or the checkpoint cannot be read.
     """
     scaffold = spec.scaffold or tf.train.Scaffold()
     if scaffold.saver is None and not tf.get_collection(tf.GraphKeys.SAVERS):
@@ -37,7 +37,7 @@ def create_checked_scaffold(spec, checkpoint, config):
             saved, sharded=True, max_to_keep=config.keep_checkpoint_max,
             keep_checkpoint_every_n_hours=config.keep_checkpoint_every_n_hours, allow_empty=True,
             save_relative_paths=True)
-        tf.add_to_collection(tf.GraphKeys.SAVERS, saver)  # the scaffold and users' hooks read it from there
+        tf.add_to_collection(tf.GraphKeys.SAVERS, saver)  # read by the scaffold and by users' hooks
         if checkpoint:
             variables = tf.global_variables()
             shapes = {variable.op.name: tuple(variable.shape.as_list()) for variable in variables}
@@ -48,7 +48,7 @@ def create_checked_scaffold(spec, checkpoint, config):
             checkpoint_formats.check_fits(found, shapes, {variable.op.name for variable in optional})
             checkpoint_formats.check_same_types(
                 found, {variable.op.name: variable.dtype.base_dtype for variable in variables})
-            # Reads one tensor now, so that the error message names a missing data file correctly.
+            # One tensor is read now. If the data file is missing, the error message then names this file.
             # TensorFlow's message would name another file.
             found.read(tf.train.get_global_step().op.name)
             absent = [variable for variable in optional if variable.op.name not in found.shapes]
@@ -58,12 +58,12 @@ def create_checked_scaffold(spec, checkpoint, config):
 
 
 def _restore_without(saver, saved, absent):
-    """Changes a saver: it then initializes the variables `absent`, and restores only the other variables.
+    """Changes a saver so that it initializes the variables `absent` and restores only the other variables.
 
     Args:
       saver: a tf.train.Saver.
       saved: list of the variables and saveable objects that the saver saves.
-      absent: list of the variables among them that the checkpoint lacks.
+      absent: list of the elements of `saved` that the checkpoint lacks.
     """
     initialize = tf.variables_initializer(absent)
     saver_of_others = tf.train.Saver(
@@ -84,13 +84,13 @@ def open_session(scaffold, checkpoint, config, hooks, is_training=False, group=N
       checkpoint: path, or None to initialize all variables.
       config: a `RunConfig`.
       hooks: list of SessionRunHook.
-      is_training: whether the session writes checkpoints. Then the earlier checkpoints of the directory
-        count among those that are kept, so that the oldest are removed.
+      is_training: whether the session writes checkpoints. If so, the limit on the number of kept checkpoints
+        includes the checkpoints that the directory already contains.
       group: the `replica_group.Group` of the replicas that train together, or None.
 
     Returns:
-      A tf.train.SingularMonitoredSession, which an error ends. A tf.train.MonitoredSession treats an
-      AbortedError or an UnavailableError as a lost worker, and would open a new session again and again.
+      A tf.train.SingularMonitoredSession. An error ends this session. (A tf.train.MonitoredSession treats an
+      AbortedError or an UnavailableError as a lost worker, and would open a new session again and again.)
 
     Raises:
       ValueError: the checkpoint is damaged.
@@ -118,7 +118,7 @@ def translate_restore_errors(checkpoint):
     try:
         yield
     except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
-        # A hook that writes a file at the begin of the session raises these errors for a full disk, too.
+        # If the disk is full, a hook that writes a file at the start of the session raises the same errors.
         if files.describe_disk_error(error, checkpoint or ""):
             raise
         damage = checkpoint and checkpoint_formats.find_damage(checkpoint)  # a sentence that names the tensor

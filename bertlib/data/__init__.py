@@ -1,1 +1,1 @@
-"""Training data: TFRecord files of examples, their encoding, and the input pipeline."""
+"""Handles training data: encodes examples, reads and writes TFRecord files, and builds input pipelines."""

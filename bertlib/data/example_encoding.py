@@ -1,7 +1,7 @@
 """Serializes `tf.train.Example` without protobuf and without TensorFlow.
 
-The bytes are those of protobuf's deterministic serialization, but they take a fraction of the time. Worker
-processes can use this module without importing TensorFlow, which takes seconds.
+The result has the same bytes as protobuf's deterministic serialization, and takes a fraction of the time.
+Worker processes can use this module without importing TensorFlow, which takes seconds.
 
 The format (https://protobuf.dev/programming-guides/encoding): A message is a sequence of (tag, length,
 content). A list of numbers is packed: integers as varints, floats as 4 bytes each. A map is a repeated
@@ -36,7 +36,8 @@ _CONTINUED = bytes(range(0x80, 0x100))
 
 
 class _Varints(dict):
-    """{int: its varint}. Each byte has 7 bits, the lowest first; its highest bit says that a byte follows."""
+    """Maps an int to its varint: 7 bits in each byte, the lowest first. The highest bit: another byte
+    follows."""
 
     def __missing__(self, value):
         # A negative number is encoded as two's complement of 64 bits.
@@ -68,7 +69,7 @@ def _message(tag, content):
 
 
 class Prefixes(dict):
-    """{size: the bytes that precede the packed values of a field in a serialized example}.
+    """Maps a size to the bytes that precede the packed values of a field in a serialized example.
 
     `size` is the length of the packed values in bytes.
     """
@@ -100,9 +101,9 @@ class Encoder:
         """Returns a serialized `tf.train.Example`.
 
         Args:
-          row: {name: values}. The values are a flat sequence of ints or floats, or bytes, which are used as
-            packed `varints`. (The varint of an int from 0 to 127 is one byte with this value.) If a field has
-            fewer values than declared, it is padded with zeros.
+          row: {name: values}. The values are a flat sequence of ints or floats, or a bytes object that
+            contains packed `varints`. (The varint of an int from 0 to 127 is one byte with this value.) If a
+            field has fewer values than declared, it is padded with zeros.
 
         Raises:
           ValueError: a field has too many values.

@@ -2,7 +2,8 @@
 
 A field is declared once (`Field`). The writer (`record_files`) and the parser use this declaration. Training
 batches are a pure function of (seed, step): step s uses the examples s·B to (s+1)·B − 1 of an endless stream,
-in which epoch e is a permutation that depends only on (seed, e). So a resumed run needs no iterator state.
+in which epoch e is a permutation that depends only on (seed, e). For this reason, a resumed run needs no
+saved state of the iterator.
 """
 
 import bisect
@@ -22,15 +23,16 @@ from bertlib.graph import collectives, graph_keys, randomness, tensorflow_intern
 
 # Number of files that are opened and verified at the same time.
 _FILES_AT_A_TIME = 8
-# Bytes before and after the content of a TFRecord, which hold its length and checksums.
+# Number of bytes before and after the content of a TFRecord. These bytes hold the length of the content and
+# checksums.
 _HEADER_BYTES, _FOOTER_BYTES = 12, 4
 # Name of the feature that holds the index of each example in the file, if a dataset changes the order.
 EXAMPLE_INDEX = "example_index"
 # Name of the feature that holds the weight of a micro-batch's mean loss, if micro-batches differ in size: a
 # scalar, 1 on average.
 MICRO_BATCH_WEIGHT = "micro_batch_weight"
-# Sequences are trimmed to a multiple of this length. Kernels are faster with it, and fewer different shapes
-# occur.
+# Sequences are trimmed to a multiple of this length. Kernels are faster for such lengths, and fewer different
+# shapes occur.
 _LENGTH_STEP = 8
 # Number of batches whose examples are sorted by length together, outside of training.
 _SORTED_BATCHES = 64
@@ -114,9 +116,9 @@ class RecordFile(object):
 
 
 class RecordFiles(object):
-    """Several TFRecord files with random access, numbered like one file: the second continues the first, ….
+    """Several TFRecord files with random access. Their records are numbered as if they were one file.
 
-    All files stay open.
+    The numbers of the second file continue those of the first file, and so on. All files stay open.
     """
 
     def __init__(self, paths, fields):
@@ -174,7 +176,7 @@ class _RecordReader(object):
             conditions.append(
                 tf.reduce_all(inside if field.dtype == "int64" else inside & tf.is_finite(values)))
         if conditions:
-            # `find_bad_record` then finds the record.
+            # After this error, `find_bad_record` finds the record.
             tf.Assert(tf.reduce_all(conditions), ["values are out of bounds"])
 
     def find_bad_record(self):
@@ -200,7 +202,7 @@ def translate_record_errors(graph=None):
     graph = graph or tf.get_default_graph()
     try:
         yield
-    # UnicodeDecodeError: TensorFlow's error message quotes the bytes of a record that are no text.
+    # A UnicodeDecodeError occurs if TensorFlow's error message quotes bytes of a record that are not text.
     except (tf.errors.InvalidArgumentError, tf.errors.UnknownError, UnicodeDecodeError) as error:
         for reader in graph.get_collection(graph_keys.RECORD_READERS):
             problem = reader.find_bad_record()
@@ -246,8 +248,8 @@ def _index_dataset(num_examples, batch_size, is_training, drop_remainder):
 def _prefetched(dataset):
     """Prefetches four batches of a dataset.
 
-    tf.data's automatic tuning is off. Its thread can sleep for a minute between two rounds, and can delay the
-    end of a session for that time.
+    The automatic tuning of tf.data is turned off. The tuning thread can sleep for a minute between two
+    rounds, which can delay the end of a session by a minute.
     """
     options = tf.data.Options()
     options.autotune.enabled = False
@@ -255,7 +257,8 @@ def _prefetched(dataset):
 
 
 def _shard(dataset):
-    """Returns the shard of a dataset for this replica, every R-th batch, if the graph has a `SHARD`."""
+    """Returns this replica's shard of a dataset (every R-th batch), or the dataset if the graph has no
+    `SHARD`."""
     for index, count in tf.get_collection(graph_keys.SHARD):
         tf.add_to_collection(graph_keys.SHARDED_INPUT, True)
         dataset = dataset.shard(count, index)
@@ -284,13 +287,14 @@ def token_balanced_bounds(lengths, num_micro_batches):
             bounds.append(bounds[-1] + limit // lengths[bounds[-1]])
         return [*bounds[:-1], len(lengths)]
 
-    # Filling each micro-batch up to the limit needs the fewest micro-batches. If these are more than N, no
-    # other way to cut the batch keeps the limit.
+    # Filling each micro-batch up to the limit gives the smallest number of micro-batches. If this number is
+    # larger than N, no other way to cut the batch keeps the limit.
     limits = range(lengths[0], lengths[0] * len(lengths))
     smallest_limit = lengths[0] + bisect.bisect_left(
         limits, True, key=lambda limit: len(filled(limit)) <= num_micro_batches + 1)
     bounds = filled(smallest_limit)
-    # If there are fewer than N micro-batches, the largest is halved. Halves have no more tokens than it.
+    # If there are fewer than N micro-batches, the largest one is halved. A half never has more tokens than
+    # the whole.
     while len(bounds) <= num_micro_batches:
         tokens = [(end - start > 1) * (end - start) * lengths[start]
                   for start, end in zip(bounds, bounds[1:])]
@@ -321,13 +325,14 @@ def _sort_by_length(batch, mask_name):
 def _cut_into_micro_batches(indices, read, num_micro_batches, own, totals, trimmed_fields, unequal):
     """Returns a dataset of one effective batch's micro-batches: (indices of the examples, {name: feature}).
 
-    Only two kinds of fields are read for all examples of the effective batch: the mask, whose sums are the
-    lengths by which the examples are sorted, and the fields in `totals`.
+    Only the mask and the fields in `totals` are read for all examples of the effective batch. The sums of the
+    mask are the lengths by which the examples are sorted.
 
     Args:
       indices: indices of all examples of the effective batch, int64 [B].
       read: function (indices, names of fields) -> {name: tensor}.
-      num_micro_batches: number of micro-batches of the effective batch, those of all replicas included.
+      num_micro_batches: number of micro-batches in the effective batch, including the micro-batches of all
+        replicas.
       own: slice of the micro-batches that this replica computes.
       totals: see `batch_totals` of `record_dataset`.
       trimmed_fields: see `record_dataset`.
@@ -387,7 +392,7 @@ def _dataset(num_examples, read, batch_size, is_training, drop_remainder, micro_
 
 def _training_dataset(num_examples, read, batch_size, micro_batches, batch_totals, trimmed_fields,
                       unequal_micro_batches, threads):
-    """Returns the endless dataset of this replica's micro-batches, not trimmed yet; see `record_dataset`."""
+    """Returns the endless dataset of this replica's untrimmed micro-batches; see `record_dataset`."""
     all_reduce = collectives.current_all_reduce()
     num_micro_batches = micro_batches * (all_reduce.replicas if all_reduce else 1)
     if unequal_micro_batches and num_micro_batches > batch_size:
@@ -405,7 +410,7 @@ def _training_dataset(num_examples, read, batch_size, micro_batches, batch_total
 
 
 def _evaluation_dataset(num_examples, read, batch_size, drop_remainder, trimmed_fields, threads):
-    """Returns a dataset of all examples once, not trimmed yet; see `record_dataset`."""
+    """Returns a dataset that contains each example once, untrimmed; see `record_dataset`."""
     indices = _index_dataset(num_examples, batch_size, is_training=False, drop_remainder=drop_remainder)
     if not trimmed_fields:
         return indices.map(read, **threads)
@@ -413,7 +418,8 @@ def _evaluation_dataset(num_examples, read, batch_size, drop_remainder, trimmed_
     def read_sorted(indices):
         return _sort_by_length({**read(indices), EXAMPLE_INDEX: indices}, trimmed_fields[0])
 
-    # The last, smaller batch keeps its examples. So a mean over batches is the same as without sorting.
+    # The last, smaller batch keeps its examples. So the mean over batches is equal to the mean without
+    # sorting.
     whole = num_examples - num_examples % batch_size
     many = tf.data.Dataset.range(whole).batch(batch_size * _SORTED_BATCHES).map(read_sorted, **threads)
     dataset = many.flat_map(
@@ -425,10 +431,11 @@ def _evaluation_dataset(num_examples, read, batch_size, drop_remainder, trimmed_
 
 
 def restore_file_order(results):
-    """Yields results in the order of the file, without their index. A result waits until its turn.
+    """Yields results in the order of the file, without their index.
 
     Args:
-      results: iterable of dicts, each with `EXAMPLE_INDEX`. Results without it are already in order.
+      results: iterable of dicts, each with `EXAMPLE_INDEX`. Results without `EXAMPLE_INDEX` are already in
+        order and are yielded unchanged.
     """
     waiting, next_index = {}, 0
     for result in results:
@@ -442,7 +449,8 @@ def restore_file_order(results):
             next_index += 1
 
 
-# AutoGraph would convert the functions of the pipeline, which need no conversion: a second of CPU time.
+# AutoGraph would convert the functions of the pipeline. They need no conversion, which takes a second of CPU
+# time.
 @tf.autograph.experimental.do_not_convert
 def record_dataset(path, fields, batch_size, is_training, drop_remainder, micro_batches=1, batch_totals=(),
                    num_threads=None, trimmed_fields=(), unequal_micro_batches=False):
@@ -460,19 +468,20 @@ def record_dataset(path, fields, batch_size, is_training, drop_remainder, micro_
       micro_batches: number of batches (micro-batches) of one training step. They hold the same examples as
         one batch of micro_batches · B examples.
       batch_totals: names of fields. For each of them, a batch also has <name>_total, a scalar: the field's
-        sum over the whole step. A mean over a number that differs between micro-batches is divided by it. An
-        example is the number of masked tokens.
-      num_threads: number of batches that are read at the same time. It does not change their order.
-      trimmed_fields: names of fields [B, F]. Each batch of these fields is cut after its longest sequence.
-        The first of them is the mask: 1 for real tokens, 0 for padding after them. In training, the examples
-        of a step are sorted by length before they are divided into micro-batches. Otherwise, the examples of
-        64 batches are sorted by length. Each batch then also has `EXAMPLE_INDEX`, int64 [B], with the
-        positions of its examples in the file; see `restore_file_order`.
-      unequal_micro_batches: whether micro-batches have different numbers of examples, those of
-        `token_balanced_bounds`; for training with `trimmed_fields`. `batch_size` is then the number of
-        examples of a whole step. Each micro-batch has a `MICRO_BATCH_WEIGHT`, a float32 scalar:
-        b · micro_batches / batch_size for a micro-batch of b examples. Multiply the mean loss of each
-        micro-batch by its weight: the mean of these products is the mean loss of the step.
+        sum over the whole step. Use the total as the divisor of a mean whose number of terms differs between
+        micro-batches. For example, micro-batches have different numbers of masked tokens.
+      num_threads: number of batches that are read at the same time. The order of the batches does not depend
+        on it.
+      trimmed_fields: names of fields [B, F]. In each batch, these fields are cut after the longest sequence.
+        The first field is the mask: 1 for real tokens, 0 for padding after them. In training, the examples of
+        a step are sorted by length before they are divided into micro-batches. Outside of training, the
+        examples of 64 batches are sorted by length. Each batch outside of training also has `EXAMPLE_INDEX`,
+        int64 [B], with the positions of its examples in the file; see `restore_file_order`.
+      unequal_micro_batches: whether micro-batches have different numbers of examples, which
+        `token_balanced_bounds` determines. Only for training with `trimmed_fields`. `batch_size` is then the
+        number of examples of a whole step. Each micro-batch has a `MICRO_BATCH_WEIGHT`, a float32 scalar: b ·
+        micro_batches / batch_size for a micro-batch of b examples. Multiply the mean loss of each micro-batch
+        by its weight: the mean of these products is the mean loss of the step.
 
     Raises:
       FileNotFoundError, ValueError: see `RecordFile`.

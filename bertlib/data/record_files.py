@@ -1,6 +1,7 @@
 """Writes TFRecord files, and builds and parses `tf.train.Example` messages.
 
-The first call that needs TensorFlow imports it. Worker processes, which only compute features, never do.
+The first call that needs TensorFlow imports TensorFlow. Worker processes only compute features and never
+import it.
 """
 
 import functools
@@ -12,7 +13,7 @@ from bertlib.system import files
 
 
 def _tensorflow():
-    # Imported here: see above.
+    # Imported here: see the docstring of this module.
     import tensorflow as tf
 
     return tf
@@ -111,7 +112,7 @@ _encoder = functools.lru_cache(example_encoding.Encoder)
 
 
 def write_records(path, fields, rows):
-    """Writes rows to a TFRecord file, which replaces an old file when it is complete.
+    """Writes rows to a TFRecord file. When the new file is complete, it replaces an old file.
 
     Args:
       path: the file.

@@ -1,2 +1,1 @@
-"""Trains, evaluates, predicts and exports the model that a `model_fn` builds. It imports no module of
-BERT."""
+"""Trains, evaluates, predicts with and exports the model of a `model_fn`. Imports no module of BERT."""

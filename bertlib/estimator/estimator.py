@@ -37,8 +37,9 @@ from bertlib.system import locks, stopping
 class Estimator(object):
     """Trains, evaluates, predicts with and exports the model that a `model_fn` builds.
 
-    It expects inputs of `input_pipeline`, which start at the global step by themselves, and optimizers of
-    `optimization`. The subclass `tf1._run.script_estimator.Estimator` accepts any input and any optimizer.
+    This class expects datasets of `input_pipeline`, which start at the batch of the global step by
+    themselves, and optimizers of `optimization`. The subclass `tf1._run.script_estimator.Estimator` accepts
+    any input and any optimizer.
     """
 
     _builder_class = model_graph.Builder
@@ -50,15 +51,16 @@ class Estimator(object):
         Args:
           model_fn: function of features, labels, mode, params and config that returns an `EstimatorSpec`. It
             may lack any of these arguments except features.
-          model_dir: directory of checkpoints and summaries. If None, the model_dir of the configuration; if
-            that is None too, a new temporary directory.
+          model_dir: directory of checkpoints and summaries. If it is None, the model_dir of `config` is used.
+            If that is None too, a new temporary directory is used.
           config: a `RunConfig`.
           params: dict that is passed to the model_fn and to the input_fn.
           use_tpu: must be false.
           train_batch_size, eval_batch_size, predict_batch_size: int, numbers of examples. The model_fn and
-            the input_fn get the one of their mode as params["batch_size"]. In training they get the size of a
-            micro-batch: train_batch_size divided by the configuration's gradient_accumulation_steps (which is
-            in params too) and by the number of replicas. Exception: see `RunConfig.unequal_micro_batches`.
+            the input_fn get the batch size of the current mode as params["batch_size"]. In training, this is
+            the size of a micro-batch: train_batch_size divided by the configuration's
+            gradient_accumulation_steps (which is in params too) and by the number of replicas. Exception: see
+            `RunConfig.unequal_micro_batches`.
 
         Raises:
           ValueError: use_tpu is true, model_dir and config name different directories, params contains
@@ -122,8 +124,8 @@ class Estimator(object):
           self.
 
         Raises:
-          ValueError: both limits are given, or one is not positive; or the checkpoint in model_dir does not
-            fit the model.
+          ValueError: both steps and max_steps are given, or the given one is not positive; or the checkpoint
+            in model_dir does not fit the model.
           NanLossError: the loss became NaN or infinite. Earlier checkpoints are kept.
           locks.InUseError: another process trains in model_dir.
           OSError: a file could not be written. The last complete checkpoint is kept.
@@ -142,8 +144,8 @@ class Estimator(object):
 
     @property
     def _group(self):
-        """The `replica_group.Group` of the replicas that share evaluations and predictions; None if there are
-        no replicas, and during a training, where each process evaluates alone."""
+        """The `replica_group.Group` of the replicas that share evaluations and predictions. None if there are
+        no other replicas. Also None during a training, because each process then evaluates alone."""
         return None if self._is_training else self._config.replicas
 
     @property
@@ -189,8 +191,8 @@ class Estimator(object):
 
     @contextlib.contextmanager
     def _training(self):
-        """Context manager that marks its block as a training: `_group` is None there. At the end of the
-        block, waits until the sessions of all replicas are closed."""
+        """Marks the block as a training, in which `_group` is None; a context manager. At the end of the
+        block, it waits until the sessions of all replicas are closed."""
         self._is_training = True
         try:
             yield
@@ -219,7 +221,8 @@ class Estimator(object):
           checkpoint_path: the checkpoint to evaluate; None for the newest.
           name: str; the summaries are written into eval_<name> in model_dir, or into eval if name is None.
           revise: function of (results, predictions) that returns the results to report. predictions is a list
-            with a dict for each example. If it is given, the model_fn must return predictions in this mode.
+            with a dict for each example. If `revise` is given, the model_fn must return predictions in this
+            mode.
 
         Returns:
           dict with the model_fn's metrics, "loss" (mean over the batches) and "global_step".
@@ -288,8 +291,8 @@ class Estimator(object):
 
     def export_savedmodel(self, export_dir_base, serving_input_receiver_fn, assets_extra=None, as_text=False,
                           checkpoint_path=None, strip_default_attrs=True):
-        """Calls `export_saved_model`, of which this is the older name. Attributes that have their default
-        values are always omitted from the graph."""
+        """Calls `export_saved_model`; `export_savedmodel` is the older name. Attributes that have their
+        default values are always omitted from the graph."""
         del strip_default_attrs
         return self.export_saved_model(export_dir_base, serving_input_receiver_fn, assets_extra, as_text,
                                        checkpoint_path)

@@ -1,4 +1,4 @@
-"""The modes and the result of a `model_fn`, its predictions, and the input of an exported model."""
+"""Defines the modes and the result of a `model_fn`, and the input of an exported model."""
 
 import collections
 
@@ -80,8 +80,9 @@ class EstimatorSpec(collections.namedtuple("EstimatorSpec", _SPEC_FIELDS)):
         spec = super().__new__(cls, mode, predictions, loss, train_op, eval_metric_ops or {}, export_outputs,
                                list(training_chief_hooks or []), list(training_hooks or []), scaffold,
                                list(evaluation_hooks or []), list(prediction_hooks or []))
-        # Replicas that share an evaluation gather these tensors. Metrics of eval_metric_ops are ops of this
-        # process, which cannot be gathered, so with such metrics this is None.
+        # Replicas that share an evaluation gather the tensors of `eval_metrics`. The metrics in
+        # eval_metric_ops are ops of one process and cannot be gathered. If they are given, gathered_metrics
+        # is None.
         spec.gathered_metrics = None if given_ops else eval_metrics
         return spec
 

@@ -1,18 +1,18 @@
-"""Evaluation and prediction with given weights, each in a separate graph and session.
+"""Evaluates and predicts with given weights. Each evaluation has a separate graph and session.
 
 Metrics are computed in two ways:
 
 - `evaluate` computes the loss and the metrics of the model_fn. `Estimator.evaluate` calls it. Classification
-  and pre-training are evaluated in this way. Its argument `revise` can replace the metrics, for example by
-  those of whole texts if texts are cut into windows.
+  and pre-training are evaluated in this way. The argument `revise` of `evaluate` can replace the metrics. For
+  example, if texts are cut into windows, `revise` computes the metrics of whole texts.
 - `predicted_batches` yields predictions, from which the caller computes metrics. `Estimator.predict` calls
   it. SQuAD and tagging are evaluated in this way, because their metrics compare texts and entities.
 
-Both may run during a training: a listener of the saver, a step hook or another process triggers them;
-docs/development/paths.md lists these triggers. The training is not affected: with and without evaluations it
-ends with the same weights, bit for bit. For this reason each evaluation has a separate graph, reads the
-weights from a checkpoint, and writes separate event files. `SessionWeights` makes a checkpoint of the weights
-in a live session.
+Both functions may run during a training, triggered by a listener of the saver, by a step hook or by another
+process; docs/development/paths.md lists these triggers. Evaluations do not affect the training: with and
+without evaluations, a training ends with the same weights, bit for bit. For this reason each evaluation has a
+separate graph, reads the weights from a checkpoint, and writes separate event files. `SessionWeights` makes a
+checkpoint of the weights in a live session.
 """
 
 import contextlib
@@ -58,7 +58,8 @@ def _evaluate(builder, config, checkpoint, input_fn, steps, hooks, revise, group
 
     Returns:
       the metrics; None if there is a group that cannot share the batches. The replicas of a group can share
-      them if `input_pipeline` makes them and the model_fn names the tensors of its metrics (`eval_metrics`).
+      the batches if `input_pipeline` makes the batches and the model_fn passes the tensors of its metrics
+      (`eval_metrics`).
     """
     with tf.Graph().as_default():
         if group:
@@ -72,8 +73,8 @@ def _evaluate(builder, config, checkpoint, input_fn, steps, hooks, revise, group
         else:
             values, update = _metric_ops(spec)
             fetches = [update]
-        # The metrics are read once, after the last batch. Reading them with each batch would take time, and
-        # might run before the updates of the same batch are finished.
+        # The metrics are read once, after the last batch. Reading the metrics with each batch would take
+        # time, and could happen before the updates of the same batch are finished.
         final = tf.train.FinalOpsHook({**values, "global_step": tf.train.get_global_step()})
         predictions = []
         with (input_pipeline.translate_record_errors(),
@@ -91,8 +92,7 @@ def _evaluate(builder, config, checkpoint, input_fn, steps, hooks, revise, group
 
 
 def _metric_ops(spec):
-    """Returns ({name: value tensor} of the model_fn's metrics and the mean loss, the op that adds a
-    batch)."""
+    """Returns ({name: value tensor}, update op) for the model_fn's metrics and the mean loss."""
     metrics = dict(spec.eval_metric_ops)
     for reserved in ("loss", "global_step"):
         if reserved in metrics:
@@ -112,7 +112,7 @@ def predicted_batches(builder, config, checkpoint, input_fn, predict_keys=None, 
       input_fn, predict_keys, hooks: see `Estimator.predict`.
       builder, config, checkpoint, group: see `evaluate`.
     """
-    # The graph must not stay the default one while the caller has control.
+    # The graph must not be the default graph while the code of the caller runs.
     graph = tf.Graph()
     with graph.as_default():
         if group:
@@ -132,7 +132,7 @@ def predicted_batches(builder, config, checkpoint, input_fn, predict_keys=None, 
 
 
 def _batches(session, fetches, config, group, sharded=True):
-    """Yields the values of the fetches for each batch, of all replicas if there is a group; see
+    """Yields the values of the fetches for each batch. With a group, yields the batches of all replicas; see
     `replica_sync.gather_batches`."""
     check = config.stop_request.check
     if group:
@@ -166,7 +166,7 @@ def _unchanged_generators():
 
 
 class SessionWeights:
-    """Writes the weights of a live session as a checkpoint, for `evaluate`."""
+    """Writes the current weights of an open session as a checkpoint, for `evaluate`."""
 
     def __init__(self):
         """Adds the ops that save the global variables to the current graph, which must not be finalized."""
@@ -174,8 +174,8 @@ class SessionWeights:
 
     @contextlib.contextmanager
     def saved(self, session):
-        """Context manager: saves the session's values and gives the path of the checkpoint, which is removed
-        at the end of the block."""
+        """Saves the session's values; a context manager that yields the path of the checkpoint. The
+        checkpoint is removed at the end of the block."""
         with tempfile.TemporaryDirectory(prefix="evaluated_weights.") as directory:
             yield self._saver.save(session, os.path.join(directory, "model.ckpt"), write_meta_graph=False,
                                    write_state=False)

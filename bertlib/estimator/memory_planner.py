@@ -1,10 +1,10 @@
-"""Predicts the memory of a training step, and the largest batch that fits, without the device.
+"""Predicts the memory of a training step, and the largest batch that fits, without using the device.
 
 This module only predicts. `step_config.choose` chooses the settings of a step from its predictions.
 
 The graph is built with static shapes and rewritten as TensorFlow's runtime would rewrite it. Then Grappler
 simulates it on a virtual GPU. The result is a timeline: the order and the time of the ops, and the sizes of
-their outputs. From the timeline follows which tensors exist at each moment. One GB is 10⁹ bytes.
+their outputs. The timeline shows which tensors exist at each moment. One GB is 10⁹ bytes.
 
 The memory of CUDA and its libraries, the workspaces of kernels and fragmentation are not simulated. They are
 subtracted from the usable memory instead (`CARD_OVERHEAD`, `WORKSPACE`).
@@ -22,8 +22,8 @@ from bertlib.graph import tensorflow_internals
 
 # Bytes of a card's nominal size that a step cannot use: CUDA context, libraries, workspaces, fragmentation.
 CARD_OVERHEAD = 1.0 * GB
-# Bytes that a step cannot use, out of the free RAM or of the limit that TensorFlow reports for a GPU. This
-# limit does not include the CUDA context.
+# Bytes that a step cannot use, although they belong to the free RAM, or to the memory limit that TensorFlow
+# reports for a GPU. TensorFlow's limit does not include the CUDA context.
 WORKSPACE = 0.5 * GB
 # Seconds that are added for each op that makes a tensor. The simulation does not know that starting a kernel
 # takes time: on the virtual GPU, small ops are faster than a real GPU can start them.
@@ -150,7 +150,7 @@ def _check(op):
 
 
 def _variable_bytes(graph):
-    """Returns the bytes of all variables of a graph, also of those that the step does not use."""
+    """Returns the bytes of all variables of a graph, including variables that the step does not use."""
     total = 0
     for op in graph.get_operations():
         if op.type in _VARIABLES:
@@ -176,8 +176,9 @@ def _peak(graph_def, timeline):
 
     @functools.cache
     def owner(tensor):
-        """Returns the tensor whose memory a tensor uses: itself, or for an op of `_ALIASES` an input of the
-        op. Returns None if this is the memory of a variable. Tensors are (name of the node, output)."""
+        """Returns the tensor that owns the memory of a tensor: the tensor itself, or, if its op is in
+        `_ALIASES`, the owner of the op's input. Returns None for the memory of a variable. A tensor is a pair
+        (name of the node, output)."""
         node = nodes[tensor[0]]
         if node.op in _VARIABLES or node.op == "ReadVariableOp":
             return None
@@ -193,9 +194,9 @@ def _peak(graph_def, timeline):
             if owner(tensor) == tensor:
                 size[tensor] = described.tensor_description.allocation_description.allocated_bytes
         inputs = [_parse(text) for text in nodes[stats.node_name].input if not text.startswith("^")]
-        # A tensor also lives as long as its aliases. Example: MatMul → Reshape → Add. The Reshape has no
-        # memory of its own, so the output of MatMul is freed after Add. The key None collects the uses of all
-        # variables. It has no size: variables are counted apart, in `_variable_bytes`.
+        # A tensor is freed only after the last use of its aliases. Example: MatMul → Reshape → Add. The
+        # Reshape allocates no memory, so the output of MatMul is freed after Add. The key None collects the
+        # uses of all variables. It has no size here, because `_variable_bytes` counts the variables.
         last_use.update((owner(tensor), position) for tensor in inputs + outputs)
 
     freed = collections.Counter()
@@ -244,7 +245,8 @@ def largest_batch(needs, usable_bytes, limit=1 << 16):
     """
     predictions = {}
     fits, too_large = 0, limit + 1
-    # The first size is large, because the line is then more exact. All sizes take the same time to simulate.
+    # The first size is large, because a large size makes the line more exact. All sizes take the same time to
+    # simulate.
     guess = min(256, limit)
     while too_large - fits > 1:
         predictions[guess] = needs(guess)
@@ -252,7 +254,7 @@ def largest_batch(needs, usable_bytes, limit=1 << 16):
             fits = guess
         else:
             too_large = guess
-        # After eight sizes on a line, halve the interval instead, so that the search ends in any case.
+        # After eight simulated sizes, halve the interval instead of using a line. So the search always ends.
         guess = _crossing(predictions, usable_bytes) if len(predictions) < 8 else (fits + too_large) // 2
         guess = min(max(guess, fits + 1), too_large - 1)
     return LargestBatch(fits, predictions.get(fits), predictions.get(too_large))
@@ -297,7 +299,7 @@ def advice(alternatives, needs, usable_bytes):
 
     Args:
       alternatives: {flags to change, such as "--recompute=layers": the `StepConfig` after this change}. The
-        first entry is the step of the run, without any change.
+        first entry is the unchanged step of the run.
       needs: function of a `StepConfig` that returns the `MemoryNeed` of one of its micro-batches.
       usable_bytes: the memory that a step may use.
 
@@ -316,8 +318,8 @@ def advice(alternatives, needs, usable_bytes):
     widest = max(map(len, alternatives))
     for change, step in alternatives.items():
         def of_size(size, step=step):
-            # A batch of two micro-batches needs accumulators, whose memory counts. A batch that is a single
-            # micro-batch needs none.
+            # If a batch has two or more micro-batches, accumulators are needed, and their memory counts. A
+            # batch that is a single micro-batch needs no accumulators.
             whole = size >= step.train_batch_size
             return needs(step.replace(train_batch_size=size if whole else 2 * size,
                                       gradient_accumulation_steps=2 - whole))
@@ -336,7 +338,7 @@ def advice(alternatives, needs, usable_bytes):
 
 
 def usable_memory():
-    """Returns the memory that a step may use on this machine, of the smallest GPU or else of the RAM.
+    """Returns the memory that a step may use: memory of the smallest GPU, or RAM on a machine without a GPU.
 
     Returns:
       (number of bytes, description such as "free RAM less 0.50 GB for workspaces and fragmentation").

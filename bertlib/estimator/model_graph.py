@@ -102,7 +102,8 @@ class Builder:
         tf.set_random_seed(self._config.tf_random_seed)
         tf.train.create_global_step()
         if mode == ModeKeys.TRAIN:
-            # A local variable, which checkpoints do not contain: they are saved between steps, when it is 0.
+            # A local variable is not saved in checkpoints. Checkpoints are saved between steps, and the index
+            # is then 0.
             index = tf.Variable(0, dtype=tf.int64, trainable=False, name=graph_keys.MICRO_BATCH_INDEX,
                                 collections=[tf.GraphKeys.LOCAL_VARIABLES, graph_keys.MICRO_BATCH_INDEX])
             all_reduce = collectives.current_all_reduce()
@@ -117,7 +118,7 @@ class Builder:
         return spec, input_hooks
 
     def params_for(self, mode):
-        """Returns the params for the input_fn and the model_fn: the caller's and `added_params`."""
+        """Returns the params for the input_fn and the model_fn: the caller's params and `added_params`."""
         return {**self.added_params(mode), **self.params}
 
     def added_params(self, mode):

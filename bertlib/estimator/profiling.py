@@ -12,23 +12,23 @@ import tensorflow.compat.v1 as tf
 from bertlib.checkpoints import checkpoint_files
 from bertlib.graph import tensorflow_internals
 
-# The name of the event in a CPU trace that is a run of an XLA-compiled function, and the name that the table
-# in the log has for these events.
+# The first name is the name of an event in a CPU trace: a run of a function that XLA compiled. The second
+# name is shown for these events in the table in the log.
 _RUN_BY_XLA, _COMPILED_BY_XLA = "CpuExecutable::ExecuteAsyncOnStream", "(compiled by XLA)"
 
 
 class ProfileHook(tf.train.SessionRunHook):
     """Traces some steps for TensorBoard, and logs the types of ops that took most of the time.
 
-    The number of a step is the value of the global step after it: the first step has the number 1. Put this
-    hook last in the list of hooks: the trace then begins after all hooks have finished the step before. An
-    error of the profiler becomes a warning, and the training goes on.
+    The number of a step is the value of the global step after this step, so the first step has the number 1.
+    Put this hook last in the list of hooks. The trace then begins after all other hooks have finished the
+    previous step. An error of the profiler becomes a warning, and the training goes on.
     """
 
     def __init__(self, model_dir, first_step, last_step):
         self._model_dir = model_dir
         self._first_step, self._last_step = first_step, last_step
-        self._traced_from = None  # the first step that is in the trace
+        self._traced_from = None  # number of the first step in the trace
         self._finished = False
 
     def begin(self):
@@ -51,7 +51,7 @@ class ProfileHook(tf.train.SessionRunHook):
             self._stop(int(session.run(self._global_step)))
 
     def _start_or_stop(self, step):
-        """Starts or stops the trace, as due after a step. To be called after each step."""
+        """Starts or stops the trace if it must start or stop after this step. Call it after each step."""
         if self._finished:
             return
         if self._traced_from is None and step >= self._first_step - 1:
@@ -77,8 +77,8 @@ class ProfileHook(tf.train.SessionRunHook):
 
     @contextlib.contextmanager
     def _surviving(self):
-        """Context manager that turns an error in its block into a warning: a failed profile must not end the
-        training."""
+        """Turns an error in the block into a warning, because a failed profile must not end the training; a
+        context manager."""
         try:
             yield
         except Exception as error:
@@ -88,13 +88,13 @@ class ProfileHook(tf.train.SessionRunHook):
 
 
 def op_times(space):
-    """Returns the times in a trace: {op type: (seconds, calls)}, with "(compiled by XLA)" as one of the
-    types.
+    """Returns the times in a trace, {op type: (seconds, calls)}. One type is "(compiled by XLA)".
 
     The seconds of an op do not include those of ops that run inside it.
 
     Args:
-      space: an XSpace. If ops ran on GPUs, only these are counted: the CPU launches them in parallel.
+      space: an XSpace. If ops ran on GPUs, only the ops on GPUs are counted: the CPU launches ops while the
+        GPUs compute.
     """
     on_gpus = _op_times([plane for plane in space.planes if plane.name.startswith("/device:GPU")])
     return on_gpus or _op_times(space.planes)

@@ -15,8 +15,9 @@ from bertlib.graph import collectives, graph_keys
 from bertlib.replicas import replica_group
 from bertlib.system import code_fingerprint
 
-# Bytes of the variables that are compared and corrected in one `session.run`. One run for each variable would
-# be slow, because TensorFlow prepares each run anew. A single run for all may not fit into memory.
+# Number of bytes of the variables that are compared and corrected in one `session.run`. A separate run for
+# each variable would be slow, because TensorFlow prepares each run anew. A single run for all variables may
+# need too much memory.
 _BATCH_BYTES = 2**28
 
 
@@ -42,7 +43,7 @@ def start_training(group, step, directory):
 
 @contextlib.contextmanager
 def reporting_errors(group):
-    """Context manager that reports an error in its block to the other replicas at once.
+    """Reports an error in the block to the other replicas before the session is closed; a context manager.
 
     The other replicas wait for this one in the middle of a step. Without the report they would wait until
     this replica has closed its session, which takes time. A loss that is not finite is not reported, because
@@ -139,8 +140,9 @@ def _checksum(variable):
 class StopVote:
     """A vote of all replicas before each step on whether the training stops.
 
-    Together with their votes, the replicas exchange how long each of them computed, so that slow replicas are
-    found. They also exchange whether replica 0 saved a checkpoint, because then they compare their weights.
+    Together with the votes, the replicas exchange two other values. The computing time of each replica is
+    used to find slow replicas. The other value says whether replica 0 saved a checkpoint; if it did, the
+    replicas compare their weights.
 
     Attributes:
       listener: CheckpointSaverListener, to be added to the saver of replica 0.
@@ -166,11 +168,11 @@ class StopVote:
         return [] if self._exchange.gradients_ready is None else [self._exchange.gradients_ready]
 
     def start_step(self):
-        """To be called when a step starts."""
+        """Notes the start of a step. Call this method when a step starts."""
         self._started = time.time()
 
     def end_step(self, fetched):
-        """To be called when a step has ended, with the values of `fetches`."""
+        """Notes the end of a step. Call this method when a step has ended, with the values of `fetches`."""
         self._seconds = fetched[0] - self._started if fetched else None
 
     def decides_to_stop(self, session, stop):
@@ -178,7 +180,8 @@ class StopVote:
 
         Args:
           session: the `tf.train.SingularMonitoredSession` of the training.
-          stop: the `stopping.StopRequest` of this replica. It is set if that of any replica is set.
+          stop: the `stopping.StopRequest` of this replica. The method sets this request if the request of any
+            replica is set.
         """
         own = bool(session.should_stop()), stop.is_set, self._seconds, self.listener.has_saved
         self.listener.has_saved = False
@@ -249,7 +252,7 @@ def gather_batches(group, session, fetches, before_each, sharded=True):
 def map_on_replicas(group, function, items):
     """Yields function(item) for each item, in order.
 
-    The replicas share the work, and each of them gets all results.
+    The replicas share the work, and each replica gets all results.
 
     Args:
       group: the `replica_group.Group`; None to compute everything in this process.
@@ -276,7 +279,7 @@ def broadcast_items(group, items):
         return
     own = iter(items)
     while True:
-        # A list with one item, or an empty list at the end: an item may be None.
+        # Each item is sent in a list, and an empty list marks the end, because an item may be None.
         item = group.broadcast(list(itertools.islice(own, 1)) if group.is_first else None)
         if not item:
             return
@@ -284,7 +287,7 @@ def broadcast_items(group, items):
 
 
 class GatheredMetrics:
-    """Computes metrics from batches that other replicas computed: the same ops on the same numbers."""
+    """Computes metrics from batches that other replicas computed, by the same ops as in one process."""
 
     def __init__(self, eval_metrics):
         """Builds the metrics in a new graph.

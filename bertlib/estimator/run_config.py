@@ -1,4 +1,4 @@
-"""Settings of an Estimator's runs that do not concern the model."""
+"""Defines `RunConfig`, the settings of an Estimator's runs that do not concern the model."""
 
 import os
 
@@ -20,8 +20,8 @@ class RunConfig(object):
 
         Args:
           model_dir: directory of checkpoints and summaries.
-          tf_random_seed: the seed of the graph. tf.estimator had no default seed. Here there is one, so that
-            runs are repeatable by default.
+          tf_random_seed: the seed of the graph. In contrast to tf.estimator, there is a default seed, which
+            makes runs repeatable by default.
           save_summary_steps: number of steps between summaries; None or 0 for no summaries.
           save_checkpoints_steps: number of steps between checkpoints.
           save_checkpoints_secs: seconds between checkpoints; 600 if neither this nor save_checkpoints_steps
@@ -30,8 +30,8 @@ class RunConfig(object):
           keep_checkpoint_max: number of checkpoints to keep; None or 0 for all.
           keep_checkpoint_every_n_hours: in addition, keep one checkpoint every n hours.
           log_step_count_steps: number of steps between log lines; None or 0 for no lines.
-          gradient_accumulation_steps: number of micro-batches in a training batch. It is in the params of the
-            model_fn, which passes it to `optimization.create_optimizer`.
+          gradient_accumulation_steps: number of micro-batches in a training batch. The model_fn gets this
+            number in its params and passes it to `optimization.create_optimizer`.
           step_config: a `StepConfig`, which contains the number of micro-batches and replaces
             gradient_accumulation_steps. If its micro-batches differ in their numbers of examples, the
             input_fn cuts the training batch into micro-batches, and params["batch_size"] is the size of the
@@ -40,7 +40,8 @@ class RunConfig(object):
             ends.
 
         Raises:
-          ValueError: both save_checkpoints_steps and save_checkpoints_secs are given, or one is not positive.
+          ValueError: both save_checkpoints_steps and save_checkpoints_secs are given; or one of them, or
+            gradient_accumulation_steps, is not positive.
         """
         if save_checkpoints_steps is not None and save_checkpoints_secs is not None:
             raise ValueError("Give save_checkpoints_steps or save_checkpoints_secs, not both.")
@@ -121,7 +122,7 @@ def xla_session_config():
     rewrites = config.graph_options.rewrite_options
     rewrites.remapping = rewrites.OFF
     if not tf.config.list_physical_devices("GPU"):
-        # The same as --tf_xla_cpu_global_jit in TF_XLA_FLAGS. That variable has no effect here, because
-        # TensorFlow reads it when it lists the devices.
+        # This call has the same effect as --tf_xla_cpu_global_jit in TF_XLA_FLAGS. Setting TF_XLA_FLAGS here
+        # would be too late, because TensorFlow reads this variable when it lists the devices.
         tensorflow_internals.compile_clusters_for_cpu(True)
     return config

@@ -1,4 +1,4 @@
-"""Hooks of a training session: they check the loss, save checkpoints, and log the progress."""
+"""Defines hooks of a training session, which check the loss, save checkpoints, and log the progress."""
 
 import contextlib
 import glob
@@ -19,7 +19,8 @@ from bertlib.graph import graph_keys, tensorflow_internals
 from bertlib.replicas import replica_group
 from bertlib.system import files
 
-# Number of skipped steps in a row that is an error (only with a scaled loss, which skips steps).
+# If this number of steps in a row is skipped, the training ends with an error. Steps are skipped only with a
+# scaled loss.
 _MOST_SKIPPED_IN_A_ROW = 20
 # Errors of an event writer. For some errors it raises an IndexError, where other code of TensorFlow raises
 # tf.errors.OutOfRangeError.
@@ -27,11 +28,11 @@ EVENT_ERRORS = tf.errors.OpError, OSError, IndexError
 
 
 class NanLossError(RuntimeError):
-    """The loss of a training step is NaN or infinite."""
+    """The error for a training step whose loss is NaN or infinite."""
 
 
 class InitializeHook(tf.train.SessionRunHook):
-    """Initializes the input after the variables: its first batch may depend on the global step."""
+    """Initializes the input after the variables, because the first batch may depend on the global step."""
 
     def __init__(self, initializer):
         self._initializer = initializer
@@ -44,7 +45,8 @@ class StopOnNanHook(tf.train.SessionRunHook):
     """Ends the training if the loss or another logged scalar, such as the norm of the gradient, is not
     finite.
 
-    With a scaled loss such steps are skipped. The training then ends if too many steps in a row are skipped.
+    With a scaled loss, a step with a value that is not finite is skipped. The training ends only if too many
+    steps in a row are skipped.
     """
 
     def __init__(self, loss):
@@ -85,12 +87,12 @@ def _watched_scalars(loss):
 
 
 class SaveWholeHook(tf.train.CheckpointSaverHook):
-    """Saves checkpoints at the start, at intervals and at the end. Each is complete or absent.
+    """Saves checkpoints at the start, at intervals and at the end. No incomplete checkpoint counts as saved.
 
     TensorFlow first writes the new files, then replaces the file `checkpoint`, which names the newest
     checkpoint, and then removes old checkpoints. Files that `checkpoint` already names must not be written
-    again: if the process were killed meanwhile, no complete checkpoint would be left. Therefore this hook
-    does not save a checkpoint of the step that it has just restored.
+    again: if the process were killed while it writes these files, no complete checkpoint would be left. For
+    this reason, this hook does not save a checkpoint of the step that it has just restored.
     """
 
     def __init__(self, model_dir, save_secs, save_steps, scaffold, listeners, restored):
@@ -123,8 +125,8 @@ class _WholeSaver(object):
         except (tf.errors.OpError, OSError) as error:
             prefix = f"{save_path}-{global_step}"
             last = checkpoint_formats.latest_checkpoint(self._model_dir)
-            # The last file to be written contains the graph (.meta). If only this file failed, the checkpoint
-            # is complete, and only the .meta file is removed.
+            # The file that is written last contains the graph (.meta). If only this file could not be
+            # written, the checkpoint is complete, and only the .meta file is removed.
             for path in glob.glob(glob.escape(prefix) + (".meta*" if last == prefix else "[._]*")):
                 tf.gfile.DeleteRecursively(path) if os.path.isdir(path) else tf.gfile.Remove(path)
             checkpoint_files.remove_leftovers(self._model_dir)
@@ -139,7 +141,7 @@ class _WholeSaver(object):
 
 @contextlib.contextmanager
 def quiet_event_writers():
-    """Context manager that silences the threads of TensorFlow's event writers.
+    """Silences the threads of TensorFlow's event writers in the block; a context manager.
 
     A writer raises its errors where it is used. In addition, its thread would print a traceback.
     """
@@ -261,8 +263,8 @@ def progress_bar(total, doing, unit, initial=0):
 
 
 def _clear_bars(record):
-    """Logging filter that lets every record pass. It clears the progress bars before, so that the message has
-    a separate line."""
+    """Lets every record pass, as a logging filter. Clears the progress bars first, so that the message has a
+    separate line."""
     del record
     for bar in list(getattr(tqdm, "_instances", ())):
         bar.clear()

@@ -1,4 +1,4 @@
-"""The configuration of a training step, resolved once, before the graph is built. Does not load TensorFlow.
+"""Resolves the configuration of a training step, once, before the graph is built. Does not load TensorFlow.
 
     flags, free memory ── resolve ──> StepConfig ──> planner, Estimator, model builder
 """
@@ -15,16 +15,17 @@ RECOMPUTE = ("none", "attention", "layers")
 
 @dataclasses.dataclass(frozen=True)
 class StepConfig:
-    """The configuration of a training step: its examples, its micro-batches, and their computation.
+    """The configuration of a training step: examples, micro-batches, and how they are computed.
 
     Attributes:
       train_batch_size: number of examples in the effective batch, to which the learning rate refers.
       gradient_accumulation_steps: number of micro-batches that each replica computes, one after the other.
       replicas: number of replicas, which compute at the same time.
-      tokens_per_micro_batch: the largest number of tokens in a micro-batch. The micro-batches then differ in
-        their numbers of examples. 0 for micro-batches with equal numbers of examples.
+      tokens_per_micro_batch: the largest number of tokens in a micro-batch, if micro-batches may have
+        different numbers of examples; 0 if all micro-batches have the same number of examples.
       max_seq_length: number of tokens in the longest example.
-      trim: whether training batches are trimmed: cut after their longest example. Evaluation ignores it.
+      trim: whether training batches are trimmed, which means cut after their longest example. Evaluation
+        ignores this attribute.
       remove_padding: whether the encoder skips the padding that is left after trimming.
       precision: data type of the encoder's computation: "fp32", "bf16" or "fp16".
       recompute: the parts that the backward pass recomputes: "none", "attention" or "layers".
@@ -78,7 +79,7 @@ class StepConfig:
 
 @dataclasses.dataclass(frozen=True)
 class ResolvedStep:
-    """The result of `resolve`: the `StepConfig`, and [(whether it is a warning, text)] for the log."""
+    """Holds the result of `resolve`: the `StepConfig`, and [(whether it is a warning, text)] for the log."""
 
     step: StepConfig
     messages: list
@@ -93,16 +94,16 @@ def resolve(flags, memory, simulate, bound=lambda step: math.inf):
         not given, and 0 to choose the number that fits into memory. The attribute `remove_padding` says
         whether the encoder may skip padding.
       memory: (bytes that a step may use, description of this memory for messages).
-      simulate: function of a `StepConfig` that returns the need of one of its micro-batches, an object with
-        `total` and `activations` (bytes) and `seconds`; see `memory_planner.MemoryNeed`.
+      simulate: function of a `StepConfig` that returns the memory and the time for one micro-batch, an object
+        with `total` and `activations` (bytes) and `seconds`; see `memory_planner.MemoryNeed`.
       bound: function of a `StepConfig` that returns an upper bound of the bytes of a micro-batch. If this
-        bound fits, the step is not simulated to find out whether a warning is needed.
+        bound fits into memory, no warning is needed, and the step is not simulated.
 
     Returns:
       a `ResolvedStep`.
 
     Raises:
-      ValueError: flags contradict each other, or nothing fits.
+      ValueError: flags contradict each other, or no configuration fits into memory.
     """
     replicas = flags.num_replicas
     count, default_messages = _accumulation_steps(flags)
@@ -168,8 +169,8 @@ def check_equal_micro_batches(batch_size, gradient_accumulation_steps, replicas=
       replicas: number of replicas.
 
     Raises:
-      ValueError: the batch is not divisible by the number of micro-batches. The message names the nearest
-        sizes that are.
+      ValueError: the batch size is not divisible by the number of micro-batches. The message names the
+        nearest batch sizes that are divisible.
     """
     parts = gradient_accumulation_steps * replicas
     rest = batch_size % parts
@@ -236,7 +237,7 @@ def choose(step, usable_bytes, simulate, modes=RECOMPUTE, counts=None):
     """Chooses `recompute` and `gradient_accumulation_steps` of a step: the fastest that fits into memory.
 
     Args:
-      step: a `StepConfig`; its own values of these two settings are ignored.
+      step: a `StepConfig`. Its values of these two settings are ignored.
       usable_bytes: the memory that the step may use.
       simulate: see `resolve`.
       modes: the values of `recompute` to choose from, the fastest first.
@@ -247,14 +248,14 @@ def choose(step, usable_bytes, simulate, modes=RECOMPUTE, counts=None):
       (the chosen `StepConfig`, the return value of `simulate` for it).
 
     Raises:
-      ValueError: no combination fits. The message names the need of the smallest one.
+      ValueError: no combination fits into memory. The message names the memory for the smallest combination.
     """
     counts = counts or divisors(step.train_batch_size // step.replicas)
     needs = functools.cache(simulate)
     fitting, too_large = [], []
     for mode in modes:
         if any(fitting_step.gradient_accumulation_steps == counts[0] for fitting_step in fitting):
-            break  # more recomputation cannot reduce the number of micro-batches further, and takes time
+            break  # more recomputation takes time and cannot reduce the number of micro-batches further
         candidates = [step.replace(recompute=mode, gradient_accumulation_steps=count) for count in counts]
         fewest = _fewest(candidates, usable_bytes, needs)
         if fewest:
@@ -273,9 +274,9 @@ def choose(step, usable_bytes, simulate, modes=RECOMPUTE, counts=None):
 def _fewest(candidates, usable_bytes, needs):
     """Returns the candidate with the fewest micro-batches that fits, or None.
 
-    Memory falls with the number of micro-batches, so that a binary search finds the candidate. The first
-    candidate is an exception and is tried separately: with a single micro-batch no accumulators are needed,
-    so it may fit although two micro-batches do not.
+    The more micro-batches, the less memory is needed, so a binary search finds the candidate. The first
+    candidate is an exception and is tried separately: a single micro-batch needs no accumulators, so it may
+    fit even if two micro-batches do not fit.
 
     Args:
       candidates: list of `StepConfig` with ascending numbers of micro-batches.

@@ -1,8 +1,8 @@
-"""One session of a training: `TrainingSession.run` builds the graph and runs the training steps.
+"""Implements one session of a training: `TrainingSession.run` builds the graph and runs the training steps.
 
-Each part of `run` is a short method. A subclass changes the training by overriding one of them.
-`tf1/_run/script_training.py` does so for scripts whose `input_fn`, variables or hooks are not from this
-project.
+Each part of `run` is a short method. A subclass can change the training by overriding one of these methods.
+`tf1/_run/script_training.py` contains such a subclass for scripts whose `input_fn`, variables or hooks are
+not from this project.
 """
 
 import collections
@@ -116,7 +116,8 @@ class TrainingSession:
         return BuiltStep(spec, input_hooks, micro_batches, accumulate_op)
 
     def _with_effective_batch_loss(self, spec):
-        """Replaces the loss of a spec, which is that of a micro-batch, by the loss of the effective batch.
+        """Replaces the loss of a spec, which is the loss of a micro-batch, by the loss of the effective
+        batch.
 
         The train op adds the gradient of the last micro-batch. If the session ends between two micro-batches,
         the unfinished step has no effect: the sums are local variables, which are not saved.
@@ -137,9 +138,9 @@ class TrainingSession:
         if accumulation:
             return spec._replace(loss=accumulation[0].loss), steps, accumulation[0].accumulate_op
         if all_reduce:
-            # There are replicas, but no `Accumulation`: the model_fn has an optimizer of its own, which
-            # averages the gradients. `optimization.create_optimizer` always makes an `Accumulation` if there
-            # are replicas.
+            # There are several replicas, but no `Accumulation`. So the model_fn does not use our optimizers,
+            # and its optimizer averages the gradients. `optimization.create_optimizer` always makes an
+            # `Accumulation` if there are replicas.
             loss = all_reduce.sum(spec.loss) / all_reduce.replicas
             # Each sum must run in all replicas, also if only replica 0 uses it, for example in a summary.
             spec = spec._replace(loss=loss, train_op=tf.group(spec.train_op, *all_reduce.unconditional_ops))
@@ -155,8 +156,9 @@ class TrainingSession:
     def make_hooks(self, step, scaffold, listeners):
         """Returns all hooks of the session.
 
-        Their order is that of `tf.estimator`, except that the check of the loss is the first. After a step
-        the hooks run in this order: a checkpoint that is saved before the check could contain broken weights.
+        The order of the hooks is the same as in `tf.estimator`, except that the check of the loss is the
+        first hook. After a step, the hooks run in this order. If a checkpoint were saved before the check,
+        the checkpoint could contain broken weights.
 
         Args:
           step: the `BuiltStep`.
@@ -214,15 +216,15 @@ class TrainingSession:
             session.run_step_fn(functools.partial(self._take_step_with_replicas, step, vote))
 
     def ends_before(self, micro_batch):
-        """Returns whether the training ends before the micro-batch with this index. The step is then
-        dropped."""
+        """Returns whether the training ends before the micro-batch with this index. If so, the unfinished
+        step is dropped."""
         del micro_batch
         return self.config.stop_request.is_set
 
     def _take_step(self, step, step_context):
         for micro_batch in range(step.micro_batches):
             if self.ends_before(micro_batch):
-                step_context.request_stop()  # raises an error; the session then ends and saves the last step
+                step_context.request_stop()  # raises an error; the session ends and saves the last step
             if micro_batch < step.micro_batches - 1:
                 step_context.session.run(step.accumulate_op)
         self._update(step_context, [step.spec.train_op, step.spec.loss])
@@ -235,8 +237,8 @@ class TrainingSession:
 
     def _update(self, step_context, fetches):
         """Runs the train op with all hooks; returns the values of the fetches."""
-        # Writing a file beyond its size limit raises an OutOfRangeError. Without translation the session
-        # would interpret it as the end of the input.
+        # Writing a file beyond the limit of its size raises an OutOfRangeError. Without translation, the
+        # session would treat this error as the end of the input.
         with explaining_disk(self.config.model_dir):
             return step_context.run_with_hooks(fetches)
 

@@ -1,1 +1,1 @@
-"""Parts of a TensorFlow graph: random numbers, gradients, recomputation, sums over replicas, CRFs."""
+"""Builds parts of TensorFlow graphs: random numbers, gradients, recomputation, sums over replicas, CRFs."""

@@ -1,11 +1,12 @@
-"""All-reduce operations over replicas by TensorFlow's collective ops, as rings over gRPC.
+"""Sums and gathers tensors over all replicas by TensorFlow's collective ops, as rings over gRPC.
 
-No implementation is requested, so TensorFlow chooses it by the device. NCCL on GPUs was never tried.
+This module requests no specific implementation of the collective ops. TensorFlow chooses the implementation
+for the device. NCCL on GPUs was never tried.
 
 Each process runs one server, and its training session runs on this server as task `index` of the job
-"worker". A step of R replicas with N micro-batches each processes R · N micro-batches. Each replica adds up
-the gradients of its N micro-batches, then all replicas exchange these sums. So each replica makes the same
-update of the same weights.
+"worker". If each of R replicas computes N micro-batches, a step processes R · N micro-batches. Each replica
+adds up the gradients of its N micro-batches, then all replicas exchange these sums. So each replica applies
+the same update to the same weights.
 """
 
 import contextlib
@@ -16,12 +17,12 @@ import tensorflow.compat.v1 as tf
 from bertlib.graph import graph_keys
 from bertlib.graph.tensorflow_internals import control_flow_context
 
-# Size of a bucket in bytes. A larger tensor is summed alone; smaller tensors are summed together, so that
-# fewer messages are sent. See docs/development/scaling.md.
+# Size of a bucket in bytes. A larger tensor is summed alone. Smaller tensors are summed together, which needs
+# fewer messages. See docs/development/scaling.md.
 _BUCKET_BYTES = 2**23
 # Number of instance keys reserved for each graph. The keys of graph number n start at n times this number.
 _KEYS_PER_GRAPH = 10**5
-# Errors that TensorFlow's calls raise when another replica has ended.
+# Errors that TensorFlow raises when another replica has ended.
 CONNECTION_ERRORS = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError,
                      tf.errors.DeadlineExceededError, tf.errors.InternalError)
 
@@ -40,7 +41,8 @@ class AllReduce:
     """
 
     def __init__(self, group, exchange_dtype=None):
-        """Reserves keys for the graph's collective ops. All replicas must call it at the same time.
+        """Reserves keys for the graph's collective ops. All replicas must create this object at the same
+        time.
 
         Args:
           group: the `replica_group.Group`.
@@ -49,7 +51,7 @@ class AllReduce:
         self.replicas, self.index = group.count, group.index
         self.gradients_ready = None
         self._exchange_dtype = exchange_dtype
-        # No two graphs use the same key: they may exchange tensors of different shapes.
+        # No two graphs may use the same key, because two graphs may exchange tensors of different shapes.
         self._keys = itertools.count(group.broadcast(next(_graphs)) * _KEYS_PER_GRAPH)
         self._ops = {}
 
@@ -60,15 +62,16 @@ class AllReduce:
 
     @property
     def unconditional_ops(self):
-        """Returns the collective ops outside of any tf.cond, a list. Every run of the graph executes them."""
+        """Returns the list of collective ops outside of any tf.cond. They must run in every run of the
+        graph."""
         return self._ops.get(None, [])
 
     @property
     def own_micro_batches(self):
         """Returns the slice of an effective batch's micro-batches that this replica computes.
 
-        This is every R-th micro-batch. Micro-batches can be sorted by length: so each replica gets long and
-        short ones.
+        With R replicas, the slice contains every R-th micro-batch. Micro-batches may be sorted by length, and
+        with this slice each replica gets long and short micro-batches.
         """
         return slice(self.index, None, self.replicas)
 
@@ -86,18 +89,19 @@ class AllReduce:
         return self._run_after_previous(tf.raw_ops.CollectiveReduceV2, tensor, merge_op="Add", final_op="Id")
 
     def _run_after_previous(self, collective, tensor, **settings):
-        # An op inside of a tf.cond cannot be waited for outside of it: each context has a separate list.
+        # An op outside of a tf.cond cannot wait for an op inside of this tf.cond. So each context has a
+        # separate list.
         previous_ops = self._ops.setdefault(control_flow_context(tf.get_default_graph()), [])
         with tf.control_dependencies(previous_ops[-1:]):
-            # No timeout: TensorFlow would start a thread for each sum, which sleeps until the timeout is
-            # over. `replica_group` notices a replica that has ended.
+            # No timeout is set: with a timeout, TensorFlow would start a thread for each sum, and this
+            # thread would sleep until the timeout is over. `replica_group` notices a replica that has ended.
             result = collective(input=tensor, group_size=self.replicas, group_key=1,
                                 instance_key=next(self._keys), ordering_token=[], **settings)
         previous_ops.append(result.op)
         return result
 
     def sum_concatenated(self, tensors):
-        """Returns the sums of tensors of one dtype with static shapes, exchanged by one op."""
+        """Returns the sums over all replicas of tensors of one dtype with static shapes; uses one op."""
         if len(tensors) == 1:
             return [self.sum(tensors[0])]
         total = self.sum(tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], axis=0))
@@ -118,7 +122,7 @@ class AllReduce:
     def gather_slices(self, slices):
         """Returns tf.IndexedSlices with the rows of all replicas' tf.IndexedSlices, in the order of replicas.
 
-        A single process that computes all examples in one graph has the same rows.
+        If a single process computes all examples in one graph, the gradient has the same rows.
         """
         values, indices = slices.values, tf.cast(slices.indices, tf.int64)
         if values.shape[0] is not None:
@@ -140,7 +144,8 @@ class AllReduce:
     def sum_variables(self, pairs):
         """Replaces the values of variables by their sums over all replicas.
 
-        Each sum begins as soon as its variable has its value, while the backward pass computes the others.
+        The sum of a variable begins as soon as the variable has its value. At that time, the backward pass
+        still computes the values of other variables.
 
         Args:
           pairs: list of (resource variable, op after which the variable has its value), in the order in which
@@ -178,8 +183,8 @@ class AllReduce:
 def _buckets(tensors):
     """Yields buckets: lists of indices of tensors or variables. One op sums all tensors of a bucket.
 
-    A tensor of 8 MiB or more is a bucket alone. Smaller tensors of the same dtype are collected until they
-    have 8 MiB. Buckets that are not full come last.
+    A tensor of 8 MiB or more has a bucket for itself. Smaller tensors of the same dtype are collected in a
+    bucket until the bucket has 8 MiB. Buckets that are not full are yielded last.
     """
     waiting = {}
     for index, tensor in enumerate(tensors):
@@ -224,7 +229,7 @@ def session_target(group, config):
 
 
 def session_config(config=None):
-    """Returns a tf.ConfigProto for a session of all replicas: a copy of `config` with the settings for them.
+    """Returns a copy of a tf.ConfigProto with the settings for a session of all replicas.
 
     Args:
       config: tf.ConfigProto, or None for the defaults.
@@ -244,7 +249,7 @@ def replica_device(group):
 
 @contextlib.contextmanager
 def translate_connection_errors(group):
-    """Translates TensorFlow's connection errors in the block into the `ReplicaError` that names their cause.
+    """Translates TensorFlow's connection errors in the block into a `ReplicaError` that names the cause.
 
     Args:
       group: the `replica_group.Group`; None for a single process, whose errors are not translated.

@@ -1,4 +1,4 @@
-"""Linear-chain conditional random fields (Lafferty et al. 2001), with the signatures of tf.contrib.crf."""
+"""Implements linear-chain conditional random fields, with the function signatures of tf.contrib.crf."""
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -12,33 +12,34 @@ def _mask(lengths, inputs):
 
 
 def crf_unary_score(tag_indices, sequence_lengths, inputs):
-    """Returns Σ_t s[t, y_t], float [B]; arguments of `crf_log_likelihood`."""
+    """Returns Σ_t s[t, y_t], float [B]; the arguments are explained in `crf_log_likelihood`."""
     tags = tf.one_hot(tag_indices, tf.shape(inputs)[2], dtype=inputs.dtype)
     return tf.reduce_sum(tf.reduce_sum(inputs * tags, axis=2) * _mask(sequence_lengths, inputs), axis=1)
 
 
 def crf_binary_score(tag_indices, sequence_lengths, transition_params):
-    """Returns Σ_t A[y_(t-1), y_t], float [B]; arguments of `crf_log_likelihood`."""
+    """Returns Σ_t A[y_(t-1), y_t], float [B]; the arguments are explained in `crf_log_likelihood`."""
     steps = tf.gather_nd(transition_params, tf.stack([tag_indices[:, :-1], tag_indices[:, 1:]], axis=-1))
     mask = tf.sequence_mask(sequence_lengths, tf.shape(tag_indices)[1], transition_params.dtype.base_dtype)
     return tf.reduce_sum(steps * mask[:, 1:], axis=1)
 
 
 def crf_sequence_score(inputs, tag_indices, sequence_lengths, transition_params):
-    """Returns the unnormalized score of the tags, float [B]; arguments of `crf_log_likelihood`."""
+    """Returns the unnormalized score of the tags, float [B]; for the arguments, see `crf_log_likelihood`."""
     return (crf_unary_score(tag_indices, sequence_lengths, inputs)
             + crf_binary_score(tag_indices, sequence_lengths, transition_params))
 
 
 def crf_log_norm(inputs, sequence_lengths, transition_params):
-    """Returns the log partition function, float [B], 0 for length 0; arguments of `crf_log_likelihood`."""
+    """Returns the log partition function (0 for length 0), float [B]; see `crf_log_likelihood`."""
     def forward(state, position):
         scores, mask = position
         following = tf.reduce_logsumexp(state[:, :, None] + transition_params[None], axis=1) + scores
         return tf.where(mask > 0, following, state)
 
     mask = _mask(sequence_lengths, inputs)
-    # The loop also visits the first position, without effect: an empty loop (T = 1) would have no gradient.
+    # The loop also includes the first position, which has no effect. Without this position the loop would
+    # be empty for T = 1, and an empty loop has no gradient.
     later = tf.concat([tf.zeros_like(mask[:, :1]), mask[:, 1:]], axis=1)
     wide = tf.tile(later[:, :, None], [1, 1, tf.shape(inputs)[2]])
     final = tf.foldl(forward, (tf.transpose(inputs, [1, 0, 2]), tf.transpose(wide, [1, 0, 2])), inputs[:, 0])

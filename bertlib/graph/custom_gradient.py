@@ -1,4 +1,4 @@
-"""Hand-written gradients, which keep only chosen tensors in memory for the backward pass."""
+"""Defines hand-written gradients, which keep only chosen tensors in memory for the backward pass."""
 
 import tensorflow.compat.v1 as tf
 
@@ -12,7 +12,7 @@ def with_custom_gradient(output, inputs, gradient):
       output: tensor, or list of tensors, computed from `inputs`.
       inputs: list of all tensors for which gradients are computed.
       gradient: function (gradient for each output, *inputs) -> list of gradients for the inputs. Only the
-        inputs are kept in memory for it, not the tensors between the inputs and `output`.
+        inputs are kept in memory for this function. The tensors between the inputs and `output` are not kept.
     """
     if tf.executing_eagerly():
         return output
@@ -29,7 +29,7 @@ def with_custom_gradient(output, inputs, gradient):
 
 
 def identity_with_gradient(tensors, backward):
-    """Returns copies of the tensors, whose gradients are computed by `backward`.
+    """Returns copies of the tensors. The gradients for the tensors are computed by `backward`.
 
     Args:
       tensors: list of tensors.
@@ -39,7 +39,8 @@ def identity_with_gradient(tensors, backward):
     """
     with tf.get_default_graph().gradient_override_map({"IdentityN": _GRADIENT}):
         tensors = tf.identity_n(tensors)
-    # The op holds the function. The registry of `tf.custom_gradient` would keep every graph in memory.
+    # The function is an attribute of the op. The registry of `tf.custom_gradient` would keep every graph in
+    # memory.
     tensors[0].op.backward = backward
     return tensors
 
@@ -50,9 +51,10 @@ def _custom_gradient(op, *gradients):
 
 
 def fence(tensors):
-    """Returns copies of the tensors, each of which is computed only after all tensors.
+    """Returns copies of the tensors. No copy is computed before all of the tensors have been computed.
 
-    XLA does not compile this op. So the ops before it and the ops after it are compiled separately.
+    XLA does not compile the op that makes the copies. So XLA compiles the ops before this op and the ops
+    after this op separately.
     """
     with tf.xla.experimental.jit_scope(compile_ops=False):
         return tf.identity_n(tensors) if tensors else []

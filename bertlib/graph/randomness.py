@@ -1,9 +1,9 @@
-"""Random numbers as a pure function of (seed, step, place, site).
+"""Draws random numbers as a pure function of (seed, step, position in the batch, site).
 
 The random numbers of a run must not depend on its history. A run that was killed and resumed, split into
-micro-batches, or recomputed in the backward pass must draw the same numbers. So no generator here has a
-state. Each draw is a range of a Philox stream (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2,
-3"). The range is determined by
+micro-batches, or recomputed in the backward pass must draw the same numbers. For this reason, the functions
+of this module keep no state. Each draw is a range of a Philox stream (Salmon et al. 2011, "Parallel random
+numbers: as easy as 1, 2, 3"). The range is determined by
 
     key            64 bits   a hash of (seed, site)
     counter, high  64 bits   the optimizer step
@@ -12,8 +12,8 @@ state. Each draw is a range of a Philox stream (Salmon et al. 2011, "Parallel ra
 The seed is the graph's seed (`tf.set_random_seed`), and the step is its global step. A *site* is the name of
 one place in the model where numbers are drawn. If an effective batch is split into equal micro-batches, the
 numbers for micro-batch k are the k-th slice of the numbers for the whole batch, bit for bit. This requires
-that the number of values in a micro-batch is divisible by four, or by eight for booleans. Micro-batches of
-unequal size draw from separate ranges: see `mark_unequal_micro_batches`.
+that the number of values in a micro-batch is divisible by four, or, if the values are booleans, by eight.
+Micro-batches of unequal size draw from separate ranges: see `mark_unequal_micro_batches`.
 """
 
 import collections
@@ -28,24 +28,25 @@ from bertlib.graph import graph_keys
 
 DEFAULT_SEED = 12345
 
-# Number of the Philox algorithm in TensorFlow's stateless ops.
+# The number by which TensorFlow's stateless ops identify the Philox algorithm.
 _PHILOX = 1
 # A block of the stream has 128 bits: four numbers of `uniform`, or eight booleans of `bernoulli`.
 _NUMBERS_PER_BLOCK = 4
 _BOOLEANS_PER_BLOCK = 8
-# Distance between the ranges of neighbouring micro-batches of unequal size. No micro-batch draws more blocks.
+# Number of blocks from the start of a micro-batch's range to the start of the next range, if micro-batches
+# differ in size. No micro-batch draws more blocks than this.
 _BLOCKS_BETWEEN_UNEQUAL_MICRO_BATCHES = 1 << 40
 
 # graph -> {variable scope and kind: number of sites named there}. The keys are weak references, so that an
 # unused graph can be collected.
 _sites_in_graph = weakref.WeakKeyDictionary()
-# Its attribute `replay` is set by `repeatable`. It is separate for each thread, because tf.distribute builds
-# the graph of each replica in a separate thread.
+# `repeatable` sets the attribute `replay` of this object. Each thread has a separate value, because
+# tf.distribute builds the graph of each replica in a separate thread.
 _local = threading.local()
 
 
 def graph_seed():
-    """Returns the current graph's seed (`tf.set_random_seed`), or `DEFAULT_SEED` if it has none. An int."""
+    """Returns the current graph's seed (int, see `tf.set_random_seed`); `DEFAULT_SEED` if no seed is set."""
     seed = tf.get_default_graph().seed
     return DEFAULT_SEED if seed is None else seed
 
@@ -59,8 +60,8 @@ def philox_key(seed, site):
 def new_site(kind):
     """Returns a name for the next site of this kind in the current variable scope.
 
-    The second dropout of `bert/embeddings` is "bert/embeddings/dropout#1" in every graph. So a new head, or a
-    new op in another scope, does not change the numbers of this site.
+    The second dropout of `bert/embeddings` is "bert/embeddings/dropout#1" in every graph. If a new head, or a
+    new op in another scope, is added to the model, the random numbers of this dropout do not change.
 
     Args:
       kind: purpose of the numbers: "dropout", "initializer", ….
@@ -76,11 +77,11 @@ def new_site(kind):
 
 
 def repeatable(function):
-    """Returns a function that calls `function`, which then draws the same random numbers in each call.
+    """Returns a function that calls `function` and makes it draw the same random numbers in each call.
 
-    The first call records its sites, its seed, and the tensors of its step and its micro-batch. Later calls
-    replay these values in the same order, also in another variable scope. They do not read the global step
-    again, because it may have increased since the first call.
+    The first call records the sites, the seed, and the tensors of the step and of the micro-batch. Later
+    calls use the recorded values in the same order, also in another variable scope. Later calls do not read
+    the global step again, because the global step may have increased since the first call.
     """
     recorded = None
 
@@ -107,7 +108,7 @@ def repeatable(function):
 
 
 def set_micro_batch(index):
-    """Declares that the current graph computes micro-batch `index` (integer scalar tensor) of each step."""
+    """Declares that, in each step, the current graph computes micro-batch `index` (integer scalar tensor)."""
     collection = tf.get_collection_ref(graph_keys.RANDOMNESS_MICRO_BATCH)
     collection[:] = [tf.cast(index, tf.int64)]
 
@@ -115,8 +116,9 @@ def set_micro_batch(index):
 def mark_unequal_micro_batches():
     """Declares that the graph's micro-batches may draw different numbers of values.
 
-    This is the case if sequences are trimmed, if micro-batches have different numbers of examples, or if
-    padding is removed and the rows of a `packing.Packing` remain, whose number differs between micro-batches.
+    Micro-batches draw different numbers of values if sequences are trimmed, or if micro-batches have
+    different numbers of examples. They also do if padding is removed, because each `packing.Packing` then has
+    a different number of rows.
     """
     tf.get_collection_ref(graph_keys.RANDOMNESS_UNEQUAL_MICRO_BATCHES)[:] = [True]
 
@@ -125,13 +127,15 @@ def uniform(shape, site):
     """Draws float32 numbers from [0, 1) for one training step.
 
     Args:
-      shape: int32 vector or tensor. The first dimension is the number of examples of the micro-batch, or of
-        its positions, example by example. It may also be [R, …] for the R rows of a `packing.Packing`; the
-        micro-batches must then be marked as unequal, see `mark_unequal_micro_batches`.
+      shape: int32 vector or tensor. The first dimension is the number of examples in the micro-batch, or the
+        number of positions of all examples (first all positions of example 0, then those of example 1, …).
+        The first dimension may also be the number of rows of a `packing.Packing`. The micro-batches must then
+        be marked as unequal; see `mark_unequal_micro_batches`.
       site: name of the site, see `new_site`.
 
     Returns:
-      float32 tensor of that shape. It is equal for equal (graph seed, global step, micro-batch, site).
+      float32 tensor of that shape. Two calls with the same graph seed, global step, micro-batch and site
+      return equal tensors.
     """
     shape = tf.convert_to_tensor(shape, dtype=tf.int32)
     return tf.raw_ops.StatelessRandomUniformV2(shape=shape, **_stream(shape, site, _NUMBERS_PER_BLOCK),
@@ -139,24 +143,26 @@ def uniform(shape, site):
 
 
 def bernoulli(shape, probability, site, draw=None):
-    """Draws the booleans of a dropout mask for one training step. All dropout of our model calls this.
+    """Draws the booleans of a dropout mask for one training step. Every dropout of our model calls it.
 
-    A boolean takes 16 bits of the stream, half as many as a number of `uniform`, and so half of the time.
+    A boolean uses 16 bits of the stream, and a number of `uniform` uses 32 bits. For this reason, drawing a
+    boolean takes half as long as drawing a number.
 
     Args:
       shape: see `uniform`.
       probability: probability of True, rounded to a multiple of 2⁻¹⁶.
       site: name of the site, see `new_site`.
       draw: function (shape, key, counter, threshold) -> bool tensor of that shape, True where the stream's
-        16-bit integer is at least the threshold. `native_formulas.dropout_mask` passes an op in C++; None
-        for TensorFlow's ops.
+        16-bit integer is at least the threshold. `native_formulas.dropout_mask` passes an op in C++. None to
+        use TensorFlow's ops.
 
     Returns:
       bool tensor of that shape.
     """
     shape = tf.convert_to_tensor(shape, dtype=tf.int32)
     stream = _stream(shape, site, _BOOLEANS_PER_BLOCK)
-    # At most 2¹⁵ − 1, the largest int16. So with probability 0, one boolean in 2¹⁶ is still True.
+    # The threshold is at most 2¹⁵ − 1, the largest int16. So with probability 0, one boolean in 2¹⁶ is
+    # still True.
     threshold = -2**15 + min(round((1.0 - probability) * 2**16), 2**16 - 1)
     if draw:
         return draw(shape=shape, key=stream["key"], counter=stream["counter"], threshold=threshold)
@@ -185,7 +191,7 @@ def truncated_normal(shape, stddev, site, dtype=tf.float32):
 def stateless_seed(site):
     """Returns a seed (int64 [2]) for one of TensorFlow's stateless ops, for this step and micro-batch.
 
-    It is for draws whose values do not belong to examples. Each micro-batch then draws different numbers.
+    Use this seed to draw values that do not belong to examples. Each micro-batch draws different values.
     """
     seed, step, micro_batch = _replay("seed_step_and_micro_batch", _seed_and_position)
     key = tf.constant(philox_key(seed, site) >> 1, tf.int64)
@@ -195,21 +201,21 @@ def stateless_seed(site):
 def permutation(seed, epoch, size):
     """Returns a permutation of range(size), int64 [size], that depends only on (seed, epoch).
 
-    It is the order of sorted raw Philox numbers. NumPy guarantees that the stream of a bit generator never
-    changes, but gives no such guarantee for `Generator.permutation`.
+    The permutation is the order that sorts raw Philox numbers. NumPy guarantees that the stream of a bit
+    generator never changes, but does not guarantee that `Generator.permutation` never changes.
     """
     generator = np.random.Philox(key=philox_key(seed, f"epoch {epoch}"))
     return np.argsort(generator.random_raw(size), kind="stable")
 
 
 def _replay(kind, make):
-    """Returns make(); in a later call of a `repeatable` function, the value that the first call recorded."""
+    """Returns make(); in a later call of a `repeatable` function, returns the value of the first call."""
     replay = getattr(_local, "replay", None)
     return replay(kind, make) if replay else make()
 
 
 def _stream(shape, site, values_per_block):
-    """Returns the position of a draw in its Philox stream, as arguments of a stateless op."""
+    """Returns the position of a draw in its Philox stream, as arguments for a stateless op."""
     seed, step, micro_batch = _replay("seed_step_and_micro_batch", _seed_and_position)
     low = tf.constant(0, tf.int64)
     if micro_batch and tf.get_collection(graph_keys.RANDOMNESS_UNEQUAL_MICRO_BATCHES):
@@ -232,25 +238,25 @@ def _zero_when_run():
     """Returns a zero (int64 scalar) that TensorFlow's constant folding cannot replace by a constant.
 
     With constant arguments, TensorFlow would compute the initial values as constants. A session keeps its
-    constants, which would take as much memory as the model.
+    constants in memory, and these constants would need as much memory as the model.
     """
     return tf.random.uniform([], maxval=1, dtype=tf.int64, seed=0)
 
 
 def _seed_and_position():
-    """Returns (seed, step, [micro-batch] or []), on which random numbers depend in addition to their site."""
+    """Returns (seed, step, [micro-batch] or []). Random numbers depend on these values and on their site."""
     return graph_seed(), _step(), tf.get_collection(graph_keys.RANDOMNESS_MICRO_BATCH)
 
 
 def _step():
     """Returns the current optimizer step, int64 scalar.
 
-    In a graph without a global step, a random number replaces it. A stateful op draws this number once in
-    each `session.run`, so that each run of the graph gets new numbers.
+    In a graph without a global step, a random number replaces the step. A stateful op draws this number once
+    in each `session.run`, so each run of the graph gets new random numbers.
     """
     global_step = tf.train.get_global_step()
     if global_step is not None:
-        # Alone, tf.cast may return the variable instead of its value.
+        # Without tf.convert_to_tensor, tf.cast may return the variable instead of the variable's value.
         return tf.cast(tf.convert_to_tensor(global_step), tf.int64)
     fallback = tf.get_collection_ref(graph_keys.RANDOMNESS_FALLBACK_STEP)
     if not fallback:

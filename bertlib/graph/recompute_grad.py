@@ -1,12 +1,13 @@
-"""Gradient checkpointing (Chen et al. 2016, arXiv:1604.06174) for graphs: less memory, but more arithmetic.
+"""Implements gradient checkpointing for graphs, which saves memory but needs more arithmetic.
 
-The intermediate results of a function are not kept for the backward pass. The backward pass computes them a
-second time, with the same random numbers. With `--recompute=layers`, `modeling.transformer_model` applies
-`recompute_grad` to its layers. With `--recompute=attention`, `modeling.attention_layer` applies it to the
-attention.
+Gradient checkpointing is described in Chen et al. 2016, arXiv:1604.06174. The intermediate results of a
+function are not kept for the backward pass. The backward pass computes these results a second time, with the
+same random numbers. With `--recompute=layers`, `modeling.transformer_model` applies `recompute_grad` to its
+layers. With `--recompute=attention`, `modeling.attention_layer` applies it to the attention.
 
-TensorFlow's function `tf.recompute_grad` saves no memory in a graph. It delays the second computation by an
-op that TensorFlow's graph optimizer removes. After that, both computations run at the same time.
+TensorFlow's function `tf.recompute_grad` saves no memory in a graph. This function adds an op that delays the
+second computation, but TensorFlow's graph optimizer removes the op. Without the op, both computations run at
+the same time.
 
 XLA ignores control dependencies between ops that it compiles together, and would merge the two computations.
 XLA's op "XlaOptimizationBarrier" does not help: on CPU, XLA removes it before it chooses the order of
@@ -22,16 +23,16 @@ from bertlib.graph.custom_gradient import fence, identity_with_gradient
 
 
 def recompute_grad(function):
-    """Returns a function that computes the same as `function`, and whose backward pass computes it again.
+    """Returns a function that computes the same results as `function`, and computes them again for gradients.
 
-    Between the two passes, only the inputs, the weights, and the outputs that other ops use stay in memory.
-    The gradients equal those of `function`, also if only some of its outputs are used. They can be
-    differentiated again.
+    Between the forward and the backward pass, only three kinds of tensors stay in memory: the inputs, the
+    weights, and the outputs that other ops use. The gradients equal those of `function`, also if only some
+    outputs are used. The gradients can be differentiated again.
 
     Args:
       function: function of tensors that returns a tensor or a list of tensors. Gradients may reach only its
-        arguments and the variables that it gets by `tf.get_variable`. Its random numbers, if any, must come
-        from `randomness`. Otherwise `tf.gradients` raises a ValueError.
+        arguments and the variables that it gets by `tf.get_variable`. If the function draws random numbers,
+        these numbers must be drawn by `randomness`. Otherwise `tf.gradients` raises a ValueError.
     """
     def call(*inputs):
         scope = tf.get_variable_scope()
@@ -41,13 +42,13 @@ def recompute_grad(function):
         parameters = []
 
         def get_parameter(getter, *args, **kwargs):
-            """Custom getter: returns the variable as a tensor, and records this tensor as another input."""
+            """Returns a variable as a tensor, and records this tensor as another input; a custom getter."""
             variable = outer_getter(getter, *args, **kwargs) if outer_getter else getter(*args, **kwargs)
             parameters.append(tf.convert_to_tensor(variable))
             return parameters[-1]
 
-        # The getter is set on the current scope. A new scope would restart the numbers of default names:
-        # then a second layer would be "dense" again instead of "dense_1".
+        # The getter is set on the current scope. In a new scope, the numbers of default names would start
+        # again, and the second layer would be named "dense" instead of "dense_1".
         scope.set_custom_getter(get_parameter)
         try:
             results = repeatable(*inputs)
@@ -61,8 +62,8 @@ def recompute_grad(function):
             used_outputs = [index for index in range(len(outputs))
                             if not _is_unused(op, index, gradients[index])]
             gradients = [tf.convert_to_tensor(gradients[index]) for index in used_outputs]
-            # Without this dependency the second computation could run at the same time as the first, and be
-            # merged with it.
+            # Without this dependency, the second computation could run at the same time as the first one,
+            # and could be merged with the first one.
             with tf.control_dependencies(gradients):
                 fenced = fence(op.inputs[len(outputs):])
             fenced_parameters = iter(fenced[len(inputs):])
@@ -72,8 +73,8 @@ def recompute_grad(function):
                 recomputed = _as_list(repeatable(*fenced[:len(inputs)]))
             _check(recomputed, fenced, tf.get_default_graph().get_operations()[number_of_ops:])
             computed = tf.gradients([recomputed[index] for index in used_outputs], fenced, gradients)
-            # Without this fence, XLA would delay the gradients of weights to the end of the step, and keep
-            # the tensors that they are computed from until then.
+            # Without this fence, XLA would delay the gradients of weights to the end of the step. Until
+            # then, it would keep all tensors that are needed to compute these gradients.
             fenced_gradients = iter(fence([gradient for gradient in computed
                                            if isinstance(gradient, tf.Tensor)]))
             # A gradient that is None or tf.IndexedSlices is not fenced.
@@ -92,10 +93,10 @@ def _as_list(results):
 
 
 def _is_unused(op, index, gradient):
-    """Returns whether a gradient only means that no op used the output.
+    """Returns whether a gradient consists of the zeros that mean that no op used the output.
 
-    `tf.gradients` fills in zeros with the shape of the output for it. To compute these zeros, the output
-    would have to be kept in memory.
+    For an unused output, `tf.gradients` uses zeros with the shape of the output as the gradient. To compute
+    these zeros, the output would have to be kept in memory.
     """
     return gradient is None or (
         isinstance(gradient, tf.Tensor) and gradient.op.type == "ZerosLike"
@@ -103,7 +104,7 @@ def _is_unused(op, index, gradient):
 
 
 def _check(outputs, inputs, created):
-    """Raises a ValueError for ops that would make gradients silently wrong; see `recompute_grad`.
+    """Raises a ValueError for ops that would cause wrong gradients without an error; see `recompute_grad`.
 
     Args:
       outputs: the outputs of the function, a list of tensors.

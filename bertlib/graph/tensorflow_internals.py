@@ -1,9 +1,9 @@
 """All private names of TensorFlow that `bertlib` and the modules in the root folder use.
 
-A release of TensorFlow may rename, change or remove each of them without notice. The comment above a name
-says why we need it, and why a public name does not replace it. No other file imports a private name or reads
-a private attribute of an object of TensorFlow; `tests/graph/test_tensorflow_internals.py` tests that.
-`docs/development/house.md` says what to do for a new release of TensorFlow.
+A release of TensorFlow may rename, change or remove each of these names without notice. The comment above a
+name says why we need the private name, and why no public name can replace it. No other file imports a private
+name or reads a private attribute of an object of TensorFlow; `tests/graph/test_tensorflow_internals.py` tests
+that. `docs/development/house.md` says what to do for a new release of TensorFlow.
 """
 
 import tensorflow.compat.v1 as tf
@@ -22,23 +22,25 @@ SEEN_WITH = ("2.21.0",)
 
 # --- Ops and graphs --------------------------------------------------------------------------------------
 
-# (type of op) -> its OpDef, or None if this TensorFlow has no such op. `tf.raw_ops` has functions without an
-# OpDef, and no functions for oneDNN's ops. `tf.Operation.op_def` needs an op in a graph: for the nodes of a
-# GraphDef, we would have to import the whole graph.
+# (type of op) -> the OpDef of this type, or None if this release of TensorFlow has no such op. `tf.raw_ops`
+# has functions without an OpDef, and has no functions for oneDNN's ops. `tf.Operation.op_def` works only for
+# an op in a graph: to use it for the nodes of a GraphDef, we would have to import the whole GraphDef.
 op_definition = op_def_registry.get
 
-# Creates an op by its type, with attributes inferred from the inputs. We need it for oneDNN's ops, which
-# `tf.raw_ops` does not have. `tf.Graph.create_op` infers nothing: the caller would have to pass each type,
-# length and list as a tf.AttrValue, in a different way for each op.
+# Creates an op from the name of its type, and infers the attributes from the inputs. We need this function
+# for oneDNN's ops, which `tf.raw_ops` does not contain. `tf.Graph.create_op` infers nothing: the caller would
+# have to pass each type, length and list as a tf.AttrValue, in a different way for each op.
 apply_op = op_def_library.apply_op
 
-# Adds a MetaGraphDef to the current graph and returns its variables by their old names. The public
-# `tf.train.import_meta_graph` also adds a `tf.train.Saver` with its ops, which would become a part of an
-# exported hub module. It does not return the variables.
+# Adds a MetaGraphDef to the current graph and returns {name of a variable in the MetaGraphDef: variable}.
+# The public `tf.train.import_meta_graph` also adds a `tf.train.Saver` and the ops of this saver. These ops
+# would become a part of an exported hub module. In addition, `tf.train.import_meta_graph` does not return the
+# variables.
 import_meta_graph = meta_graph.import_scoped_meta_graph
 
-# The message for each entry in a collection of variables. The public `tf.Variable.from_proto` takes such a
-# message and adds the variable to the graph; no public function only parses the message.
+# Class of the protobuf message that describes one variable in a collection of variables. The public
+# `tf.Variable.from_proto` takes such a message and adds the variable to the graph. No public function parses
+# the message without adding the variable.
 VariableDef = variable_pb2.VariableDef
 
 
@@ -58,9 +60,9 @@ def add_control_inputs(op, others):
 def set_attribute(op, name, value):
     """Sets an attribute of an existing op to a tf.AttrValue.
 
-    Public functions set attributes of new ops only, and only some attributes. For example, `jit_scope` of
-    `tf.xla.experimental` with a function of the node sets `_XlaCompile` on all ops. XLA must then also
-    compile ops that it would otherwise leave out.
+    Public functions can set only some attributes, and only on new ops. For example, if `jit_scope` of
+    `tf.xla.experimental` gets a function of the node, it sets `_XlaCompile` on all ops. XLA must then also
+    compile ops that it would not compile without this attribute.
     """
     op._set_attr(name, value)
 
@@ -68,21 +70,21 @@ def set_attribute(op, name, value):
 # --- Sessions, hooks, summaries --------------------------------------------------------------------------
 
 # (bool) -> None: sets whether XLA also compiles clusters for the CPU. `tf.config.optimizer.set_jit` affects
-# only functions in eager mode. TensorFlow reads the environment variable TF_XLA_FLAGS
-# (--tf_xla_cpu_global_jit) only once, when it lists the devices, which may be earlier.
+# only functions in eager mode. The environment variable TF_XLA_FLAGS (--tf_xla_cpu_global_jit) may be too
+# late: TensorFlow reads it only once, when TensorFlow lists the devices.
 compile_clusters_for_cpu = pywrap_tf_session.TF_SetTfXlaCpuGlobalJit
 
 
 class Saver(tf.train.Saver):
-    """A `tf.train.Saver` whose subclasses remove old checkpoints themselves.
+    """Extends `tf.train.Saver`: a subclass can define how old checkpoints are removed.
 
-    `tf.train.Saver` treats the name of an old checkpoint as a pattern of file names. So it may remove other
-    files. The public `max_to_keep=None` removes nothing, but then the file `checkpoint` lists only the newest
-    checkpoint.
+    `tf.train.Saver` treats the name of an old checkpoint as a pattern of file names. So it may remove files
+    that do not belong to this checkpoint. With the public argument `max_to_keep=None`, nothing is removed,
+    but the file `checkpoint` then lists only the newest checkpoint.
     """
 
     def removes(self, prefix):
-        """Returns whether `remove` removes this checkpoint. Otherwise TensorFlow removes it."""
+        """Returns whether `remove` must remove this checkpoint. If not, TensorFlow removes the checkpoint."""
         raise NotImplementedError
 
     def remove(self, prefix):
@@ -107,15 +109,15 @@ def saving_listeners(hook):
 
 
 def set_saving_listeners(hook, listeners):
-    """Replaces the listeners of a hook. In the public interface, only its constructor takes listeners."""
+    """Replaces the listeners of a hook. The public interface takes listeners only in the constructor."""
     hook._listeners = listeners
 
 
 def count_as_saved(hook, step):
     """Marks the checkpoint of a step as written in a tf.train.CheckpointSaverHook.
 
-    Otherwise the hook would write the checkpoint again after the first step. The hook has no public method
-    for it.
+    Otherwise the hook would write the checkpoint again after the first step. The hook has no public method to
+    mark a checkpoint as written.
     """
     hook._timer.update_last_triggered_step(step)
 
@@ -123,8 +125,8 @@ def count_as_saved(hook, step):
 def forget_summary_writers(directory=None):
     """Removes the writer of a directory, or all writers, from `tf.summary.FileWriterCache`, without a close.
 
-    The public `FileWriterCache.clear` closes all writers first. If one of them cannot write, it fails and
-    keeps all writers.
+    The public `FileWriterCache.clear` closes all writers first. If one of the writers cannot write, `clear`
+    fails and no writer is removed.
     """
     writers = tf.summary.FileWriterCache._cache
     for path in [directory] if directory else list(writers):
@@ -137,29 +139,30 @@ def parse_profile(serialized):
     Args:
       serialized: content of the file, bytes.
     """
-    # Imported here: only a run with a profile needs it, and `import tensorflow` does not load it.
+    # Imported here, because only a run with a profile needs this module, and `import tensorflow` does not
+    # load it.
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
     return xplane_pb2.XSpace.FromString(serialized)
 
 
 # --- Files -----------------------------------------------------------------------------------------------
 
-# (path) -> a reader that reads and verifies the record at an offset of a TFRecord file. The public
-# `tf.io.tf_record_iterator` logs that it is deprecated. `tf.data.TFRecordDataset` needs a separate session,
-# which takes all memory of a GPU.
+# (path) -> a reader that reads and verifies the record at an offset of a TFRecord file. The public function
+# `tf.io.tf_record_iterator` logs a deprecation warning. The public class `tf.data.TFRecordDataset` needs a
+# separate session, and this session takes all memory of a GPU.
 open_records = tf_record.tf_record_random_reader
 
 # (directory of a SavedModel) -> its SavedModel message. The public `tf.saved_model.load` adds one of the
-# graphs to the current graph and session. We must read the graphs before that.
+# graphs to the current graph and session. We must read the graphs before one of them is added.
 parse_saved_model = loader_impl.parse_saved_model
 
 # (directory, MetaGraphDef) -> {name of the tensor: path of the asset}, for both formats in which assets are
 # stored. The public field `asset_file_def` contains only one of the two formats.
 asset_paths = loader_impl.get_asset_tensors
 
-# (export_outputs, predictions) -> export_outputs with a default signature, with the name that tf.estimator
-# gave it. The values of `export_outputs` are objects of classes without a public name, and `tf.saved_model`
-# has no function that takes them.
+# (export_outputs, predictions) -> export_outputs with a default signature, which has the same name as in
+# tf.estimator. The values of `export_outputs` are objects whose classes have no public name, and no function
+# of `tf.saved_model` takes these objects.
 with_default_output = export_utils.get_export_outputs
 # (receiver tensors, export_outputs, alternatives) -> {name: SignatureDef}.
 signatures_of = export_utils.build_all_signature_defs

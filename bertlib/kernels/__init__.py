@@ -1,1 +1,1 @@
-"""The arithmetic of a layer and its gradients: by TensorFlow's ops, ops in C++ (`cpp/`) and oneDNN's ops."""
+"""Computes layers and their gradients, by TensorFlow's ops, by ops in C++ (`cpp/`) and by oneDNN's ops."""

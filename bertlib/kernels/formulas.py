@@ -1,7 +1,8 @@
-"""The computations of a layer between its matrix products, with hand-written gradients, in TensorFlow's ops.
+"""Computes, by TensorFlow's ops, the parts of a layer between its matrix products, and their gradients.
 
-`native_formulas` has functions with the same names that call ops in C++. A hand-written gradient keeps fewer
-tensors in memory than TensorFlow's gradient: it computes intermediate results again.
+`native_formulas` has functions with the same names that call ops in C++. The gradients are hand-written. A
+hand-written gradient keeps fewer tensors in memory than TensorFlow's gradient, because it computes
+intermediate results again.
 
 Tensors may be float32, bfloat16 or float16. An output has the dtype of the first argument. Biases, gammas and
 betas are float32, and all arithmetic is float32. R is the number of rows, which are the positions of all
@@ -28,7 +29,7 @@ def dropout_mask(shape, keep_probability, site):
 
 
 def duplicate(x):
-    """Returns [x, x], for two uses of a tensor. The gradient for x is the sum of both gradients."""
+    """Returns [x, x], two copies of a tensor. The gradient for x is the sum of the copies' gradients."""
     return [x, x]
 
 
@@ -47,7 +48,7 @@ def gelu(inputs, bias, approximate):
 
 
 def gelu_gradient(gradient, inputs, bias, approximate):
-    """Returns the gradients of `gelu`, and its output, which is computed again.
+    """Returns the gradients of `gelu`, and the output of `gelu`, which is computed again.
 
     Args:
       gradient: gradient for the output, [R, W].
@@ -134,7 +135,8 @@ def _dropout(values, mask, mask_scale):
 
 
 def softmax(scores, score_bias, mask, scale, mask_scale):
-    """Returns softmax(scale · scores + score_bias) over the last dimension, with and without dropout.
+    """Returns softmax(scale · scores + score_bias) over the last dimension, once with and once without
+    dropout.
 
     Args:
       scores: [B, N, F, T].
@@ -156,7 +158,8 @@ def softmax(scores, score_bias, mask, scale, mask_scale):
 
 
 def softmax_gradient(gradient, probabilities, mask, scale, mask_scale):
-    """Returns (gradient of `softmax` for the scores, probabilities after dropout, computed again)."""
+    """Returns (gradient of `softmax` for the scores, probabilities after dropout, which are computed
+    again)."""
     gradient = _dropout(tf.cast(gradient, tf.float32), mask, mask_scale)
     full = tf.cast(probabilities, tf.float32)
     weighted = gradient * full

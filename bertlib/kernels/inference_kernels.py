@@ -1,4 +1,4 @@
-"""The parts of a layer in inference, in forms that TensorFlow can fuse with the matrix products."""
+"""Computes the parts of a layer in inference, in forms that TensorFlow can fuse with matrix products."""
 
 import math
 
@@ -8,16 +8,17 @@ from bertlib.kernels import formulas, one_dnn, products
 
 
 class InferenceKernels(object):
-    """The parts of a layer in inference: the functions of `training_kernels.TrainingKernels` without dropout.
+    """Computes the parts of a layer in inference, by methods like those of
+    `training_kernels.TrainingKernels`.
 
-    Gradients are those of TensorFlow. Arithmetic between matrix products is in the dtype of the inputs,
-    except for softmax and normalization.
+    There is no dropout. The gradients are TensorFlow's gradients. Arithmetic between matrix products is in
+    the dtype of the inputs, except for softmax and normalization.
 
     Attributes:
       uses_one_dnn: whether to use oneDNN's ops, if TensorFlow has them, and to prepare the weights once. The
         weights are cast and concatenated, and the results are kept in local variables, which a session must
-        initialize after the weights. In the first run of a session, oneDNN reorders them in memory. Later
-        changes of the weights have no effect.
+        initialize after the weights. In the first run of a session, oneDNN changes the memory layout of the
+        prepared weights. After that, changes of the original weights have no effect.
     """
 
     def __init__(self, uses_one_dnn=False):
@@ -49,7 +50,8 @@ class InferenceKernels(object):
         return outputs if residual is None else outputs + residual
 
     def _cached_weights(self, parameters, axis, dtype):
-        """Returns the concatenated parameters in `dtype`; with oneDNN, kept between the runs of the graph."""
+        """Returns the concatenated parameters in `dtype`. With oneDNN, they are kept between runs of the
+        graph."""
         weights = products.concatenate(parameters, axis, dtype)
         is_new = weights is not parameters[0]
         return one_dnn.cache_in_variable(weights) if self.uses_one_dnn and is_new else weights

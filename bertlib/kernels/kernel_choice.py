@@ -1,4 +1,4 @@
-"""Chooses the kernels of the layers, once for each graph.
+"""Chooses the kernels that compute the layers of a graph.
 
 | `compile_kernels` | training | inference |
 |---|---|---|
@@ -26,17 +26,17 @@ from bertlib.kernels.training_kernels import TrainingKernels
 def is_faster(hidden_size):
     """Returns whether kernels for this machine's CPU are worth their build for a model of this hidden size.
 
-    They are not for small models, which should not need a C++ compiler, nor on a machine with a GPU, which
-    has no such kernels.
+    Returns False for small models, which should not need a C++ compiler. Also returns False on a machine with
+    a GPU, because these kernels run only on CPUs.
     """
     return hidden_size >= 256 and not tf.config.list_physical_devices("GPU")
 
 
 def compile_kernels():
-    """Makes the current graph use kernels for this machine's CPU only. It has no effect with a GPU.
+    """Makes the current graph use kernels for this machine's CPU. Has no effect on a machine with a GPU.
 
-    The kernels of training are ops in C++. They are built at their first use on a machine, which takes ten
-    seconds.
+    The kernels of training are ops in C++. They are built when they are first used on a machine. The build
+    takes ten seconds.
     """
     if tf.config.list_physical_devices("GPU"):
         logging.info("There is a GPU: kernels are plain ops, as those in C++ are for CPUs.")

@@ -1,7 +1,7 @@
-"""Builds the ops of cpp/ with this machine's C++ compiler for its CPU, and keeps them in the user's cache.
+"""Compiles the ops in cpp/ for this machine's CPU, and keeps the compiled library in the user's cache.
 
-The name of a library is a digest of its sources, the compiler, TensorFlow and the CPU. So another TensorFlow
-or another CPU gets another library.
+The name of a library is a digest of its sources, the compiler, TensorFlow and the CPU. So each release of
+TensorFlow and each kind of CPU has a separate library.
 """
 
 import atexit
@@ -26,7 +26,8 @@ _LOOPS_OPTIONS = ["-O3", "-march=native", "-fopenmp-simd", "-fno-math-errno", "-
                   "-std=c++17"]
 # An additional option for loops.cc on x86-64.
 _WIDE_VECTORS = ["-mprefer-vector-width=512"]
-# Compiler options for ops.cc, without warnings: TensorFlow's headers would print hundreds of them.
+# Compiler options for ops.cc. Warnings are turned off, because the compiler would print hundreds of warnings
+# about TensorFlow's headers.
 _OPS_OPTIONS = ["-O2", "-w"]
 _BUILD_TIMEOUT_SECONDS = 600
 # Prefix of the names of directories in which a library is built.
@@ -75,7 +76,7 @@ def _library_path(compiler):
 
 
 def _load_cached_ops(compiler):
-    """Returns the ops of the library in the cache; None if it is missing or does not work."""
+    """Returns the ops of the library in the cache; None if the library is missing or does not work."""
     try:
         path = _library_path(compiler)
         content = path.read_bytes()
@@ -166,7 +167,8 @@ def _digest(compiler):
 
 
 def _cpu_features():
-    """Returns a description (list of str) of the CPU. It differs if one CPU may not run the other's code."""
+    """Returns a description of the CPU, a list of str. If it is equal, CPUs can run the same compiled
+    code."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as reader:
             names = ("model name", "flags", "Features", "CPU part")

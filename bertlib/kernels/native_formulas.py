@@ -1,6 +1,7 @@
-"""The functions of `formulas` as ops in C++, which read and write each tensor only once.
+"""Implements the functions of `formulas` by ops in C++, which read and write each tensor only once.
 
-They support float32 and bfloat16 on CPUs. They can be called only if `native.load_ops` returns ops.
+These functions support float32 and bfloat16 on CPUs. They can be called only if `native.load_ops` returns
+ops.
 """
 
 import tensorflow.compat.v1 as tf
@@ -17,7 +18,7 @@ def dropout_mask(shape, keep_probability, site):
 
 
 def duplicate(x):
-    """See `formulas.duplicate`. The sum of the gradients takes less time than TensorFlow's."""
+    """See `formulas.duplicate`. This op adds the two gradients in less time than TensorFlow's op."""
     return with_custom_gradient(
         [x, x], [x], lambda first, second, _: [native.load_ops().bert_add(a=first, b=second)])
 
@@ -25,7 +26,7 @@ def duplicate(x):
 def add_bias(inputs, bias):
     """See `formulas.add_bias`."""
     if inputs.dtype == tf.float32:
-        return tf.nn.bias_add(inputs, bias)  # TensorFlow fuses it with the matrix product before it
+        return tf.nn.bias_add(inputs, bias)  # TensorFlow fuses this op with the matrix product
     return native.load_ops().bert_add_bias(inputs, bias)
 
 

@@ -15,7 +15,7 @@ from bertlib.graph import tensorflow_internals
 _LAYER_NORM, _FUSED_PRODUCT = "_MklLayerNorm", "_MklNativeFusedMatMul"
 _CONVOLUTIONS = _CONVOLUTION, _BIASED_CONVOLUTION, _CONVOLUTION_GRADIENT = (
     "_MklNativeConv2D", "_MklNativeConv2DWithBias", "_MklNativeConv2DBackpropInput")
-# Label of these ops' kernels in TensorFlow.
+# TensorFlow's label for the kernels of oneDNN's ops.
 _LABEL = b"MklNameChangeOp"
 # Limits for `image_shape`, which treats rows as the pixels of images: an image has more than `_PIXELS`
 # pixels, the number of images is one of `_IMAGES`, and inputs and outputs have at least `_CHANNELS` channels.
@@ -34,7 +34,7 @@ _LIMITS = {tf.bfloat16: ("BF16", "FP16", "AMX", "AVX10"), tf.float16: ("FP16", "
 
 @functools.cache
 def cpu_supports(dtype):
-    """Returns whether the CPU has instructions for a dtype, and oneDNN may use them. If unknown, True."""
+    """Returns whether the CPU has instructions for a dtype that oneDNN may use; True if this is not known."""
     if dtype not in _INSTRUCTIONS:
         return True
     if not _environment_allows(_LIMITS[dtype]):
@@ -61,7 +61,7 @@ def _environment_allows(words):
 
 
 def _has_op(op_type, dtype):
-    """Returns whether an op can be used. Without instructions for the dtype, it would crash the process."""
+    """Returns whether an op can be used. If the CPU lacks instructions for the dtype, the op would crash."""
     return tensorflow_internals.op_definition(op_type) is not None and cpu_supports(dtype)
 
 
@@ -71,7 +71,8 @@ def _has_op(op_type, dtype):
 def has_fused_product(dtype):
     """Returns whether `fused_product` supports a dtype and is faster than TensorFlow's ops.
 
-    In float32, the memory layout of the weights matters less, and the op that TensorFlow chooses is faster.
+    For float32, the result is False: the memory layout of the weights matters less than in 16 bits, and the
+    op that TensorFlow chooses is faster than `fused_product`.
     """
     return dtype != tf.float32 and _has_op(_FUSED_PRODUCT, dtype)
 
@@ -79,9 +80,9 @@ def has_fused_product(dtype):
 def fused_product(inputs, weights, bias, activation=None, residual=None):
     """Returns activation(inputs · weights + bias) + residual, computed by one op.
 
-    In a session's first run, the op changes the memory layout of the weights; later runs use the result. The
-    op that TensorFlow would choose does not change the layout, and takes up to 1.8 times as long. Changes of
-    the weights after the first run have no effect.
+    In a session's first run, the op stores the weights in oneDNN's memory layout, and later runs use the
+    stored weights. The op that TensorFlow would choose does not change the layout, and takes up to 1.8 times
+    as long. If the weights change after the first run, the change has no effect.
 
     Args:
       inputs: [R, width].
@@ -101,7 +102,8 @@ def fused_product(inputs, weights, bias, activation=None, residual=None):
 
 
 def cache_in_variable(weights):
-    """Returns weights from a local variable. It must be initialized after the variables of the weights."""
+    """Returns weights from a new local variable, which must be initialized after the weights' own
+    variables."""
     return tf.Variable(weights, trainable=False, collections=[tf.GraphKeys.LOCAL_VARIABLES],
                        name="prepared").read_value()
 
@@ -125,16 +127,16 @@ def image_shape(rows, units):
     """Returns the shape of images whose pixels are the rows of a matrix.
 
     A matrix product with weights [W, units] is then a 1 × 1 convolution. For weights in TensorFlow's memory
-    layout, oneDNN's convolution takes less time than its matrix product, except in narrow models. It is
-    fastest for images of 256 to 512 pixels (`benchmarks/products.py`).
+    layout, oneDNN's convolution takes less time than oneDNN's matrix product, except in narrow models. The
+    convolution is fastest for images of 256 to 512 pixels (`benchmarks/products.py`).
 
     Args:
       rows: [R, W].
       units: number of columns of the weights.
 
     Returns:
-      int32 [3]: (number of images, height, width), without the W channels. None if a matrix product should be
-      used.
+      int32 [3]: (number of images, height, width); the W channels are left out. None if a matrix product
+      should be used instead of a convolution.
     """
     if (rows.dtype == tf.float32 or min(rows.shape.as_list()[1], units) < _CHANNELS
             or not all(_has_op(op_type, rows.dtype) for op_type in _CONVOLUTIONS)):

@@ -14,10 +14,10 @@ _ROW_STEP = 128
 
 
 class Packing(object):
-    """The positions of a batch that are packed as rows: real tokens, and the first position of each sequence.
+    """Packs positions of a batch as rows: the real tokens, and the first position of each sequence.
 
-    The rows are in the order of the batch. Positions of padding are added after them until the number of rows
-    is a multiple of 128, or until all positions are rows.
+    The rows are in the order of the batch. After these rows, positions of padding are added as rows until the
+    number of rows is a multiple of 128, or until all positions are rows.
 
     Attributes:
       positions: int64 [R, 2], (example, position) of each row.

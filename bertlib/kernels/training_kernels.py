@@ -1,4 +1,4 @@
-"""The parts of a layer in training, whose gradients keep few tensors in memory for the backward pass."""
+"""Computes the parts of a layer in training, with gradients that keep few tensors for the backward pass."""
 
 import math
 
@@ -10,7 +10,7 @@ from bertlib.kernels import one_dnn, products
 
 
 class TrainingKernels(object):
-    """The parts of a layer in training, with hand-written gradients.
+    """Computes the parts of a layer in training, with hand-written gradients.
 
     Weights and biases are float32. Inputs may be in 16 bits. Outputs and matrix products have the dtype of
     the inputs; all other arithmetic is float32. R is the number of rows, which are the positions of all
@@ -31,12 +31,12 @@ class TrainingKernels(object):
     # --- Matrix products ---------------------------------------------------------------------------------
 
     def linear(self, inputs, weights, biases=()):
-        """Returns inputs · weights + biases for concatenated weights: one product for several projections.
+        """Returns inputs · weights + biases, where the weights and biases are concatenated.
 
         Args:
           inputs: [R, width].
-          weights: list of [width, units]. They are cast and concatenated again for the gradient, so that the
-            concatenated matrix is not kept in memory.
+          weights: list of [width, units], one for each projection. To compute the gradient, the weights are
+            cast and concatenated again; the concatenated matrix is not kept in memory.
           biases: list of [units]; empty for no bias.
 
         Returns:
@@ -231,10 +231,10 @@ class TrainingKernels(object):
 
         Args:
           wait_for: tensor that must be computed before the mask is drawn.
-          shape: shape of the mask. The first dimension is the number of examples, or of the B·F rows of all
-            positions, example by example. It may also be [R, …] for the R packed rows of a
-            `packing.Packing`; the micro-batches are then marked as unequal, see
-            `randomness.mark_unequal_micro_batches`.
+          shape: shape of the mask. The first dimension is the number of examples, or the number B·F of all
+            positions (first all positions of example 0, then those of example 1, …). The first dimension may
+            also be the number of rows of a `packing.Packing`. The micro-batches must then be marked as
+            unequal; see `randomness.mark_unequal_micro_batches`.
           dropout_prob: probability of False; 0 or None for no dropout.
 
         Returns:
@@ -243,8 +243,8 @@ class TrainingKernels(object):
         if not dropout_prob:
             return None
         site = randomness.new_site("dropout")
-        # A random op has no data input. Without the dependency, a step could begin with drawing all masks,
-        # which would take memory.
+        # A random op has no input that depends on the data. Without this control dependency, all masks could
+        # be drawn at the start of a step, and would need memory from then on.
         with tf.control_dependencies([wait_for]):
             return self.formulas.dropout_mask(tf.identity(shape), 1.0 - dropout_prob, site)
 

@@ -1,1 +1,1 @@
-"""Replicas, processes that train one model together: starts them, connects them, and exchanges values."""
+"""Starts and connects replicas (processes that train one model together), and exchanges their values."""

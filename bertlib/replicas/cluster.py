@@ -1,6 +1,7 @@
-"""Reads TF_CONFIG, the environment variable that lists the machines of a training and this machine's place.
+"""Reads the environment variable TF_CONFIG, which lists the machines of a training and says which one is
+this.
 
-Kubernetes' training operators, Vertex AI and SageMaker set it on each machine, in the format that
+Kubernetes' training operators, Vertex AI and SageMaker set TF_CONFIG on each machine, in the format that
 `tf.estimator` and `tf.distribute` read:
 
     {"cluster": {"chief": ["a:2222"], "worker": ["b:2222", "c:2222"]}, "task": {"type": "worker", "index": 0}}
@@ -14,10 +15,11 @@ import json
 import os
 
 _EXAMPLE = '{"cluster": {"worker": ["a:2222", "b:2222"]}, "task": {"type": "worker", "index": 0}}'
-# Largest number of characters of a wrong value, and of values in a list, in an error message.
+# For error messages: the largest number of characters of a wrong value, and the largest number of values in a
+# list.
 _SHOWN, _LISTED = 60, 20
-# Kinds of machines that train, in the order of their replicas. Replica 0 is on the chief (or master), or
-# without a chief on the first worker.
+# Kinds of machines that train, in the order of their replicas. Replica 0 is on the chief (or master). If
+# there is no chief, replica 0 is on the first worker.
 _CHIEFS, _TRAINING = ("chief", "master"), ("chief", "master", "worker")
 
 
@@ -52,7 +54,7 @@ class Cluster:
     def key(self):
         """Returns the key of the run, 64 hexadecimal digits, which is computed from TF_CONFIG.
 
-        All machines of the run know it. Others do not, if they cannot read TF_CONFIG.
+        All machines of the run know the key. Other machines that cannot read TF_CONFIG do not know it.
         """
         return hashlib.sha256(json.dumps(self.addresses).encode()).hexdigest()
 

@@ -1,11 +1,11 @@
-"""Replicas (processes that train, evaluate or predict together), and the messages between them.
+"""Connects replicas (processes that train, evaluate or predict together), and exchanges their messages.
 
 This module does not import TensorFlow.
 
-Replica 0 has a connection with each other replica. By these connections, replicas meet (`join`), exchange
-small values (`Group.all_gather`), and detect failures: a thread sends a heartbeat every second, also while
-the main thread is busy. When one replica fails, all replicas end with the reason. Gradients are exchanged in
-another way, see `collectives`.
+Replica 0 has a connection with each other replica. The replicas use these connections to wait for each other
+at the start (`join`), to exchange small values (`Group.all_gather`), and to detect failures. A thread sends a
+heartbeat every second, also while the main thread is busy. When one replica fails, all replicas end, and
+their messages contain the reason. Gradients are exchanged by other connections; see `collectives`.
 
 `replica_launcher` starts the processes. The environment variable BERT_REPLICA describes a replica by a JSON
 object:
@@ -47,28 +47,29 @@ from bertlib.system import files
 
 VARIABLE = "BERT_REPLICA"
 
-# Parts of the timeout: the silence after which a replica counts as lost; the time in which the other replicas
-# must end; and the time in which a replica must end after it has reported an error.
+# Fractions of the timeout. `_SILENCE`: time without a message after which a replica counts as lost. `_GRACE`:
+# time within which the other replicas must then end. `_LAST_WORDS`: time within which a replica must end
+# after it has reported an error.
 _SILENCE, _GRACE, _LAST_WORDS = 0.7, 0.15, 0.5
-# Seconds after which a new file must be visible on other machines. Network file systems can be slow.
+# Seconds within which a new file must become visible on other machines. Network file systems can be slow.
 _SEEING_SECONDS = 30
-# A replica counts as slow if it computes more than `_SLOW` times as long as the median of the others, over
-# `_SLOW_SECONDS` seconds.
+# A replica counts as slow if, over `_SLOW_SECONDS` seconds, its computing time is more than `_SLOW` times the
+# median computing time of the other replicas.
 _SLOW, _SLOW_SECONDS = 3.0, 60.0
 
-# Errors of the operating system that would occur again in another attempt.
+# Errors of the operating system that would occur again if the run were restarted.
 _REFUSALS = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
-# Errors whose messages are hard to understand without the name of their class.
+# Error classes. The message of such an error is hard to understand without the name of the class.
 _OF_CODE = ArithmeticError, AssertionError, AttributeError, LookupError, NameError, TypeError
 
 _group = None
 
 
 def may_pass(error):
-    """Returns whether another attempt may succeed after an error.
+    """Returns whether a restarted run may succeed after an error.
 
-    This is the case for a failure of another replica, a lack of memory, and most errors of the operating
-    system.
+    A restarted run may succeed after a failure of another replica, a lack of memory, and most errors of the
+    operating system.
     """
     return isinstance(error, (ReplicaError, MemoryError)) or (
         isinstance(error, OSError) and not isinstance(error, _REFUSALS))
@@ -118,7 +119,7 @@ class _Peer:
         self._sending = threading.Lock()
 
     def send(self, message):
-        """Sends an encoded message; waits while another message is sent."""
+        """Sends an encoded message. If another message is being sent, waits for its end."""
         with self._sending:
             self.connection.send_bytes(message)
 
@@ -139,15 +140,15 @@ _BEAT = _message("beat")
 
 
 class Group:
-    """The replicas of a run, and the connections of this replica with them.
+    """Holds the description of a run's replicas, and the connections of this replica with other replicas.
 
     Attributes:
       index, count, local_index, local_count, gpu, attempt: see the fields of BERT_REPLICA in the module's
         docstring.
       addresses: "host:port" of each replica's TensorFlow server. This replica's port is reserved until
         `release_port`.
-      failure: the `ReplicaError` with which the group ends, or None. After `report_error`, it is about this
-        replica.
+      failure: the `ReplicaError` with which the group ends, or None. After `report_error`, the `ReplicaError`
+        describes the failure of this replica.
     """
 
     def __init__(self, spec):
@@ -198,7 +199,8 @@ class Group:
         os.register_at_fork(after_in_child=self._close)
 
     def release_port(self):
-        """Closes the socket that reserves the port of this replica's server. The server can then use it."""
+        """Closes the socket that reserves the port of this replica's server. The server can then use the
+        port."""
         self._port.close()
 
     # --- Lockstep
@@ -222,7 +224,7 @@ class Group:
                 return values
             self._peers[0].send(_message("data", value))
             return self._take(self._peers[0])
-        except (OSError, ValueError) as error:  # a connection that is closed, or blocked
+        except (OSError, ValueError) as error:  # the connection is closed or blocked
             raise self.find_cause(error) from error
 
     def barrier(self):
@@ -272,7 +274,7 @@ class Group:
         return [index for index, sees in enumerate(all_seen) if not sees]
 
     def _take(self, peer):
-        """Waits for the next value of a peer; returns it."""
+        """Waits for the next value from a peer; returns this value."""
         with self._changed:
             while not peer.inbox:
                 if self.failure:
@@ -290,7 +292,8 @@ class Group:
     def find_cause(self, error):
         """Returns the `ReplicaError` that caused the error of an operation with another replica.
 
-        It waits for a message about a failure. Without such a message, the `ReplicaError` quotes the error.
+        The method waits for a message about a failure. If no such message arrives, the returned
+        `ReplicaError` quotes the error.
         """
         end, left = time.monotonic() + self._timeout * _SILENCE, []
         with self._changed:
@@ -305,10 +308,10 @@ class Group:
         return self.failure
 
     def report_error(self, error):
-        """Reports to the other replicas at once that this replica ends with an error.
+        """Reports to the other replicas, before this process cleans up, that this replica ends with an error.
 
-        The others wait for this replica, which may need long to clean up. If this process has not called
-        `leave` after half of the timeout, it is ended.
+        The other replicas wait for this replica, which may need a long time to clean up. If this process has
+        not called `leave` after half of the timeout, this process is ended.
         """
         message = message_of(error)
         text = f"{self.name(self.index)}: {message}"
@@ -335,7 +338,8 @@ class Group:
         if self._left.is_set():
             return
         own = message is not None and (own or not self.failure or self.failure.about == self.index)
-        # The others may not know a failure that is about no replica.
+        # If the failure names no replica (`about` is None), the other replicas may not know about the
+        # failure.
         reports = own or message is not None and self.failure.about is None
         if message is not None:
             self._write_status(message, code, own)
@@ -374,7 +378,7 @@ class Group:
                 self._fail(f"{peer.name} has ended, or was cut off, without a word.", peer.index)
 
     def _watch(self):
-        """Sends heartbeats, and checks those of the other replicas. Runs in a thread."""
+        """Sends heartbeats, and checks the heartbeats of the other replicas. Runs in a thread."""
         silence = self._timeout * _SILENCE
         seen = time.monotonic()
         while not self._left.wait(min(1.0, silence / 10)):
@@ -383,8 +387,8 @@ class Group:
             for peer in list(self._peers.values()):
                 with contextlib.suppress(OSError):
                     peer.beat()
-                # If this process itself was stopped, the messages that arrived during the stop must be read
-                # first.
+                # If this process itself was stopped (as by SIGSTOP), it must first read the messages that
+                # arrived during the stop.
                 awake = now - before < silence / 2
                 if awake and not peer.left and now - peer.heard > silence:
                     self._fail(f"{peer.name} gave no sign of life for {now - peer.heard:.0f} s "
@@ -416,7 +420,7 @@ class Group:
                          daemon=True).start()
 
     def _end(self, seconds, message, own):
-        """Ends the process if the main thread does not end within some seconds. Runs in a thread.
+        """Ends the process if the main thread does not end within `seconds`. Runs in a thread.
 
         The main thread may wait forever for a collective op.
         """
@@ -457,7 +461,8 @@ class Group:
 def message_of(error):
     """Returns the message of an error as one line.
 
-    In TensorFlow's error of an op, the message follows after the op's position in the program.
+    The text of an error of a TensorFlow op begins with the position of the op in the program. The message is
+    the text after this position.
     """
     text = getattr(error, "message", None) or str(error)
     if text.startswith("Graph execution error"):
@@ -468,7 +473,7 @@ def message_of(error):
 
 
 class Pace:
-    """Finds replicas that compute much slower than the others."""
+    """Finds replicas that compute much more slowly than the other replicas."""
 
     def __init__(self, clock=time.monotonic):
         self._clock = clock
@@ -478,7 +483,8 @@ class Pace:
         self._since, self._steps = self._clock(), []
 
     def slow(self, seconds):
-        """Adds the times of a step; returns the slow replicas once a minute, otherwise an empty list.
+        """Adds the times of a step. Returns the slow replicas once a minute, and an empty list in other
+        calls.
 
         Args:
           seconds: list with the seconds that each replica computed in the step.

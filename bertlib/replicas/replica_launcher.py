@@ -2,8 +2,8 @@
 
 A replica is a separate process that runs the same command. The environment variable BERT_REPLICA describes
 the replica; see `replica_group`. GPUs and CPU cores are divided among the replicas. Replica 0 has the stdin,
-stdout and stderr of the launcher. SIGTERM, SIGHUP and Ctrl-C are forwarded. When a replica fails, the others
-end by themselves. The launcher kills replicas that do not.
+stdout and stderr of the launcher. SIGTERM, SIGHUP and Ctrl-C are forwarded. When a replica fails, the other
+replicas end by themselves. The launcher kills replicas that do not end by themselves.
 """
 
 import collections
@@ -26,7 +26,7 @@ from bertlib.replicas import replica_group, replica_meeting
 from bertlib.system import terminal, workers
 
 _POLL_SECONDS = 0.05
-# Part of the timeout after which a replica that was stopped (as by SIGSTOP) counts as lost.
+# Fraction of the timeout after which a replica that was stopped (for example by SIGSTOP) counts as lost.
 _STOPPED = 0.7
 # {exit code of a process that a signal ended: message}.
 _STOPPED_BY = {128 + signal.SIGTERM: "terminated.", 128 + signal.SIGHUP: "terminated.",
@@ -34,28 +34,29 @@ _STOPPED_BY = {128 + signal.SIGTERM: "terminated.", 128 + signal.SIGHUP: "termin
 # Number of lines of a replica's log that are shown after its failure.
 _LOG_LINES = 40
 
-# The result of a run's replicas on this machine: exit code of the command, its last line or None, and whether
-# another attempt may succeed.
+# The result of the replicas on this machine: the exit code for the command, the message for its last line or
+# None, and whether another attempt may succeed.
 End = collections.namedtuple("End", ["code", "message", "again"])
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """The replicas to start.
+    """Describes the replicas to start on this machine.
 
     Attributes:
       local_count: number of replicas on this machine. Each other machine has the same number.
-      timeout: seconds within which all replicas end after one failed.
+      timeout: seconds within which all replicas must end after one replica has failed.
       max_restarts: largest number of restarts of all replicas after failures.
       cluster: a `cluster.Cluster` of several machines; None for this machine alone.
-      one_gpu_each: whether each replica sees only one GPU, which no other replica uses. If not, every replica
-        sees all GPUs, and the replica's specification (`gpu`) holds the index of the GPU to use.
-      patience: seconds that the others have to end after one replica failed. Then the replicas that still run
-        get SIGTERM, and a third of `patience` later SIGKILL. If the failed replica named another replica as
-        the cause, this replica gets SIGKILL a third of `patience` after the failure, or at once if it is
-        stopped.
+      one_gpu_each: whether each replica sees only one GPU, which no other replica uses. If this is False,
+        every replica sees all GPUs, and the entry `gpu` in a replica's BERT_REPLICA is the index of the GPU
+        to use.
+      patience: seconds that the other replicas have to end after one replica has failed. After this time, the
+        replicas that still run get SIGTERM, and a third of `patience` later SIGKILL. If the failed replica
+        named another replica as the cause, the named replica gets SIGKILL a third of `patience` after the
+        failure, or at once if the named replica is stopped.
       shows_tracebacks: whether the log of a replica contains the traceback of its error.
-      afterwards: sentence for the end of a message about a replica that was killed or lost.
+      afterwards: sentence that is added to a message about a replica that was killed or lost.
       command: the command line, the interpreter first.
       namespace: the `network_namespace.Namespace` in which replicas run; None for the namespace of this
         process. It must be None for several machines. If the cluster consists only of this machine, the
@@ -115,8 +116,8 @@ def _environment(plan, local_index, spec):
     if plan.local_count > 1:
         threads = max(1, workers.available_cores() // plan.local_count)
         counts = {"TF_NUM_INTRAOP_THREADS": threads, "OMP_NUM_THREADS": threads,
-                  # At least two threads: a single thread runs the op that became ready last. So sums over
-                  # replicas would wait until the end of the backward pass.
+                  # At least two threads are needed: a single thread always runs the op that became ready
+                  # last, and sums over replicas would wait until the end of the backward pass.
                   "TF_NUM_INTEROP_THREADS": max(2, threads)}
         changes.update({name: str(count) for name, count in counts.items() if name not in os.environ})
     return {**os.environ, **changes}
@@ -148,17 +149,17 @@ def listen(cluster):
 
 
 class _Replica:
-    """The process of a replica.
+    """Describes the process of a replica on this machine.
 
     Attributes:
       index: index among all replicas of the run.
-      process: the subprocess.Popen.
-      log: file of its log; None for replica 0.
+      process: the subprocess.Popen object of the process.
+      log: file of the replica's log; None for replica 0.
       code: exit code of the process; None while it runs.
       ended: time at which the end was noticed, in seconds of the monotonic clock.
       status: the dict that the process wrote to its status file at its end, or None.
       ended_here: whether the launcher ended the process.
-      stopped: whether the process was stopped (as by SIGSTOP) when the launcher ended it.
+      stopped: whether the process was in the stopped state (as after SIGSTOP) when the launcher ended it.
     """
 
     def __init__(self, index, process, status, log):
@@ -203,14 +204,15 @@ class _Replica:
             self.status["own"] if self.status else not self.ended_here)
 
     def limit(self, asks_at, kills_at):
-        """Sets the times at which the process gets SIGTERM and SIGKILL. Earlier times than these are kept."""
+        """Sets the times at which the process gets SIGTERM and SIGKILL, unless earlier times are already
+        set."""
         self._asks_at, self._kills_at = min(self._asks_at, asks_at), min(self._kills_at, kills_at)
 
     def press(self, now, longest_stop):
         """Sends SIGTERM or SIGKILL to the process if its time has come.
 
-        A process that is stopped for more than `longest_stop` seconds is killed, too: before replicas are
-        connected, the others cannot notice it.
+        A process that is in the stopped state for more than `longest_stop` seconds is killed, too, because
+        the other replicas cannot notice the stop before all replicas are connected.
         """
         if now - self._looked > longest_stop / 10:
             self._looked = now
@@ -226,7 +228,7 @@ class _Replica:
             self.process.terminate()
 
     def is_stopped(self):
-        """Returns whether the process is stopped, as by SIGSTOP. Other systems than Linux do not show it."""
+        """Returns whether the process is in the stopped state, as after SIGSTOP. Works only on Linux."""
         try:
             with open(f"/proc/{self.process.pid}/stat", encoding="utf-8") as file:
                 return file.read().rpartition(")")[2].split()[0] == "T"
@@ -281,8 +283,8 @@ def _limit_others(plan, ended, running, now, signals):
     last = plan.patience / 3
     for replica in running:
         if ended.was_asked or ended.code == 0 and ended.index == 0:
-            # After a signal, replica 0 may need time to save. After the success of replica 0, the others have
-            # nothing left to do.
+            # After a signal, replica 0 may need time to save a checkpoint. After the success of replica 0,
+            # the other replicas have nothing left to do.
             replica.limit(math.inf, now + plan.timeout)
         elif ended.failed and not signals:
             replica.limit(now + plan.patience, now + plan.patience + last)
@@ -301,11 +303,12 @@ def _end_of(replicas, signals, afterwards):
     faults = [replica for replica in failed if replica.is_at_fault]
     if faults:
         named = [replica.status["about"] for replica in failed if replica.status]
-        # Among several, the replica that most others name as the cause; then the one that ended first.
+        # If several replicas failed, choose the one that most other replicas name as the cause; if this is a
+        # tie, the one that ended first.
         return _fault(max(faults, key=lambda replica: named.count(replica.index)), failed, afterwards)
     asked = [replica for replica in failed if replica.was_asked]
     if asked or signals:
-        # Replica 0 saves checkpoints. So its message describes best which results are kept.
+        # Replica 0 saves checkpoints. So the message of replica 0 describes best which results are kept.
         asked.sort(key=lambda replica: (replica.status is None, replica.index))
         if not asked:
             return stopped_by(signals[0])
@@ -349,10 +352,10 @@ def _lost(failed, afterwards):
 
 
 def _show_log(replicas, shows_tracebacks):
-    """Prints the end of the log of a failed replica, if the user has not seen the reason of the failure.
+    """Prints the end of the log of a failed replica if the user has not yet seen why the replica failed.
 
-    This is a replica that failed without a message, or whose traceback is only in its log. The user has seen
-    the output of replica 0.
+    The user has not seen the reason if the replica failed without a message, or if the traceback is only in
+    the replica's log. The output of replica 0 was already shown.
     """
     was_seen = not shows_tracebacks or any(replica.index == 0 and replica.is_at_fault for replica in replicas)
     for replica in replicas:
@@ -376,9 +379,9 @@ def stopped_by(number):
 
 @contextlib.contextmanager
 def noted_signals():
-    """Yields a list to which SIGTERM, SIGHUP and SIGINT are appended in the block, instead of their effect.
+    """Yields a list. In the block, SIGTERM, SIGHUP and SIGINT have no effect and are appended to the list.
 
-    An ignored SIGHUP stays ignored, as under nohup.
+    If SIGHUP is ignored, as under nohup, it stays ignored.
     """
     signals = []
     if threading.current_thread() is not threading.main_thread():
@@ -413,7 +416,7 @@ def _run_once(plan, attempt, listener, key, signals):
 
 @contextlib.contextmanager
 def _listeners(plan):
-    """Listens at the ports of a plan; yields the socket of replica 0, or None; see `listen`."""
+    """Listens at the ports of a plan; yields the socket at which replica 0 listens, or None; see `listen`."""
     if plan.namespace is None:
         with listen(plan.cluster) or contextlib.nullcontext() as listener:
             yield listener
@@ -426,12 +429,13 @@ def _listeners(plan):
 def run(plan, log):
     """Runs the replicas of this machine, and restarts them after failures that may not occur again.
 
-    These failures are a replica that was killed, that crashed or that was lost, and errors for which a
-    process ends with the exit code EX_TEMPFAIL. Other errors, such as invalid flags, are not retried.
+    Replicas are restarted after two kinds of failures: a replica was killed, crashed or was lost, or a
+    process ended with the exit code EX_TEMPFAIL. After other errors, such as invalid flags, they are not
+    restarted.
 
     Args:
       plan: a `Plan`.
-      log: function of a text that logs a message.
+      log: function (message) -> None that logs the message.
 
     Returns:
       an `End`.

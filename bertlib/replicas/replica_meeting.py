@@ -3,12 +3,12 @@
 This module does not import TensorFlow.
 
 Both sides prove that they know the key of the run, without sending it. Then the other replica sends its
-description, the *hello*. It waits until replica 0 answers with the descriptions of all replicas, or with the
-reason why it refuses the replica.
+description, which is called the *hello*, to replica 0. The other replica then waits until replica 0 answers
+with the descriptions of all replicas, or with the reason why replica 0 refuses this replica.
 
-Replica 0 runs each handshake in a thread, with a limit of a few seconds: a silent or slow connection does not
-block the others. If a replica ends while replica 0 waits for others, it is forgotten, so that another replica
-can replace it.
+Replica 0 runs each handshake in a separate thread, with a limit of a few seconds. So a silent or slow
+connection does not block other connections. If a replica ends while replica 0 still waits for other replicas,
+replica 0 removes the ended replica from its list, and a new replica can replace the ended replica.
 """
 
 import contextlib
@@ -29,23 +29,25 @@ from bertlib.replicas import value_encoding
 
 # The time that replicas wait for each other at their start is this number times the timeout.
 START_TIMEOUTS = 5
-# Limit for a handshake.
+# Largest number of seconds that a handshake may take.
 _HANDSHAKE_SECONDS = 10
 _POLL_SECONDS = 0.05
-# Largest number of handshakes at the same time. If more replicas connect, the oldest handshake is ended: a
-# replica needs only milliseconds.
+# Largest number of handshakes at the same time. If more replicas connect, the oldest handshake is ended,
+# because a replica needs only milliseconds for a handshake.
 _MOST_GREETED = 64
 # The kernel sends one probe a second to the machine of a waiting replica. After this number of probes without
 # an answer, the machine counts as lost.
 _PROBES = 10
-# First bytes of a handshake, length of its random number, and largest length of a hello.
+# `_GREETING`: first bytes of a handshake. The other two constants: length of the random number in a
+# handshake, and largest length of a hello.
 _GREETING, _NONCE_BYTES, _MOST_HELLO_BYTES = b"BERT replicas 1\n", 32, 2**16
 # {key of a hello: type of its value}.
 _HELLO = {"index": int, "count": int, "process": int, "machine": str, "address": str}
 
 
 class ReplicaError(RuntimeError):
-    """Another replica failed, so this replica must end. `about` is the failed replica's index, or None."""
+    """The error if another replica failed and this one must end. `about`: the failed replica's index or
+    None."""
 
     def __init__(self, message, about=None):
         super().__init__(message)
@@ -53,7 +55,7 @@ class ReplicaError(RuntimeError):
 
 
 class _Visit:
-    """A connection of two replicas that are not authenticated yet. The other side may be another program.
+    """Holds a connection whose other side is not authenticated yet, and may be another program.
 
     Attributes:
       socket: the socket.
@@ -73,7 +75,7 @@ class _Visit:
         self.connection.close()
 
     def cut(self):
-        """Shuts the connection down, so that each operation that waits for the other side fails."""
+        """Shuts the connection down. Each operation that waits for the other side then fails."""
         with contextlib.suppress(OSError):  # the other side has already closed it
             self.socket.shutdown(socket.SHUT_RDWR)
 
@@ -96,8 +98,8 @@ class _Visit:
         nonces = nonce, greeting[len(_GREETING):]
         proofs = [hmac.new(key, role + b"".join(nonces if is_first else nonces[::-1]), "sha256").digest()
                   for role in (b"replica 0", b"another")]
-        # Replica 0 sends its proof only to a replica that has proved that it knows the key. Another program
-        # could try to guess the key from the proof.
+        # Replica 0 sends its proof only after the other side has proved that it knows the key. If another
+        # program got the proof, this program could try to guess the key from the proof.
         if not is_first:
             self.connection.send_bytes(proofs[1])
         try:
@@ -110,18 +112,20 @@ class _Visit:
             self.connection.send_bytes(proofs[0])
 
     def watch(self):
-        """Makes the kernel probe the other side's machine, so that `is_gone` notices its loss."""
+        """Makes the kernel probe the machine of the other side, so that `is_gone` notices the loss of this
+        machine."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in (("TCP_KEEPIDLE", 1), ("TCP_KEEPINTVL", 1), ("TCP_KEEPCNT", _PROBES)):
             if hasattr(socket, name):
                 self.socket.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
     def unwatch(self):
-        """Ends the probes of `watch`. From then on, replicas send heartbeats, whose timeout is a flag."""
+        """Ends the probes of `watch`. They are no longer needed, because the replicas now send heartbeats."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 0)
 
     def is_gone(self):
-        """Returns whether the other side, which waits and sends nothing, has ended."""
+        """Returns whether the other side has ended. While it runs, it waits for this side and sends
+        nothing."""
         try:
             self.socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -157,7 +161,7 @@ def receive(spec, hello, check):
 
 
 class _Reception:
-    """The state of replica 0 while it waits for the other replicas."""
+    """Holds the state of replica 0 while it waits for the other replicas."""
 
     def __init__(self, spec, hello):
         self._spec, self._key, self._count = spec, bytes.fromhex(spec["key"]), spec["count"]
@@ -194,7 +198,7 @@ class _Reception:
                 f"{self._refused}")
 
     def _accept(self):
-        """Accepts all waiting connections, and starts the handshake of each in a thread."""
+        """Accepts all waiting connections, and starts the handshake of each connection in a thread."""
         for _ in range(_MOST_GREETED):
             try:
                 connected, _ = self._listener.accept()
@@ -231,7 +235,7 @@ class _Reception:
                 self._arrived.put((visit, hello))
 
     def _admit(self, visit, hello):
-        """Adds a replica to the connected ones, or refuses it."""
+        """Adds a replica to the connected replicas, or refuses the replica."""
         if visit in self._greeted:
             self._greeted.remove(visit)
         if hello["index"] in self._visits:
@@ -247,7 +251,8 @@ class _Reception:
         self._met[hello["index"]], self._visits[hello["index"]] = hello, visit
 
     def _refusal(self, hello):
-        """Returns the reason why a replica does not belong to this run; None if it belongs to it."""
+        """Returns the reason why a replica does not belong to this run; None if the replica belongs to this
+        run."""
         index, place = hello["index"], f"process {hello['process']} on {hello['machine']}"
         if hello["count"] != self._count:
             return (f"{place} counts {hello['count']} replicas, replica 0 counts {self._count}. Pass the "
@@ -258,7 +263,7 @@ class _Reception:
         return None
 
     def _look_at(self, index):
-        """Forgets a replica if it has ended, so that another one can replace it."""
+        """Removes a connected replica if it has ended, so that a new replica can replace it."""
         visit, hello = self._visits[index], self._met[index]
         if visit.is_gone():
             visit.close()
@@ -269,7 +274,7 @@ class _Reception:
     def welcome(self):
         """Sends the hellos of all replicas to each replica; returns the result of `receive`.
 
-        The end of a replica after this point is noticed by `replica_group`.
+        If a replica ends after this call, `replica_group` notices the end.
         """
         for visit in self._visits.values():
             _send(visit, ("welcome", self._met))
@@ -292,7 +297,7 @@ class _Reception:
 
 
 def _send(visit, message):
-    """Sends a message. Errors are ignored, because the end of the other side is noticed elsewhere."""
+    """Sends a message. Ignores errors, because other code notices the end of the other side."""
     with contextlib.suppress(OSError):
         visit.connection.send_bytes(value_encoding.encode(message))
 
@@ -301,7 +306,7 @@ def _send(visit, message):
 
 
 def visit(spec, hello, check):
-    """Connects to replica 0, as another replica.
+    """Connects this replica, which is not replica 0, to replica 0.
 
     Args:
       spec, check: see `receive`.
@@ -347,7 +352,8 @@ def _introduce(new_visit, spec, hello, end, check):
     with _cutting(new_visit, _HANDSHAKE_SECONDS):
         new_visit.prove(bytes.fromhex(spec["key"]), False)
         new_visit.connection.send_bytes(value_encoding.encode(hello))
-    # Replica 0 answers when all replicas are connected. Its limit ends at about the same time.
+    # Replica 0 answers when all replicas are connected. The time limit of replica 0 ends at about the same
+    # time as the limit of this replica.
     while not new_visit.connection.poll(1):
         check()
         if time.monotonic() > end + 1:
@@ -372,7 +378,7 @@ def _cutting(new_visit, seconds):
 
 
 def address_text(host, port):
-    """Returns "host:port". An IPv6 address is put in brackets, as TensorFlow needs it."""
+    """Returns "host:port", the form that TensorFlow needs. An IPv6 address is put in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -415,7 +421,8 @@ def _own_address(host):
         candidates = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         candidates = []
-    # IPv4 addresses come first, because earlier versions listened only at those.
+    # IPv4 addresses are tried first, because earlier versions of this program listened only at IPv4
+    # addresses.
     for family, *_, (address, *_) in sorted(candidates, key=lambda one: one[0] != socket.AF_INET):
         # In Debian's /etc/hosts, the name of the machine has the address 127.0.1.1, which other machines
         # cannot reach.
@@ -428,10 +435,10 @@ def _own_address(host):
 
 
 def free_port(host):
-    """Returns a socket that reserves a free port, until the socket is closed, for a server of this machine.
+    """Returns a socket that reserves a free port for a server of this machine until the socket is closed.
 
     Args:
-      host: name or address of this machine by which others reach the server.
+      host: name or address of this machine by which other machines reach the server.
     """
     reserved = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     reserved.bind(("", 0))
@@ -439,11 +446,11 @@ def free_port(host):
 
 
 def limit(connection, receiving, sending):
-    """Sets the seconds that an operation of a connection may wait for the other side; 0 for no limit.
+    """Sets how many seconds an operation of a connection may wait for the other side; 0 for no limit.
 
     Args:
       connection: a multiprocessing.connection.Connection.
-      receiving, sending: limits of an operation that receives or sends.
+      receiving, sending: seconds that a receiving operation, or a sending operation, may wait.
     """
     duplicate = socket.socket(fileno=os.dup(connection.fileno()))
     for option, seconds in ((socket.SO_RCVTIMEO, receiving), (socket.SO_SNDTIMEO, sending)):

@@ -1,7 +1,7 @@
-"""Finds the columns of a file that contain the texts, by name or by number, with or without a header row.
+"""Finds the columns that contain the texts of a file, by name or by number, with or without a header row.
 
-Training, evaluation, prediction and export read the texts of a file by `TextReader`. So all of them read the
-same examples, and refuse the same lines.
+Training, evaluation, prediction and export all use `TextReader` to read the texts of a file. So all four read
+the same examples and refuse the same lines.
 """
 
 import itertools
@@ -17,7 +17,8 @@ from bertlib.rows.tables import BadRow, RowError
 
 # Number of rows after the first row that are compared with it, to decide whether it is a header row.
 LOOKAHEAD_ROWS = 1000
-# {value of the flag --header or --delimiter: argument of `TextReader`}. With None, the file decides.
+# {value of the flag --header or --delimiter: argument of `TextReader`}. If the argument is None, `TextReader`
+# determines the value from the file.
 HEADER_VALUES = {"auto": None, "true": True, "false": False}
 DELIMITERS = {"auto": None, "comma": ",", "semicolon": ";"}
 # Largest number of characters of a column's name in a message.
@@ -108,7 +109,7 @@ def get_value(line, row, place):
 
 
 class ColumnIndex(NamedTuple):
-    """The columns of a file. The *place* of a column in a row is its index, or its name for JSON Lines.
+    """Describes a file's columns. The *place* of a column in a row is its index, or its name for JSON Lines.
 
     Attributes:
       line: number of the line that determines the columns.
@@ -235,7 +236,7 @@ class FileColumns(NamedTuple):
 
 
 class TextRow(NamedTuple):
-    """A row that was read.
+    """Holds a row that was read.
 
     Attributes:
       line: number of its first line.
@@ -266,13 +267,13 @@ class TextReader:
         Args:
           text: the columns of one or two texts, see `parse_columns`; None if they are not known.
           label: the columns of the labels, or None. Only the decision on the header row depends on them.
-          header: whether the first row is a header row. None: it is, if a column is passed by name or the
-            texts' columns are not passed.
+          header: whether the first row is a header row. With None, the first row is a header row if a column
+            is passed by name, or if the texts' columns are not passed.
           delimiter: "," or ";" for .csv files; None to determine it from the first row.
           task_type, separator: see `header_rows.LabelKind`.
-          choices: lists of names. If a file lacks the columns `text`, its texts are in the columns of the
-            first list whose columns all exist. None: if `text` is None, the texts are in columns with a usual
-            name.
+          choices: lists of names. If a file lacks the columns `text`, the texts are read from the columns of
+            the first list whose columns all exist in the file. With None for `choices` and for `text`, the
+            texts are read from columns with usual names.
           find_layout: function (first row) -> `FileColumns` for the file of a known task, or None. It is
             called if `text` is None.
           takes_lists: whether a text in JSON Lines may be a list of words, which is left unchanged.
@@ -285,7 +286,8 @@ class TextReader:
         self._layout = None
 
     def rows(self, stream, path, input_format, known=None, ahead=LOOKAHEAD_ROWS):
-        """Yields a `TextRow` for each example as soon as it was read. Blank lines at the end are left out.
+        """Yields a `TextRow` for each example as soon as the row has been read. Blank lines at the end are
+        left out.
 
         Args:
           stream: binary stream, iterated by lines.
@@ -295,7 +297,8 @@ class TextReader:
           ahead: number of rows that may be read before the first example is yielded.
 
         Raises:
-          ValueError: the columns do not exist, or are not certain. The message names the line.
+          ValueError: the columns do not exist, or cannot be determined with certainty. The message names the
+            line.
         """
         self.place = self.text_places = self._layout = None
         table = tables.Table(stream, input_format, self._delimiter)
@@ -332,7 +335,7 @@ class TextReader:
           known: the known labels, or None.
 
         Raises:
-          RowError: the columns do not exist, or are not certain.
+          RowError: the columns do not exist, or cannot be determined with certainty.
         """
         line, first = head[0]
         others = [row for _, row in head[1:] if isinstance(row, list)]
@@ -387,8 +390,8 @@ class TextReader:
           known: the known labels, or None.
 
         Raises:
-          RowError: the first row contradicts `header`, or looks like a header row although columns are passed
-            by number; or columns are passed by number, and the delimiter is not certain.
+          RowError: the first row contradicts `header`; or columns are passed by number, and either the first
+            row looks like a header row or the delimiter is not certain.
         """
         numbered = [*(self.text or ()), *(self.label or ())]
         if self.text is None or not all(isinstance(column, int) for column in numbered):

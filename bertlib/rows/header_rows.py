@@ -5,19 +5,20 @@ import re
 
 from bertlib.rows.tables import parse_number
 
-# Names of the columns of texts that are found without a flag. Each tuple is one set of names.
+# Usual names of the columns of texts. A file with one of these sets of columns needs no flag for them. Each
+# tuple is one set of names.
 TEXTS = (("text",), ("sentence",), ("sentence1", "sentence2"), ("text_a", "text_b"), ("question", "answer"),
          ("premise", "hypothesis"))
 LABELS = ("label", "labels", "class", "category", "target", "score")
 _USUAL_NAMES = {*(name for names in TEXTS for name in names), *LABELS}
 # Matches the name of a column: it begins with a letter and has no punctuation of a sentence.
 _NAME = re.compile(r"#?[^\W\d][\w .#()-]{0,39}")
-# Texts that stand for a missing value, and so are no names.
+# Texts that mean a missing value. They cannot be names of columns.
 _MISSING = {"", "-", "na", "n/a", "nan", "null", "none"}
 
 
 class LabelKind:
-    """The format of the labels in a column, and the known labels."""
+    """Describes the format of the labels in a column, and the known labels."""
 
     def __init__(self, task_type, separator=",", known=None):
         """Stores the arguments.
@@ -37,13 +38,15 @@ class LabelKind:
         return [name.strip() for name in value.split(self._separator) if name.strip()]
 
     def is_label(self, value):
-        """Returns whether a field contains a known label, or a number for a regression; None if not known."""
+        """Returns whether a field contains a known label (in regression: a number); None if this is not
+        known."""
         if self._task_type == "regression":
             return parse_number(value.strip()) is not None
         return None if self._known is None else bool(self._known.intersection(self.split(value)))
 
     def is_example(self, value, others):
-        """Returns whether the first row seems to be an example, by its label field; None if not certain.
+        """Returns whether the label field suggests that the first row is an example; None if this is not
+        certain.
 
         Args:
           value: the label field of the first row.
@@ -61,14 +64,14 @@ class LabelKind:
 def looks_like_header(first, others, texts, labels, kind):
     """Returns whether the first row of a file looks like a header row.
 
-    It does if one of these rules applies. A *name* begins with a letter, has at most four words and no
-    punctuation of a sentence.
+    The first row looks like a header row if one of the rules below applies. In these rules, a *name* is a
+    text that begins with a letter, has at most four words, and contains no punctuation of a sentence.
 
     1. A text of the first row is one of the usual names of columns, such as "sentence1".
     2. The label of the first row is one of the usual names, such as "category".
-    3. The label of the first row is a name and no known label, and all other rows have known labels (numbers
-       for a regression). If there are no other rows yet, as at the start of a pipe, the texts must also be
-       names.
+    3. The label of the first row is a name but not a known label, and all other rows have known labels
+       (numbers for a regression). If there are no other rows yet, as at the start of a pipe, the texts must
+       also be names.
     4. All texts of the first row are names. In one column, the first row has a name, and all other rows have
        numbers.
     5. All texts and the label of the first row are names, and nine in ten labels of the other rows occur more
@@ -77,8 +80,8 @@ def looks_like_header(first, others, texts, labels, kind):
        file has no labels, a text of the first row must have one word, and each text of the other rows at
        least three.
 
-    If a text of the first row is long, and so no name, only the rules 2 and 3 can apply. If the label of the
-    first row is a known label, or the label of another row, only rule 1 can apply.
+    If a text of the first row is long, and so is not a name, only the rules 2 and 3 can apply. If the label
+    of the first row is a known label, or is also the label of another row, only rule 1 can apply.
 
     Args:
       first: values of the first row, list of str.

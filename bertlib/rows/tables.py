@@ -1,7 +1,7 @@
 """Reads rows of comma-separated, semicolon-separated or tab-separated values, and of JSON Lines.
 
-All commands read rows by this module, from a file or line by line from a pipe: a row is yielded as soon as
-its last line was read. A row that cannot be read is yielded as a `BadRow`.
+All commands read rows by this module, from a file or from a pipe. A row is yielded as soon as the last line
+of the row has been read. For a row that cannot be read, a `BadRow` is yielded.
 """
 
 import contextlib
@@ -20,24 +20,24 @@ from bertlib.system import files
 # {ending of a file's name: format}. Each ending may be followed by .gz.
 ENDINGS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".json": "jsonl"}
 FORMATS = ("csv", "tsv", "jsonl")
-# Largest number of characters in a field. A longer field means a quote that is not closed, or a file without
+# Largest number of characters in a field. If a field is longer, a quote is not closed, or the file has no
 # line ends.
 MAX_FIELD_CHARACTERS = 10**8
 _PLURALS = {"\t": "tabs", ",": "commas", ";": "semicolons"}
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _SURROGATE = re.compile("[\ud800-\udfff]")
-# Largest number of lines of a first row in which its delimiter is searched.
+# Largest number of lines at the start of the first row in which the delimiter is searched.
 _MAX_LINES = 1000
 
 
 class BadRow(NamedTuple):
-    """A row or line that cannot be read. `problem` is a sentence for the error message."""
+    """Replaces a row or line that cannot be read. `problem` is a sentence for the error message."""
 
     problem: str
 
 
 class RowError(ValueError):
-    """A problem in a row of a file. It contains the line; `name_file_in_errors` adds the path of the file.
+    """The error for a problem in a row of a file. It names the line; `name_file_in_errors` adds the file.
 
     Attributes:
       line: number of the line, from 1.
@@ -146,8 +146,8 @@ def read_lines(stream):
 def split_rows(lines, delimiter, quotechar=None, strict=False):
     """Yields (line number, row) for separated values. A row is a list of str, or a `BadRow`.
 
-    The line number is that of the row's first line; for a `BadRow`, it is the line with the problem. The row
-    of a blank line is an empty list.
+    The line number is the number of the row's first line, or for a `BadRow` the number of the line with the
+    problem. For a blank line, the row is an empty list.
 
     Args:
       lines: iterable of (line number, line), see `read_lines`.
@@ -156,7 +156,7 @@ def split_rows(lines, delimiter, quotechar=None, strict=False):
       strict: whether a quote that is not closed, or is in the middle of a value, is an error.
     """
     quoting = csv.QUOTE_NONE if quotechar is None else csv.QUOTE_MINIMAL
-    # A document may be longer than the module's limit for a field.
+    # A document may be longer than the default limit of the csv module for a field.
     csv.field_size_limit(max(csv.field_size_limit(), MAX_FIELD_CHARACTERS))
     number, bad = 0, None
 
@@ -261,7 +261,7 @@ class Table:
     """
 
     def __init__(self, stream, input_format, delimiter=None):
-        """Reads the first row of a .csv without a passed delimiter, to determine the delimiter.
+        """Creates a table. If the format is csv and no delimiter is passed, determines it from the first row.
 
         The delimiter is a semicolon if the first row contains semicolons, and no commas, outside of quotes.
 
@@ -310,7 +310,7 @@ def _drop_quoted(lines):
 def text_writer(path, compressed):
     """Opens a text file for writing, compressed if `compressed` is true; yields its stream.
 
-    Equal texts result in equal files, because a compressed file contains no time.
+    Equal texts result in equal files: a compressed file does not contain the time at which it was written.
     """
     with contextlib.ExitStack() as stack:
         writer = stack.enter_context(files.open_file(path, "wb" if compressed else "w"))

@@ -1,4 +1,4 @@
-"""Keys for comparing texts: texts that look the same to a reader have equal keys.
+"""Computes keys for comparing texts: texts that look the same to a reader have equal keys.
 
 Unicode has several encodings for the same accented letter, and invisible characters. For example, "café" may
 have 4 or 5 code points, and a spreadsheet may add a zero-width space after it.
@@ -7,7 +7,8 @@ have 4 or 5 code points, and a spreadsheet may add a zero-width space after it.
 import unicodedata
 
 # Unicode's category of format characters (soft hyphen, zero-width space, joiners, byte-order mark, direction
-# marks), and the range of the selectors that choose a variant of a character. All of them are invisible.
+# marks), and the range of the selectors that choose a variant of a character. All these characters are
+# invisible.
 _INVISIBLE_CATEGORY = "Cf"
 _VARIATION_SELECTORS = range(0xFE00, 0xFE10)
 

@@ -1,1 +1,1 @@
-"""The operating system: files, locks, signals, processes, terminals, downloads and network namespaces."""
+"""Uses the operating system: files, locks, processes, terminals, downloads, network namespaces."""

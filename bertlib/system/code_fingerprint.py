@@ -1,4 +1,4 @@
-"""Fingerprints of the code that a process runs. By them, replicas check that they run the same code."""
+"""Computes fingerprints of the code of a process, by which replicas check that they run the same code."""
 
 import contextlib
 import hashlib
@@ -40,7 +40,8 @@ def hash_scripts():
 def check_replicas_agree(group):
     """Checks that all replicas run the same script and have imported equal modules.
 
-    A module that only some replicas have imported, such as one that only replica 0 needs, is not compared.
+    A module that only some replicas have imported is not compared. For example, only replica 0 needs some
+    modules.
 
     Args:
       group: the `replica_group.Group`; all replicas must call this function.

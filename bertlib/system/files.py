@@ -39,7 +39,7 @@ def is_remote(path):
 
 def _remote():
     """Returns TensorFlow's module for its file systems."""
-    # Imported here: worker processes, and commands that only convert text, do not need TensorFlow.
+    # Imported here, because worker processes and commands that only convert text do not need TensorFlow.
     import tensorflow as tf
 
     return tf.io.gfile
@@ -163,7 +163,8 @@ def find_files(pattern):
 def disable_writing():
     """Makes the functions of this module change no file from now on.
 
-    It is for a process that computes the same as another process, which writes the files.
+    Call this function in a process that computes the same results as another process, if the other process
+    writes the files.
     """
     global _is_writing_enabled
     _is_writing_enabled = False
@@ -215,14 +216,16 @@ def _readable_size(number):
 
 @contextlib.contextmanager
 def translate_disk_errors(path, kept=None):
-    """Translates an error of the block into one plain message if a disk could not be written.
+    """Translates an error of the block into an OSError with a plain message, if a disk could not be written.
 
     Args:
       path: the file that the block writes, for the message of an error that does not name a file.
-      kept: function that returns a sentence for the message, about files that were kept; None for none.
+      kept: function that returns a sentence for the message about the files that were kept; None for a
+        message without such a sentence.
 
     Raises:
-      OSError: the disk is full or read-only, or a size limit is reached. It has a message and no errno.
+      OSError: the disk is full or read-only, or a size limit is reached. The error has a message and no
+        errno.
     """
     try:
         yield
@@ -249,8 +252,8 @@ def _path_in_tensorflow_error(error):
 def file_identity(path):
     """Returns an identity that is equal for all paths of the same file.
 
-    Two paths of a file can differ by spelling, by links, or by letter case if the file system ignores it. The
-    identity of a missing file is the path at which it would be created.
+    Two paths of a file can differ by spelling, by links, or (if the file system ignores letter case) by
+    letter case. The identity of a missing file is the path at which the file would be created.
     """
     if is_remote(path):
         return os.fspath(path)
@@ -276,7 +279,7 @@ def is_special(path):
 
 
 def _resolution_steps(path):
-    """Yields the absolute path and, for as long as it is a symbolic link, the path that the link names."""
+    """Yields the absolute path. While the last yielded path is a symbolic link, yields the link's target."""
     for _ in range(_MAX_LINKS):
         path = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
         yield path
@@ -305,9 +308,9 @@ def resolve_links(path):
 def atomic_replacement(path):
     """Yields the path of a temporary file that replaces `path` when the block ends.
 
-    If the block fails, the temporary file is removed. A symbolic link is kept, and the file that it leads to
-    is replaced. A path that `is_special` is yielded unchanged, because bytes that were written to a device or
-    a FIFO cannot be taken back.
+    If the block fails, the temporary file is removed. If `path` is a symbolic link, the link is kept, and the
+    file to which the link leads is replaced. A path for which `is_special` is true is yielded unchanged,
+    because bytes that were written to a device or a FIFO cannot be removed.
 
     Raises:
       OSError: the disk cannot be written; see `translate_disk_errors`.
@@ -373,7 +376,7 @@ def remove(path):
 
 
 def with_progress(items, total, doing, every=10000):
-    """Yields items and shows the progress: by a bar on a terminal after a second, otherwise by log lines.
+    """Yields items and shows the progress: on a terminal by a bar after one second, otherwise by log lines.
 
     Args:
       items: iterable.

@@ -1,4 +1,4 @@
-"""Fingerprints of texts and files. They depend only on the content, not on the name of a file."""
+"""Computes fingerprints of texts and files. A fingerprint depends on the content, not on a file's name."""
 
 import hashlib
 

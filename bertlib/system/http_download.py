@@ -26,8 +26,8 @@ _CHUNK_BYTES = 2**20
 _WEB_PAGE = ("a web page came in place of the file, perhaps that of a login to this network. Open the "
              "address in a browser to see it.")
 _CHECK_IN_BROWSER = "in a browser to see whether the file has moved."
-_MAX_MESSAGE_LENGTH = 200  # characters of a server's text that are quoted in a message
-_MAX_DIGITS = 18  # digits of a Content-Length; a longer number is not a real length
+_MAX_MESSAGE_LENGTH = 200  # largest number of characters of a server's text in a message
+_MAX_DIGITS = 18  # largest number of digits of a Content-Length; a longer number is no real length
 # The content of a published zip is at most 10 times as large as the zip. A zip is refused as a zip bomb if
 # its content has more than 2**20 bytes and is more than 100 times as large, or if it has more than 10,000
 # files.
@@ -39,11 +39,11 @@ _ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, Ru
 
 
 class ServerError(OSError):
-    """A server does not answer, refuses the request, or sends something other than the file."""
+    """The error for a server that does not answer, refuses the request, or sends no such file."""
 
 
 class DamagedError(ValueError):
-    """A file cannot be read, or does not have the expected content."""
+    """The error for a file that cannot be read, or does not have the expected content."""
 
 
 class Source(NamedTuple):
@@ -52,8 +52,9 @@ class Source(NamedTuple):
     Attributes:
       address: the URL of the file.
       directory: the local directory of the files, relative to a root directory.
-      files: names of the files in the directory. For a zip, one of its folders must contain these files; this
-        folder becomes the directory. For any other file, it is the single name under which it is stored.
+      files: names of the files in the directory. If the file on the server is a zip, one of the zip's folders
+        must contain these files, and this folder becomes the directory. Otherwise, `files` contains one name,
+        under which the file is stored.
       problem_in: function (path, name in `files`) -> message about a problem in the file's content, or None.
     """
 
@@ -77,8 +78,8 @@ def download(source, root, base_url=None, timeout=60):
 
     Raises:
       ServerError: see `fetch`.
-      DamagedError: see `fetch` and `unpack`; or an existing file has a problem. A damaged file is removed if
-        it was downloaded by this call.
+      DamagedError: a file has a problem; see `fetch` and `unpack`. An existing file may also have a problem.
+        A damaged file is removed if this call downloaded it.
       FileExistsError: the directory of a zip exists with another content.
       OSError: the files cannot be written.
     """
@@ -121,7 +122,7 @@ def download(source, root, base_url=None, timeout=60):
 
 
 def address_problem(address):
-    """Returns a message about the problem of an address that cannot be fetched, or None."""
+    """Returns a message that says why an address cannot be fetched; None if it can be fetched."""
     try:
         parts = urllib.parse.urlsplit(address)
         host = (parts.hostname or "").encode("idna")
@@ -135,10 +136,10 @@ def address_problem(address):
 def fetch(address, path, timeout=60, problem_in=None):
     """Downloads a file, unless it exists; resumes an interrupted download.
 
-    The bytes that were received so far are in `<path>.partial`. The version of the file on the server is in
-    `<path>.partial.json` (see RFC 9110, section 13.1.5, If-Range). If the file has changed on the server, or
-    if the server cannot send a part of it, the whole file is downloaded again. After an interruption,
-    the function connects again, as long as each connection brings more bytes.
+    The received bytes of an unfinished download are in `<path>.partial`. `<path>.partial.json` contains the
+    version of the file on the server (see RFC 9110, section 13.1.5, If-Range). If the file has changed on the
+    server, or if the server cannot send a part of the file, the whole file is downloaded again. After an
+    interruption, the function connects again, as long as each connection brings more bytes.
 
     Args:
       address: an http or https URL.
@@ -152,7 +153,7 @@ def fetch(address, path, timeout=60, problem_in=None):
     Raises:
       ServerError: the server did not answer, refused, or sent a web page, an empty file, or fewer bytes than
         announced. The message says what to do.
-      DamagedError: `problem_in` found a problem. The file is removed.
+      DamagedError: `problem_in` found a problem. The downloaded file is removed.
       OSError: the file cannot be written.
     """
     if os.path.exists(path):
@@ -203,7 +204,8 @@ def _check_content(address, partial, problem_in):
 
 
 def _fetch_rest(address, partial, timeout):
-    """Requests the missing bytes of a partial file once, and appends them; starts the file if it is missing.
+    """Requests the missing bytes of a partial file once, and appends them. Creates the partial file if
+    needed.
 
     Returns:
       (length of the whole file in bytes, or None if the server did not send it; the error that interrupted
@@ -233,8 +235,8 @@ def _fetch_rest(address, partial, timeout):
 def _partial_state(address, partial):
     """Returns (size of a partial file in bytes, version of the file on the server).
 
-    Returns (0, None) if the version is not known: the server could then not check that the bytes belong to
-    its current file.
+    Returns (0, None) if the version is not known. Without the version, the server could not check that the
+    bytes of the partial file belong to the server's current file.
     """
     try:
         state = files.read_json_object(f"{partial}.json")
@@ -246,13 +248,14 @@ def _partial_state(address, partial):
 
 
 def _version_of(response):
-    """Returns the version of a file on the server: a strong ETag, otherwise the date; None without both."""
+    """Returns the version of a file on the server: a strong ETag, or else the date; None if both are
+    missing."""
     tag = response.headers.get("ETag", "W/")
     return response.headers.get("Last-Modified") if tag.startswith("W/") else tag
 
 
 def _is_rest_of_file(response, offset, version):
-    """Returns whether a response is the requested one: the rest of the same version of the file."""
+    """Returns whether a response contains the missing bytes of the same version of the file."""
     if response is None or response.status != http.client.PARTIAL_CONTENT:
         return False
     span = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
@@ -344,9 +347,9 @@ def unpack(archive, directory, expected, problem_in=None):
         None.
 
     Raises:
-      DamagedError: the file is no zip, a checksum differs, or an expected file is missing or has a problem;
-        or the zip is dangerous: a file would be written outside of the directory or over another file, or
-        would fill the disk. All unpacked files are removed.
+      DamagedError: the archive is not a zip, a checksum differs, or an expected file is missing or has a
+        problem. The error is also raised for a dangerous zip: one of its files would be written outside of
+        the directory or over another file, or its files would fill the disk. All unpacked files are removed.
       OSError: the files cannot be written.
     """
     partial = f"{directory}.partial"

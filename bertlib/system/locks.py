@@ -2,10 +2,11 @@
 
 TensorFlow is imported only for paths that are not local.
 
-A lock is the kernel's `flock` on a small file: `.lock` in a directory, or `<name>.lock` in the directory of
-a file. This file contains the number of the process that holds the lock. The kernel releases the lock when
-the process ends, also if the process was killed. The file is removed when the lock is released. After a
-killed process the file remains, but another process can lock it.
+A lock is the kernel's `flock` on a small lock file. The lock file of a directory is the file `.lock` in it.
+The lock file of a file is `<name>.lock` in the same directory. A lock file contains the number of the process
+that holds the lock. The kernel releases the lock when the process ends, also if the process was killed. The
+lock file is removed when the lock is released. If the process was killed, the lock file remains, but another
+process can lock it.
 """
 
 import contextlib
@@ -32,15 +33,15 @@ _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.
 
 
 class InUseError(OSError):
-    """Another process writes to the same place."""
+    """The error if another process writes to the same place."""
 
 
 @contextlib.contextmanager
 def lock_directory(path):
     """Holds the lock of an existing directory in the block.
 
-    A process may hold a lock several times, also in several threads. The block that ends last releases it.
-    Forked children do not inherit it.
+    A process may hold the same lock several times, also in several threads. The block that ends last releases
+    the lock. Forked child processes do not inherit the lock.
 
     Raises:
       InUseError: another process holds the lock.
@@ -53,8 +54,8 @@ def lock_directory(path):
 def lock_file(path):
     """Holds the lock of a file in the block; see `lock_directory`.
 
-    The file may be missing, but its directory must exist. A symbolic link has the same lock as the file that
-    it leads to. Devices and FIFOs have no lock: several processes may write to them.
+    The file may be missing, but its directory must exist. A symbolic link has the same lock as its target
+    file. Devices and FIFOs have no lock: several processes may write to them.
     """
     if files.is_special(path):
         yield
@@ -74,7 +75,7 @@ def remove_abandoned(folder, prefix):
     for lock in glob.glob(os.path.join(glob.escape(folder), f"{glob.escape(prefix)}*.lock")):
         path = lock.removesuffix(".lock")
         name = os.path.basename(lock)
-        with contextlib.suppress(OSError):  # another process uses it, or has just removed it
+        with contextlib.suppress(OSError):  # another process uses or has just removed the file
             key = _acquire(path, folder, name, again=False)
             try:
                 if _held[key][0] is not None and os.path.isdir(path):
@@ -97,7 +98,8 @@ def _lock(what, folder, name):
 
 
 def _acquire(what, folder, name, again=True):
-    """Acquires a lock, or increases its number of holders if this process has it; returns its key.
+    """Acquires a lock; if this process holds it, increases the number of holders. Returns the key of the
+    lock.
 
     Args:
       what: the locked path, for messages.

@@ -1,15 +1,17 @@
-"""Closes the ports of a run: its processes run in a network namespace that has only the loopback interface.
+"""Closes the ports of a run to other machines and to other processes, by a network namespace.
 
-The servers of TensorFlow and Apache Beam listen on all interfaces, without authentication. A process outside
-of the network namespace, such as a process on another machine, cannot reach them.
+The servers of TensorFlow and Apache Beam listen on all interfaces, without authentication. For this reason,
+the processes of a run can be started in a network namespace that has only the loopback interface. A process
+outside of this namespace, such as a process on another machine, cannot reach the servers.
 
     Namespace()                creates the namespace, and a socket that listens in it
     Namespace.wrap_command     returns the command line that runs a command in the namespace
 
 A process with several threads cannot enter a user namespace, and the imports of NumPy and TensorFlow start
-threads. So this file, run as a program in a new interpreter, creates and enters the namespaces. The program
-then replaces itself by the command with `exec`, which keeps the process number, the terminal, the working
-directory and the environment. For this reason, this file imports only the standard library.
+threads. For this reason, this file is also a program, which runs in a new interpreter and creates or enters
+the namespaces. To run a command, the program replaces itself by the command with `exec`, which keeps the
+process number, the terminal, the working directory and the environment. For this reason, this file imports
+only the standard library.
 """
 
 import contextlib
@@ -75,8 +77,8 @@ def for_processes(open_ports, arguments, servers, warn):
     It yields None if the ports stay open.
 
     Args:
-      open_ports: True to leave the ports open, False to refuse the run if they cannot be closed, None to
-        warn in this case.
+      open_ports: True to leave the ports open. False to raise an error if the ports cannot be closed. None to
+        show a warning if the ports cannot be closed.
       arguments: command-line arguments. A remote path, such as gs://bucket/file, needs the network.
       servers: name of the servers that listen, for the warning.
       warn: function of a text that shows a warning.
@@ -128,7 +130,7 @@ class Namespace:
         """
         self.descriptors = _ask("create")
         try:
-            # This also shows that a process can enter the namespace.
+            # If this call succeeds, processes can enter the namespace.
             self.listener = socket.socket(fileno=_ask("listen", self.descriptors)[0])
         except OSError:
             self._close_descriptors()
@@ -162,8 +164,8 @@ class Namespace:
 def enter(command):
     """Moves this process into the namespace of a command line of `wrap_command`; returns the inner command.
 
-    This process must have only one thread. Other command lines are returned unchanged, and the process stays
-    in its namespace.
+    This process must have only one thread. If the command line is not from `wrap_command`, the function
+    returns it unchanged, and the process stays in its current namespace.
     """
     program = _program("enter")
     if list(command[:len(program)]) != program:
@@ -174,7 +176,8 @@ def enter(command):
 
 
 def _program(action):
-    # -I and -S: code of a sitecustomize module or of the working directory could start a thread.
+    # The options -I and -S are needed because code in a sitecustomize module or in the working directory
+    # could start a thread.
     return [sys.executable, "-I", "-S", __file__, action]
 
 
@@ -238,9 +241,10 @@ def _main(action, descriptors, *arguments):
 def _create():
     """Moves this process into a new network namespace; returns the descriptors for `_enter`.
 
-    If the user has the right to it, as root has, only a network namespace is created: in a user namespace,
-    root would lose access to the files of other users. Otherwise, a user namespace is created too, in which
-    the process keeps its user and group.
+    If the user has the right to create a network namespace, as root has, the function creates only a network
+    namespace. In a user namespace, root would lose access to the files of other users. If the user does not
+    have this right, the function also creates a user namespace, in which the process keeps its user and
+    group.
     """
     user, group = os.geteuid(), os.getegid()
     kinds = ["net"]
@@ -280,7 +284,7 @@ def _listen(descriptors):
 
 def _execute(command):
     """Replaces this process by a command."""
-    # The Python interpreter ignores these signals, and the command would inherit that.
+    # The Python interpreter ignores these signals. Without this loop, the command would ignore them too.
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     os.execvp(command[0], command)

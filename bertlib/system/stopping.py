@@ -1,4 +1,4 @@
-"""A request to stop a run early, for example after the SIGTERM of a cluster that needs the machine.
+"""Defines the request to stop a run early, for example after a SIGTERM from a cluster's scheduler.
 
 `bertlib.command_line.signals` makes the request. A training checks it before each micro-batch, and replicas
 check it between two steps.
@@ -9,21 +9,22 @@ import threading
 
 
 class Stopped(BaseException):
-    """The run has stopped because of a request. The message says which results are kept.
+    """The exception of a run that stopped because of a request. The message says which results are kept.
 
-    It is no error: like KeyboardInterrupt, it is a BaseException, so that `except Exception` does not catch
-    it.
+    `Stopped` is not an error. Like KeyboardInterrupt, it is a BaseException, so `except Exception` does not
+    catch it.
     """
 
 
 class StopRequest:
-    """A request to stop, which any thread can make.
+    """A request to stop the run. Any thread can make the request.
 
-    An Estimator gets it in its `RunConfig`. A training checks it before each micro-batch. An evaluation or a
-    prediction checks it before each batch.
+    An Estimator gets this object in its `RunConfig`. A training checks the request before each micro-batch.
+    An evaluation or a prediction checks the request before each batch.
 
     Attributes:
-      awaited: whether a training runs that checks the request. It will stop by itself and save a checkpoint.
+      awaited: whether a training is running that checks the request. This training will stop by itself and
+        save a checkpoint.
     """
 
     def __init__(self):
@@ -41,14 +42,15 @@ class StopRequest:
         return self._made.is_set()
 
     def check(self):
-        """Raises `Stopped` if the request was made. It raises only once."""
+        """Raises `Stopped` if the request was made. Later calls do not raise it again."""
         if self.is_set and not self._raised:
             self._raised = True
             raise Stopped
 
     @contextlib.contextmanager
     def being_awaited(self):
-        """Sets `awaited` in the block, which checks the request and stops by itself."""
+        """Sets `awaited` during the block. The code in the block must check the request and stop by
+        itself."""
         before, self.awaited = self.awaited, True
         try:
             yield

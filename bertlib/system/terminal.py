@@ -8,13 +8,13 @@ import sys
 # Matches characters that move the cursor, change colors, reorder the text around them, or are invisible:
 # control characters, marks of text direction, zero-width spaces, line separators, tags, and unpaired
 # surrogates. It does not match line feed, tab, and the two joiners (U+200C, U+200D), because Persian words
-# and emoji need the joiners.
+# and emoji contain these joiners.
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e"
                      "\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]")
 
 
 class StreamError(OSError):
-    """A standard stream is closed or cannot be written."""
+    """The error for a standard stream that is closed or cannot be written."""
 
 
 def printable(text):
@@ -27,11 +27,11 @@ def printable(text):
 
 
 def open_closed_streams():
-    """Opens the standard streams that were closed when the process started. Their use is a `StreamError`.
+    """Opens the standard streams that were closed at the start of the process. Using one is a `StreamError`.
 
-    Without it, after `command >&-`, the next file that is opened would get the number of the closed standard
-    output, and all printed text would be written to that file. After `2>&-`, messages would be mixed with
-    the results.
+    Without this function, after `command >&-`, the next file that the process opens would get the number of
+    the closed standard output, and all printed text would be written to this file. After `2>&-`, error
+    messages would be written to a file of results.
     """
     if sys.stdin is None:
         os.open(os.devnull, os.O_RDONLY)  # gets the lowest free number, which is the number of the stream
@@ -43,7 +43,8 @@ def open_closed_streams():
 
 
 def guard_output():
-    """Makes each error of the standard output a `StreamError`. A replaced `sys.stdout` is left unchanged."""
+    """Translates errors of the standard output into `StreamError`s. Leaves a replaced `sys.stdout`
+    unchanged."""
     stream = sys.stdout
     if stream is not sys.__stdout__ or stream is None:
         return
@@ -62,11 +63,11 @@ def flush_output():
     """Writes all buffered text to the standard output.
 
     Raises:
-      StreamError: this text, or an earlier one, could not be written.
+      StreamError: the buffered text, or an earlier text, could not be written.
     """
     sys.stdout.flush()
     raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
-    if isinstance(raw, _Output) and raw.error:  # `input` hides errors of its prompt
+    if isinstance(raw, _Output) and raw.error:  # `input` hides errors of the prompt
         raise raw.error
 
 
@@ -81,7 +82,8 @@ class _ClosedInput(io.RawIOBase):
 
 
 class _Output(io.FileIO):
-    """The standard output. After an error, it discards all text: Python would write it again at exit."""
+    """The standard output. After an error it discards text, which Python would otherwise write again at
+    exit."""
 
     def __init__(self, number, is_closed=False):
         super().__init__(number, "w", closefd=False)

@@ -1,4 +1,4 @@
-"""Applies a function to many items in several processes, with the results in the order of the items."""
+"""Applies a function to many items in several processes, and yields the results in the items' order."""
 
 import collections
 from concurrent import futures
@@ -18,13 +18,13 @@ def ordered_map(function, items, num_workers, chunk_size=1024):
     """Yields function(item) for each item, in order. The results do not depend on the number of processes.
 
     Workers are new interpreters, because forked processes would inherit the locks of TensorFlow's threads.
-    A worker imports the module of the function, but not the running script. An exception of the function in
-    a worker is raised by this generator at the place of the item's result. The workers end when this process
-    ends, for whatever reason.
+    A worker imports the module of the function, but not the running script. If the function raises an
+    exception in a worker, this generator raises the exception in place of the item's result. The workers end
+    when this process ends, also if this process was killed.
 
     Args:
-      function: a function on the top level of an importable module, or an instance of such a class; it must
-        be picklable.
+      function: a picklable object. It must be a function at the top level of an importable module, or a
+        callable instance of a class at the top level of such a module.
       items: iterable of picklable items.
       num_workers: number of processes; 0 for one process per core. With 1, or if `items` has a length and
         fits into one chunk, the function runs in this process.
@@ -56,7 +56,8 @@ def ordered_map(function, items, num_workers, chunk_size=1024):
         threads = stack.enter_context(futures.ThreadPoolExecutor(num_workers))
         for worker in workers:
             idle.put(worker)
-            # The callback runs before the threads are joined: they wait only for the workers.
+            # The callback runs before the threads are joined. The threads wait only for the workers, which
+            # the callback kills.
             stack.callback(worker.kill)
         # One chunk more than workers, so that no worker is idle while the results are consumed.
         running = collections.deque(threads.submit(run, chunk)
@@ -75,12 +76,13 @@ def available_cores():
 
 
 class _Worker:
-    """A worker process that runs `_serve`; a context manager that waits for its end."""
+    """A worker process that runs `_serve`. As a context manager, it waits for the end of the process."""
 
     def __init__(self, function):
         self._connection, worker_end = multiprocessing.connection.Pipe()
         with worker_end:
-            # In a new session, so that Ctrl-C reaches only this process, which then kills its workers.
+            # The worker is started in a new session (start_new_session). So Ctrl-C reaches only this process,
+            # which then kills its workers.
             self._process = subprocess.Popen([sys.executable, os.path.abspath(__file__),
                                               str(worker_end.fileno())],
                                              stdin=subprocess.DEVNULL, pass_fds=[worker_end.fileno()],
@@ -98,7 +100,8 @@ class _Worker:
         self._process.kill()
 
     def run(self, chunk):
-        """Returns (results before the first exception, this exception or None, its traceback as text)."""
+        """Returns (results before the first exception, the exception or None, the exception's traceback as
+        text)."""
         try:
             while self._unsent:
                 self._connection.send(self._unsent.pop(0))
