@@ -1,8 +1,8 @@
 """TensorFlow 1.x for old programs: write `import tf1 as tf` instead of `import tensorflow as tf`.
 
 This module is `tensorflow.compat.v1` in graph mode, with resource variables. Names that TensorFlow 2 removed
-are defined here, on top of this project's own modules: `tf.estimator`, `tf.layers`, and the names of
-`tf.contrib` that forks of BERT used. Other names of `tf.contrib` raise an error that names the replacement.
+are defined here by this project's own modules: `tf.estimator`, `tf.layers`, and the names of `tf.contrib`
+that forks of BERT used. Other names of `tf.contrib` raise an error that names the replacement.
 After `import tf1`, Python also finds modules that programs do not import through `tf`, such as `from
 tensorflow.contrib import crf` or `from tensorflow.python.estimator.run_config import RunConfig`.
 
@@ -45,7 +45,7 @@ compat = _Namespace("tf.compat", dict(v1=_sys.modules[__name__]), lambda: _tf.co
 
 
 def __getattr__(name):
-    if name in ("core", "python"):  # in TensorFlow 1, its inner packages were attributes
+    if name in ("core", "python"):  # in TensorFlow 1, these inner packages were attributes of `tf`
         return _importlib.import_module(f"tensorflow.{name}")
     if not hasattr(_tf, name) and (instead := _advice(f"tf.{name}")):
         raise AttributeError(f"tf.{name}: {instead}")

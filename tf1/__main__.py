@@ -1,4 +1,4 @@
-"""python -m tf1: runs a script of TensorFlow 1.x without changes, checks one, or lists the names of `tf`."""
+"""python -m tf1: runs or checks a script of TensorFlow 1.x without changes, or lists the names of `tf`."""
 
 import argparse
 import os
@@ -20,8 +20,8 @@ def names(module, name, seen=()):
 
     Args:
       module: the module.
-      name: its full name, such as "tf.nn".
-      seen: modules of TensorFlow that contain this one. They are not visited again.
+      name: full name of the module, such as "tf.nn".
+      seen: the modules that contain this module. They are not visited again.
 
     Yields:
       (full name, whether tf1 defines it).
@@ -30,7 +30,7 @@ def names(module, name, seen=()):
         value = getattr(module, key, None)
         if isinstance(value, types.ModuleType):
             ours = isinstance(value, Namespace)
-            # TensorFlow's modules also contain a few modules of Python. Those have no "api" in their names.
+            # TensorFlow's modules also contain a few modules of Python, whose names do not contain "api".
             if key != "compat" and (ours or value not in seen and "api" in value.__name__):
                 yield from names(value, f"{name}.{key}", (*seen, value))
         elif value is not None:
@@ -78,7 +78,7 @@ def _parser():
 
 
 def _launch(options, name, arguments, parser):
-    """Runs the script as several replicas and exits with their exit code; returns if one process runs it."""
+    """Runs the script as several replicas and exits with their exit code; returns for one process."""
     if options.num_replicas < 0 or options.replica_timeout <= 0 or options.max_restarts < 0:
         parser.error("--num_replicas and --max_restarts must be at least 0, and --replica_timeout above 0")
     open_ports = None if options.open_ports is None else options.open_ports == "true"
@@ -115,7 +115,7 @@ def main():
             run = running.run_module if options.module else running.run_script
             run(name, arguments, packages)
         return
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `… | head`
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # ends without an error in `… | head`
     if options.check is not None:
         try:
             sys.exit(checker.check(*options.check))

@@ -1,4 +1,4 @@
-"""Rules for expressions that Python 3 parses, but that will fail or behave differently."""
+"""Defines rules for expressions that Python 3 parses, but that will fail or behave differently."""
 
 import ast
 import functools
@@ -46,7 +46,7 @@ class Names:
         return self.scope.resolve(node)[0] if isinstance(node, (ast.Name, ast.Attribute)) else None
 
     def called(self, node):
-        """Returns the dotted name of the function that an expression calls; None if it is no call."""
+        """Returns the dotted name of the function that an expression calls; None for other expressions."""
         node = self.scope.value(node)
         return self.of(node.func) if isinstance(node, ast.Call) else None
 
@@ -59,7 +59,7 @@ class Names:
           views: whether the methods of a dict, such as .keys(), count.
 
         Returns:
-          the description; None if the value is a list in Python 3, or if that is not known.
+          the description; None if the value is a list in Python 3, or if its type is not known.
         """
         node = self.scope.value(node)
         name = self.called(node)
@@ -129,7 +129,7 @@ def old_methods(call, names):
 
 
 def lists_no_more(node, names):
-    """Subscripts and sums of values that are lists only in Python 2."""
+    """Reports subscripts and sums of values that are lists only in Python 2."""
     if isinstance(node, ast.Subscript):
         what = names.no_list(node.value)
         if what and isinstance(node.ctx, ast.Load) and not _is_text(node.slice):
@@ -159,7 +159,7 @@ def lists_in_calls(call, names):
 
 
 def divisions(node, names):
-    """`/` in a place that accepts only an integer."""
+    """Reports `/` in a place that accepts only an integer."""
     if isinstance(node, ast.Call):
         if names.of(node.func) in ("builtins.range", "builtins.xrange"):
             yield from _division(node.args, "in range")
@@ -181,7 +181,7 @@ def _division(terms, where):
 
 
 def prints(node, names):
-    """print statements of Python 2 that Python 3 parses as another expression, such as `print [1]`."""
+    """Reports print statements that Python 3 parses as another expression, such as `print [1]`."""
     if isinstance(node, ast.Subscript) and names.of(node.value) == "builtins.print":
         yield wrong(node, PYTHON2, "print is a function", f"`print([{written(node.slice)}])`")
     elif isinstance(node, ast.Expr):
@@ -199,7 +199,7 @@ def prints(node, names):
 
 
 def orders(call, names):
-    """cmp functions of sort and sorted."""
+    """Reports cmp functions of sort and sorted."""
     name, (_, method) = names.of(call.func), _method(call)
     place = 1 if name == "builtins.sorted" else 0 if method == "sort" and name is None else None
     if place is None:
@@ -213,7 +213,7 @@ def orders(call, names):
 
 
 def texts(call, names):
-    """Methods of Python 2's strings."""
+    """Reports methods that only the strings of Python 2 have."""
     receiver, method = _method(call)
     if method == "decode" and (_is_text(receiver) or names.called(receiver) == "builtins.str"):
         yield wrong(call, PYTHON2, "a str has no decode", f"`{written(receiver)}`")
@@ -251,7 +251,7 @@ def raised(node, names):
 
 
 def generators(function, names):
-    """`raise StopIteration` in a generator."""
+    """Reports `raise StopIteration` in a generator."""
     inside = list(function.body)
     for node in inside:  # the list grows during the loop
         if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
@@ -285,7 +285,7 @@ def _sums_generators():
 
 
 def arrays(call, names):
-    """NumPy's functions."""
+    """Reports calls of NumPy's functions that will fail."""
     name, first = names.of(call.func), call.args[0] if call.args else None
     receiver, method = _method(call)
     if name == "numpy.sum" and isinstance(first, ast.GeneratorExp) and not _sums_generators():
@@ -336,7 +336,7 @@ def others(call, names):
 
 
 def refused(call, names):
-    """Calls that tf1 accepts in an import, but refuses to run."""
+    """Reports calls of names that tf1 lets programs import, but refuses to run."""
     name = names.of(call.func) or ""
     last = name.split(".")[-1] or getattr(call.func, "attr", "")
     ours = name.startswith(("tf.", "tensorflow."))
@@ -358,7 +358,7 @@ def refused(call, names):
 
 
 def levels(call, names):
-    """A function of tf.logging that is used as a level, such as tf.logging.info."""
+    """Reports a function of tf.logging that is used as a level, such as tf.logging.info."""
     name = names.of(call.args[0]) or "" if call.args and _method(call)[1] == "set_verbosity" else ""
     if name.startswith("tf.") and call.args[0].attr in _LOGS:
         yield wrong(call, TENSORFLOW, f"`{written(call.args[0])}` is a function",
@@ -366,7 +366,7 @@ def levels(call, names):
 
 
 def metrics(function, names):
-    """A metric_fn that returns a tensor as a metric."""
+    """Reports a metric_fn that returns a tensor as a metric."""
     if not function.name.endswith("metric_fn"):
         return
     inside = list(ast.walk(function))
@@ -385,14 +385,14 @@ def metrics(function, names):
 
 
 def variable_ops(constant, names):
-    """Code that freezes or walks graphs and looks for the ops of variables."""
+    """Reports code that freezes or walks graphs and looks for the ops of variables."""
     if constant.value in ("VarHandleOp", "VariableV2"):
         yield (constant, TENSORFLOW, f"`{constant.value}`: variables have other ops than in TensorFlow 1",
                "`python -m tf1 --reference_variables` where it is run", True)
 
 
 def argument_specs(node, names):
-    """The field `keywords` of `inspect.getargspec`, which `inspect.getfullargspec` calls `varkw`."""
+    """Reports the field `keywords` of `inspect.getargspec`; `inspect.getfullargspec` calls it `varkw`."""
     function = names.called(node.value) if node.attr == "keywords" else None
     if function in ("inspect.getargspec", "inspect.getfullargspec"):
         instead = written(node).removesuffix("keywords").replace("getargspec", "getfullargspec")
@@ -401,7 +401,7 @@ def argument_specs(node, names):
 
 
 def names_in_graphs(call, names):
-    """Look-ups of ops by a name that TensorFlow chose, not the program."""
+    """Reports look-ups of ops by names that TensorFlow chose and not the program."""
     receiver, method = _method(call)
     literal = names.scope.value(call.args[0]) if call.args and method in _BY_NAME else None
     if literal is None or not _is_text(literal):

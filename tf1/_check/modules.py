@@ -35,7 +35,8 @@ def _imported(name):
 def missing(name):
     """Looks up a dotted name of `tf` (the module `tf1`), `tensorflow` or `numpy`.
 
-    It follows the parts of the name as long as they are modules. Attributes of other objects are not checked.
+    The function follows the parts of the name as long as these are modules. Attributes of other objects are
+    not checked.
 
     Returns:
       (the name up to the first part that does not exist, the error message), or None if all parts exist.
@@ -69,7 +70,7 @@ def is_installed(name):
 
 
 class Fork:
-    """The program that is checked: its modules, and the imports between its files.
+    """Holds the modules of the program that is checked, and the imports between its files.
 
     Attributes:
       methods: set of the names of all functions that the files define.
@@ -80,7 +81,7 @@ class Fork:
 
         Args:
           root: pathlib.Path of the folder that is checked.
-          files: {path of a Python file below it: its text}.
+          files: {path of a Python file below root: text of the file}.
         """
         self._root, self._files = root, files
         self._homes = collections.defaultdict(set)  # {module: folders that contain it}
@@ -118,7 +119,7 @@ class Fork:
     def is_called(self, package):
         """Returns whether a package that does not exist is probably the checked folder under another name.
 
-        It is, if the folder contains all modules that the program imports from the package.
+        This is the case if the folder contains all modules that the program imports from the package.
         """
         used = {name for owner, name in self._parts if owner == package}
         return bool(used) and all(self._root in self._homes.get(name, ()) for name in used) and (

@@ -219,8 +219,9 @@ class Reader(ast.NodeVisitor):
     def _import_beside(self, node, module, full, statement):
         """Checks an import of a module of the program.
 
-        The module may lack the name. It may be found only by Python 2, which also searched the package of the
-        file. Or it may be in a folder that is not on the path.
+        There are three possible findings. The module may lack the imported name. Only Python 2 may find the
+        module, because it also searched the package of the file. Or the module may be in a folder that is not
+        on the path.
         """
         name = full[len(module) + 1:]
         if name and self._fork.lacks(module, name, self._path):
@@ -263,14 +264,14 @@ class Reader(ast.NodeVisitor):
             return False
         root, *parts = name.split(".")
         if root == "builtins" and parts:
-            own_name = written(node).split(".")[0] == parts[0]  # and not an alias of the builtin
+            own_name = written(node).split(".")[0] == parts[0]  # not an alias of the builtin
             if own_name and parts[0] in rules.BUILTINS and not self._fork.stars_give(
                     self._scope.module.stars, parts[0]):
                 self._emit(_NAME, node, PYTHON2, f"`{parts[0]}`: Python 3 has no such name",
                            rules.code(rules.BUILTINS[parts[0]]))
         elif root in _INSPECTED:
             lacking = modules.missing(name)
-            # A missing part of the first name's meaning was reported at its import or assignment.
+            # If a part of the first name's meaning is missing, this was reported at its import or assignment.
             if lacking and lacking[0].count(".") >= known:
                 self._emit(_ATTRIBUTE, node, *_lacks(f"`{written(node)}`", *lacking))
         elif root != "builtins" and not self._fork.has(root):

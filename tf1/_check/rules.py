@@ -1,4 +1,4 @@
-"""Tables of `python -m tf1 --check`: names that no longer exist, and their replacements."""
+"""Contains the tables of `python -m tf1 --check`: names that no longer exist, and their replacements."""
 
 import dataclasses
 import re
@@ -9,14 +9,14 @@ NUMPY, TENSORFLOW, PACKAGE = "NumPy", "TensorFlow", "package"
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Finding:
-    """A line that will not run. A note is a line that may behave differently than before.
+    """Describes a line that will not run, or, as a note, a line that may behave differently than before.
 
     Attributes:
       line: number of the line.
       kind: one of the constants above.
       what: what is wrong.
       instead: the code to write instead; "" if no replacement is known.
-      note: whether it is only a note.
+      note: whether the finding is only a note.
     """
 
     line: int
@@ -145,7 +145,7 @@ WITH_OLD_METHODS = ("pygtrie", "marisa_trie", "datrie")
 
 # --- Other packages --------------------------------------------------------------------------------------
 
-# {name of NumPy: replacement}. The checker looks up whether the installed NumPy still has it.
+# {name of NumPy: replacement}. The checker looks up whether the installed NumPy still has the name.
 NUMPY_NAMES = {
     "Inf": "np.inf", "Infinity": "np.inf", "NAN": "np.nan", "NINF": "-np.inf", "NaN": "np.nan",
     "PINF": "np.inf", "alltrue": "np.all", "asfarray": "np.asarray(x, dtype=float)", "asscalar": "x.item()",

@@ -24,11 +24,11 @@ def canonical(name):
 
 
 class Scope:
-    """The names of a module, class, function or comprehension.
+    """Holds the names of a module, class, function or comprehension.
 
     Attributes:
       parent: the scope around this one, or None.
-      is_class: whether it is the scope of a class.
+      is_class: whether this is the scope of a class.
       module: the scope of the module.
       names: {name: list of its bindings}. A binding is the dotted name of an import (str), the expression of
         a plain assignment (ast.expr), or None for any other binding.
@@ -98,7 +98,7 @@ class Scope:
         return None
 
     def value(self, node):
-        """Returns the expression assigned to a name, if that is its only binding; else the node itself."""
+        """Returns the expression assigned to a name, if the name has no other binding; else the node."""
         if isinstance(node, ast.Name):
             scope = self.find(node.id)
             bindings = scope.names[node.id] if scope else []

@@ -1,4 +1,4 @@
-"""Parses code of Python 2: lines that Python 3 does not parse are reported, and rewritten in memory."""
+"""Parses code of Python 2. Lines that Python 3 does not parse are reported, and rewritten in memory."""
 
 import ast
 import itertools
@@ -85,7 +85,7 @@ def _statements(masked):
 
 
 def _depths(masked):
-    """Returns, for each character, the number of brackets that are open after it."""
+    """Returns, for each character, the number of brackets that are open after the character."""
     return itertools.accumulate((character in "([{") - (character in ")]}") for character in masked)
 
 
@@ -96,7 +96,7 @@ def _parts(text, masked):
 
 
 def _print_call(body, masked):
-    """Returns the call of print for the text after `print` in a statement of Python 2."""
+    """Returns the call of print that replaces a print statement, given the text after `print`."""
     parts = _parts(body, masked)
     more = []
     if parts[0].startswith(">>"):
@@ -124,7 +124,7 @@ _CALLS = ((_PRINT, _print_call, "print is a function"), (_EXEC, _exec_call, "exe
 
 
 class _Repair:
-    """A text in which lines of Python 2 are replaced.
+    """Holds a text in which lines of Python 2 are replaced.
 
     Attributes:
       text: the text with the replacements; the number of lines stays the same.

@@ -1,1 +1,1 @@
-"""The parts of `tf.contrib`, one module for each. `contrib_parts` lists all of them."""
+"""Contains the parts of `tf.contrib`, one module for each part. `contrib_parts` lists all parts."""

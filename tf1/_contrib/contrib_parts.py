@@ -1,7 +1,7 @@
 """Defines `tf.contrib`: its parts, the names of each part, and the advice for names that are not provided.
 
-It contains the names that forks of BERT use. The functions of `tf.contrib.layers` are in
-`tf1/_contrib/layers.py`: each public function and class that this module defines is a name of the part.
+The parts contain the names that forks of BERT use. For example, the functions of `tf.contrib.layers` are in
+`tf1/_contrib/layers.py`: each public function and class that `layers.py` defines is a name of the part.
 `_MODULES` lists the names of all parts.
 """
 
@@ -29,7 +29,7 @@ from tf1._replicas import strategies
 _SAME_NAME = (
     "autograph", "distribute", "estimator", "feature_column", "image", "keras", "linalg", "lookup", "losses",
     "metrics", "nn", "quantization", "saved_model", "signal", "summary")
-# {part of contrib: what to use instead of its names that are not provided}. The keys are all parts that
+# {part of contrib: the replacement for names of the part that are not provided}. The keys are all parts that
 # `tf.contrib` has.
 REPLACEMENTS = {
     **{module: f"tf.{module}" for module in _SAME_NAME},
@@ -58,7 +58,7 @@ REPLACEMENTS = {
     "tpu": "CPU or GPU: TPUs are not supported", "training": "tf.data in place of queues and bucketing",
     "util": "tf.make_tensor_proto",
 }
-# {part of contrib: the module of the package tf-slim that has more of its names; "" for tf_slim itself}
+# {part of contrib: the module of the package tf-slim with more names of this part; "" for tf_slim itself}
 _IN_SLIM = {"layers": "layers", "slim": "", "training": "training.training"}
 
 

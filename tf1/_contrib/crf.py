@@ -1,4 +1,4 @@
-"""tf.contrib.crf.crf_decode, with its op names. The other names of the part are in `bertlib.graph.crf`."""
+"""Defines tf.contrib.crf.crf_decode with its op names. The part's other names are in `bertlib.graph.crf`."""
 
 import tensorflow.compat.v1 as tf
 

@@ -1,4 +1,4 @@
-"""tf.contrib.framework: default arguments in scopes, variables by name, values from checkpoints."""
+"""Defines tf.contrib.framework: default arguments in scopes, variables by name, values from checkpoints."""
 
 import contextlib
 import functools
@@ -23,7 +23,7 @@ def arg_scope_func_key(op):
 
 
 def add_arg_scope(func):
-    """Decorator: the function takes missing arguments from the `arg_scope` around the call."""
+    """Returns a decorated function, which takes missing arguments from the `arg_scope` around the call."""
     key = arg_scope_func_key(func)
 
     @functools.wraps(func)
@@ -43,7 +43,7 @@ def arg_scope(list_ops_or_scope, **kwargs):
     Args:
       list_ops_or_scope: list or tuple of functions that are decorated with `add_arg_scope`, or a scope from
         an earlier call.
-      **kwargs: the default arguments. Give none with an earlier scope.
+      **kwargs: the default arguments. Give none if list_ops_or_scope is an earlier scope.
 
     Yields:
       the scope. It can be passed to a later call.
@@ -95,7 +95,7 @@ def arg_scoped_arguments(func):
 
 def variable(name, shape=None, dtype=None, initializer=None, regularizer=None, trainable=True,
              collections=None, caching_device=None, device=None, **others):
-    """tf.get_variable with an argument device: the name of a device, or a function of an op."""
+    """Calls tf.get_variable on a device. The argument device is a name or a function of an op."""
     with tf.device(device or ""):
         return tf.get_variable(
             name, shape, dtype, initializer, regularizer, trainable,
@@ -300,7 +300,7 @@ def assign_from_checkpoint_fn(model_path, var_list, ignore_missing_vars=False, r
       reshape_variables: whether a value with the same size and another shape is reshaped.
 
     Returns:
-      the function; None if the checkpoint has none of the variables.
+      the function; None if the checkpoint contains none of the variables.
 
     Raises:
       ValueError: var_list is empty, or the checkpoint lacks a variable, or has it in another shape.

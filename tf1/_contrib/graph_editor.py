@@ -1,7 +1,7 @@
-"""tf.contrib.graph_editor: functions for gradient checkpointing, such as OpenAI's `memory_saving_gradients`.
+"""Defines tf.contrib.graph_editor for gradient checkpointing, as in OpenAI's `memory_saving_gradients`.
 
-They walk over ops, copy ops and replace the inputs of ops. A copy is in the same graph as its original.
-Control flow (`tf.while_loop`, `tf.cond`) is not copied.
+The functions walk over ops, copy ops and replace the inputs of ops. A copy is in the same graph as its
+original. Control flow (`tf.while_loop`, `tf.cond`) is not copied.
 """
 
 import collections
@@ -26,7 +26,7 @@ def _ops(things):
 
 
 def _walk(seeds, neighbours, inclusive, within_ops, within_ops_fn):
-    """Returns the ops that can be reached from the seeds, each once and the seeds first."""
+    """Returns the ops that can be reached from the seeds, each op once. The seeds come first."""
     def is_within(op):
         return (within_ops is None or op in within_ops) and (within_ops_fn is None or within_ops_fn(op))
 
@@ -48,8 +48,8 @@ def get_backward_walk_ops(seed_ops, inclusive=True, within_ops=None, within_ops_
 
     Args:
       seed_ops: ops or tensors at which the walk starts.
-      inclusive: whether to return these ops, too.
-      within_ops: list of ops; the walk does not leave it. None for all ops.
+      inclusive: whether to return the seed ops, too.
+      within_ops: list of ops. The walk visits only ops in this list. None for all ops.
       within_ops_fn: function of an op; the walk visits only ops for which it is true. None for all ops.
       stop_at_ts: tensors that the walk does not follow.
       control_inputs: whether the walk follows control inputs.
@@ -77,11 +77,11 @@ def get_forward_walk_ops(seed_ops, inclusive=True, within_ops=None, within_ops_f
 
 
 def filter_ts(ops, positive_filter=True):
-    """Returns the inputs and outputs of ops, each once.
+    """Returns the inputs and outputs of ops, each tensor once.
 
     Args:
       ops: the ops.
-      positive_filter: function of a tensor that returns whether to take it; True takes all.
+      positive_filter: function of a tensor that returns whether to take the tensor; True takes all tensors.
     """
     every = dict.fromkeys(tensor for op in _ops(ops) for tensor in (*op.inputs, *op.outputs))
     return [tensor for tensor in every if positive_filter is True or positive_filter(tensor)]
@@ -102,10 +102,10 @@ def select_ops(*patterns, graph=None):
 
 
 class SubGraphView(object):
-    """Some ops of a graph.
+    """Holds some ops of a graph.
 
     Attributes:
-      ops: list of them, each once.
+      ops: list of the ops, each op once.
     """
 
     def __init__(self, inside_ops=()):
@@ -113,15 +113,15 @@ class SubGraphView(object):
 
 
 def sgv(*things):
-    """Returns a `SubGraphView` of ops, tensors and lists of them."""
+    """Returns a `SubGraphView` of the given ops and tensors, which may be in lists."""
     return SubGraphView([op for thing in things for op in _ops(thing)])
 
 
 class _Copies(object):
-    """The copies of ops and tensors.
+    """Holds the copies of ops and tensors.
 
     Attributes:
-      _transformed_ops, _transformed_ts: {original: copy} of ops and of tensors. Programs read them.
+      _transformed_ops, _transformed_ts: {original: copy} of ops and of tensors. Programs read these dicts.
     """
 
     def __init__(self):
@@ -184,7 +184,7 @@ def _copied(op, scope, copies, replacements):
 
 
 def reroute_ts(ts0, ts1, can_modify=None, cannot_modify=None):
-    """Replaces tensors as inputs of ops.
+    """Replaces the inputs of ops: ts0 take the place of ts1.
 
     Args:
       ts0: the new tensors.
@@ -213,7 +213,7 @@ def add_control_inputs(op, cops):
 
     Args:
       op: the op.
-      cops: the ops or tensors for which it waits.
+      cops: the ops or tensors for which op waits.
     """
     tensorflow_internals.add_control_inputs(
         op, [other for other in _ops(cops) if other not in op.control_inputs])

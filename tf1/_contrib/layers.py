@@ -1,4 +1,4 @@
-"""tf.contrib.layers, with the arguments, names of variables and results of TensorFlow 1.15."""
+"""Defines tf.contrib.layers with the arguments, variable names and results of TensorFlow 1.15."""
 
 import tensorflow.compat.v1 as tf
 
@@ -9,7 +9,7 @@ from tf1._names import keyed_random
 @framework.add_arg_scope
 def layer_norm(inputs, center=True, scale=True, activation_fn=None, reuse=None, variables_collections=None,
                outputs_collections=None, trainable=True, begin_norm_axis=1, begin_params_axis=-1, scope=None):
-    """Layer normalization (Ba et al. 2016, arXiv:1607.06450); variables LayerNorm/beta and LayerNorm/gamma.
+    """Applies layer normalization (arXiv:1607.06450). The variables are LayerNorm/beta and LayerNorm/gamma.
 
     Args:
       inputs: float tensor.
@@ -45,7 +45,7 @@ def batch_norm(inputs, decay=0.999, center=True, scale=False, epsilon=0.001, act
                param_initializers=None, updates_collections=tf.GraphKeys.UPDATE_OPS, is_training=True,
                reuse=None, variables_collections=None, outputs_collections=None, trainable=True, scope=None,
                **unsupported):
-    """Batch normalization for each index of the last dimension (Ioffe and Szegedy 2015, arXiv:1502.03167).
+    """Normalizes each index of the last dimension over the batch (Ioffe and Szegedy 2015, arXiv:1502.03167).
 
     The variables are BatchNorm/beta, gamma, moving_mean and moving_variance. Arguments that are not listed
     here are those of `layer_norm`.
@@ -102,7 +102,8 @@ def batch_norm(inputs, decay=0.999, center=True, scale=False, epsilon=0.001, act
 def _bessel(inputs):
     """Returns n / (n - 1) for n values of a channel: Bessel's correction of the variance.
 
-    TensorFlow's fused kernel for two and four dimensions used it for the moving average of the variance.
+    TensorFlow's fused kernel for two and four dimensions used this correction for the moving average of the
+    variance.
     """
     count = tf.cast(tf.reduce_prod(tf.shape(inputs)[:-1]), inputs.dtype)
     return count / tf.maximum(count - 1, 1)
@@ -180,7 +181,7 @@ def flatten(inputs, outputs_collections=None, scope=None):
 @framework.add_arg_scope
 def dropout(inputs, keep_prob=0.5, noise_shape=None, is_training=True, outputs_collections=None,
             scope=None, seed=None):
-    """tf.contrib.layers.dropout with the mask of `keyed_random.dropout`."""
+    """Applies dropout with the mask of `keyed_random.dropout`."""
     outputs = keyed_random.layer_dropout(inputs, 1.0 - keep_prob, noise_shape, seed, is_training, scope)
     tf.add_to_collections(outputs_collections or [], outputs)
     return outputs
@@ -190,7 +191,7 @@ def xavier_initializer(uniform=True, seed=None, dtype=tf.float32):
     """Returns an initializer with variance 2 / (inputs + outputs) (Glorot and Bengio 2010).
 
     Args:
-      uniform: whether the distribution is uniform or normal.
+      uniform: whether the distribution is uniform. If false, it is normal.
       seed, dtype: seed and dtype of the initializer.
     """
     return (tf.glorot_uniform_initializer if uniform else tf.glorot_normal_initializer)(seed, dtype)
@@ -245,7 +246,7 @@ def apply_regularization(regularizer, weights_list=None):
     """Returns the sum of a regularizer over weights, and adds it to the collection REGULARIZATION_LOSSES.
 
     Args:
-      regularizer: function of a weight that returns a scalar tensor. If it returns None, that counts as 0.
+      regularizer: function of a weight that returns a scalar tensor. The result None counts as 0.
       weights_list: list of weights; the collection WEIGHTS if None.
 
     Raises:

@@ -1,4 +1,4 @@
-"""tf.contrib.metrics: functions that return a pair (value, update), like those of `tf.metrics`."""
+"""Defines tf.contrib.metrics. Each function returns a pair (value, update), like those of `tf.metrics`."""
 
 import tensorflow.compat.v1 as tf
 

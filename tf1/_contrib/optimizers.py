@@ -1,4 +1,4 @@
-"""Optimizers of `tf.contrib.opt`, `tf.contrib.mixed_precision` and `tf.contrib.estimator`."""
+"""Defines the optimizers of `tf.contrib.opt`, `tf.contrib.mixed_precision` and `tf.contrib.estimator`."""
 
 import tensorflow.compat.v1 as tf
 
@@ -20,7 +20,7 @@ class DecoupledWeightDecayExtension(object):
         """Creates the optimizer.
 
         Args:
-          weight_decay: float, scalar tensor, or a function without arguments that returns one.
+          weight_decay: float, scalar tensor, or a function without arguments that returns the value.
           *args, **kwargs: arguments of the optimizer.
         """
         self._decayed = None  # references of the variables that decay; None if all decay
@@ -28,12 +28,12 @@ class DecoupledWeightDecayExtension(object):
         super().__init__(*args, **kwargs)
 
     def minimize(self, *args, decay_var_list=None, **kwargs):
-        """Calls `minimize` of the optimizer. The variables in decay_var_list decay; all if it is None."""
+        """Calls `minimize` of the optimizer. Only the variables in decay_var_list decay; None means all."""
         self._choose(decay_var_list)
         return super().minimize(*args, **kwargs)
 
     def apply_gradients(self, grads_and_vars, global_step=None, name=None, decay_var_list=None):
-        """Calls `apply_gradients` of the optimizer; decay_var_list as in `minimize`."""
+        """Calls `apply_gradients` of the optimizer; see `minimize` for decay_var_list."""
         self._choose(decay_var_list)
         pairs = list(grads_and_vars)
         # All gradients must be computed from the weights before the decay.
@@ -75,7 +75,7 @@ class DecoupledWeightDecayExtension(object):
 
 
 def extend_with_decoupled_weight_decay(base_optimizer):
-    """Returns a class: the optimizer with decoupled weight decay, whose first argument is weight_decay.
+    """Returns a class that adds decoupled weight decay to an optimizer. Its first argument is weight_decay.
 
     Args:
       base_optimizer: a subclass of `tf.train.Optimizer`.
@@ -135,7 +135,7 @@ class LazyAdamOptimizer(tf.train.AdamOptimizer):
 
 
 class WrappedOptimizer(tf.train.Optimizer):
-    """An optimizer that calls another optimizer. Subclasses override the methods that they change."""
+    """Calls another optimizer. Subclasses override the methods that they change."""
 
     def __init__(self, optimizer, name):
         """Creates the optimizer.
@@ -223,7 +223,7 @@ class MovingAverageOptimizer(WrappedOptimizer):
 
 
 class _ClippedOptimizer(WrappedOptimizer):
-    """An optimizer that clips each gradient by its norm before it applies it."""
+    """Clips the norm of each gradient before the wrapped optimizer applies the gradient."""
 
     def __init__(self, optimizer, clip_norm):
         super().__init__(optimizer, "TransformGradients")
@@ -280,7 +280,7 @@ class LossScaleManager(object):
 
 
 class FixedLossScaleManager(LossScaleManager):
-    """A constant loss scale."""
+    """Keeps the loss scale constant."""
 
     def __init__(self, loss_scale):
         """Creates the loss scale; raises ValueError if it is less than 1."""
@@ -296,7 +296,7 @@ class FixedLossScaleManager(LossScaleManager):
 
 
 class ExponentialUpdateLossScaleManager(LossScaleManager):
-    """A loss scale that grows while gradients are finite, and shrinks if they are not. It is at least 1.
+    """Raises the loss scale while gradients are finite, and lowers it if they are not. The minimum is 1.
 
     Its variables are loss_scale, good_steps and bad_steps.
     """
@@ -309,8 +309,9 @@ class ExponentialUpdateLossScaleManager(LossScaleManager):
           init_loss_scale: the first scale.
           incr_every_n_steps: number of consecutive steps with finite gradients after which the scale is
             multiplied by incr_ratio.
-          decr_every_n_nan_or_inf: number of other steps, consecutive or not, after which the scale is
-            multiplied by decr_ratio. Both counts start at 0 again when the scale changes.
+          decr_every_n_nan_or_inf: number of steps with gradients that are not finite, consecutive or not,
+            after which the scale is multiplied by decr_ratio. Both counts start at 0 again when the scale
+            changes.
           incr_ratio: factor above 1.
           decr_ratio: factor below 1.
         """
@@ -344,7 +345,7 @@ def _variable(name, value, dtype):
 
 
 class LossScaleOptimizer(WrappedOptimizer):
-    """An optimizer with a scaled loss. It skips a step if a gradient is not finite.
+    """Scales the loss, and skips a step if a gradient is not finite.
 
     A skipped step changes neither the weights nor global_step.
     """

@@ -1,4 +1,4 @@
-"""The parts of `tf.contrib` that have only a few functions here. Each docstring names the part."""
+"""Defines the parts of `tf.contrib` that have only a few functions here. Each docstring names the part."""
 
 import tensorflow.compat.v1 as tf
 
@@ -46,7 +46,7 @@ def padded_batch_and_drop_remainder(batch_size, padded_shapes, padding_values=No
 
 
 def transform_graph(input_graph_def, inputs, outputs, transforms):
-    """tensorflow.tools.graph_transforms.TransformGraph, which TensorFlow removed.
+    """Replaces tensorflow.tools.graph_transforms.TransformGraph, which TensorFlow removed.
 
     Raises:
       NotImplementedError: always.
@@ -56,7 +56,7 @@ def transform_graph(input_graph_def, inputs, outputs, transforms):
 
 
 def _refused(name):
-    """Returns a class that programs can import and inherit from. Creating an object raises an error."""
+    """Returns a class for imports and inheritance. Creating an object of the class raises an error."""
     def refuse(self, *args, **kwargs):
         raise NotImplementedError(f"tf.contrib.seq2seq.{name}: tf.contrib is gone. Use tf.keras.layers.")
 
@@ -132,12 +132,12 @@ def sparsemax_loss(logits, sparsemax, labels, name=None):
 
 
 def print_model_analysis(graph, run_meta=None, op_log=None, tfprof_cmd="scope", tfprof_options=None):
-    """tf.profiler.profile (contrib.tfprof.model_analyzer)."""
+    """Calls tf.profiler.profile (contrib.tfprof.model_analyzer)."""
     return tf.profiler.profile(graph, run_meta, op_log, tfprof_cmd, tfprof_options or {})
 
 
 class ModeKeys(object):
-    """The names of the modes of a model in contrib.learn."""
+    """Lists the names of the modes of a model in contrib.learn."""
 
     TRAIN = "train"
     EVAL = "eval"

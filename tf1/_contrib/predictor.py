@@ -1,4 +1,4 @@
-"""tf.contrib.predictor: calls a model in a session with arrays."""
+"""Defines tf.contrib.predictor, which calls a model in a session with arrays."""
 
 import os
 import tempfile
@@ -9,7 +9,7 @@ from bertlib.checkpoints import checkpoint_files
 
 
 class Predictor(object):
-    """A model in a session. Call it with {input name: array}; it returns {output name: array}.
+    """Holds a model in a session. Called with {input name: array}, returns {output name: array}.
 
     Attributes:
       graph: the tf.Graph of the model.

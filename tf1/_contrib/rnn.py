@@ -1,4 +1,4 @@
-"""tf.contrib.rnn: cells and functions that `tf.nn` lacks. Variables have the names of TensorFlow 1.15."""
+"""Defines the names of tf.contrib.rnn that `tf.nn` lacks. Variable names are those of TensorFlow 1.15."""
 
 import tensorflow.compat.v1 as tf
 
@@ -18,7 +18,7 @@ def _in_depth(inputs):
 
 
 class _Cell(tf.nn.rnn_cell.RNNCell):
-    """Base class of the cells of this module: the sizes of the state and of the output of an LSTM."""
+    """Defines the sizes of the state and of the output of an LSTM, for the cells of this module."""
 
     _num_units = None  # set by subclasses
 
@@ -32,10 +32,10 @@ class _Cell(tf.nn.rnn_cell.RNNCell):
 
 
 class LayerNormBasicLSTMCell(_Cell):
-    """An LSTM with layer normalization (arXiv:1607.06450) and dropout of new values (arXiv:1603.05118).
+    """Implements an LSTM with layer normalization (arXiv:1607.06450) and dropout (arXiv:1603.05118).
 
     Variables: kernel; with layer_norm also gamma and beta below input, transform, forget, output and state;
-    without layer_norm also bias. The mask of the dropout is that of `keyed_random.dropout`.
+    without layer_norm also bias. Dropout drops only new values, with the mask of `keyed_random.dropout`.
     """
 
     def __init__(self, num_units, forget_bias=1.0, input_size=None, activation=tf.tanh, layer_norm=True,
@@ -84,7 +84,7 @@ class LayerNormBasicLSTMCell(_Cell):
 
 
 class CoupledInputForgetGateLSTMCell(_Cell):
-    """An LSTM whose input gate is 1 - its forget gate (Greff et al. 2015, arXiv:1503.04069).
+    """Implements an LSTM in which input gate = 1 - forget gate (Greff et al. 2015, arXiv:1503.04069).
 
     Variables: W and B; with peepholes also W_F_diag and W_O_diag; with a projection also W_P.
     """
@@ -152,7 +152,7 @@ class CoupledInputForgetGateLSTMCell(_Cell):
 
 
 class SRUCell(_Cell):
-    """A simple recurrent unit (Lei et al. 2017, arXiv:1709.02755, equations 3 to 7).
+    """Implements a simple recurrent unit (Lei et al. 2017, arXiv:1709.02755, equations 3 to 7).
 
     Variables: kernel and bias. The inputs are added to the output, so they must have num_units dimensions.
     """
@@ -197,7 +197,7 @@ def _block_variables(layer, depth):
 
 
 class LSTMBlockCell(_Cell):
-    """An LSTM (arXiv:1409.2329) with the variables of `tf.nn.rnn_cell.LSTMCell`."""
+    """Implements an LSTM (arXiv:1409.2329) with the variables of `tf.nn.rnn_cell.LSTMCell`."""
 
     def __init__(self, num_units, forget_bias=1.0, cell_clip=None, use_peephole=False, dtype=None, reuse=None,
                  name="lstm_cell"):
@@ -234,7 +234,7 @@ class LSTMBlockCell(_Cell):
 
 
 class LSTMBlockFusedCell(object):
-    """An LSTM over whole sequences in one op. Variables: lstm_fused_cell/kernel, lstm_fused_cell/bias."""
+    """Runs an LSTM over whole sequences in one op. Variables: lstm_fused_cell/kernel and …/bias."""
 
     def __init__(self, num_units, forget_bias=1.0, cell_clip=None, use_peephole=False, reuse=None, dtype=None,
                  name="lstm_fused_cell"):

@@ -1,4 +1,4 @@
-"""tf.contrib.slim: the package tf-slim, if it is installed. This project does not require it.
+"""Provides the package tf-slim as tf.contrib.slim, if the package is installed. It is not required.
 
 The package also has the names of `tf.contrib.layers` and `tf.contrib.training` that tf1 does not define.
 """
@@ -16,7 +16,7 @@ sys.modules.setdefault("tf_keras.legacy_tf_layers.normalization", internals.norm
 
 
 def package():
-    """Returns the module tf_slim, or None if it is not installed."""
+    """Returns the module tf_slim, or None if the package is not installed."""
     try:
         slim = importlib.import_module("tf_slim")
     except ModuleNotFoundError as error:
@@ -36,7 +36,7 @@ def _share_scopes(scopes):
 
 
 def part(name):
-    """Returns a function without arguments that returns a module of tf_slim; None if it is not installed.
+    """Returns a function without arguments that returns a module of tf_slim; None without the package.
 
     Args:
       name: name of the module below tf_slim; "" for tf_slim itself.

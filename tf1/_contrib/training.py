@@ -1,4 +1,4 @@
-"""tf.contrib.training: named hyperparameters."""
+"""Defines tf.contrib.training: named hyperparameters."""
 
 import json
 import numbers
@@ -8,7 +8,7 @@ _ASSIGNMENT = re.compile(r"\s*([a-zA-Z][\w.]*)\s*=\s*(?:\[([^\]]*)\]|([^,\[]*))\
 
 
 class HParams(object):
-    """Named values, which are attributes. Each value keeps the type of its first value.
+    """Holds named values as attributes. A name keeps the type of its first value.
 
     A value can be a list. The type of its elements is the type of the first element.
     """
@@ -147,7 +147,7 @@ def _cast(name, kind, value):
     """Converts a value to a type; raises ValueError if the value has an incompatible type."""
     if kind is type(None):
         return value
-    # Text and bool values are not converted to other types, and other values not to text or bool.
+    # Text and bool values are not converted to other types. Other values are not converted to text or bool.
     wrong = any(issubclass(kind, types) != isinstance(value, types) for types in ((str, bytes), (bool,)))
     for number in (numbers.Integral, numbers.Number):
         wrong |= issubclass(kind, number) and not isinstance(value, number)

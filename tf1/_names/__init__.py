@@ -1,1 +1,1 @@
-"""The names of `tf`, and of packages of its time, that are missing or different in TensorFlow 2."""
+"""Defines names of `tf`, and of packages from its time, that are missing or different in TensorFlow 2."""

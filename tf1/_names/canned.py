@@ -1,7 +1,7 @@
 """tf.estimator.DNNClassifier: a multilayer perceptron over feature columns.
 
-It is the only canned estimator (an Estimator that contains its model) which programs around BERT use. They
-train it on BERT's vectors. Variables, loss and metrics have the names and values of TensorFlow 1.15.
+It is the only canned estimator (an Estimator that contains its model) that programs around BERT use. These
+programs train it on BERT's vectors. Variables, loss and metrics have the names and values of TensorFlow 1.15.
 """
 
 import tensorflow.compat.v1 as tf
@@ -13,11 +13,11 @@ from tf1._run import script_estimator
 _OPTIMIZERS = {"Adagrad": tf.train.AdagradOptimizer, "Adam": tf.train.AdamOptimizer,
                "Ftrl": tf.train.FtrlOptimizer, "RMSProp": tf.train.RMSPropOptimizer,
                "SGD": tf.train.GradientDescentOptimizer}
-_LEARNING_RATE = 0.05  # if the optimizer is given by its name
+_LEARNING_RATE = 0.05  # used if the optimizer is given by its name
 
 
 class DNNClassifier(script_estimator.Estimator):
-    """Dense layers over feature columns, then a softmax, or a sigmoid if there are two classes."""
+    """Classifies with dense layers over feature columns and a softmax; a sigmoid if there are two classes."""
 
     def __init__(self, hidden_units, feature_columns, model_dir=None, n_classes=2, weight_column=None,
                  label_vocabulary=None, optimizer="Adagrad", activation_fn=tf.nn.relu, dropout=None,
@@ -120,7 +120,7 @@ def _ids(labels, vocabulary, n_classes):
 
 
 def _losses(logits, ids, n_classes):
-    """Cross-entropy of each example, [B, 1]."""
+    """Returns the cross-entropy of each example, [B, 1]."""
     if n_classes == 2:
         return tf.nn.sigmoid_cross_entropy_with_logits(labels=tf.cast(ids, tf.float32), logits=logits)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=tf.squeeze(ids, 1), logits=logits)

@@ -13,14 +13,14 @@ os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 tf = quiet_tensorflow.load()
 
 _verbosity = tf.logging.get_verbosity()
-tf.logging.set_verbosity(tf.logging.ERROR)  # the next two calls log that they are deprecated
+tf.logging.set_verbosity(tf.logging.ERROR)  # otherwise the next two calls log that they are deprecated
 tf.disable_v2_behavior()
 tf.enable_resource_variables()
 tf.logging.set_verbosity(_verbosity)
 
 
 def disable_v2_behavior():
-    """tf.disable_v2_behavior. A second call by the program keeps resource variables enabled."""
+    """Replaces tf.disable_v2_behavior. If the program calls it again, resource variables stay enabled."""
     uses_resources = tf.resource_variables_enabled()
     tf.disable_v2_behavior()
     if uses_resources:

@@ -1,7 +1,7 @@
-"""Names of `tf.estimator` and `tf.contrib.tpu` except the Estimator itself, which is in `script_estimator`.
+"""Defines the names of `tf.estimator` and `tf.contrib.tpu`. The Estimator itself is in `script_estimator`.
 
-`tensorflow_names` and `contrib_parts` add them to the namespaces. TPUs are refused; everything else that
-`TPUEstimator` offers runs on CPU and GPU.
+`tensorflow_names` and `contrib_parts` add these names to the namespaces. TPUs are refused. All other features
+of `TPUEstimator` work on CPU and GPU.
 """
 
 import collections
@@ -24,7 +24,7 @@ from tf1._run import script_config, script_estimator
 
 @dataclasses.dataclass(frozen=True)
 class WarmStartSettings:
-    """The arguments of `tf.train.warm_start`, for Estimator(warm_start_from=…)."""
+    """Holds the arguments of `tf.train.warm_start`, for Estimator(warm_start_from=…)."""
 
     ckpt_to_initialize_from: str
     vars_to_warm_start: object = ".*"
@@ -33,7 +33,7 @@ class WarmStartSettings:
 
 
 class TensorServingInputReceiver(estimator.ServingInputReceiver):
-    """A `ServingInputReceiver` whose features are one tensor."""
+    """Defines a `ServingInputReceiver` with one tensor as its features."""
 
 
 def build_raw_serving_input_receiver_fn(features, default_batch_size=None):
@@ -123,13 +123,13 @@ def pandas_input_fn(x, y=None, batch_size=128, num_epochs=1, shuffle=None, queue
 
 class TrainSpec(collections.namedtuple("TrainSpec", ["input_fn", "max_steps", "hooks", "saving_listeners"],
                                        defaults=[None, None, None])):
-    """The training of `train_and_evaluate`: arguments of `Estimator.train`."""
+    """Describes the training of `train_and_evaluate`. The fields are arguments of `Estimator.train`."""
 
 
 class EvalSpec(collections.namedtuple("EvalSpec",
                                       ["input_fn", "steps", "name", "hooks", "exporters", "start_delay_secs",
                                        "throttle_secs"], defaults=[100, None, None, None, 120, 600])):
-    """The evaluations of `train_and_evaluate`: arguments of `Estimator.evaluate`, and three more.
+    """Describes the evaluations of `train_and_evaluate`: arguments of `Estimator.evaluate`, and three others.
 
     exporters: an `Exporter`, or a list of them.
     throttle_secs: minimum number of seconds between two evaluations.
@@ -184,8 +184,8 @@ class _Evaluator(tf.train.CheckpointSaverListener):
         if global_step_value != self._evaluated_step:
             self._evaluate(global_step_value, is_the_final_export=True)
         else:
-            # This step was evaluated before it was known to be the last one. An exporter that exported
-            # nothing then, such as a FinalExporter, gets a second call.
+            # This step was evaluated before it was known that it is the last step. An exporter that
+            # exported nothing then, such as a FinalExporter, is called a second time.
             self.exports = [directory or self._export(exporter, is_the_final_export=True)
                             for directory, exporter in zip(self.exports, self._exporters)]
 
@@ -297,7 +297,7 @@ class _SavedModelExporter(Exporter):
 
 
 class FinalExporter(_SavedModelExporter):
-    """Exports once, when training ends."""
+    """Exports the model once, when training ends."""
 
     def __init__(self, name, serving_input_receiver_fn, assets_extra=None, as_text=False):
         super().__init__(name, serving_input_receiver_fn, assets_extra, as_text, exports_to_keep=None)
@@ -307,7 +307,7 @@ class FinalExporter(_SavedModelExporter):
 
 
 class LatestExporter(_SavedModelExporter):
-    """Exports after every evaluation and keeps the newest exports."""
+    """Exports the model after every evaluation and keeps the newest exports."""
 
 
 def _loss_smaller(best_eval_result, current_eval_result):
@@ -315,7 +315,7 @@ def _loss_smaller(best_eval_result, current_eval_result):
 
 
 class BestExporter(_SavedModelExporter):
-    """Exports after an evaluation that is the best so far, including those of earlier runs in model_dir."""
+    """Exports the model after each evaluation that is better than all before, also those of earlier runs."""
 
     def __init__(self, name="best_exporter", serving_input_receiver_fn=None,
                  event_file_pattern="eval/*.tfevents.*", compare_fn=_loss_smaller, assets_extra=None,
@@ -376,7 +376,7 @@ def make_early_stopping_hook(estimator, should_stop_fn, run_every_secs=60, run_e
     Args:
       estimator: unused; TensorFlow 1 wrote to its directory.
       should_stop_fn: the function.
-      run_every_secs, run_every_steps: seconds or steps between two calls of the function. Give one of them.
+      run_every_secs, run_every_steps: seconds or steps between two calls of the function. Give only one.
     """
     if (run_every_secs is None) == (run_every_steps is None):
         raise ValueError("Give exactly one of run_every_secs and run_every_steps.")
@@ -412,7 +412,7 @@ def stop_if_higher_hook(estimator, metric_name, threshold, eval_dir=None, min_st
       threshold: the threshold.
       eval_dir: directory with the event files of the evaluations; `estimator.eval_dir()` if None.
       min_steps: evaluations of earlier steps are ignored.
-      run_every_secs, run_every_steps: seconds or steps between two checks. Give one of them.
+      run_every_secs, run_every_steps: seconds or steps between two checks. Give one of the two.
     """
     def should_stop():
         return any(value > threshold for _, value in _history(estimator, metric_name, eval_dir, min_steps))
@@ -470,7 +470,7 @@ def _steps_since_maximum(history):
 
 
 class InputPipelineConfig(object):
-    """The ways in which the hosts of a TPU can share the input. Without a TPU, all have the same effect."""
+    """Lists the ways in which hosts of a TPU can share the input. Without a TPU, all have the same effect."""
 
     PER_SHARD_V1 = 1
     PER_HOST_V1 = 2
@@ -488,7 +488,7 @@ TPUConfig.__doc__ = "Settings of a TPU; accepted and without effect."
 
 
 class TPURunConfig(script_config.RunConfig):
-    """`tf.estimator.RunConfig` with the arguments of `tf.contrib.tpu.RunConfig`."""
+    """Extends `tf.estimator.RunConfig` by the arguments of `tf.contrib.tpu.RunConfig`."""
 
     def __init__(self, tpu_config=None, evaluation_master=None, master=None, cluster=None, **settings):
         """Creates a configuration; `settings` are the arguments of `tf.estimator.RunConfig`.
@@ -507,7 +507,7 @@ class TPURunConfig(script_config.RunConfig):
 
 
 class TPUEstimator(script_estimator.Estimator):
-    """`tf.estimator.Estimator` with the arguments of TensorFlow's TPUEstimator. It runs on CPU or GPU."""
+    """Extends `tf.estimator.Estimator` by the arguments of TensorFlow's TPUEstimator. Runs on CPU or GPU."""
 
     def __init__(self, model_fn=None, model_dir=None, config=None, params=None, use_tpu=False,
                  train_batch_size=None, eval_batch_size=None, predict_batch_size=None, batch_axis=None,
@@ -519,7 +519,7 @@ class TPUEstimator(script_estimator.Estimator):
 
 
 class TPUEstimatorSpec(estimator.EstimatorSpec):
-    """`estimator.EstimatorSpec` with the arguments of TensorFlow's TPUEstimatorSpec, in its order."""
+    """Takes the arguments of TensorFlow's TPUEstimatorSpec, in the order of that class."""
 
     def __new__(cls, mode, predictions=None, loss=None, train_op=None, eval_metrics=None, export_outputs=None,
                 scaffold_fn=None, host_call=None, training_hooks=None, evaluation_hooks=None,
@@ -533,7 +533,7 @@ class TPUEstimatorSpec(estimator.EstimatorSpec):
         return spec
 
     def as_estimator_spec(self):
-        """Returns itself."""
+        """Returns this object."""
         return self
 
 
@@ -543,6 +543,6 @@ def CrossShardOptimizer(opt, reduction=None, name=None, group_assignment=None):
 
 
 def TPUClusterResolver(tpu=None, zone=None, project=None, **others):
-    """Raises ValueError: there is no TPU to find."""
+    """Raises ValueError, because TPUs are not supported."""
     raise ValueError(f"TPUClusterResolver(tpu={tpu!r}): TPUs are not supported, because TensorFlow removed "
                      "the TPUEstimator that drove them. Run on CPU or GPU: --use_tpu=false.")

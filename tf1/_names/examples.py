@@ -5,7 +5,7 @@ import tensorflow.compat.v1 as tf
 
 
 def _whole(value):
-    """Returns a bool or a whole float as an int; other values unchanged, so that protobuf can refuse them."""
+    """Returns a bool or whole float as an int. Returns other values unchanged; protobuf refuses them."""
     if isinstance(value, (bool, np.bool_, float, np.floating)) and float(value).is_integer():
         return int(value)
     return value
@@ -25,10 +25,10 @@ class _Int64ListType(type):
 
 
 class Int64List(metaclass=_Int64ListType):
-    """tf.train.Int64List that also accepts booleans and whole floats, as older versions of protobuf did."""
+    """Makes tf.train.Int64List also accept booleans and whole floats, as older versions of protobuf did."""
 
 
 def parse_example(serialized, features, name=None, example_names=None):
-    """tf.parse_example. It sets the rank of `serialized` to 1, so that the features have known ranks."""
+    """Calls tf.parse_example. Sets the rank of `serialized` to 1, so that the features have known ranks."""
     serialized = tf.ensure_shape(tf.convert_to_tensor(serialized, tf.string), [None])
     return tf.io.parse_example(serialized, features, name, example_names)

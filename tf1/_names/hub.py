@@ -1,8 +1,8 @@
-"""The module `tensorflow_hub` for programs of TensorFlow 1: `hub.Module` and functions that create modules.
+"""Defines `tensorflow_hub` for programs of TensorFlow 1: `hub.Module` and functions that create modules.
 
 After `import tf1`, `import tensorflow_hub as hub` finds this module; its code is in
 `bertlib.checkpoints.hub_module`. If the package tensorflow-hub is installed, names such as `hub.load` and
-`hub.KerasLayer` come from the package. Its later versions have no `hub.Module`.
+`hub.KerasLayer` come from the package. Later versions of the package have no `hub.Module`.
 """
 
 import importlib
@@ -30,7 +30,7 @@ def _explain(name):
 
 
 class _Package:
-    """The names of the installed package. Each is imported from its module at its first use."""
+    """Holds the names of the installed package. Each name is imported from its module at its first use."""
 
     def __getattr__(self, name):
         if name not in _OF_THE_PACKAGE or not hub.__path__:

@@ -1,4 +1,4 @@
-"""All names that `tf1` takes from TensorFlow and Keras 2 outside of their public interfaces.
+"""Defines all names that `tf1` takes from TensorFlow and Keras 2 outside of their public interfaces.
 
 Programs of TensorFlow 1.x use names that TensorFlow 2 no longer publishes, and `tf1` gives them back. So this
 module has more names than `bertlib/graph/tensorflow_internals.py`. The comment above a name says why we need
@@ -31,7 +31,7 @@ __all__ = ["export_output", "lookup_ops", "nest", "normalization", "summary_ops_
 
 # --- Names of TensorFlow that programs use without a change ----------------------------------------------
 
-# export_output: the classes of tf.estimator.export, which was their public name until TensorFlow 2.15.
+# export_output: the classes that were public as tf.estimator.export until TensorFlow 2.15.
 # Programs also import the module itself.
 # nest: tf.contrib.framework.nest. The public `tf.nest` lacks flatten_up_to, map_structure_up_to and others.
 # lookup_ops: names of tf.contrib.lookup that the public `tf.lookup` lacks, such as index_table_from_file.
@@ -100,8 +100,8 @@ def noise_shape(layer, inputs):
 
 # --- Changes of TensorFlow itself ------------------------------------------------------------------------
 
-# The class of resource variables. `tf.Variable` is also the class of reference variables, which keep their
-# methods.
+# The class of resource variables. `tf.Variable` does not replace it: it is also the base class of reference
+# variables, whose methods must not change.
 ResourceVariable = resource_variable_ops.BaseResourceVariable
 # Registers, for a class of fetches, a function that returns the tensors to fetch instead. A replacement of
 # `tf.Session.run` would not reach fetches inside lists and dicts.
@@ -135,9 +135,9 @@ def replace_apply_op(wrapper):
 
 
 def replace_confusion_matrix(wrapper):
-    """Replaces the function that metrics such as `tf.metrics.mean_iou` share by wrapper(function).
+    """Replaces the function that all metrics such as `tf.metrics.mean_iou` call by wrapper(function).
 
-    This function never was public, but programs also import it.
+    This function was never public, but some programs import it.
     """
     metrics_impl._streaming_confusion_matrix = wrapper(metrics_impl._streaming_confusion_matrix)
 
@@ -146,8 +146,8 @@ def replace_resource_update(wrapper):
     """Replaces the update of a resource variable with a dense or sparse gradient in `tf.train.Optimizer`.
 
     Args:
-      wrapper: function of the method (self, optimizer, gradient) -> op that returns a method with the same
-        arguments.
+      wrapper: function that gets the method and returns a method with the same arguments. The method is
+        (self, optimizer, gradient) -> op.
     """
     processor = optimizers._DenseResourceVariableProcessor
     processor.update_op = wrapper(processor.update_op)

@@ -1,4 +1,4 @@
-"""Dropout and shuffling whose random numbers depend only on the seed, the step and the place in the model.
+"""Implements dropout and shuffling with random numbers that depend only on seed, step and place in the model.
 
 `bertlib.graph.randomness` computes the numbers. Two runs of a program with the same seed are therefore equal.
 """
@@ -13,7 +13,7 @@ from tf1._names import internals
 
 
 def dropout(x, keep_prob=None, noise_shape=None, seed=None, name=None, rate=None):
-    """tf.nn.dropout with a mask that depends only on seed, global step and place in the model.
+    """Applies tf.nn.dropout with a mask that depends only on seed, global step and place in the model.
 
     Args:
       x: float tensor.
@@ -21,7 +21,7 @@ def dropout(x, keep_prob=None, noise_shape=None, seed=None, name=None, rate=None
       noise_shape: shape of the mask, which is broadcast to the shape of x.
       seed: an additional key for the random numbers of the mask.
       name: name of the op.
-      rate: float or scalar tensor, 1 - keep_prob. Give either keep_prob or rate.
+      rate: float or scalar tensor, 1 - keep_prob. Give keep_prob or rate, but not both.
 
     Raises:
       ValueError: both or neither of keep_prob and rate are given, or the rate is not in [0, 1).
@@ -92,7 +92,7 @@ def _full_shape(noise_shape, x):
 
 
 def layer_dropout(inputs, rate=0.5, noise_shape=None, seed=None, training=False, name=None):
-    """tf.layers.dropout with the mask of `dropout`. `training` is a bool or a scalar tensor."""
+    """Applies tf.layers.dropout with the mask of `dropout`. `training` is a bool or a scalar tensor."""
     dropped = functools.partial(dropout, inputs, rate=rate, noise_shape=noise_shape, seed=seed, name=name)
     unchanged = functools.partial(tf.identity, inputs)
     if isinstance(training, (bool, int)):
@@ -101,7 +101,7 @@ def layer_dropout(inputs, rate=0.5, noise_shape=None, seed=None, training=False,
 
 
 class LayerDropout(tf.layers.Dropout):
-    """tf.layers.Dropout with the mask of `dropout`."""
+    """Implements tf.layers.Dropout with the mask of `dropout`."""
 
     def call(self, inputs, training=False):
         return layer_dropout(inputs, self.rate, self.noise_shape, self.seed, training or False)
@@ -136,13 +136,13 @@ def _with_keyed_shuffle(dataset_class):
 
 
 def shuffle_and_repeat(buffer_size, count=None, seed=None):
-    """tf.data.experimental.shuffle_and_repeat with the seed of `Dataset.shuffle`."""
+    """Returns tf.data.experimental.shuffle_and_repeat with the seed that `Dataset.shuffle` chooses."""
     return lambda dataset: dataset.shuffle(buffer_size, seed).repeat(count)
 
 
 def parallel_interleave(map_func, cycle_length, block_length=1, sloppy=False, buffer_output_elements=None,
                         prefetch_input_elements=None):
-    """tf.data.experimental.parallel_interleave. It ignores `sloppy`, so its order is the same in each run."""
+    """Returns tf.data.experimental.parallel_interleave. Ignores `sloppy`, so the order is always the same."""
     return tf.data.experimental.parallel_interleave(map_func, cycle_length, block_length, False,
                                                     buffer_output_elements, prefetch_input_elements)
 

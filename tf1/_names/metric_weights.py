@@ -1,9 +1,9 @@
-"""Makes metrics with a confusion matrix accept weights that have another length than the labels.
+"""Makes metrics with a confusion matrix accept weights whose length differs from that of the labels.
 
 Forks compute the scores of tags with `tensorflow.python.ops.metrics_impl._streaming_confusion_matrix`, which
 also computes `tf.metrics.mean_iou`. TensorFlow 1 compared the lengths only if the graph knew them. It ignored
 weights after the last label. If there were too few weights, it read the memory after the weights. TensorFlow
-2 refuses both.
+2 refuses weights of another length in both cases.
 """
 
 import functools
@@ -21,7 +21,8 @@ def _for_each_label(weights, labels):
 
     Args:
       weights: [B, T] or [B · T], a weight for each label; or [T], a weight for each position; or [B], a
-        weight for each example. If there are more weights than labels, the rest is ignored.
+        weight for each example. If there are more weights than labels, the additional
+        weights are ignored.
       labels: [B, T] or [B].
 
     Returns:
@@ -43,7 +44,7 @@ def _for_each_label(weights, labels):
 
 
 def install():
-    """Changes TensorFlow's function, and so all metrics that call it."""
+    """Replaces TensorFlow's function, so that all metrics that call it accept such weights."""
     internals.replace_confusion_matrix(_with_weights_of_any_length)
 
 

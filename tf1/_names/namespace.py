@@ -1,4 +1,4 @@
-"""Modules that add names of tf1 to a module of TensorFlow, and the finder that imports such modules."""
+"""Defines modules that add names of tf1 to a module of TensorFlow, and the finder that imports them."""
 
 import importlib.abc
 import importlib.machinery
@@ -6,7 +6,7 @@ import types
 
 
 class Namespace(types.ModuleType):
-    """A module that looks for a name among names of tf1 first, and then in another module."""
+    """Looks for a name among names of tf1 first, and then in another module."""
 
     def __init__(self, name, own, base=None, explain=None):
         """Creates a namespace.
@@ -14,8 +14,8 @@ class Namespace(types.ModuleType):
         Args:
           name: the name that programs use for the module, such as "tf.contrib.layers" or "tensorflow_hub".
           own: {name: object}, the names of tf1.
-          base: function without arguments that returns the other module, or None if the namespace has only
-            the names in `own`.
+          base: function without arguments that returns the other module, or None if the namespace contains
+            only the names in `own`.
           explain: function of a missing name that returns the advice for the error message, or None if there
             is no advice. The default is the function of the other module, if that is a Namespace.
         """
@@ -58,7 +58,8 @@ class ModuleFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """Creates a finder.
 
         Args:
-          find: function of a module's full name that returns the module, or None if it is not its module.
+          find: function of a module's full name that returns the module, or None if this finder does not
+            serve the module.
         """
         self._find = find
 

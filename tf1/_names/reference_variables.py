@@ -19,7 +19,7 @@ _ADVICE = ("; it is a resource variable. Call tf.disable_resource_variables() af
 def _initialized_value(self):
     """Returns the value of an initialized variable, else its initial value.
 
-    Programs use it as the initial value of another variable.
+    Programs use this method for the initial value of another variable.
     """
     with tf.init_scope():
         return tf.cond(self.is_initialized(), self.read_value, lambda: self.initial_value)
@@ -35,7 +35,7 @@ _assign = tf.assign
 
 @functools.wraps(_assign)
 def assign(ref, value, validate_shape=None, use_locking=None, name=None):
-    """tf.assign that also accepts a value of another shape, if validate_shape is False."""
+    """Calls tf.assign, but also accepts a value of another shape if validate_shape is False."""
     changes_shape = False
     if validate_shape is False and isinstance(ref, _VARIABLE):
         value = tf.convert_to_tensor(value, ref.dtype)
@@ -83,8 +83,8 @@ def _with_advice(apply_op):
 def _fetched(fetch):
     """Returns what a session fetches for a name or tensor.
 
-    "v:0" was the value of a reference variable, and is the handle of a resource variable. The variable is
-    fetched instead.
+    The name "v:0" was the value of a reference variable. With a resource variable, "v:0" is the handle, so
+    this function returns the variable instead.
     """
     graph = tf.get_default_graph()
     if isinstance(fetch, str) and ":" in fetch:
@@ -99,7 +99,7 @@ def _fetched(fetch):
 
 
 def install():
-    """Changes TensorFlow's classes."""
+    """Changes TensorFlow's classes such that the idioms work."""
     _VARIABLE.initialized_value = _initialized_value
     internals.add_reference(_VARIABLE)
     for name in ("add", "sub", "mul", "truediv", "pow"):

@@ -1,4 +1,4 @@
-"""tf.contrib.summary: ops that write summaries themselves, so that no hook has to fetch the summaries."""
+"""Defines tf.contrib.summary: ops that write summaries themselves, so that no hook must fetch them."""
 
 import tensorflow.compat.v1 as tf
 
@@ -10,7 +10,7 @@ from tf1._names.namespace import own_names
 def start_writers():
     """Makes each session initialize the summary writers of the current graph when it starts.
 
-    The ops are added to the table initializers, because each `tf.train.Scaffold` runs those.
+    The ops are added to the table initializers, because each `tf.train.Scaffold` runs these initializers.
     """
     initializers = tf.get_collection(tf.GraphKeys.TABLE_INITIALIZERS)
     for initializer in _ops.summary_writer_initializer_op():
@@ -21,13 +21,13 @@ def start_writers():
 def create_file_writer(logdir, max_queue=None, flush_millis=None, filename_suffix=None, name=None):
     """Returns a writer of event files. It writes the summaries that are built in `with writer.as_default():`.
 
-    The sessions of an Estimator initialize it. A program with its own session calls
+    The sessions of an Estimator initialize the writer. A program with its own session calls
     `tf.contrib.summary.initialize()`.
 
     Args:
       logdir: directory of the event files; None for a writer that writes nothing.
       max_queue: number of summaries kept in memory before they are written; 10 if None.
-      flush_millis: maximum number of milliseconds until they are written; 120000 if None.
+      flush_millis: maximum number of milliseconds until summaries are written; 120000 if None.
       filename_suffix: end of the file's name; ".v2" if None.
       name: name of the writer. Two writers with the same name are the same writer.
     """

@@ -1,4 +1,4 @@
-"""The names of `tf` that are missing or different in `tensorflow.compat.v1`."""
+"""Defines the names of `tf` that are missing or different in `tensorflow.compat.v1`."""
 
 import logging as _python_logging
 import operator
@@ -24,7 +24,7 @@ RENAMED = {
 
 
 def advice(name):
-    """Returns what to use instead of a missing name such as "tf.mul"; None if no replacement is known."""
+    """Returns the replacement of a missing name such as "tf.mul"; None if no replacement is known."""
     if name in RENAMED:
         return f"TensorFlow 1 has no {name}. Use `{RENAMED[name]}`."
     name_below_tf = name.removeprefix("tf.")
@@ -47,7 +47,7 @@ def _extended(part, own):
 
 
 def _set_verbosity(level):
-    """tf.logging.set_verbosity, which also sets the level of this project's messages.
+    """Calls tf.logging.set_verbosity, and also sets the level of this project's messages.
 
     Args:
       level: a number, or the name of a level, such as "INFO".
@@ -58,7 +58,7 @@ def _set_verbosity(level):
 
 
 def _run_app(main=None, argv=None):
-    """tf.app.run. A message of tf.logging is shown only once, although absl adds a second handler."""
+    """Calls tf.app.run. Shows each message of tf.logging only once, although absl adds a second handler."""
     _python_logging.getLogger("tensorflow").propagate = False
     _tf.app.run(main or sys.modules["__main__"].main, argv)
 
@@ -120,8 +120,8 @@ _METRIC_KEYS = types.SimpleNamespace(
     **{key.upper(): key for key in ("loss", "accuracy", "precision", "recall", "accuracy_baseline", "auc")})
 _PREDICTION_KEYS = types.SimpleNamespace(**{key.upper(): key for key in (
     "classes", "class_ids", "logistic", "logits", "predictions", "probabilities", "top_k")})
-# The names of all files of the Estimator. Programs import them from any of these files. Where two of these
-# dicts have the same name, the later one overrides the earlier one.
+# The names in all files of the Estimator. A program can import each name from any of these files. If two of
+# these dicts contain the same name, the later dict overrides the earlier dict.
 every_estimator_name = Namespace("tf.estimator", {
     **STOPPING, **TPU, **_INPUTS, **_EXPORT, **_ESTIMATOR, "estimator": estimator,
     "export_output": internals.export_output, "MetricKeys": _METRIC_KEYS, "PredictionKeys": _PREDICTION_KEYS,

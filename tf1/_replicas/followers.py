@@ -1,10 +1,10 @@
 """Redirects the files that a script writes in replicas other than replica 0.
 
-All replicas run the same script, so all would write the same files. Only replica 0 writes to the given paths.
-Files that another replica writes with `tf.gfile`, `tf.python_io.TFRecordWriter` and `tf.summary.FileWriter`
-go into a temporary directory, which is removed when the process ends. The replica can read them with
-`tf.gfile` and `tf.python_io.tf_record_iterator` under the path that it wrote. With Horovod, the script itself
-decides which replica writes, so no file is redirected.
+All replicas run the same script, so all replicas would write the same files. Only replica 0 writes to the
+given paths. Files that another replica writes with `tf.gfile`, `tf.python_io.TFRecordWriter` and
+`tf.summary.FileWriter` go into a temporary directory, which is removed when the process ends. The replica can
+read them with `tf.gfile` and `tf.python_io.tf_record_iterator` under the path that it wrote. With Horovod,
+the script itself decides which replica writes, so no file is redirected.
 """
 
 import functools

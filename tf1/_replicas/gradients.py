@@ -46,7 +46,7 @@ def mean(pairs, sparse_as_dense=False, exchange_dtype=None):
       exchange_dtype: floating dtype in which tensors are exchanged; the dtype of each tensor if None.
 
     Returns:
-      list of the means, in the order of the pairs; the gradients themselves in a graph without replicas.
+      list of the means, in the order of the pairs; in a graph without replicas, the unchanged gradients.
     """
     all_reduce = collectives.current_all_reduce()
     means = [gradient for gradient, _ in pairs]
@@ -104,7 +104,7 @@ def _differentiating():
     Yields:
       whether to average these gradients. With Horovod, the script averages them itself. Gradients that are
       computed inside another computation of gradients, for example by recomputation, are not averaged,
-      because the outer gradients are.
+      because the outer gradients are averaged.
     """
     outer = getattr(_thread, "differentiating", False)
     _thread.differentiating = True

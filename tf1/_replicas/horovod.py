@@ -1,8 +1,9 @@
 """Serves `import horovod.tensorflow as hvd`, for the replicas of `python -m tf1 --num_replicas`.
 
-It contains only the functions of Horovod that scripts with an Estimator use, such as NVIDIA's BERT. Such a
-script divides the work itself: each process reads its own input, and only the process with rank 0 uses the
-model_dir. The others have a separate model_dir or none. Without `--num_replicas`, there is one process.
+This module contains only the functions of Horovod that scripts with an Estimator use, such as NVIDIA's BERT.
+Such a script divides the work itself: each process reads its own input, and only the process with rank 0 uses
+the model_dir. Each other process has a separate model_dir or none. Without `--num_replicas`, there is one
+process.
 """
 
 import sys
@@ -52,7 +53,7 @@ def local_rank():
 
 
 class Compression(object):
-    """The dtypes in which float tensors are exchanged."""
+    """Lists the dtypes in which float tensors can be exchanged."""
 
     none = None  # the dtype of the tensor
     fp16 = tf.float16
@@ -63,7 +64,7 @@ def allreduce(tensor, average=True, device_dense="", device_sparse="", compressi
 
     Args:
       tensor: tensor, or tf.IndexedSlices, whose rows are gathered from all processes.
-      average: false returns the sum.
+      average: whether to return the mean. If false, the sum is returned.
       device_dense, device_sparse: ignored.
       compression: an attribute of `Compression`.
 
@@ -97,7 +98,7 @@ def _exchange():
 
 
 class DistributedOptimizer(WrappedOptimizer):
-    """An optimizer whose `compute_gradients` returns the mean gradients of all processes."""
+    """Wraps an optimizer. `compute_gradients` returns the mean gradients of all processes."""
 
     def __init__(self, optimizer, name=None, use_locking=False, device_dense="", device_sparse="",
                  compression=Compression.none, sparse_as_dense=False):

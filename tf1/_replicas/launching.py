@@ -15,7 +15,7 @@ from tf1._replicas import gradients, horovod
 def launch(count, timeout, max_restarts, open_ports, arguments):
     """Starts the replicas of this machine and waits until they have ended.
 
-    It starts nothing in a process that is a replica, or if there is only one replica.
+    In a process that is already a replica, or if there is only one replica, the function starts nothing.
 
     Args:
       count: number of replicas on this machine; 0 for one on each GPU.
@@ -28,8 +28,8 @@ def launch(count, timeout, max_restarts, open_ports, arguments):
       a `replica_launcher.End`; None if this process has to run the script.
 
     Raises:
-      ValueError: the machine has fewer GPUs, the ports cannot be closed although open_ports is false, or
-        TF_CONFIG cannot be used.
+      ValueError: the machine has fewer GPUs than count, the ports cannot be closed although open_ports is
+        false, or TF_CONFIG cannot be used.
       OSError: the port that TF_CONFIG names is in use.
     """
     if replica_group.is_replica():

@@ -6,8 +6,8 @@ import tensorflow.compat.v1 as tf
 def scatter_batches(dataset, group):
     """Returns a dataset of tuples with one batch for each replica.
 
-    If fewer batches than replicas remain at the end, they are dropped. All replicas run the same pipeline and
-    have the same position in it, so it is enough that replica 0 saves the position.
+    If fewer batches than replicas remain at the end, these batches are dropped. All replicas run the same
+    pipeline and have the same position in the input, so it is enough that replica 0 saves the position.
 
     Args:
       dataset: the dataset that an input_fn returned.

@@ -1,4 +1,4 @@
-"""The strategies of tf.contrib.distribute on one machine, and the strategy of a process that is a replica."""
+"""Defines tf.contrib.distribute's strategies on one machine, and the strategy of a replica's process."""
 
 import collections
 import contextlib
@@ -11,13 +11,13 @@ from tf1._names.namespace import Namespace
 
 class DistributeConfig(collections.namedtuple("DistributeConfig", ["train_distribute", "eval_distribute",
                                                                    "remote_cluster"], defaults=[None] * 3)):
-    """The strategy of the training, the strategy of the evaluation, and a cluster."""
+    """Holds the strategy of the training, the strategy of the evaluation, and a cluster."""
 
 
 class Replicas(object):
-    """The strategy of a process that is one of several replicas. It has only the number of the replicas.
+    """Is the strategy of a process that is one of several replicas. It contains only their number.
 
-    It ignores the devices that the script names.
+    The devices that the script names have no effect.
     """
 
     def __init__(self, *args, **kwargs):
@@ -30,7 +30,7 @@ class Replicas(object):
 
 def mirrored_strategy(devices=None, num_gpus=None, num_gpus_per_worker=None, cross_device_ops=None,
                       auto_shard_dataset=False, cross_tower_ops=None):
-    """tf.contrib.distribute.MirroredStrategy.
+    """Returns a tf.contrib.distribute.MirroredStrategy.
 
     Args:
       devices: names of devices.
@@ -47,7 +47,7 @@ def mirrored_strategy(devices=None, num_gpus=None, num_gpus_per_worker=None, cro
 
 
 def collective_all_reduce_strategy(num_gpus_per_worker=0, communication=None):
-    """tf.contrib.distribute.CollectiveAllReduceStrategy, for one worker: a tf.distribute.MirroredStrategy.
+    """Returns a tf.distribute.MirroredStrategy as tf.contrib's CollectiveAllReduceStrategy for one worker.
 
     The argument `communication` is ignored.
     """
@@ -64,7 +64,7 @@ def _refused(name, reason):
 
 
 def _cross_device_ops(*args, **kwargs):
-    """Returns None, so that the strategy chooses how it sums the gradients. The arguments are ignored."""
+    """Returns None: the strategy then chooses how to sum the gradients. The arguments are ignored."""
 
 
 # The names of `tf.distribute` in a process that is a replica.

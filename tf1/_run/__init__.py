@@ -1,1 +1,1 @@
-"""Running scripts (`python -m tf1 SCRIPT`), and their training sessions."""
+"""Runs scripts (`python -m tf1 SCRIPT`), and extends the Estimator and its sessions for scripts."""

@@ -22,5 +22,5 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def exec_module(self, module):
         name = module.__name__.partition(".")[2]
-        if name:  # a module of the package is replaced by our module
+        if name:  # our module replaces a module of the package
             sys.modules[module.__name__] = importlib.import_module(name)

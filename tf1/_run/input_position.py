@@ -1,4 +1,4 @@
-"""Saves the position of a script's `input_fn` with each checkpoint, so that a resumed run continues there.
+"""Saves the position of a script's `input_fn` with each checkpoint. A resumed run continues there.
 
 The input of this project's commands does not need this: see `input_pipeline.batch_of_step`.
 
@@ -28,7 +28,7 @@ from bertlib.checkpoints import checkpoint_files
 _ITERATORS = ("IteratorV2", "Iterator", "OneShotIterator")
 # Attributes that differ between processes, or that do not change the elements of the pipeline.
 _ATTRIBUTES_LEFT_OUT = ("_class", "_output_shapes", "container", "metadata", "shared_name", "token")
-# The policy that also saves pipelines with Python functions. It assumes that these have no state.
+# The policy that also saves pipelines with Python functions. It assumes that the functions have no state.
 _IGNORE_EXTERNAL_STATE = 1
 
 
@@ -73,7 +73,8 @@ class InputPosition(tf.train.SessionRunHook):
     def restore(self, session, checkpoint, step, batches_per_step=1):
         """Moves the input to the position that was saved with a checkpoint.
 
-        If the input has changed since, a warning is logged, and the input starts from its beginning.
+        If the input has changed since the checkpoint, a warning is logged, and the input starts from its
+        beginning.
 
         Call it before the first step, but after `after_create_session` of all hooks: a hook of the model_fn
         may initialize the iterators.
@@ -107,7 +108,7 @@ class InputPosition(tf.train.SessionRunHook):
                 session.run(self._batches)
 
     def _start_in(self, checkpoint):
-        """Returns the global step at which a checkpoint's input began; None if the input has changed."""
+        """Returns the global step at which the input of a checkpoint began; None if the input has changed."""
         path = _path_beside(checkpoint)
         if not checkpoint_files.exists(path):
             return None

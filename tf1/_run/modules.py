@@ -19,7 +19,7 @@ from tf1._replicas import horovod
 from tf1._run import bert_package, ours
 
 # {folder of TensorFlow 1.15 below `tf.contrib`: its files}. Each file serves all names of its part, also
-# those that another file defined in 1.15. `_ESTIMATOR_FILES` is the same list for the Estimator.
+# names that another file defined in TensorFlow 1.15. `_ESTIMATOR_FILES` is the same list for the Estimator.
 _CONTRIB_FILES = {
     "cluster_resolver.python.training": "tpu_cluster_resolver cluster_resolver",
     "crf.python.ops": "crf",
@@ -98,26 +98,27 @@ _ROOTS = {"tensorflow.compat.v1.": ("contrib", "estimator"),
 
 
 def _find(name):
-    """Returns the module of a full name such as "tensorflow.contrib.crf"; None if it is not this finder's."""
+    """Returns the module of a full name, such as "tensorflow.contrib.crf", or None for another finder."""
     # 1. A module that moved within TensorFlow.
     if name in _MOVED:
         return Namespace(name, {}, lambda: importlib.import_module(_MOVED[name]))
-    # The name below "tensorflow.", whichever of the `_ROOTS` the program wrote.
+    # The module's name with "tensorflow." in place of the prefix from `_ROOTS` that the program wrote.
     root = next((root for root in _ROOTS if name.startswith(root)), "")
     file = f"tensorflow.{name[len(root):]}" if root else name
-    # 2. A file that 1.15 had, such as tensorflow.contrib.crf.python.ops.crf: all names of its part.
+    # 2. A file of TensorFlow 1.15, such as tensorflow.contrib.crf.python.ops.crf. The module has all names of
+    # the file's part of `tf`.
     if file in _FILES:
         return Namespace(name, {}, lambda: _FILES[file])
-    # 3. A module in such a file, such as tensorflow_estimator.estimator.export.
+    # 3. A module inside a file of TensorFlow 1.15, such as tensorflow_estimator.estimator.export.
     package, _, part = file.rpartition(".")
     if package in _FILES:
         return _part(_FILES[package], part, name)
-    # 4. Any other module, or a part that TensorFlow still has: another finder serves it.
+    # 4. Any other module, or a part that TensorFlow still has. Another finder serves it, so return None.
     path = name[len(root):].split(".")
     if not root or path[0].startswith("_") or _ROOTS[root] and path[0] not in _ROOTS[root]:
         return None
     # 5. A part of `tf` that TensorFlow lacks, such as tensorflow.contrib.crf, or any part under the name of
-    # tf1, such as tf1.nn: the module tf1 has it.
+    # tf1, such as tf1.nn. The module `tf1` contains the part.
     module = sys.modules["tf1"]
     for part in path:
         module = _part(module, part, name)
@@ -145,7 +146,7 @@ def _part(module, name, full):
 
 
 def _put_back():
-    """Adds names to TensorFlow's own modules that these modules had, and that programs import from them."""
+    """Adds names to TensorFlow's own modules that these modules lost, and that programs import from there."""
     for module, names in {
         "tensorflow.python.framework.ops": own_names(tf, "IndexedSlices", "Tensor"),
         "tensorflow.python.framework.graph_util": own_names(

@@ -1,4 +1,4 @@
-"""This project's modules in the root folder. A fork's module with the same name overrides ours."""
+"""Lists this project's modules in the root folder. A fork's module with the same name overrides ours."""
 
 import importlib.abc
 import importlib.machinery

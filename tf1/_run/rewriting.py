@@ -1,8 +1,8 @@
 """Imports files of TensorFlow 1.x as if their `import tensorflow as tf` were `import tf1 as tf`.
 
 Only the syntax tree in memory is changed, and line numbers stay the same. No `.pyc` file is written, so other
-runs of the same files do not get the changed code. The fork's own files are changed, and the packages that
-`--also` names. All other libraries keep TensorFlow 2.
+runs of the same files do not get the changed code. The imports change in the fork's own files and in the
+packages that `--also` names. All other libraries keep TensorFlow 2.
 """
 
 import ast

@@ -18,11 +18,11 @@ _HIDDEN = (*(os.path.join(_FOLDER, name) for name in ("__main__.py", "_replicas/
 
 
 def run_script(path, arguments, packages=()):
-    """Runs a file like Python, but changes its imports of TensorFlow and those of its modules.
+    """Runs a file like Python, but changes the imports of TensorFlow in this file and in its modules.
 
     Args:
       path: the file.
-      arguments: arguments of the script, its `sys.argv[1:]`.
+      arguments: arguments of the script, which become its `sys.argv[1:]`.
       packages: names of installed packages whose imports are also changed.
 
     Raises:

@@ -1,11 +1,11 @@
-"""`tf.estimator.RunConfig`: the settings of a run, with those of clusters and devices that scripts pass."""
+"""Defines `tf.estimator.RunConfig`: settings of a run, and settings of clusters and devices from scripts."""
 
 from bertlib.estimator import run_config
 from bertlib.replicas import cluster
 
 
 class RunConfig(run_config.RunConfig):
-    """The core's `RunConfig` with the other arguments and attributes of TensorFlow's RunConfig."""
+    """Extends the core's `RunConfig` by the other arguments and attributes of TensorFlow's RunConfig."""
 
     task_type = "worker"
     num_ps_replicas = 0
@@ -19,14 +19,14 @@ class RunConfig(run_config.RunConfig):
 
         Args:
           train_distribute, eval_distribute: a tf.distribute strategy. A strategy with one replica has no
-            effect. A script with a larger one is started with `python -m tf1 --num_replicas`.
+            effect. Start a script with a larger strategy with `python -m tf1 --num_replicas`.
           device_fn: function of an op that returns its device.
           protocol, experimental_distribute, experimental_max_worker_delay_secs,
             session_creation_timeout_secs: settings of clusters; ignored.
 
         Raises:
           ValueError: a strategy has several replicas or TF_CONFIG names several processes, but this process
-            is alone; or the core's RunConfig refuses an argument.
+            has no other replicas; or the core's RunConfig refuses an argument.
         """
         if not self.replicas:
             refuse_clusters()
@@ -53,8 +53,8 @@ class RunConfig(run_config.RunConfig):
 def refuse_clusters():
     """Checks that the environment variable TF_CONFIG names only this process.
 
-    `tf.estimator` read the addresses of other processes from it. Here, each process of such a cluster would
-    train alone and write into the same directory.
+    `tf.estimator` read the addresses of other processes from TF_CONFIG. Here, each process of such a cluster
+    would train alone and write into the same directory.
 
     Raises:
       ValueError: TF_CONFIG names several processes, makes this process an evaluator, or is malformed.

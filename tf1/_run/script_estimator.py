@@ -1,4 +1,4 @@
-"""`tf.estimator.Estimator`: the core's Estimator, extended for the models and inputs of scripts."""
+"""Defines `tf.estimator.Estimator`: the core's Estimator, extended for the models and inputs of scripts."""
 
 from bertlib.estimator import estimator
 from tf1._replicas.horovod_mode import script_divides_work
@@ -7,7 +7,7 @@ from tf1._run.script_config import RunConfig
 
 
 class Estimator(estimator.Estimator):
-    """The core's `Estimator`, extended for any input_fn and model_fn; see `script_training`."""
+    """Extends the core's `Estimator` to any input_fn and model_fn; see `script_training`."""
 
     _builder_class = script_training.Builder
 
@@ -17,8 +17,8 @@ class Estimator(estimator.Estimator):
 
         Args:
           config: a `script_config.RunConfig`.
-          params: dict for the model_fn and the input_fn, or an object of another class, of which they get a
-            copy. If batch sizes are given, such an object needs a method set_hparam, like HParams.
+          params: dict for the model_fn and the input_fn, or an object of another class. Both functions get
+            a copy of such an object. If batch sizes are given, it needs a method set_hparam, like HParams.
           warm_start_from: checkpoint from which the training starts if model_dir has no checkpoint; or an
             object whose attributes are the arguments of `tf.train.warm_start`, such as `WarmStartSettings`.
 

@@ -1,12 +1,12 @@
 """Trains a script's own model.
 
 `bertlib` trains on its own input with its own optimizers. `Builder` and `TrainingSession` override steps of
-the classes of `bertlib` with these names, because a script may have
+the classes in `bertlib` that have the same names, because a script may have
 
 - an input_fn that cannot start at a given global step: its position is saved with each checkpoint, and its
   batches are scattered over the replicas;
 - params of any class, a device_fn, hooks that save checkpoints, a checkpoint to start from;
-- an optimizer that does not define whether the global step is read before or after its increment;
+- an optimizer that does not define whether it reads the global step before or after the increment;
 - starting weights drawn at random, which must be the same in all replicas;
 - Horovod: the script then divides the work among the replicas itself.
 """
@@ -74,7 +74,7 @@ class Builder(model_graph.Builder):
 
 
 class TrainingSession(training_session.TrainingSession):
-    """One session of a script's training."""
+    """Runs one session of a script's training."""
 
     def __init__(self, *arguments, warm_start_from=None):
         """Creates a session.

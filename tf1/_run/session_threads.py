@@ -24,7 +24,7 @@ def limited(config):
       config: tf.ConfigProto, or None.
 
     Returns:
-      a changed copy; config itself if none of its pools is too large.
+      a changed copy of config; config itself if none of its pools is too large.
     """
     cores = workers.available_cores()
     too_large = [] if config is None else [
@@ -43,7 +43,7 @@ def limited(config):
 
 
 def install():
-    """Limits the pools of all sessions and servers. A server shares its configuration with its sessions."""
+    """Limits the pools of all sessions and servers. The sessions of a server use its configuration."""
     for configured in (tf.Session, tf.InteractiveSession, tf.distribute.Server):
         configured.__init__ = _with_limit(configured.__init__)
 
