@@ -120,9 +120,9 @@ def _squad(version):
 def join_mrpc(directory):
     """Builds train.tsv, dev.tsv and test.tsv of MRPC as GLUE defines them. Existing files stay unchanged.
 
-    The corpus has a training part and a test part. As in GLUE, the pairs that dev_ids.tsv lists are moved from
-    the training part to the development set, and the labels of the test part are removed (Wang et al. 2018,
-    arXiv:1804.07461).
+    The corpus has a training part and a test part. As in GLUE, the pairs that dev_ids.tsv lists are moved
+    from the training part to the development set, and the labels of the test part are removed (Wang et al.
+    2018, arXiv:1804.07461).
 
     Args:
       directory: a directory with msr_paraphrase_train.txt, msr_paraphrase_test.txt and dev_ids.tsv.

@@ -226,7 +226,8 @@ def _describe(file, scheme, labels):
 def make_windows(settings, data, tokenizer):
     """Returns the inputs of the model, {split: list of `tagging_data.Window`}.
 
-    Sentences longer than --max_seq_length are cut into several windows. The number of such sentences is logged.
+    A sentence longer than --max_seq_length is cut into several windows. The number of such sentences is
+    logged.
     """
     windows = {}
     for split, file in data.splits.items():
