@@ -3,7 +3,7 @@
 The import of this package prepares the process for a command: it loads TensorFlow without its messages and
 switches it to graph mode. A command imports this package first; the linter's import order puts it there. If
 TensorFlow was imported before, the only difference is that TensorFlow's messages appear. Loading the modules
-takes seconds. Ctrl-C during this time ends the process with a message of one line.
+takes seconds. Ctrl-C while the modules are loaded ends the process with a message of one line.
 """
 
 import os
@@ -14,7 +14,7 @@ from bertlib.system import quiet_tensorflow, terminal
 
 
 def _hook(kind, error, trace, before=sys.excepthook):
-    """Handles an uncaught error: one line for Ctrl-C during an import, otherwise as Python did before."""
+    """Prints one line for Ctrl-C during an import. Passes every other uncaught error to the previous hook."""
     chain, inner, frames = [], error, []
     while inner is not None and inner not in chain:  # C++ modules raise other errors after a Ctrl-C
         chain.append(inner)

@@ -1,6 +1,7 @@
 """Defines the flags that commands share, and prints `--help` and `--helpfull`.
 
-`--help` lists the everyday flags of a command by section. `--helpfull` adds the advanced flags and absl's.
+`--help` lists the everyday flags of a command by section. `--helpfull` adds the advanced flags and the flags
+of absl.
 """
 
 import contextlib
@@ -33,12 +34,12 @@ FLAGS = flags.FLAGS
 _HELP_WIDTH = 110
 
 # Largest values of integer flags that have no upper bound in their definition. A larger value overflows
-# somewhere in TensorFlow or NumPy. --seed becomes an int64 there; --random_seed may be any integer.
+# somewhere in TensorFlow or NumPy. TensorFlow stores --seed as an int64. --random_seed may be any integer.
 _MAX_INT32 = 2**31 - 1
 _SEEDS = {"seed": 2**63 - 1, "random_seed": math.inf}
 MAX_WORKERS = 1024
 MAX_GB = 1e6
-# Largest number of epochs. With it, the number of training steps still fits into an int64.
+# Largest number of epochs. With this number of epochs, the number of training steps still fits into an int64.
 _MAX_EPOCHS = 1e9
 
 # Heading of an advanced section -> names of its flags. Only `--helpfull` lists them, for every command.
@@ -75,11 +76,11 @@ def section(heading, affects=None):
     Args:
       heading: str.
       affects: one of `settings.CLASSES`: the part of a training that the flags affect. It decides whether
-        run.json records a flag, and whether a later command inherits or refuses the recorded value, see
-        `run_record.inherit_record`. None for flags of commands that do not train.
+        run.json records a flag, and whether a later command inherits the recorded value or refuses another
+        value, see `run_record.inherit_record`. None for flags of commands that do not train.
 
     Raises:
-      ValueError: `affects` is no such class.
+      ValueError: `affects` is not one of `settings.CLASSES`.
     """
     if affects not in (None, *CLASSES):
         raise ValueError(f"{affects!r} is not a class of flags. Use one of {', '.join(CLASSES)}.")
@@ -114,7 +115,7 @@ def help_text(description, full=False):
 
     Args:
       description: str, the text before the flags; None for none.
-      full: bool, whether to add the advanced flags and those that absl and TensorFlow define.
+      full: bool, whether to add the advanced flags and the flags that absl and TensorFlow define.
     """
     everyday = {heading: names for heading, names in names_by_section.items() if heading not in ADVANCED}
     advanced = {heading: names_by_section[heading] for heading in ADVANCED if heading in names_by_section}
@@ -148,7 +149,8 @@ def _help_of(names):
 
 
 def default_text(flag):
-    """Returns the default of an absl flag as on the command line; "" if it has none or is empty."""
+    """Returns the default of an absl flag as written on a command line; "" without a default or if the
+    default is empty."""
     if flag.default is None:
         return ""
     if isinstance(flag.default, list):
@@ -226,7 +228,7 @@ def define_classification_flags():
 
 
 def _define_custom_data_flags():
-    """Defines the flags of the user's own data, which replaces a known task; see `custom_task`."""
+    """Defines the flags for the user's own data, which replaces a known task; see `custom_task`."""
     with section("Your own data, in place of a task", INPUT):
         flags.DEFINE_string("train_file", None, "Training file: .csv, .tsv, .jsonl or .json (both JSON "
                             "Lines), or one of these with .gz.")
@@ -274,7 +276,7 @@ def define_column_flags(heading="Your own data, in place of a task"):
 
 
 def define_word_column_flags(heading="Task"):
-    """Defines the flags of the columns of CoNLL files; see `tagging_data`."""
+    """Defines the flags that name the columns of CoNLL files; see `tagging_data`."""
     with section(heading, INPUT):
         flags.DEFINE_integer("token_column", 1, "Column of the words, from 1; -1 is the last column.")
         flags.DEFINE_integer("tag_column", -1, "Column of the tags, from 1; -1 is the last column.")
@@ -418,7 +420,7 @@ def define_training_flags():
 
 
 def define_replica_flags():
-    """Defines the flags of the number of processes and of their failures."""
+    """Defines the flags for the number of processes, and for the handling of failed processes."""
     with section("Several GPUs and machines", SPEED):
         flags.DEFINE_integer("num_replicas", 1,
                              "Number of processes on this machine that share the work, one for each GPU; 0: "
@@ -452,7 +454,7 @@ def define_export_flags():
 
 
 def _define_epoch_flags():
-    """Defines the flags of the number of training steps, in epochs."""
+    """Defines the flags that set the number of training steps, in epochs."""
     with section("Training", WEIGHTS):
         flags.DEFINE_float("num_train_epochs", 3.0, "Number of epochs, for example 3 or 0.5.")
         flags.DEFINE_float("warmup_proportion", 0.1,
@@ -465,14 +467,15 @@ def _define_epoch_flags():
 
 
 def require_finite(*names):
-    """Adds a check that number flags are finite. NaN passes any bound. The flags may be None."""
+    """Adds a check that the values of flags are finite or None. Bounds alone are not enough: absl's bounds
+    accept NaN."""
     for name in names:
         flags.register_validator(name, lambda value: value is None or math.isfinite(value),
                                  "must be a finite number")
 
 
 def _require_positive(name):
-    # A lower bound in the definition of the flag would accept NaN.
+    # Not a lower bound in the definition of the flag, because such a bound accepts NaN.
     flags.register_validator(name, lambda value: value is not None and 0 < value < math.inf,
                              "must be a positive number")
 

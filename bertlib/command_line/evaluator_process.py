@@ -1,7 +1,7 @@
 """Runs the evaluator of a cluster, which evaluates the checkpoints that the other machines write.
 
-When an evaluation has ended, the evaluator takes the newest checkpoint. It evaluates it with the same command
-in a separate process.
+When an evaluation has ended, the evaluator takes the newest checkpoint. To evaluate this checkpoint, the
+evaluator runs the same command in a separate process.
 """
 
 import os
@@ -26,15 +26,17 @@ FLAGS = flags.FLAGS
 _RESULTS = ("eval_results.txt", "eval_results_mismatched.txt")
 # How long the evaluator waits for the chief to start, in units of --replica_timeout.
 _START_TIMEOUTS = 5
-# Seconds between two looks at the signals and the child process, and between two looks for a checkpoint.
+# Seconds between two checks of the signals and of the child process; seconds between two searches for a new
+# checkpoint.
 _POLL_SECONDS, _LOOK_SECONDS = 0.05, 5.0
 
 
 def follow(coordinator, timeout):
-    """Evaluates checkpoints in --output_dir until the training has ended and its last one is evaluated.
+    """Evaluates checkpoints in --output_dir until the training has ended and the last one is evaluated.
 
-    Results are written to evaluator/ in --output_dir: the command's result files for the newest checkpoint,
-    and for each evaluated checkpoint a copy of them with the step in the file name.
+    Results are written to evaluator/ in --output_dir. The command writes its result files for the newest
+    checkpoint. For each evaluated checkpoint, this function keeps a copy of the result files, with the step
+    in the file names.
 
     Args:
       coordinator: (host, port) of the chief, which listens there as long as the training runs.
@@ -62,7 +64,7 @@ def follow(coordinator, timeout):
             step = newest and checkpoint_files.step_in_name(newest)
             if step and step != evaluated:  # step 0 has nothing to evaluate yet
                 code = _evaluate(signals)
-                # A failure is no error if the training removed this old checkpoint during the evaluation.
+                # A failure is no error if the training has removed this checkpoint in the meantime.
                 if code and files.exists(f"{newest}.index"):
                     return replica_launcher.End(code, None, False)  # the evaluation printed the reason
                 evaluated = None if code else _keep_results(step)
@@ -80,10 +82,11 @@ def _pause(signals, seconds):
 
 
 def _evaluate(signals):
-    """Runs the evaluation of the newest checkpoint; returns its exit code.
+    """Evaluates the newest checkpoint in a separate process; returns the exit code of this process.
 
-    Settings that affect the weights come from run.json, which belongs to the existing checkpoint. The flags
-    of this command line may differ: they belong to a training that may not have written its run.json yet.
+    Settings that affect the weights are taken from run.json, because run.json describes the training that
+    wrote the checkpoint. The flags of this command line may describe a training that has not yet written its
+    run.json.
     """
     record, settings = output_files.read_record(FLAGS.output_dir), common_flags.read_settings()
     recorded = record["settings"] if record else {}
@@ -106,10 +109,10 @@ def _evaluate(signals):
 
 
 def _keep_results(step):
-    """Copies the results to files with the evaluated step in their names; returns this step.
+    """Copies the results to files with the evaluated step in their names; returns the evaluated step.
 
-    The results name the evaluated step. It is later than `step` if the training saved a newer checkpoint
-    before the evaluation began.
+    The result files contain the evaluated step. The evaluated step is later than `step` if the training saved
+    a newer checkpoint before the evaluation began.
     """
     directory = os.path.join(FLAGS.output_dir, "evaluator")
     for name in _RESULTS:
@@ -123,10 +126,11 @@ def _keep_results(step):
 
 
 class _Chief:
-    """Finds out whether a training runs: its chief then listens at its port.
+    """Finds out whether a training runs: while it runs, its chief listens at a port.
 
-    This class keeps one connection open, which the system closes when the chief's process ends. New
-    connections for every look would fill the queue of a port that no longer accepts any.
+    This class keeps one connection open. The operating system closes the connection when the chief's process
+    ends. If each check opened a new connection, these connections would fill the queue of a port at which the
+    chief no longer accepts connections.
     """
 
     def __init__(self, address, timeout):
@@ -137,7 +141,7 @@ class _Chief:
         """Returns whether the chief listens, or may still begin to listen.
 
         Raises:
-          OSError: the chief never listened, and the time for its start is over.
+          OSError: the chief could never be reached, and the time for the chief's start is over.
         """
         if self._is_connected():
             return True
@@ -165,7 +169,8 @@ class _Chief:
         if self._connection is None:
             return False
         try:
-            self._connection.recv(64)  # returns at the end of the connection, or data meant for a replica
+            # Returns if the connection has ended, or if data that is meant for a replica has come.
+            self._connection.recv(64)
         except BlockingIOError:
             self._until = time.monotonic() + self._timeout
             return True

@@ -27,8 +27,9 @@ _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -2, -4, -8
 def keep_freed_memory():
     """Makes glibc keep freed memory instead of returning it to the system.
 
-    The next step needs the same memory again. Returning it, and clearing it when it is allocated again, takes
-    time. Without effect outside of Linux with glibc, and if an environment variable MALLOC_… is set.
+    The next step needs the same memory again. Returning this memory to the system, and clearing it when it is
+    allocated again, takes time. This function does nothing outside of Linux with glibc, or if an environment
+    variable MALLOC_… is set.
     """
     if not sys.platform.startswith("linux") or any(name.startswith("MALLOC_") for name in os.environ):
         return
@@ -45,8 +46,9 @@ def start(command):
     """Runs a module of `bertlib.commands`: its `define_flags`, then its `main`.
 
     Args:
-      command: the module. `--help` prints its docstring. `TAKES_PATHS = True` in it allows arguments that are
-        no flags. `RESUMABLE = True` says that the same command continues the work of an interrupted one.
+      command: the module. `--help` prints the module's docstring. `TAKES_PATHS = True` in the module allows
+        arguments that are no flags. `RESUMABLE = True` in the module means that the same command continues
+        the work of an interrupted one.
     """
     command.define_flags()
     run(command.main, getattr(command, "RESUMABLE", False), command.__doc__,
@@ -78,8 +80,8 @@ def run(main, resumable=False, description=None, takes_paths=False):
     try:
         common_flags.define_common_flags(description or sys.modules["__main__"].__doc__)
         keep_freed_memory()
-        # A garbage collection takes a second. It finds nothing in the loaded modules while the script runs,
-        # and is useless at the end of the process.
+        # A garbage collection of the loaded modules takes a second. While the script runs, it finds nothing
+        # there. At the end of the process it is useless.
         gc.freeze()
         atexit.register(gc.freeze)
         with _interruption_wins():
@@ -93,7 +95,7 @@ def run(main, resumable=False, description=None, takes_paths=False):
 
 
 def _call(main, argv, resumable, takes_paths):
-    """Calls main(argv) in this process, or starts the replicas and ends with their exit code.
+    """Calls main(argv) in this process, or starts the replicas and ends the process with their exit code.
 
     The process calls main(argv) itself if it is a replica or the only process of its command.
     """
@@ -136,7 +138,8 @@ def _describe_encoding_error(error):
 def _place_of_surrogate(character):
     """Returns "file:line" of the first half surrogate pair in the files that the flags name, or None.
 
-    Files are read as UTF-8, so that half a pair comes from an escape in JSON, such as "\\ud83d".
+    UTF-8 cannot contain half a surrogate pair. In a file that is read as UTF-8, it can only come from an
+    escape in JSON, such as "\\ud83d".
     """
     code = f"\\\\u(?i:{ord(character):x})"
     unpaired = (f"{code}(?!\\\\u[dD][c-fC-F])" if character < "\udc00"
@@ -151,14 +154,14 @@ def _place_of_surrogate(character):
 
 
 def _end_with_error(error, resumable):
-    """Ends the process after an error, with one message if the error is known, otherwise with a traceback."""
+    """Ends the process after an error: with one message if the error is known, otherwise with a traceback."""
     if isinstance(error, KeyboardInterrupt):
         _fail(f"interrupted.{_resume_advice(resumable)}", code=130)
     if isinstance(error, stopping.Stopped):
         advice = f" {error}: the same command goes on." if str(error) else _resume_advice(resumable)
         _fail(f"terminated.{advice}", signals.exit_code())
     if isinstance(error, ChildProcessError) and stopping.request.is_set:
-        # A cluster also sends the signal to the worker processes, whose end is then no error.
+        # A cluster also sends the signal to the worker processes. Their end is then expected, not an error.
         _fail(f"terminated.{_resume_advice(resumable)}", signals.exit_code())
     if isinstance(error, UnicodeEncodeError):
         _fail_with_known(error, _describe_encoding_error(error), passes=False)
@@ -192,9 +195,12 @@ def _fail_with_known(error, message, passes):
 def _interruption_wins():
     """Raises the KeyboardInterrupt or Stopped that interrupted the block, not the error that replaced it.
 
-    Interrupted code can raise another error: a SystemError after Ctrl-C during an import in C, a RuntimeError
-    after a signal at the end of a scope, and a TensorFlow error that names the interruption after a signal in
-    a function called by TensorFlow.
+    Interrupted code can raise another error instead:
+
+    - a SystemError after Ctrl-C during an import in C,
+    - a RuntimeError after a signal at the end of a scope,
+    - a TensorFlow error whose message names the interruption, after a signal in a function that TensorFlow
+      calls.
     """
     try:
         yield
@@ -212,7 +218,8 @@ def _interruption_wins():
 
 
 def _resume_advice(resumable):
-    """Returns a sentence that says that the same command continues, or "" if it does not; see `run`."""
+    """Returns a sentence that says that the same command continues the work; "" if the command is not
+    resumable, see `run`."""
     training = "do_train" in FLAGS and (FLAGS.do_train or not common_flags.phases_given())
     where = " from the last checkpoint" if training else ""
     return (training or resumable) * f" The same command goes on{where}."
@@ -224,7 +231,7 @@ def _fail(message, code=1, passes=False, own=True):
     Args:
       message: str.
       code: int, the exit code.
-      passes: bool, whether another try may succeed. A replica reports this to its launcher by its exit code.
+      passes: bool, whether another try may succeed. A replica tells this to its launcher by the exit code.
       own: bool, whether the error happened in this process, not in another replica.
     """
     _report_end(message, code, own and code == 1)
@@ -244,10 +251,11 @@ def _show_traceback(error, passes=True):
 
 
 def _report_end(message, code, own=False):
-    """Reports the message that the process ends with.
+    """Reports the message with which the process ends.
 
-    A process without replicas prints it to stderr. A replica sends it to the other replicas and to its
-    launcher, which prints it; all replicas but the first also print it to their own logs.
+    A process without replicas prints the message to stderr. A replica sends the message to the other replicas
+    and to its launcher, and the launcher prints it. All replicas except the first one also print the message
+    to their own logs.
     """
     group = replica_group.current()
     if group is not None:

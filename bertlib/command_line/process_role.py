@@ -18,7 +18,7 @@ FLAGS = flags.FLAGS
 
 
 def launch(afterwards):
-    """Starts replicas or evaluations and waits for them, if this is the role of the process.
+    """Starts replicas or evaluations and waits for their end, if this process is a launcher or an evaluator.
 
     Args:
       afterwards: str, last sentence of a message about a replica that was killed or lost.
@@ -27,8 +27,8 @@ def launch(afterwards):
       a `replica_launcher.End`; None if this process does the work itself, alone or as a replica.
 
     Raises:
-      ValueError: the flags require more GPUs than this machine has, or closed ports that cannot be closed;
-        TF_CONFIG is not usable; or the command cannot be an evaluator.
+      ValueError: the flags require more GPUs than this machine has; the flags require closed ports, and the
+        ports cannot be closed; TF_CONFIG is not usable; or the command cannot be an evaluator.
       OSError: the port of TF_CONFIG is taken.
     """
     if "num_replicas" not in FLAGS or replica_group.is_replica():
@@ -47,9 +47,10 @@ def launch(afterwards):
 
 
 def path_arguments():
-    """Returns the flags whose values can be paths, as on the command line: "--name=value"."""
+    """Returns the flags with values that can be paths, in the form of a command line: "--name=value"."""
     values = {name: FLAGS[name].value for name in FLAGS}
-    # The address of a hub module is not downloaded: it is the name of a directory in a cache.
+    # The address of a hub module is left out. Nothing is downloaded from it: it is the name of a directory in
+    # a cache.
     return [f"--{name}={','.join(map(str, value)) if isinstance(value, list) else value}"
             for name, value in values.items() if isinstance(value, (str, list))
             and not (name.endswith("_handle") and value.startswith(("https://", "http://")))]
@@ -63,8 +64,8 @@ def join_replicas():
     during the block, so that the evaluator sees that the training runs.
 
     Raises:
-      replica_group.ReplicaError: another replica failed. It replaces the TensorFlow error of the op that
-        noticed the failure.
+      replica_group.ReplicaError: another replica failed. This error is raised instead of the TensorFlow error
+        of the op that noticed the failure.
     """
     if replica_group.is_replica():
         group = replica_group.join()

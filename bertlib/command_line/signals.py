@@ -1,8 +1,8 @@
 """Handles SIGTERM and SIGHUP in a command.
 
 A cluster sends SIGTERM some seconds before it takes the machine away. A terminal sends SIGHUP when it is
-closed. A training then ends after the current micro-batch and saves its last complete step. A second signal
-ends it at once. Everything else ends at the first signal.
+closed. After the first signal, a training completes the current micro-batch, saves the last complete step and
+ends. A second signal ends the training at once. All other work ends at the first signal.
 """
 
 import os
@@ -20,10 +20,10 @@ _NUMBERS = signal.SIGTERM, signal.SIGHUP
 _received = []
 
 # Outside of a training, the main thread has `_POLLS * _POLL_SECONDS` seconds to clean up before the process
-# is ended. During a long call of TensorFlow it cannot clean up.
+# is ended. During a long call of TensorFlow, the main thread cannot clean up.
 _POLL_SECONDS, _POLLS = 0.5, 4
 # Some clusters signal all processes of a job, so a replica receives one signal twice: from the cluster and
-# from its launcher. Within this time, a second signal counts as the first one.
+# from its launcher. A second signal within this number of seconds counts as a copy of the first one.
 _SAME_SECONDS = 2
 
 
@@ -35,12 +35,12 @@ def exit_code():
 def handle_termination(last_words):
     """Makes SIGTERM and SIGHUP set `stopping.request`.
 
-    Without effect outside of the main thread, or if this process already handles SIGTERM. If SIGHUP is
-    ignored, as under nohup, it stays ignored.
+    This function does nothing outside of the main thread, or if this process already handles SIGTERM. If
+    SIGHUP is ignored, as under nohup, it stays ignored.
 
     Args:
-      last_words: function without arguments. It is called before this module ends the process itself, because
-        the main thread did not.
+      last_words: function without arguments. It is called if the main thread does not end the process in
+        time, before this module ends the process.
     """
     main = threading.current_thread() is threading.main_thread()
     if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
@@ -81,7 +81,8 @@ def _is_sent(receiver):
 
 
 def _watch(receiver, last_words):
-    """Waits for a signal, and then ends the process if the main thread does not or if a second one comes."""
+    """Waits for a signal. Then ends the process if the main thread does not end it in time, or if a second
+    signal comes."""
     while not _is_sent(receiver):
         pass
     stopping.request.set()

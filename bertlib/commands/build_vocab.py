@@ -1,9 +1,9 @@
-"""Learns a WordPiece vocabulary from text: the vocab.txt of a model that you want to pre-train.
+"""Learns a WordPiece vocabulary from text, and writes the vocab.txt of a model that you want to pre-train.
 
     python build_vocab.py --input_file='corpus/*.txt.gz' --output_file=vocab.txt --vocab_size=30522
 
-`tokenization.BasicTokenizer` splits the text into words, as it will in training and prediction. The same text
-gives the same file.
+`tokenization.BasicTokenizer` splits the text into words, as in training and in prediction. Two runs on the
+same text write the same file.
 
 The package `tokenizers` learns the pieces: it repeatedly merges the most frequent pair of pieces, see
 Sennrich et al. 2016, https://arxiv.org/abs/1508.07909, section 3.2.
@@ -23,9 +23,10 @@ from bertlib.system import files, locks
 from bertlib.tasks.pretraining import corpus
 import tokenization
 
-# Length in characters above which a word is [UNK], with any vocabulary.
+# Largest length of a word in characters. The tokenizer replaces a longer word by [UNK], with any vocabulary.
 _LONGEST_WORD = tokenization.WordpieceTokenizer([]).max_input_chars_per_word
-# Number of distinct texts between spaces that are counted before they are tokenized and forgotten.
+# Largest number of distinct chunks (texts between spaces) that are counted in memory. Above this number, the
+# chunks are tokenized and removed from memory.
 _CHUNKS = 1 << 20
 # Largest --vocab_size. Ids are int32, and the trainer allocates memory for all entries in advance.
 _MAX_ENTRIES = 1 << 24
@@ -53,13 +54,14 @@ def define_flags():
 
 
 def count_words(lines, do_lower_case):
-    """Returns how often each word occurs in some lines, a Counter of str, without words that are too long."""
+    """Returns the number of occurrences of each word in some lines, a Counter of str. Words that are too long
+    are left out."""
     tokenizer = tokenization.BasicTokenizer(do_lower_case=do_lower_case)
     chunks, words = collections.Counter(), collections.Counter()
     for line in itertools.chain(lines, [None]):
         if line is not None:
             chunks.update(line.split(" "))
-        # Most chunks of a text occur repeatedly. Each distinct one is tokenized only once.
+        # Most chunks of a text occur repeatedly. Each distinct chunk is tokenized only once.
         if line is None or len(chunks) > _CHUNKS:
             for chunk, count in chunks.items():
                 for word in tokenizer.tokenize(chunk):
@@ -73,7 +75,7 @@ def learn_vocab(words, vocab_size, min_frequency=2, num_unused=0):
 
     Args:
       words: {word: number of occurrences}, see `count_words`.
-      vocab_size: int, number of entries. The result has fewer if the words do not have enough pieces.
+      vocab_size: int, number of entries. The result has fewer entries if the words do not have enough pieces.
       min_frequency: int, minimum number of occurrences of a character and of a merged pair of pieces.
       num_unused: int, number of [unused…] entries.
 
@@ -108,9 +110,9 @@ def learn_vocab(words, vocab_size, min_frequency=2, num_unused=0):
                  sum(words.values()), len(words), len(alphabet), unknown)
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token="[UNK]"))
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
-    # Among equally frequent pairs, the trainer merges the pair with the lowest ids first. It would number the
-    # characters in the order of a hash table with a random seed, so that each run would give another
-    # vocabulary. Passing the characters as special tokens fixes their ids.
+    # Among equally frequent pairs, the trainer merges the pair with the lowest ids first. By default, the
+    # trainer numbers the characters in the order of a hash table with a random seed, so each run would give
+    # another vocabulary. Passing the characters as special tokens fixes their ids.
     # Each merge shortens a word, so the number of merged pieces is below the number of characters.
     most = min(vocab_size, len(fixed) + sum(map(len, known)))
     trainer = tokenizers.trainers.WordPieceTrainer(vocab_size=most, min_frequency=min_frequency,

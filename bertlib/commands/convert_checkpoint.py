@@ -1,11 +1,12 @@
 """Converts a BERT model between TensorFlow and Hugging Face (safetensors).
 
-It converts weights, configuration and vocabulary:
+These two commands convert weights, configuration and vocabulary, the first one to Hugging Face's format, the
+second one to TensorFlow's:
 
     python convert_checkpoint.py --input=$BERT_DIR/bert_model.ckpt --output=/tmp/hugging_face
     python convert_checkpoint.py --input=/tmp/hugging_face --output=/tmp/tensorflow
 
-It also copies the weights of a training checkpoint, without the state of the training:
+This command copies the weights of a training checkpoint, without the state of the training:
 
     python convert_checkpoint.py --input=/tmp/mrpc_output --output=/tmp/mrpc_weights --weights_only
 """
@@ -30,7 +31,7 @@ import modeling
 import tokenization
 
 # Hugging Face class -> variables of its head, with their published names. A model belongs to the first class
-# whose variables it all has.
+# in this table of which the model has all variables.
 _MASKED_LM = ("cls/predictions/output_bias", "cls/predictions/transform/dense/kernel",
               "cls/predictions/transform/dense/bias", "cls/predictions/transform/LayerNorm/gamma",
               "cls/predictions/transform/LayerNorm/beta")
@@ -43,15 +44,15 @@ _ARCHITECTURES = {
     "BertForNextSentencePrediction": _NEXT_SENTENCE,
     "BertModel": (),
 }
-# Published name of an activation -> Hugging Face's name. `modeling.BertConfig.from_dict` has the inverse.
+# Published name of an activation -> Hugging Face's name. `modeling.BertConfig.from_dict` translates back.
 _ACTIVATIONS = {"gelu": "gelu_new", "gelu_erf": "gelu", "": "linear"}
 # Names of the files that a conversion writes.
 _TENSORFLOW_WEIGHTS, _HUGGING_FACE_WEIGHTS = "bert_model.ckpt", "model.safetensors"
 _CONFIG = {"tensorflow": "bert_config.json", "hugging_face": "config.json"}
-_TEMPORARY_PREFIX = ".convert_checkpoint."  # of the names of directories with an unfinished conversion
+_TEMPORARY_PREFIX = ".convert_checkpoint."  # begins the name of a directory with an unfinished conversion
 _VOCABULARY, _TOKENIZER_CONFIG, _TOKENIZER = "vocab.txt", tokenizer_files.CONFIG, tokenizer_files.TOKENIZER
-# Kind of the output -> patterns of the existing files that it replaces, because a program would read them
-# together with the new files or instead of them.
+# Kind of the output -> patterns of the existing files that the new files replace. A program would read these
+# existing files together with the new files, or instead of the new files.
 _REPLACED_FILES = {
     "tensorflow": (_TENSORFLOW_WEIGHTS + ".*", *output_files.NAMES, *tokenizer_files.NAMES),
     "hugging_face": ("*.safetensors", "*.safetensors.index.json", _CONFIG["hugging_face"], _VOCABULARY,
@@ -159,7 +160,7 @@ def read_config(settings, source):
                          + "\n".join(f"  {problem}" for problem in problems))
     output_files.check_config(path, modeling.BertConfig.from_dict(content))
     kind = head_labels.kind_from_config(content)
-    # Settings that describe the head are kept only if the input has a head and they mean something for it.
+    # Settings that describe a head are kept only if the input has a head to which these settings apply.
     is_meaningful = {"id2label": head_labels.label_names(content, path) is not None,
                      "architectures": kind == "tagging",
                      "problem_type": kind not in (None, "tagging")}
@@ -206,7 +207,8 @@ def _find_id_problem(ids, vocab_size):
     """Returns a description of the first problem of the ids of a tokenizer.json, or None.
 
     Args:
-      ids: {token: id}, which must be the numbered lines of a vocabulary, but comes from any file.
+      ids: {token: id}, read from a file that has not been checked. The ids must be 0, 1, 2, …, like the lines
+        of a vocabulary.
       vocab_size: int, maximum number of entries.
     """
     if not isinstance(ids, dict) or not ids:
@@ -229,8 +231,8 @@ def _find_id_problem(ids, vocab_size):
 def read_tokenizer_settings(settings, source, config):
     """Returns the content of tokenizer_config.json, a dict, or None.
 
-    None means that lower-casing is not known, which the TensorFlow format permits. Logs a warning about
-    settings that the tokenizers of this project do not support.
+    None means that it is unknown whether the tokenizer lower-cases text. The TensorFlow format permits this.
+    Logs a warning about settings that the tokenizers of this project do not support.
     """
     directories = [os.path.dirname(settings.vocab_file), input_directory(source)]
     known = next(filter(None, map(tokenizer_files.merge_settings, directories)), {})
@@ -254,12 +256,12 @@ def read_tokenizer_settings(settings, source, config):
 
 
 def check_output(settings, source):
-    """Checks that --output can be written, and removes directories that killed conversions left.
+    """Checks that --output can be written, and removes the temporary directories of killed conversions.
 
     Existing model files are replaced only with --force.
 
     Raises:
-      ValueError, NotADirectoryError, IsADirectoryError, FileExistsError: it cannot be written.
+      ValueError, NotADirectoryError, IsADirectoryError, FileExistsError: --output cannot be written.
     """
     if settings.output.endswith((".ckpt", ".safetensors")):
         raise ValueError(f"--output={settings.output} names a file; name the directory.")
@@ -285,14 +287,14 @@ def check_output(settings, source):
 
 
 def list_replaced_files(output, kind):
-    """Returns the names in the output directory that a model of this kind replaces."""
+    """Returns the names of the files in the output directory that a model of this kind replaces."""
     names = os.listdir(output) if os.path.isdir(output) else []
     return sorted(name for name in names
                   if any(fnmatch.fnmatchcase(name, pattern) for pattern in _REPLACED_FILES[kind]))
 
 
 def hugging_face_config(config, source, names):
-    """Translates a published configuration to a Hugging Face one.
+    """Translates a published configuration to a configuration in Hugging Face's format.
 
     Args:
       config: dict, the published configuration.
@@ -343,7 +345,8 @@ def translate(settings, source):
     shapes = {name: (*source.shapes[name][:1], config["hidden_size"]) for name in heads
               if name.endswith("_weights")}
     checkpoint_formats.check_types(source, [*encoder, *heads])
-    # Question answering and masked LM do not use the pooler. Hugging Face's models for them have none.
+    # Question answering and masked LM do not use the pooler, so Hugging Face's models for these tasks have no
+    # pooler.
     checkpoint_formats.check_fits(source, {**encoder, **shapes},
                                   optional={name for name in encoder if "/pooler/" in name})
     names = sorted(name for name in {*encoder, *heads} if name in source.shapes)
@@ -363,7 +366,8 @@ def translate(settings, source):
 
 
 def copy_weights(settings, source):
-    """Prepares --weights_only, which copies the other files unchanged; returns the same as `translate`."""
+    """Prepares --weights_only, which copies the other files unchanged. Returns the same values as
+    `translate`."""
     paths = {_CONFIG["tensorflow"]: find_file(settings, source, "bert_config_file", _CONFIG["tensorflow"]),
              _VOCABULARY: find_file(settings, source, "vocab_file", _VOCABULARY),
              **{name: os.path.join(input_directory(source), name)
@@ -377,20 +381,20 @@ def copy_weights(settings, source):
     head = head_labels.read_head(source)
     if head and head.labels and head_labels.has_trained_names(head):
         contents[output_files.LABELS] = model_files.format_labels(head.labels)
-    # Tensors of other types than float count as state of the training and are left out. In the encoder, such
-    # a type is an error.
+    # A tensor that is not of a float type counts as state of the training and is left out. In the encoder,
+    # such a tensor is an error.
     checkpoint_formats.check_types(source, [name for name in source.shapes if name.startswith("bert/")])
     return sorted(checkpoint_formats.weight_names(source)), contents
 
 
 def write(output, kind, source, names, contents):
-    """Writes a model to a temporary directory, moves its files to the output and removes files it replaces.
+    """Writes a model to a temporary directory, moves its files to the output and removes the replaced files.
 
     Args:
       output: str, the output directory.
       kind: "tensorflow" or "hugging_face".
       source: the input, a `checkpoint_formats.Checkpoint`.
-      names: names of its tensors to write.
+      names: names of the tensors to write.
       contents: the other files, {name: content in bytes}.
 
     Returns:
@@ -404,7 +408,7 @@ def write(output, kind, source, names, contents):
         if os.path.isdir(output):
             stack.enter_context(locks.lock_directory(output))
         before = list_replaced_files(output, kind)
-        # On the same file system as the output, so that a file is moved by renaming it.
+        # The temporary directory is on the same file system as the output, so that renaming a file moves it.
         temporary = tempfile.mkdtemp(prefix=_TEMPORARY_PREFIX, dir=files.existing_parent(output))
         stack.enter_context(locks.lock_file(temporary))
         stack.callback(shutil.rmtree, temporary)
@@ -417,7 +421,7 @@ def write(output, kind, source, names, contents):
             files.write_bytes(os.path.join(temporary, name), content)
         os.makedirs(output, exist_ok=True)
         new = sorted(os.listdir(temporary))
-        with locks.lock_directory(output):  # the lock above is missing if the directory did not exist
+        with locks.lock_directory(output):  # the first lock is missing if the directory did not exist then
             if list_replaced_files(output, kind) != before:
                 raise FileExistsError(f"--output={output}: another process wrote to it at the same time. "
                                       "Use another directory, or start again.")

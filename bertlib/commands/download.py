@@ -3,8 +3,8 @@
     python download.py --model=uncased_L-12_H-768_A-12 --data=MRPC,SST-2,squad1.1
 
 This creates checkpoints/uncased_L-12_H-768_A-12, data/glue/MRPC, data/glue/SST-2 and data/squad. The log ends
-with the values of $BERT_BASE_DIR, $GLUE_DIR and $SQUAD_DIR. Existing files stay unchanged, and an interrupted
-download continues. docs/howto/data.md has more.
+with the values of $BERT_BASE_DIR, $GLUE_DIR and $SQUAD_DIR. Existing files stay unchanged. The same command
+continues an interrupted download. docs/howto/data.md says more about checkpoints and data.
 """
 
 import os
@@ -33,7 +33,7 @@ def define_flags():
 
 
 def format_list():
-    """Returns the text that --list prints: one line for each address, after its name."""
+    """Returns the text that --list prints: one line for each address, with the name before the address."""
     lines = []
     for flag, known in (("model", published_files.MODELS), ("data", published_files.DATA)):
         lines.append(f"--{flag}")

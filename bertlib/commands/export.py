@@ -3,9 +3,10 @@
     python export.py --model_dir=output/mrpc
     python export.py --model_dir=output/mrpc --text
 
-The first export takes token ids, tf.Examples or both. The second one takes text and tokenizes it itself; a
-program that loads it needs the package tensorflow-text. Each command writes a new version to export/ or
-export_text/ in the model's directory. docs/howto/serving.md describes inputs, outputs and serving.
+The inputs of the first export are token ids, tf.Examples or both. The inputs of the second export are texts,
+which the exported graph tokenizes; a program that loads this graph needs the package tensorflow-text. In the
+model's directory, the first command writes a new version to export/, the second one to export_text/.
+docs/howto/serving.md describes inputs, outputs and serving.
 """
 
 import os

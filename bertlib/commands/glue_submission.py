@@ -2,9 +2,9 @@
 
     python glue_submission.py output/*
 
-The arguments are directories with files that `run_classifier.py --do_predict=true` wrote (CoLA.tsv,
-MNLI-m.tsv, …), or these files. Their headers, indices, labels and numbers of rows must be those of the
-benchmark. docs/howto/glue.md has the commands of all tasks.
+The arguments are files that `run_classifier.py --do_predict=true` wrote (CoLA.tsv, MNLI-m.tsv, …), or
+directories with such files. The headers, indices, labels and numbers of rows in these files must be those of
+the benchmark. docs/howto/glue.md has the commands for all tasks.
 """
 
 import collections

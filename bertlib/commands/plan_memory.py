@@ -1,4 +1,4 @@
-"""Predicts the largest batch that fits on a GPU, without a GPU: it builds the training step and simulates it.
+"""Predicts the largest micro-batch that fits on a GPU, by simulating a training step. No GPU is needed.
 
     python plan_memory.py --model=large --max_seq_length=128,384,512 --recompute=all --gpu_memory_gb=12
 
@@ -94,7 +94,7 @@ def check_flags(settings):
     """Checks that the flags do not contradict each other and that --output_file can be written.
 
     Raises:
-      ValueError: they do, or it cannot.
+      ValueError: the flags contradict each other, or --output_file cannot be written.
     """
     if settings.reserve_gb >= settings.gpu_memory_gb:
         raise ValueError(f"--reserve_gb={settings.reserve_gb} leaves nothing of "
@@ -125,7 +125,8 @@ def task_model(config, task):
 
 
 def simulate(model, step):
-    """Simulates a step of one micro-batch; logs and returns its memory, a `memory_planner.MemoryNeed`."""
+    """Simulates a step of one micro-batch; logs and returns the memory that the step needs, a
+    `memory_planner.MemoryNeed`."""
     need = model.memory_need(step)
     logging.info("Simulated: length %d, --recompute=%s, %d examples need %s.", step.max_seq_length,
                  step.recompute, step.train_batch_size, need)

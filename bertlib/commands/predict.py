@@ -32,7 +32,8 @@ from bertlib.runs.settings import require_file
 from bertlib.serving import questions
 from bertlib.system import files, locks, terminal
 
-# Number of batches in a chunk, at most. The lines of a chunk are sorted by length together.
+# Largest number of batches in a chunk. The lines of a chunk are sorted by length before they are cut into
+# batches.
 _BATCHES = 16
 
 
@@ -65,7 +66,7 @@ def define_flags():
 def open_streams(settings):
     """Yields the binary stream of the lines and the text stream of the answers.
 
-    The output file appears when it is complete. Only replica 0 writes it.
+    The output file appears when it is complete. Only replica 0 writes the output file.
     """
     with contextlib.ExitStack() as stack:
         lines = sys.stdin.buffer
@@ -84,15 +85,17 @@ def open_streams(settings):
 
 
 def chunks_as_they_arrive(items, most, waits=False):
-    """Yields lists of 1 to `most` items: those that have arrived, without waiting for more unless `waits`.
+    """Yields lists of 1 to `most` items. Unless `waits`, a list contains the items that have already arrived.
 
-    A thread iterates over the items. Its error is raised here, after the items before it were yielded.
+    A thread iterates over the items. If the thread raises an error, this function first yields the items that
+    came before the error, and then raises the error.
 
     Args:
       items: iterable.
       most: int, maximum length of a list.
-      waits: bool, whether to wait until a list has its maximum length or the items end. Then the lists are
-        the same in each run, and so are the batches, on which the rounding of the answers depends.
+      waits: bool, whether to wait until a list has its maximum length or the items end. With waiting, the
+        lists are the same in each run. The batches are then also the same, and so is the rounding of the
+        answers, which depends on the batches.
     """
     waiting = queue.Queue(2 * most)
 
@@ -127,12 +130,12 @@ def answer(predictor, chunk, skip_bad_lines):
     Args:
       predictor: a `serving.Predictor`.
       chunk: list of `questions.Question`.
-      skip_bad_lines: bool, whether a bad question is answered with its problem. Otherwise only the questions
-        before the first bad one are answered.
+      skip_bad_lines: bool. If true, the answer to a bad question describes the problem of the question. If
+        false, only the questions before the first bad question are answered.
 
     Returns:
-      (lines of the answers, number of bad questions among them, the bad question at which answering stopped
-      or None).
+      (lines of the answers, number of bad questions among the answered ones, the bad question at which
+      answering stopped or None).
     """
     prepared, bad = [], []
     for question in chunk:
@@ -156,7 +159,8 @@ def _answer_lines(predictor, prepared):
 
     Args:
       predictor: a `serving.Predictor`.
-      prepared: list of (`questions.Question`, result of `predictor.prepare` or None for a bad question).
+      prepared: list of pairs (`questions.Question`, result of `predictor.prepare`). For a bad question, the
+        second element is None.
     """
     answers = iter(predictor.answer([model_input for _, model_input in prepared if model_input is not None]))
     return [questions.format_answer(question, {"error": f"line {question.line}: {question.problem}"}
@@ -173,7 +177,7 @@ def _translate_damage(chunks, name):
 
 
 def _broadcast(replicas, chunks):
-    """Yields the lists of `questions.Question` that replica 0 reads, on all replicas."""
+    """Yields on every replica the lists of `questions.Question` that replica 0 reads."""
     for chunk in replica_sync.broadcast_items(
             replicas, ([tuple(question) for question in chunk] for chunk in chunks)):
         yield [questions.Question(*question) for question in chunk]
@@ -183,7 +187,7 @@ def run(settings, predictor):
     """Answers all lines.
 
     Raises:
-      ValueError: a line is not usable; the lines before it are answered.
+      ValueError: a line is not usable. The lines before this line have been answered.
       BrokenPipeError: the program that reads the answers has ended.
     """
     answered = skipped = 0
@@ -194,7 +198,7 @@ def run(settings, predictor):
     replicas = replica_group.current()
     with open_streams(settings) as (lines, output):
         name = "standard input" if settings.input_file == "-" else settings.input_file
-        # The lines of a pipe can arrive one by one, each waiting for its answer.
+        # The program that writes to a pipe may wait for the answer to a line before it writes the next line.
         is_whole = files.is_remote(settings.input_file) or os.path.isfile(settings.input_file)
         input_format = settings.input_format or questions.format_from_name(settings.input_file)
         question_stream = source.read(lines, name, input_format,
@@ -232,7 +236,7 @@ def answer_interactively(predictor):
 def _inherit_columns(settings):
     """Sets the column flags that are not on the command line to the columns of the training.
 
-    With --text_column on the command line, label column and header are not taken from the training.
+    If --text_column is on the command line, --label_column and --header are not taken from the training.
     """
     path = os.path.join(settings.model_dir, output_files.RECORD)
     without = ("label_column", "header") if settings.is_given("text_column") else ()

@@ -1,4 +1,4 @@
-"""Lists the published checkpoints and data sets, with addresses and files, and downloads them.
+"""Lists the published checkpoints and data sets with their addresses and files, and downloads the files.
 
 The addresses come from google-research/bert's README.md (checkpoints, SQuAD), from the GLUE benchmark's
 download_glue_data.py (nyu-mll/GLUE-baselines) and from facebookresearch/XNLI's README.md.
@@ -42,7 +42,8 @@ class Published(NamedTuple):
       sources: tuple of `http_download.Source`.
       variable: str, the environment variable that README.md uses for the directory.
       directory: str, relative to the root of the downloads.
-      join: function of the directory, which builds files from all sources, or None.
+      join: function that gets the directory and builds files from the downloaded files; None if no files are
+        built.
       joined: tuple of str, the paths of the files that `join` writes, relative to the directory.
     """
 
@@ -95,7 +96,7 @@ def _models():
     models = {}
     for release, names in _RELEASES.items():
         for name in names:
-            # Two releases have a model uncased_L-12_H-768_A-12. The later one has its date in the name.
+            # Two releases contain a model uncased_L-12_H-768_A-12. The name of the later model has a date.
             key = f"{release}/{name}" if name in models else name
             directory = f"checkpoints/{key}"
             source = Source(f"{_CHECKPOINTS}/{release}/{name}.zip", directory, _CHECKPOINT_FILES,
@@ -119,11 +120,12 @@ def _squad(version):
 def join_mrpc(directory):
     """Builds train.tsv, dev.tsv and test.tsv of MRPC as GLUE defines them. Existing files stay unchanged.
 
-    The corpus has a training part and a test part. GLUE moves the pairs of dev_ids.tsv from the training part
-    to its development set, and removes the labels from the test part (Wang et al. 2018, arXiv:1804.07461).
+    The corpus has a training part and a test part. As in GLUE, the pairs that dev_ids.tsv lists are moved
+    from the training part to the development set, and the labels of the test part are removed (Wang et al.
+    2018, arXiv:1804.07461).
 
     Args:
-      directory: contains msr_paraphrase_train.txt, msr_paraphrase_test.txt and dev_ids.tsv.
+      directory: a directory with msr_paraphrase_train.txt, msr_paraphrase_test.txt and dev_ids.tsv.
 
     Raises:
       ValueError: a part has wrong contents. The message names the file and the line.
@@ -149,7 +151,7 @@ def _rows(path, columns):
     """Returns the rows of a part of MRPC, lists of str, without spaces at the ends of the lines.
 
     Raises:
-      ValueError: a row has another number of columns.
+      ValueError: a row does not have `columns` columns.
     """
     with open(path, encoding="utf-8") as reader:
         rows = [line.strip().split("\t") for line in reader]
@@ -197,14 +199,14 @@ _ELSEWHERE = {"conll2003": "CoNLL-2003 is not distributed freely: its English te
 
 
 def find_published(names, known):
-    """Returns the entries with some names, {published name: `Published`}.
+    """Returns the checkpoints or data sets with the given names, {published name: `Published`}.
 
     Args:
       names: list of str, in upper or lower case; "glue" means all GLUE tasks.
       known: `MODELS` or `DATA`.
 
     Raises:
-      ValueError: a name is not known. The message has the most similar name.
+      ValueError: a name is not known. The message contains the most similar known name.
     """
     entries, by_lower_case = {}, {name.lower(): name for name in known}
     for name in names:
@@ -231,7 +233,7 @@ def download(published, root, base_url=None):
       base_url: see `http_download.download`.
 
     Returns:
-      bool, whether a file was missing.
+      bool, True if at least one file was missing and has been downloaded.
 
     Raises:
       ValueError, OSError: see `http_download.download`.

@@ -2,7 +2,8 @@
 
     python run_ner.py
 
-This trains and evaluates the installed model on the sample data. With your own data, in CoNLL columns:
+This trains and evaluates the installed model on the sample data. This command uses your own data, in CoNLL
+columns:
 
     python run_ner.py --do_train=true --do_eval=true --do_predict=true --data_dir=$CONLL_DIR \\
       --vocab_file=$BERT_DIR/vocab.txt --bert_config_file=$BERT_DIR/bert_config.json \\
@@ -103,7 +104,8 @@ def resolve_flags(settings):
     model_config.resolve_model_flags(settings)
 
 
-# The sample gives only six steps an epoch, so training needs more epochs and a higher learning rate.
+# An epoch of the sample has only six steps, so the training needs more epochs and a higher learning rate than
+# with other data.
 _SAMPLE_DEFAULTS = {"num_train_epochs": 10.0, "train_batch_size": 16, "learning_rate": 2e-4}
 
 
@@ -111,7 +113,8 @@ def _split_path(directory, split):
     """Returns the path of a split's file in --data_dir.
 
     Raises:
-      NotADirectoryError, FileNotFoundError, ValueError: no file or more than one file fits.
+      NotADirectoryError, FileNotFoundError, ValueError: --data_dir is no directory, or contains no file of
+        this split, or contains more than one file of this split.
     """
     if not files.is_directory(directory):
         raise NotADirectoryError(f"--data_dir={directory}: there is no such directory.")
@@ -130,7 +133,7 @@ class Data(NamedTuple):
     """The data of a run.
 
     Attributes:
-      splits: {"train", "dev" or "test": `tagging_data.ConllFile`}, for the phases of the run.
+      splits: {"train", "dev" or "test": `tagging_data.ConllFile`}, only the splits that the phases need.
       labels: list of str, the classes of the model, tags in the scheme IOB2.
       scheme: str, the scheme of the tags in the prediction file.
     """
@@ -164,9 +167,11 @@ def read_data(settings):
 
 
 def _scheme(settings, tagged):
-    """Returns (scheme of the tags, end of a sentence that gives the reason).
+    """Returns (scheme of the tags, reason for this scheme).
 
-    The scheme is that of the first tagged file. Without tagged files, it is that of the training.
+    The scheme of the first file with tags is used. If the run reads no file with tags, the scheme of the
+    training that wrote the weights is used. The reason is the end of a sentence, such as "fits most of
+    train.txt".
     """
     if tagged:
         scheme = tagging_data.detect_scheme(tagged[0])
@@ -177,7 +182,8 @@ def _scheme(settings, tagged):
 
 
 def _labels(settings, train):
-    """Returns the labels of the training file; without one, those of --output_dir or --init_checkpoint.
+    """Returns the labels in the training file; without a training file, the labels that were stored in
+    --output_dir or with --init_checkpoint.
 
     Raises:
       ValueError: no labels are known, or they are not usable.
@@ -200,7 +206,7 @@ def _labels(settings, train):
 
 
 def _describe(file, scheme, labels):
-    """Logs the numbers of sentences, words and entities; warns about tags that the model does not know."""
+    """Logs the numbers of sentences, words and entities. Warns about tags that the model does not know."""
     words = sum(len(sentence.words) for sentence in file.sentences)
     if not file.is_tagged:
         logging.info("%s: %d sentences, %d words, without tags.", file.path, len(file.sentences), words)
@@ -220,7 +226,8 @@ def _describe(file, scheme, labels):
 def make_windows(settings, data, tokenizer):
     """Returns the inputs of the model, {split: list of `tagging_data.Window`}.
 
-    Sentences longer than --max_seq_length are cut into several windows. Their number is logged.
+    A sentence longer than --max_seq_length is cut into several windows. The number of such sentences is
+    logged.
     """
     windows = {}
     for split, file in data.splits.items():
@@ -258,7 +265,8 @@ def main(_):
     build_model_fn = functools.partial(
         tagging_head.model_fn_builder, bert_config, len(data.labels), init_checkpoint=init_checkpoint,
         use_one_hot_embeddings=False, **estimator_setup.schedule_arguments(settings, num_train_steps))
-    # The memory simulation leaves out the CRF: its loops need almost no memory compared with the encoder.
+    # The memory simulation leaves out the CRF, because the loops of the CRF need almost no memory compared
+    # with the encoder.
     model = estimator_setup.TrainableModel(
         bert_config, functools.partial(build_model_fn, settings.crf), tagging_data.feature_fields,
         tagging_head.BATCH_TOTALS, padding_is_removable=True,
@@ -294,7 +302,8 @@ def run(settings, tagger, step, data, windows, num_train_steps, record):
                                              **estimator_setup.input_options(settings, step, is_training))
 
     def tag(split, part_input_fn):
-        """Returns the predicted tags of each sentence of a split, and their scores, None without tags."""
+        """Returns (the predicted tags of each sentence of a split, their scores). The scores are None if the
+        split has no tags."""
         rows = list(input_pipeline.restore_file_order(tagger.predict(part_input_fn)))
         predicted = merge_window_predictions(rows, data, data.splits[split])
         if not data.splits[split].is_tagged:
@@ -325,11 +334,11 @@ def run(settings, tagger, step, data, windows, num_train_steps, record):
 
 
 def merge_window_predictions(rows, data, file):
-    """Returns the predicted tags of each sentence, from the predictions for its windows.
+    """Returns the predicted tags of each sentence, merged from the predictions for the sentence's windows.
 
     Args:
       rows: list of predictions, one for each window, in the order of the file.
-      data: `Data`; its `scheme` is that of the result.
+      data: `Data`; the returned tags are in the scheme `data.scheme`.
       file: the `tagging_data.ConllFile` of the sentences.
     """
     numbers = itertools.chain.from_iterable(row["tags"][:row["num_words"]] for row in rows)
@@ -339,16 +348,17 @@ def merge_window_predictions(rows, data, file):
 
 
 def write_predictions(settings, file, predicted):
-    """Writes the lines of a file, with the predicted tag at the end of the line of each word."""
+    """Writes the lines of a file. The predicted tag of each word is added at the end of the word's line."""
     path = os.path.join(settings.results_dir, _PREDICTIONS)
     files.write_text(path, tagging_data.add_prediction_column(file, predicted))
     logging.info("Predictions, the last column of %s.", path)
 
 
 def scores_of(data, split, predicted, others):
-    """Returns the scores of the predictions for a split, with other results.
+    """Returns the scores of the predictions for a split, together with the results in `others`.
 
-    eval_loss is left out if the split has tags that the model does not know: they have no loss.
+    eval_loss is left out if the split has tags that the model does not know, because an unknown tag has no
+    loss.
     """
     sentences = data.splits[split].sentences
     scores = tagging_data.score_tags([sentence.tags for sentence in sentences], predicted)

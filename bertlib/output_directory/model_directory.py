@@ -1,4 +1,4 @@
-"""Reads the trained model in an output directory: kind, configuration, checkpoint, labels and tokenizer."""
+"""Reads the trained model in an output directory, with its configuration, labels and tokenizer."""
 
 import os
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ class ModelDirectory(NamedTuple):
 
     Attributes:
       path: the directory.
-      kind: kind of its head, see `output_files.head_kind`.
+      kind: kind of the model's head, see `output_files.head_kind`.
       bert_config: a `modeling.BertConfig`.
       checkpoint: path of the newest checkpoint.
       tokenizer: a `tokenization.FullTokenizer` or `tokenization.SentencePieceTokenizer`.
@@ -38,8 +38,8 @@ class ModelDirectory(NamedTuple):
 
         Args:
           name: the flag.
-          default: the result if the record lacks the flag, and so does
-            `record_fields.default_in_older_versions`.
+          default: the result if neither the record nor `record_fields.default_in_older_versions` has a value
+            for the flag.
         """
         settings = self.record["settings"]
         if name in settings:
@@ -88,7 +88,7 @@ def read(path):
       path: the directory.
 
     Raises:
-      NotADirectoryError: there is no such directory.
+      NotADirectoryError: the directory does not exist.
       ValueError, OSError: a file of the training is missing or damaged.
     """
     if not files.is_directory(path):
@@ -117,7 +117,7 @@ def _tokenizer(path, record, bert_config):
       bert_config: a `modeling.BertConfig`.
 
     Raises:
-      ValueError: there is no vocabulary, or it does not fit the model.
+      ValueError: there is no vocabulary, or the vocabulary does not fit the model.
     """
     tokenizer_settings = tokenizer_files.read([path])
     options = {name: value for name, (value, _) in tokenizer_settings.options.items()}

@@ -1,8 +1,8 @@
-"""The files in an output directory that describe the model: its configuration, vocabulary, tokenizer settings
-and labels, and with --dev_fraction also dev_rows.txt.
+"""Makes, compares and writes the files in an output directory that describe the model: configuration,
+vocabulary, tokenizer settings and labels; with --dev_fraction also dev_rows.txt.
 
-A training writes them atomically before its first step (`run_record.RunRecord`). It never replaces files of
-these names that were not written by a training.
+A training writes these files atomically before its first step (`run_record.RunRecord`). A training never
+replaces a file with one of these names that no training wrote.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from bertlib.output_directory.output_files import CONFIG, DEV_ROWS, LABELS, NAME
 from bertlib.system import files
 import modeling
 
-# Flags whose file may be the copy in --output_dir. The training then writes the same content again.
+# Flags that may name the copy of a file in --output_dir. The training then writes the same content again.
 FILE_FLAGS = ("bert_config_file", "vocab_file", "spm_model_file")
 
 
@@ -23,8 +23,9 @@ def model_file_contents(settings, config, labels=None):
     """Returns the contents of the files that describe a model, {name: content in bytes}.
 
     Args:
-      settings: a `Settings`. It has no vocabulary if the command reads no text.
-      config: a `modeling.BertConfig`. The configuration of a hub module is of another class; it is left out.
+      settings: a `Settings`. If the command reads no text, there is no vocabulary in `settings`.
+      config: a `modeling.BertConfig`, or the configuration of a hub module, which is of another class and is
+        not written.
       labels: list of str in the order of the model's outputs, or None.
     """
     contents = {}
@@ -45,7 +46,7 @@ def format_labels(labels):
 
 
 def _published_settings(config):
-    """Returns the settings of a `modeling.BertConfig` that published configurations also have, a dict."""
+    """Returns the settings in a `modeling.BertConfig` that published configurations also have, a dict."""
     known = modeling.BertConfig(vocab_size=1).to_dict()
     return {name: value for name, value in config.to_dict().items() if name in known}
 
@@ -66,8 +67,8 @@ def _tokenizer(settings, config, flag):
 
 
 def tokenizer_directories(settings, path):
-    """Returns the directories with the files of a run's tokenizer: that of the vocabulary, and that of
-    --init_checkpoint.
+    """Returns the directories with the files of a run's tokenizer: the directory of the vocabulary and the
+    directory of --init_checkpoint.
 
     Args:
       settings: a `Settings`.
@@ -92,14 +93,15 @@ def list_changed_files(directory, contents, recorded):
     Args:
       directory: the output directory.
       contents: the run's files, see `model_file_contents`.
-      recorded: {name: fingerprint} of the files that an earlier training in the directory wrote. Only files
+      recorded: {name: fingerprint} of the files that an earlier training wrote into the directory. Only files
         with these fingerprints are replaced.
 
     Returns:
       (names of the files to write, names of the files to remove).
 
     Raises:
-      ValueError: a file that no training wrote would be replaced, or would be used as the model's vocabulary.
+      ValueError: a file that no training wrote would have to be replaced, or later commands would use such a
+        file as the model's vocabulary.
     """
     existing = {name: files.read_bytes(os.path.join(directory, name)) for name in (*NAMES, DEV_ROWS)
                 if files.exists(os.path.join(directory, name))}
@@ -108,7 +110,7 @@ def list_changed_files(directory, contents, recorded):
                if name not in existing or not _is_same_content(name, existing[name], content)]
     foreign = [name for name in changed if name in existing and name not in replaceable]
     if SENTENCE_PIECES in contents and VOCABULARY in set(existing) - replaceable:
-        foreign.append(VOCABULARY)  # later commands would use it instead of the SentencePiece model
+        foreign.append(VOCABULARY)  # later commands would use this file instead of the SentencePiece model
     if foreign:
         names = " and ".join(foreign)
         raise ValueError(f"--output_dir={directory} has {names} that this training did not write. It stores "
@@ -133,7 +135,7 @@ def _is_same_content(name, before, after):
         return False
     if name == CONFIG:
         return _published_settings(modeling.BertConfig.from_dict(before)) == after
-    # tokenizer_config.json: further keys of the old content have no effect.
+    # In tokenizer_config.json, keys that only the old content has are ignored, because they have no effect.
     return all(before.get(key) == value for key, value in after.items()
                if key not in ("tokenizer_class", "model_max_length"))
 

@@ -1,4 +1,4 @@
-"""Names of the files in an output directory that describe the model; reads and checks these files."""
+"""Names, reads and checks the files in an output directory that describe the model."""
 
 import functools
 import json
@@ -26,7 +26,7 @@ _HEADS_OF_COMMANDS = {"run_ner.py": "tagging", "run_squad.py": "questions",
 
 
 def read_labels(directory):
-    """Returns the labels in labels.txt of a directory, list of str; None without this file.
+    """Returns the labels in labels.txt of a directory, list of str; None if there is no labels.txt.
 
     Raises:
       ValueError: the file is empty, or contains a label twice.
@@ -41,8 +41,8 @@ def read_labels(directory):
 
 
 def read_record(directory):
-    """Returns the record in an output directory, the content of run.json, a dict; None without this file. Its
-    fields and settings have been checked against the rules in `record_fields`.
+    """Returns the record in an output directory, a dict with the content of run.json; None if there is no
+    run.json. The fields and settings of the record are checked against the rules in `record_fields`.
 
     Raises:
       ValueError: the file is damaged or was written by a later version, or labels.txt has other labels.
@@ -70,8 +70,9 @@ def hash_vocabulary(path, pieces=False):
 
     Args:
       path: the vocabulary's file.
-      pieces: whether it is a SentencePiece model. The fingerprint of a model is that of the file. The
-        fingerprint of a vocab.txt is that of its entries in order, without the white space around them.
+      pieces: whether the vocabulary is a SentencePiece model. The fingerprint of a SentencePiece model is
+        computed from the bytes of the file. The fingerprint of a vocab.txt is computed from the entries in
+        order, without the white space around them.
 
     Raises:
       ValueError: a vocab.txt is not UTF-8.
@@ -85,7 +86,7 @@ def hash_vocabulary(path, pieces=False):
 
 
 def check_vocabulary(directory, record, path=None):
-    """Checks that a vocabulary is that of the training.
+    """Checks that a vocabulary is the one with which the model was trained.
 
     Args:
       directory: the output directory.
@@ -93,7 +94,7 @@ def check_vocabulary(directory, record, path=None):
       path: a vocab.txt; None for the vocabulary in the directory.
 
     Raises:
-      ValueError: the vocabulary has other entries, or has them in another order.
+      ValueError: the vocabulary has other entries than in the training, or another order of entries.
     """
     pieces = path is None and files.exists(os.path.join(directory, SENTENCE_PIECES))
     path = path or os.path.join(directory, SENTENCE_PIECES if pieces else VOCABULARY)
@@ -104,14 +105,15 @@ def check_vocabulary(directory, record, path=None):
 
 
 def check_config(path, config):
-    """Checks that a configuration in an output directory is that of the training.
+    """Checks that a configuration in an output directory is the one with which the model was trained.
 
     Args:
-      path: the configuration's file. Only bert_config.json in an output directory is checked.
+      path: the configuration's file. Files other than bert_config.json in an output directory are not
+        checked.
       config: the `modeling.BertConfig` in it.
 
     Raises:
-      ValueError: a value that changes the model's outputs differs from that in run.json.
+      ValueError: a value that changes the model's outputs differs from the value in run.json.
     """
     directory, name = os.path.split(path)
     record = read_record(directory) if name == CONFIG else None
@@ -133,21 +135,21 @@ def _check_labels(directory, record):
 
 
 def check_trained(record, checkpoint):
-    """Checks that the weights for an evaluation or a prediction have been trained. Warns once if their
-    training is unfinished.
+    """Checks that the weights for an evaluation or a prediction have been trained. Warns once if the training
+    of the weights is unfinished.
 
-    A training is finished if it reached its last step, or ended before without being killed or terminated, as
-    with early stopping.
+    A training is finished if it reached its last step. It is also finished if it ended earlier without being
+    killed or terminated, for example by early stopping.
 
     Args:
       record: see `read_record`.
       checkpoint: path of the training's weights.
 
     Raises:
-      ValueError: the weights are those of step 0.
+      ValueError: the weights are from step 0, before any training.
     """
     weights = checkpoint_formats.open_checkpoint(checkpoint)
-    if "global_step" not in weights.shapes:  # a checkpoint with the weights only
+    if "global_step" not in weights.shapes:  # a checkpoint without the state of a training
         return
     step, planned, finished = int(weights.read("global_step")), *map(
         record.get, ("planned_steps", "finished_step"))
@@ -165,7 +167,7 @@ def _warn_of_unfinished(path, step, planned):
 
 
 def head_kind(record):
-    """Returns the kind of head that a training trained, a key of `record_fields.KINDS`.
+    """Returns the kind of the head that was trained, a key of `record_fields.KINDS`.
 
     Args:
       record: see `read_record`.

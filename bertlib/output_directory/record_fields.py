@@ -1,8 +1,8 @@
-"""The rules for run.json: the type and the bounds of each field and each setting, and the values of settings
-that older versions did not record.
+"""Contains the rules for run.json: the type and the bounds of each field and each setting, and the values of
+settings that older versions did not record.
 
-The bounds of settings are those of the flags; tests/tasks/test_record_fields.py compares them. The setting
-max_seq_length is also limited by the model's configuration.
+The bounds of a setting are the bounds of the flag with the same name; tests/tasks/test_record_fields.py
+compares them. The setting max_seq_length is also limited by the model's configuration.
 """
 
 from collections.abc import Callable
@@ -79,7 +79,7 @@ def _is_text(value):
 
 _BOOLEAN = Rule(lambda value: isinstance(value, bool), "true or false")
 _TEXT = Rule(_is_text, "a text")
-# Unlike a text, a path may contain surrogates: Python decodes the bytes of a file name that are not UTF-8 so.
+# Unlike a text, a path may contain surrogates: Python decodes file names that are not UTF-8 into surrogates.
 _PATH = Rule(lambda value: isinstance(value, str), "a path")
 _LINE = Rule(lambda value: isinstance(value, str) and value.isprintable(),
              "a text without control characters")
@@ -92,7 +92,7 @@ _COLUMN = Rule(lambda value: type(value) is int and abs(value) <= MAX_INT32,
 # --- The table -------------------------------------------------------------------------------------------
 
 # {field of the record: its rule}. Records of older versions may lack fields; `output_files.read_record`
-# checks that the required ones exist.
+# checks that the required fields exist.
 FIELDS = {
     "command": _or_null(_LINE), "started": _or_null(_LINE), "from_step": _or_null(_integer(0, MAX_SEED)),
     "planned_steps": _or_null(_integer(0, MAX_SEED)), "finished_step": _or_null(_integer(0, MAX_SEED)),
@@ -106,8 +106,8 @@ FIELDS = {
     "changes": Rule(lambda value: isinstance(value, list) and all(isinstance(one, dict) for one in value),
                     "a list of objects"),
 }
-# {setting: its rule}. Settings are all flags that affect the input, the task or the weights, and those flags
-# that affect only the speed and are recorded in run.json.
+# {setting: its rule}. The settings are all flags that affect the input, the task or the weights, and some
+# flags that affect only the speed: those that run.json also records.
 SETTINGS = {
     "max_seq_length": _integer(3), "max_predictions_per_seq": _integer(1), "doc_stride": _integer(0),
     "max_query_length": _integer(1), "max_answer_length": _integer(1), "n_best_size": _integer(1),
@@ -135,7 +135,8 @@ SETTINGS = {
     "gradient_dtype": _one_of("fp32", "bf16"), "gradient_accumulation_steps": _or_null(_integer(0)),
     "tokens_per_micro_batch": _integer(0), "num_replicas": _integer(1),
 }
-# Values of settings in versions that did not record them: for all heads, and for heads of one kind.
+# Values of settings in versions that did not record these settings: first for all heads, then for heads of
+# one kind.
 _OLDER_DEFAULTS = {
     "doc_stride": 0, "protect_special_tokens": False, "label_all_pieces": False, "token_column": 1,
     "tag_column": -1, "tag_scheme": tagging_data.SCHEMES[0], "text_column": None, "label_column": None,
@@ -150,7 +151,8 @@ def default_in_older_versions(name, kind, default=None):
     Args:
       name: name of the setting.
       kind: kind of the head, one of `KINDS`.
-      default: the result for a setting that all versions recorded, or that models of this kind do not have.
+      default: the result for a setting that all versions recorded, and for a setting that models of this kind
+        do not have.
     """
     return {**_OLDER_DEFAULTS, **_OLDER_DEFAULTS_OF_KINDS.get(kind, {})}.get(name, default)
 
@@ -160,8 +162,8 @@ def find_problem(record, kind_of):
 
     Args:
       record: content of run.json, a dict.
-      kind_of: function of a record that returns the kind of its head. It is called after each field has been
-        checked.
+      kind_of: function that gets a record and returns the kind of its head. It is called after each field has
+        been checked.
     """
     for name, rule in FIELDS.items():
         if name in record and not rule.holds(record[name]):

@@ -1,8 +1,8 @@
 """Reads the settings of a tokenizer from the files of a Hugging Face model, and finds settings that this
 project does not support.
 
-If both files contain an option, tokenizer_config.json overrides tokenizer.json. special_tokens_map.json
-contains special tokens only, no options.
+If both tokenizer_config.json and tokenizer.json contain an option, the value in tokenizer_config.json is
+used. special_tokens_map.json contains special tokens only, no options.
 """
 
 import os
@@ -14,7 +14,8 @@ import tokenization
 CONFIG, TOKENIZER, SPECIAL_TOKENS_MAP = "tokenizer_config.json", "tokenizer.json", "special_tokens_map.json"
 _ADDED_TOKENS = "added_tokens.json"
 NAMES = (CONFIG, TOKENIZER, SPECIAL_TOKENS_MAP, _ADDED_TOKENS)
-# Names of tokenizer classes that make the same tokens as BERT's. Each may have the suffix "Fast".
+# Names of tokenizer classes that make the same tokens as BERT's tokenizer. Each name may have the suffix
+# "Fast".
 _WORDPIECE_CLASSES = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer", "MobileBertTokenizer")
 # Names of tokenizer classes whose behaviour is defined by tokenizer.json alone.
 _GENERAL_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
@@ -31,8 +32,8 @@ class TokenizerSettings(NamedTuple):
 
     Attributes:
       options: {argument of `tokenization.FullTokenizer`: (value, path of the file with this value)}.
-      added: list of (token, path of the file with this token). These tokens are not split, in addition to the
-        special tokens.
+      added: list of (token, path of the file with this token). Like the special tokens, these tokens are not
+        split.
       problems: list of sentences, one for each setting that this project does not support.
     """
 
@@ -64,8 +65,7 @@ def read(directories):
 
 
 def merge_settings(directory):
-    """Returns the content of one tokenizer_config.json that replaces all tokenizer files of a directory, a
-    dict."""
+    """Merges all tokenizer files of a directory into the content of one tokenizer_config.json, a dict."""
     config, tokenizer, special_tokens = map(_reader(directory), (CONFIG, TOKENIZER, SPECIAL_TOKENS_MAP))
     merged = {name: tokenizer.get(part, {}).get(key) for name, (part, key) in _OPTIONS.items()
               if isinstance(tokenizer.get(part), dict) and key in tokenizer[part]}
@@ -75,14 +75,14 @@ def merge_settings(directory):
 
 
 def added_tokens(settings):
-    """Returns the added tokens of a `TokenizerSettings` without duplicates and without the special tokens,
-    list of str."""
+    """Returns the added tokens of a `TokenizerSettings`, list of str, without duplicates and without the
+    special tokens."""
     return [token for token in dict.fromkeys(token for token, _ in settings.added)
             if token not in tokenization.SPECIAL_TOKENS]
 
 
 def _reader(directory):
-    """Returns a function of a file's name that returns the file's JSON object, or {} if it does not exist."""
+    """Returns a function that gets a file's name and returns the file's JSON object, or {} without a file."""
     def read_file(name):
         path = os.path.join(directory, name)
         return files.read_json_object(path) if files.exists(path) and not files.is_directory(path) else {}
@@ -121,7 +121,8 @@ def _read(directory):
 
 
 def _broken_rule(name, value):
-    """Returns the rule that the value of an option breaks, such as "true or false"; None if it is right."""
+    """Returns the rule that the value of an option breaks, such as "true or false"; None if it breaks
+    none."""
     if name == "max_input_chars_per_word":
         return None if type(value) is int and value > 0 else "a positive integer"
     if name == "strip_accents":
@@ -190,6 +191,7 @@ def _contents(tokens):
 
 
 def _text(value):
-    """Returns a value as text for messages: true, false and null as in JSON, others by `repr`."""
+    """Returns a value as text for messages: true, false and null as in JSON, other values as `repr` writes
+    them."""
     return {True: "true", False: "false", None: "null"}.get(value, value) if isinstance(
         value, bool | None) else repr(value)

@@ -1,4 +1,4 @@
-"""Checks of the flags and files of a run, before anything is written."""
+"""Checks the flags and files of a run before anything is written."""
 
 import glob
 import os
@@ -40,11 +40,11 @@ def refuse_tpus(settings):
 
 
 def check_output_dir(settings):
-    """Checks that --output_dir and --results_dir are directories or can be created. Sets --results_dir to
-    --output_dir if it was not given.
+    """Checks that --output_dir and --results_dir are directories or can be created. If --results_dir was not
+    given, sets it to --output_dir.
 
     Raises:
-      NotADirectoryError: a path, or a part of it, is a file or a broken link.
+      NotADirectoryError: a path, or one of its parent directories, is a file or a broken link.
       PermissionError: nothing can be written in a directory.
       ValueError: a flag is empty.
     """
@@ -91,13 +91,15 @@ def check_precision(settings):
 
 
 def check_starting_weights(settings, config, head_shapes, start):
-    """Checks that the checkpoint from which the weights are loaded fits the model and can be read: the newest
-    one in --output_dir or, without one, --init_checkpoint.
+    """Checks that the starting checkpoint fits the model and can be read.
+
+    The starting checkpoint is the newest checkpoint in --output_dir or, if --output_dir has none,
+    --init_checkpoint.
 
     Args:
       settings: a `Settings`.
       config: the `BertConfig`.
-      head_shapes: {name: shape} of the variables that the script adds to the encoder.
+      head_shapes: {name: shape} of the head's variables, which the script adds to the encoder.
       start: the result of `head_labels.starting_checkpoint`.
 
     Raises:
@@ -114,7 +116,8 @@ def check_starting_weights(settings, config, head_shapes, start):
 def check_fits(checkpoint, config, head_shapes):
     """Checks that a checkpoint fits an encoder with a head and can be read.
 
-    Published and Hugging Face checkpoints may lack the pooler and the head: these then start at random.
+    Published and Hugging Face checkpoints may lack the pooler and the head, which then start from random
+    weights.
 
     Args:
       checkpoint: a `checkpoint_formats.Checkpoint`.
@@ -132,8 +135,8 @@ def check_fits(checkpoint, config, head_shapes):
 
 
 def check_output_checkpoint(settings, model):
-    """Checks that the newest checkpoint in --output_dir fits the model and can be read. For a training, it
-    also has to contain the variables of the optimizer.
+    """Checks that the newest checkpoint in --output_dir fits the model and can be read. For a training, the
+    checkpoint also has to contain the variables of the optimizer.
 
     Args:
       settings: a `Settings`.
@@ -154,10 +157,10 @@ def check_output_checkpoint(settings, model):
                          f"--optimizer={trained_with}, or use another --output_dir{start}.")
     state = {"global_step": (),
              **(optimization.slot_shapes(model, settings.optimizer) if settings.do_train else {})}
-    # A head that does not use the pooler leaves it untrained, so the optimizer has no slots for it.
+    # If the head does not use the pooler, the pooler is not trained, and the optimizer has no slots for it.
     optional = {name for name in state if "/pooler/" in name}
     try:
-        # The weights are checked first, because a difference there explains differences in the slots.
+        # The weights are checked before the slots, because different weights also cause different slots.
         checkpoint_formats.check_fits(checkpoint, model)
         checkpoint_formats.check_fits(checkpoint, {**model, **state}, optional)
     except ValueError as error:
@@ -169,18 +172,18 @@ def check_output_checkpoint(settings, model):
 
 # --- Input files are not overwritten ---------------------------------------------------------------------
 
-# Names of the files, in addition to checkpoints, that each training writes into --output_dir.
+# Names of the files that each training writes into --output_dir in addition to checkpoints.
 _TRAINING_FILES = ("checkpoint", "graph.pbtxt", "run.json", *output_files.NAMES, output_files.DEV_ROWS)
 
 
 def refuse_overwriting(settings, read, written):
-    """Checks that a command overwrites none of its input files. Two paths of the same file are recognized:
-    another spelling, or a link.
+    """Checks that a command overwrites none of its input files. A file is also recognized if the two paths
+    are spelled differently, or if one of them is a link.
 
     Args:
       settings: a `Settings`.
-      read: {flag: paths that the command reads}. Paths that do not exist are ignored; other checks report
-        them. The model's files are added here.
+      read: {flag: paths that the command reads}. Paths that do not exist are ignored here and reported by
+        other checks. This function adds the model's files.
       written: {flag: paths that the command writes}. Each file is first written as "path.partial".
 
     Raises:
@@ -191,11 +194,11 @@ def refuse_overwriting(settings, read, written):
         flags.update((files.file_identity(path), (flag, path)) for path in paths if files.exists(path))
     for flag, paths in written.items():
         for path in paths:
-            if files.is_special(path):  # one terminal or device may be input and output
+            if files.is_special(path):  # the same terminal or device may be both input and output
                 continue
             for name in (path, f"{files.resolve_links(path)}.partial"):
                 reader, source = flags.get(files.file_identity(name), (None, None))
-                # --output_dir may contain the model's files already; `run_record` compares their contents.
+                # --output_dir may already contain the model's files; `run_record` compares their contents.
                 own = reader in model_files.FILE_FLAGS and os.path.basename(name) in output_files.NAMES
                 if reader is not None and not (flag == "output_dir" and own):
                     other = "" if source == name else f", which is {source},"
@@ -222,7 +225,7 @@ def list_overwritten_files(settings, result_names, training_names):
         names = (*_TRAINING_FILES, *training_names, *curve)
         overwritten["output_dir"] += (os.path.join(directory, name) for name in names)
         if not checkpoint_formats.latest_checkpoint(directory):
-            # A new training writes checkpoints from step 0 on. Existing files with such names are lost.
+            # A new training writes checkpoints from step 0 on, over existing files with the same names.
             overwritten["output_dir"] += glob.glob(os.path.join(glob.escape(directory), "model.ckpt-*"))
     flag = "output_dir" if settings.results_dir == directory else "results_dir"
     overwritten.setdefault(flag, []).extend(os.path.join(settings.results_dir, name) for name in result_names)

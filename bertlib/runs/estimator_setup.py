@@ -1,4 +1,5 @@
-"""Resolves the flags into a `StepConfig`, and creates an Estimator whose out-of-memory errors name flags."""
+"""Resolves the flags into a `StepConfig`, and creates an Estimator. If memory runs out, the error of this
+Estimator names the flags to change."""
 
 from collections.abc import Callable
 import contextlib
@@ -22,7 +23,7 @@ import modeling
 
 @dataclasses.dataclass(frozen=True)
 class TrainableModel:
-    """The model of a command: the memory planner simulates it, and the Estimator trains it.
+    """Describes the model of a command. The memory planner simulates this model, and the Estimator trains it.
 
     Attributes:
       bert_config: the `modeling.BertConfig`.
@@ -32,9 +33,9 @@ class TrainableModel:
       padding_is_removable: whether the loss depends on real tokens only, so that training can leave out the
         padding.
       trims_training_by_default: whether batches of the training are trimmed if --trim_padding is not given.
-      build_simulated_model_fn: as `build_model_fn`, for the simulation of memory. Loops cannot be simulated,
-        so a model with a loop passes here the builder of a model without loops that needs the same memory.
-        None for a model without loops: the real model is simulated.
+      build_simulated_model_fn: like `build_model_fn`, but for the simulation of memory. Loops cannot be
+        simulated. A model with a loop therefore has here the builder of another model, which needs the same
+        memory and has no loop. None for a model without loops, which is simulated itself.
     """
 
     bert_config: modeling.BertConfig
@@ -46,7 +47,8 @@ class TrainableModel:
     build_simulated_model_fn: Callable[..., Callable] | None = None
 
     def build(self, step):
-        """Builds a training step in the current graph, on placeholders of one micro-batch; returns its op."""
+        """Builds a training step in the current graph, with placeholders for one micro-batch as input;
+        returns the op of the step."""
         tf.train.get_or_create_global_step()
         features = input_pipeline.placeholders(self.fields(step.max_seq_length), step.micro_batch_size,
                                                self.batch_totals)
@@ -56,19 +58,19 @@ class TrainableModel:
 
     def memory_need(self, step):
         """Returns the `memory_planner.MemoryNeed` of a micro-batch of a step, by simulation."""
-        # Kernels for this CPU are left out: the simulated GPU does not know their ops, and they need no more
-        # memory than TensorFlow's ops.
+        # Kernels for this CPU are left out: the simulated GPU does not know the ops of these kernels, and
+        # these ops need no more memory than TensorFlow's ops.
         model = dataclasses.replace(self,
                                     build_model_fn=self.build_simulated_model_fn or self.build_model_fn)
         simulated_step = step.replace(compile_kernels=False, remove_padding=False)
         return memory_planner.predict_memory(model.build, simulated_step)
 
     def upper_bound(self, step):
-        """Returns a number of bytes that is far above the need of a micro-batch of a step. If that many bytes
-        are free, the step is not simulated."""
+        """Returns a number of bytes that is far above the memory that a micro-batch of a step needs. If this
+        number of bytes is free, the step is not simulated."""
         config, length = self.bert_config, step.max_seq_length
         # Bytes of activations for each position and layer: Korthikanti et al. 2022, arXiv:2205.05198,
-        # equation 2, in 32 bits. The last line doubles them.
+        # equation 2, in 32 bits. The last line doubles this number.
         a_position = 68 * config.hidden_size + 10 * config.num_attention_heads * length
         weights = sum(math.prod(shape) for shape in modeling.variable_shapes(config).values())
         # 20 bytes for each weight are five fp32 copies: the weight, its gradient, the sum of the gradients of
@@ -108,8 +110,8 @@ def input_options(settings, step, is_training):
 
 
 def _training_flags(settings, model):
-    """Returns the values of the flags for `step_config.resolve`. Values that depend on the model are resolved
-    for this model."""
+    """Returns the values of the flags for `step_config.resolve`. A value that depends on the model is
+    replaced by the value for this model."""
     trim, group = trims_training(settings, model), replica_group.current()
     values = {name: getattr(settings, name) for name in (
         "train_batch_size", "gradient_accumulation_steps", "gradient_dtype", "max_seq_length", "precision",
@@ -155,15 +157,15 @@ def resolve_step_config(settings, model):
     if values.gradient_accumulation_steps != 0 or not tf.config.list_physical_devices("GPU"):
         return resolved.step
     step, group = _measure_step(settings, model, resolved.step), replica_group.current()
-    if group:  # all replicas take the largest number of micro-batches that one of them needs
+    if group:  # all replicas use the number of micro-batches of the replica that needs the most
         counts = group.all_gather(step.gradient_accumulation_steps)
         step = step.replace(gradient_accumulation_steps=max(counts))
     return step
 
 
 def _measure_step(settings, model, step):
-    """Runs a step of one micro-batch; while memory runs out, divides the batch into more and smaller
-    micro-batches. Returns the `StepConfig` that fits."""
+    """Runs a step of one micro-batch. As long as memory runs out, divides the batch into more and smaller
+    micro-batches and tries again. Returns the `StepConfig` of the step that ran."""
     while not memory_planner.fits_in_practice(model.build, step):
         more = [count for count in step_config.divisors(step.train_batch_size // step.replicas)
                 if count >= 2 * step.gradient_accumulation_steps]
@@ -179,9 +181,10 @@ def _measure_step(settings, model, step):
 
 
 def _usable_memory(settings):
-    """Returns (bytes that a training step may use, their description for messages).
+    """Returns (number of bytes that a training step may use, description of this memory for messages).
 
-    With replicas, this is the smallest value of all replicas, and all of them have to call this function.
+    With replicas, all replicas have to call this function, and the smallest number of all replicas is
+    returned.
     """
     if settings.memory_limit_gb is not None:
         usable, source = settings.memory_limit_gb * step_config.GB, "--memory_limit_gb"
@@ -198,7 +201,7 @@ def _usable_memory(settings):
 
 def _advise_on_memory(settings, model, step):
     """Returns an error message that says which flags to change after memory ran out."""
-    # No simulation with replicas: it takes minutes, in which the other replicas would wait.
+    # With replicas, no step is simulated: the simulation takes minutes, and the other replicas would wait.
     if replica_group.current():
         fewer = step_config.flags_for_less_memory(step.tokens_per_micro_batch)
         return f"out of memory. Pass {fewer}; plan_memory.py says more."
@@ -255,8 +258,8 @@ class _Estimator(estimator.Estimator):
     def __init__(self, settings, model, step, **arguments):
         super().__init__(model.build_model_fn(step=step), **arguments)
         self._settings, self._model, self._step = settings, model, step
-        # Another process may be training in this directory. Evaluation and prediction use the checkpoint that
-        # was the newest at the start, so that their results belong together.
+        # Another process may be training in this directory. Evaluation and prediction both use the checkpoint
+        # that was the newest at the start, so that their results belong to the same weights.
         self._first_found = None if settings.do_train else super().latest_checkpoint()
 
     def latest_checkpoint(self):
@@ -362,8 +365,8 @@ def create_estimator(settings, model, num_train_steps, eval_batch_size=None, pre
 
 @contextlib.contextmanager
 def locked_directories(settings, record):
-    """Context manager of a run: creates the directories that the run writes to, locks them, and writes the
-    record. After the block it exports the model if --do_export is given.
+    """Creates and locks the directories that the run writes to, and writes the record: a context manager.
+    After the block, it exports the model if --do_export is given.
 
     Args:
       settings: a `Settings`.
@@ -371,8 +374,8 @@ def locked_directories(settings, record):
 
     Raises:
       locks.InUseError: another process writes to one of the directories.
-      ValueError: a run that this one cannot continue wrote to --output_dir after the record was compared; or
-        the replicas have different flags, data or code.
+      ValueError: after the record was compared, another run, which this run cannot continue, wrote to
+        --output_dir; or the replicas have different flags, data or code.
     """
     final_export.check(settings)
     group = replica_group.current()
@@ -401,10 +404,11 @@ def locked_directories(settings, record):
 
 
 def _check_shared_directories(settings, group):
-    """Checks that all replicas see the files that replica 0 writes, and stores their logs with these files.
+    """Checks that all replicas see the files that replica 0 writes, and stores the logs of the replicas with
+    these files.
 
     Raises:
-      ValueError: a replica does not see them.
+      ValueError: a replica does not see the files of replica 0.
     """
     directory = settings.output_dir if settings.do_train else settings.results_dir
     unseen = group.replicas_not_seeing(directory)

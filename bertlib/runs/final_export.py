@@ -1,4 +1,4 @@
-"""The export at the end of a training or an evaluation: --do_export."""
+"""Exports the model at the end of a training or an evaluation, if --do_export is given."""
 
 import os
 
@@ -16,7 +16,7 @@ def export_directory(settings):
 
 
 def check(settings):
-    """Checks, before a run writes anything, that --do_export will be possible at its end.
+    """Checks, before a run writes anything, that the export will be possible at the end of the run.
 
     Raises:
       ValueError, OSError: an export is not possible.

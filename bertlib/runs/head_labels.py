@@ -1,5 +1,5 @@
-"""Compares the head in a checkpoint with the head of the task. The checkpoint's head is used only if it is of
-the same kind and has the same labels."""
+"""Compares the head in a checkpoint with the head of the task. The head in the checkpoint is used only if
+both heads are of the same kind and have the same labels."""
 
 import os
 from typing import NamedTuple
@@ -26,13 +26,13 @@ PROBLEM_TYPES = {"regression": "regression", "multilabel": "multi_label_classifi
 
 
 class Head(NamedTuple):
-    """A head.
+    """Describes a head.
 
     Attributes:
       kind: one of `KINDS`; None if it is unknown.
-      labels: list of str; None if they are unknown or the head has none.
+      labels: list of str; None if the labels are unknown or the head has no labels.
       outputs: number of outputs, or None.
-      crf: whether it has a CRF.
+      crf: whether the head has a CRF.
       source: path of the file that contains the kind and the labels, or None.
     """
 
@@ -50,11 +50,11 @@ def label_names(config, path):
     """Returns the names of a classifier's labels, list of str in the order of their ids; None if the
     configuration has no names.
 
-    LABEL_0, LABEL_1 and so on do not count as names: Hugging Face writes them if the user gave none.
+    LABEL_0, LABEL_1 and so on do not count as names: Hugging Face writes them if the user gave no names.
 
     Args:
       config: the configuration, a dict.
-      path: its file, for error messages.
+      path: the file of the configuration, for error messages.
 
     Raises:
       ValueError: "id2label" does not have one name for each id from 0 on.
@@ -72,7 +72,7 @@ def label_names(config, path):
 
 
 def kind_from_config(config):
-    """Returns the kind of head in a Hugging Face configuration, a dict; None if it contains none."""
+    """Returns the kind of head that a Hugging Face configuration, a dict, names; None if it names no kind."""
     architectures = config.get("architectures")
     if isinstance(architectures, list) and "BertForTokenClassification" in architectures:
         return "tagging"
@@ -80,17 +80,18 @@ def kind_from_config(config):
 
 
 def read_head(checkpoint, wanted_kind=None):
-    """Returns the `Head` in a checkpoint, or None if it has no head.
+    """Returns the `Head` in a checkpoint, or None if the checkpoint has no head.
 
-    The tensors do not contain the labels, nor always the kind. For a checkpoint of a training these are read
-    from run.json and labels.txt in the same directory, for another checkpoint from its configuration.
+    The tensors do not contain the labels, and do not always show the kind of the head. For the checkpoint of
+    a training, labels and kind are read from run.json and labels.txt in the same directory. For any other
+    checkpoint, they are read from its configuration.
 
     Args:
       checkpoint: a `checkpoint_formats.Checkpoint`.
       wanted_kind: the kind that is returned if the checkpoint has heads of several kinds.
 
     Raises:
-      ValueError: one of these files is damaged.
+      ValueError: run.json, labels.txt or the configuration is damaged.
     """
     kinds = [kind for kind, names in _VARIABLES.items() if set(names) & set(checkpoint.shapes)]
     if _LINEAR[0] not in checkpoint.shapes or wanted_kind in kinds:
@@ -123,8 +124,8 @@ def has_trained_names(head):
 
 
 def labels_of_weights(settings):
-    """Returns the labels of the head that a run without training uses, list of str; None if they are unknown.
-    """
+    """Returns the labels of the head that a run without training uses, list of str; None for unknown
+    labels."""
     newest = checkpoint_formats.latest_checkpoint(settings.output_dir)
     if newest or not settings.init_checkpoint:
         return output_files.read_labels(settings.output_dir)
@@ -136,12 +137,11 @@ def labels_of_weights(settings):
 
 
 def starting_checkpoint(settings, wanted):
-    """Returns the checkpoint from which the weights of a task start: --init_checkpoint, with its head in the
-    order of the task's labels.
+    """Returns the checkpoint from which the weights of a task start.
 
-    If that head is of another kind or has other labels, a training leaves it out and starts the head at
-    random. A run without training refuses such a head, unless it is the pre-training head of a published
-    model.
+    This is --init_checkpoint, with the outputs of its head in the order of the task's labels. If that head is
+    of another kind or has other labels, a training ignores it and starts from a random head. A run without
+    training refuses such a head, unless it is the pre-training head of a published model.
 
     Args:
       settings: a `Settings`.
@@ -151,7 +151,7 @@ def starting_checkpoint(settings, wanted):
       the path, or a `checkpoint_formats.Checkpoint`; None without --init_checkpoint.
 
     Raises:
-      ValueError: the run does not train, and the head is not that of the task.
+      ValueError: the run does not train, and the head in the checkpoint is not the head of the task.
     """
     path = settings.init_checkpoint
     # With a checkpoint in --output_dir, the weights are loaded from there.
@@ -165,7 +165,8 @@ def starting_checkpoint(settings, wanted):
     if not difference:
         return _reorder_head(path, checkpoint, head, wanted)
     is_pretrained = head.kind == "pre-training"
-    if not (settings.do_train or is_pretrained):  # a pretrained model may be evaluated with a random head
+    # A model that is only pre-trained may be evaluated, with a random head.
+    if not (settings.do_train or is_pretrained):
         raise ValueError(f"{difference}. {advice}")
     (logging.info if is_pretrained else logging.warning)(
         "%s: the %s at random, the encoder from there.", difference[0].upper() + difference[1:],
@@ -209,7 +210,7 @@ def _describe_head(wanted):
 
 def _permutation(head, wanted):
     """Returns the index of each of the task's labels among the head's labels, list of int; None if the labels
-    differ. The letter case is ignored where the labels stay different without it."""
+    differ. The letter case is ignored, unless two labels differ only in letter case."""
     old, new = ([label.casefold() for label in labels] for labels in (head.labels, wanted.labels))
     if sorted(old) != sorted(new) or len(set(new)) < len(new):
         old, new = head.labels, wanted.labels
@@ -217,12 +218,12 @@ def _permutation(head, wanted):
 
 
 def _reorder_head(path, checkpoint, head, wanted):
-    """Returns a checkpoint with its head in the order of the task's labels.
+    """Returns a checkpoint, with the outputs of its head in the order of the task's labels.
 
     Args:
       path: the checkpoint's path.
       checkpoint: the open `checkpoint_formats.Checkpoint`.
-      head: its `Head`.
+      head: the `Head` in the checkpoint.
       wanted: the task's `Head`.
 
     Returns:

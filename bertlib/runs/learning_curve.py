@@ -1,9 +1,10 @@
-"""The learning curve of a training: the metrics of each checkpoint, as a table and as a picture
+"""Writes the learning curve of a training: the metrics of each checkpoint, as a table and as a picture
 (--eval_each_checkpoint).
 
-`create_listeners` makes the only listener with which the commands evaluate during a training. Three other
-triggers do not use this module: an evaluator process of TF_CONFIG, and `train_and_evaluate` and
-`InMemoryEvaluatorHook` of tf1. docs/development/paths.md#evaluation-during-a-training shows the way of each.
+The commands evaluate during a training only with the listener that `create_listeners` makes. An evaluation
+during a training can also be started in three ways without this module: by an evaluator process of TF_CONFIG,
+and by `train_and_evaluate` and `InMemoryEvaluatorHook` of tf1.
+docs/development/paths.md#evaluation-during-a-training shows the calls for all four.
 """
 
 import csv
@@ -44,17 +45,19 @@ def check(settings, needs_do_eval=True):
 
 
 def create_listeners(settings, make_input_fn, evaluate, title, shown, full_score=1.0):
-    """Returns the listeners for `Estimator.train`, a list: with --eval_each_checkpoint one `LearningCurve`,
-    otherwise none.
+    """Returns the listeners for `Estimator.train`: a list with one `LearningCurve` if --eval_each_checkpoint
+    is given, otherwise an empty list.
 
-    If a killed run saved its newest checkpoint and did not evaluate it, this function evaluates it at once.
-    Therefore all replicas have to call it, before the training.
+    If an earlier run was killed after it saved its newest checkpoint and before it evaluated this checkpoint,
+    this function evaluates the checkpoint at once. Therefore all replicas have to call this function, and
+    they have to call it before the training.
 
     Args:
       settings: a `Settings`, checked.
       make_input_fn: function without arguments that writes the features of the development set and returns
-        their input_fn.
-      evaluate: function of this input_fn that evaluates the newest checkpoint and returns {metric: number}.
+        the input_fn that reads these features.
+      evaluate: function that gets this input_fn, evaluates the newest checkpoint and returns {metric:
+        number}.
       title, shown, full_score: see `LearningCurve`.
     """
     if not settings.eval_each_checkpoint:
@@ -71,14 +74,14 @@ def create_listeners(settings, make_input_fn, evaluate, title, shown, full_score
 class LearningCurve(tf.train.CheckpointSaverListener):
     """Evaluates each checkpoint when it is saved, and writes learning_curve.tsv and learning_curve.svg.
 
-    A resumed run continues the table: rows of earlier steps stay.
+    A resumed run continues the table and keeps the rows of earlier steps.
     """
 
     def __init__(self, directory, evaluate, title, shown, full_score=1.0):
         """Creates the listener.
 
         Args:
-          directory: directory of the checkpoints, in which the two files are written.
+          directory: directory of the checkpoints. The two files are written to this directory.
           evaluate: function without arguments that evaluates the newest checkpoint and returns {metric:
             number}.
           title: title of the picture.
@@ -99,7 +102,8 @@ class LearningCurve(tf.train.CheckpointSaverListener):
         return None if step in [int(row["global_step"]) for row in self._read()] else step
 
     def add(self, step):
-        """Evaluates the newest checkpoint and writes its row. Removes rows of this step and of later ones.
+        """Evaluates the newest checkpoint and writes its row. Removes older rows of this step and of later
+        steps.
 
         Args:
           step: the step of the newest checkpoint.
@@ -107,7 +111,8 @@ class LearningCurve(tf.train.CheckpointSaverListener):
         rows = [row for row in self._read() if int(row["global_step"]) < step]
         rows.append({name: str(value) for name, value in self._evaluate().items() if np.ndim(value) == 0})
         table = io.StringIO()
-        # A metric may appear late, such as the F1 of an entity type that was not predicted before.
+        # A later row may have a metric that earlier rows lack, such as the F1 of an entity type that was not
+        # predicted before.
         writer = csv.DictWriter(table, sorted(set().union(*rows)), dialect="excel-tab", lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
@@ -118,14 +123,14 @@ class LearningCurve(tf.train.CheckpointSaverListener):
         files.write_text(os.path.join(self._directory, TABLE), table.getvalue())
 
     def _points(self, rows, metric):
-        """Returns [(step, share of the full score)] of a metric. NaN, a possible value of a correlation, is
-        left out."""
+        """Returns [(step, share of the full score)] of a metric. Values that are NaN are left out; a
+        correlation can be NaN."""
         points = [(int(row["global_step"]), float(row[metric]) / self._full_score) for row in rows]
         return [(step, value) for step, value in points if math.isfinite(value)]
 
     def _read(self):
-        """Returns the rows of the table, list of {metric: text}; an empty list without a table. Damaged rows,
-        and rows that lack a shown metric because another command wrote them, are left out."""
+        """Returns the rows of the table, list of {metric: text}; an empty list without a table. Damaged rows
+        are left out, and also rows of another command, which lack a metric of the picture."""
         path = os.path.join(self._directory, TABLE)
         if not files.exists(path):
             return []

@@ -1,4 +1,4 @@
-"""The model of a run: defaults of the flags that name its files, and its configuration."""
+"""Finds the files of a run's model, sets the flags that name these files, and reads the configuration."""
 
 import difflib
 import hashlib
@@ -37,16 +37,17 @@ def _check_installed_weights(directory):
 
 
 def resolve_model_flags(settings):
-    """Sets --init_checkpoint, --bert_config_file and --vocab_file (or --spm_model_file) where they were not
+    """Sets each of --init_checkpoint, --bert_config_file and --vocab_file (or --spm_model_file) that was not
     given.
 
-    - Without training, the files in --output_dir are used if it holds a checkpoint.
+    - Without training, the files in --output_dir are used if the directory contains a checkpoint.
     - If none of the four flags was given, the installed model is used.
-    - If only --init_checkpoint was given, the other files are searched for in its directory.
+    - If only --init_checkpoint was given, the other files are searched for in the directory of the
+      checkpoint.
     - If only other flags were given, the weights start at random, as in the published scripts.
 
     Raises:
-      ValueError: a file is neither given nor found.
+      ValueError: a required file was neither given nor found.
       FileNotFoundError: --init_checkpoint does not exist.
     """
     trained = _trained_directory(settings)
@@ -75,11 +76,11 @@ _MODEL_FILES = ({output_files.CONFIG: "bert_config_file", "config.json": "bert_c
 
 
 def fill_in_model_files(settings):
-    """Sets the flags of the configuration and of the vocabulary where they were not given. The files are
-    searched for in --output_dir, if the run does not train, and in the directory of --init_checkpoint.
+    """Sets the flags of the configuration and of the vocabulary if they were not given. If the run does not
+    train, searches for the files in --output_dir. Also searches in the directory of --init_checkpoint.
 
     Returns:
-      the dicts of `_MODEL_FILES` for which no file was found, a list.
+      list of the dicts in `_MODEL_FILES` for which no file was found.
     """
     start, missing = settings.init_checkpoint, []
     directories = [_trained_directory(settings), start and checkpoint_formats.directory_of_checkpoint(start)]
@@ -99,8 +100,8 @@ def fill_in_model_files(settings):
 
 
 def _trained_directory(settings):
-    """Returns --output_dir if the run does not train and the directory holds a checkpoint and the model's
-    configuration; else None."""
+    """Returns --output_dir if the run does not train and the directory contains both a checkpoint and the
+    model's configuration; else None."""
     directory = None if "output_dir" not in settings or settings.do_train else settings.output_dir
     if directory and checkpoint_formats.latest_checkpoint(directory) and files.exists(
             os.path.join(directory, output_files.CONFIG)):
@@ -121,8 +122,8 @@ def open_starting_weights(settings):
 IGNORED_CONFIG_KEYS = {
     "directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers",
     "pooler_size_per_head", "pooler_type", "architectures", "id2label", "problem_type"}
-# Largest values of sizes, far above those of real models. Larger ones would overflow the shapes, or building
-# the graph would take too long.
+# Largest values of sizes, far above the sizes of real models. With larger sizes, the shapes would overflow,
+# or building the graph would take too long.
 _MAX_SIZE, _MAX_SIZES = 1 << 24, {"num_hidden_layers": 1000}
 
 
@@ -133,8 +134,8 @@ def load_config(settings):
       a `modeling.BertConfig`.
 
     Raises:
-      ValueError, FileNotFoundError: the file is missing, is not JSON, or lacks or misspells a key or has a
-        wrong value.
+      ValueError, FileNotFoundError: the file is missing or is not JSON, a key is missing or misspelled, or a
+        value is wrong.
     """
     path = require_file(settings, "bert_config_file")
     values = read_json_object(path)
@@ -153,8 +154,8 @@ def load_config(settings):
 
 
 def _sizes_of_starting_weights(settings):
-    """Returns the sizes of the weights in --init_checkpoint: a list of one sentence, empty if they are
-    unknown."""
+    """Returns the sizes of the weights in --init_checkpoint: a list of one sentence, or an empty list if the
+    sizes are unknown."""
     if "init_checkpoint" not in settings or not settings.init_checkpoint:
         return []
     try:
@@ -178,7 +179,7 @@ def _size_problems(settings):
     """Returns the problem of a model with too many weights: a list of one sentence, or an empty list.
 
     Args:
-      settings: the configuration, a dict; each size is a positive integer.
+      settings: the configuration, a dict, in which each size is a positive integer.
     """
     width, layers = settings["hidden_size"], settings["num_hidden_layers"]
     tables = settings["vocab_size"] + settings["max_position_embeddings"] + settings["type_vocab_size"]

@@ -1,4 +1,4 @@
-"""The evaluation of run_squad.py: the answers of the newest checkpoint, their scores and their files."""
+"""Implements the evaluation of run_squad.py: computes, scores and writes the newest checkpoint's answers."""
 
 import json
 import os
@@ -15,7 +15,7 @@ class Evaluation:
     """Answers the questions of --predict_file and scores the answers.
 
     Attributes:
-      shown: {metric: its name in the picture}, the scores that a learning curve shows.
+      shown: {metric: its name in the picture}, the scores in the picture of the learning curve.
     """
 
     def __init__(self, settings, estimator, examples, gold, tokenizer):
@@ -25,7 +25,7 @@ class Evaluation:
           settings: a `Settings`, checked.
           estimator: the Estimator.
           examples: list of `SquadExample`; None if nothing is evaluated.
-          gold: the right answers, see `squad_data.read_gold`; None if they are unknown.
+          gold: the right answers, see `squad_data.read_gold`; None if the right answers are unknown.
           tokenizer: tokenizer of the model.
         """
         self._settings, self._estimator, self._examples, self._gold = settings, estimator, examples, gold
@@ -64,7 +64,7 @@ class Evaluation:
                          "\n".join(f"  {name} = {value}" for name, value in scores.items()))
 
     def scores(self, input_fn):
-        """Returns the scores of the newest checkpoint and its "global_step", {name: number}. Writes no file.
+        """Returns the scores and the "global_step" of the newest checkpoint, {name: number}. Writes no file.
 
         Args:
           input_fn: the input of the examples' windows.
@@ -76,7 +76,7 @@ class Evaluation:
                 "global_step": checkpoint_formats.read_global_step(self._estimator.latest_checkpoint())}
 
     def model_outputs(self, input_fn):
-        """Returns two iterables: the `InputFeatures` of the windows, and their `RawResult`s.
+        """Returns two iterables: the `InputFeatures` of the windows, and the `RawResult`s of the windows.
 
         Args:
           input_fn: the input of the examples' windows.

@@ -1,8 +1,9 @@
-"""run.json, the record of the training in an output directory, and the rules for later runs there.
+"""Writes run.json, the record of the training in an output directory, and compares later runs with the
+record.
 
-A run that would continue the training with another task, other labels, another vocabulary or another model is
-refused. Other settings and other training data are allowed, and are listed in the record.
-docs/reference/output.md describes the file.
+If a run would continue the training with another task, other labels, another vocabulary or another model,
+this module refuses the run. Other settings and other training data are allowed, and the record lists the
+changes. docs/reference/output.md describes run.json.
 """
 
 import datetime
@@ -26,17 +27,17 @@ import modeling
 import optimization
 import tokenization
 
-# Names of speed flags that are recorded because they change the bits of the weights: they change the rounding
-# or the order of sums.
+# Names of speed flags that are recorded because they change the last bits of the weights: these flags change
+# the rounding or the order of sums.
 _ROUNDING = ("precision", "trim_padding", "gradient_dtype")
 # {flag that is recorded outside of "settings": its key in the record}.
 _AT_TOP = {"task_name": "task", "task_type": "task_type", "do_lower_case": "do_lower_case"}
-# Names of flags with paths whose recorded values a run without training uses.
+# Names of flags with paths. A run without training uses the recorded values of these flags.
 _TAKEN_PATHS = ("bert_hub_module_handle",)
 # Largest number of characters of a value in a message.
 _SHORT = 60
-# Names of flags that are recorded with trimming: they set the number of micro-batches, which then changes the
-# dropout masks. See `_count_micro_batches`.
+# Names of flags that are recorded if batches are trimmed. These flags set the number of micro-batches, and
+# with trimming the dropout masks depend on this number. See `_count_micro_batches`.
 _SPLITTING = {"gradient_accumulation_steps", "tokens_per_micro_batch", "num_replicas"}
 
 
@@ -62,7 +63,7 @@ def hash_checkpoint(path):
             paths = ([checkpoint.path] if is_file
                      else checkpoint_files.list_by_ending(checkpoint.path, ".safetensors"))
         else:
-            paths = [checkpoint.path + ".index"]  # it contains the checksum of each tensor
+            paths = [checkpoint.path + ".index"]  # the index contains the checksum of each tensor
         return hash_files(paths)["fingerprint"]
     except (OSError, ValueError, tf.errors.OpError):
         return None
@@ -84,9 +85,10 @@ def describe(settings, command, task, config, task_type=None, labels=None, token
       labels: list of str, in the order of the model's outputs, or None.
       tokenizer: the tokenizer; None if the run reads no text.
       train_data: see `describe_examples` and `fingerprints.hash_files`; None without training.
-      vocabulary: fingerprint of the vocabulary if the run reads no text, or None.
+      vocabulary: None, or in a run that reads no text the fingerprint of the vocabulary.
       dev_rows: see `dev_rows.DevRows`; None without --dev_fraction.
-      **effective: {name of a setting: its value}, where the value differs from that of the flag.
+      **effective: {name of a setting: the value that the run uses}, for settings with a value other than the
+        value of their flag.
     """
     rounding = {*_ROUNDING, *(_SPLITTING if effective.get("trim_padding") else ())}
     shaping = settings.names_of_class(INPUT, TASK, WEIGHTS)
@@ -99,7 +101,8 @@ def describe(settings, command, task, config, task_type=None, labels=None, token
         vocabulary = output_files.hash_vocabulary(pieces or settings.vocab_file, pieces=bool(pieces))
     if "num_replicas" in recorded:
         group = replica_group.current()
-        recorded["num_replicas"] = group.count if group else 1  # the flag may be 0, or count one machine only
+        # The flag may be 0, or may count the replicas of one machine only.
+        recorded["num_replicas"] = group.count if group else 1
     record = {
         "format": output_files.RECORD_FORMAT,
         "command": command,
@@ -161,13 +164,13 @@ def _hash_code():
 
 def _absolute(path):
     """Returns the absolute path of an existing local file, so that a command in another working directory
-    finds it. Returns other paths unchanged."""
+    finds the file. Returns other paths unchanged."""
     local = path and not files.is_remote(path) and files.exists(path)
     return os.path.abspath(path) if local else path
 
 
 def _differences(stored, now, training):
-    """Compares the record in the output directory with that of the run.
+    """Compares the record in the output directory with the record of the run.
 
     Args:
       stored: the record in the directory.
@@ -187,7 +190,7 @@ def _differences(stored, now, training):
         refused["vocabulary"] = [_vocabulary(stored), _vocabulary(now)]
     allowed = {}
     if not training and "labels" not in refused and "task" in refused:
-        allowed["task"] = refused.pop("task")  # an evaluation on other data with the same labels
+        allowed["task"] = refused.pop("task")  # this is an evaluation on other data with the same labels
     configs = stored["bert_config"], now["bert_config"]
     for name in sorted(set(configs[0]) & set(configs[1])):
         may_change = name in output_files.TRAINING_CONFIG_KEYS
@@ -197,7 +200,8 @@ def _differences(stored, now, training):
     if training:
         allowed.update({name: [old[name], new[name]] for name in new
                         if name in old and old[name] != new[name]})
-    # Two replicas with one micro-batch each compute the same as one replica with two.
+    # Two replicas with one micro-batch on each of them compute the same as one replica with two
+    # micro-batches.
     if _count_micro_batches(old) == _count_micro_batches(new) is not None:
         for name in ("gradient_accumulation_steps", "num_replicas"):
             allowed.pop(name, None)
@@ -216,8 +220,8 @@ def _differences(stored, now, training):
 
 
 def _count_micro_batches(settings):
-    """Returns the number of micro-batches of all replicas in a step; None if it depends on free memory or on
-    the number of tokens."""
+    """Returns the number of micro-batches of all replicas in a step; None if this number depends on free
+    memory or on the number of tokens."""
     count = settings.get("gradient_accumulation_steps")
     if count == 0 or count is None and settings.get("tokens_per_micro_batch"):
         return None
@@ -251,7 +255,7 @@ def _describe_differences(differences):
 
 def directory_of_weights(settings):
     """Returns the directory of the training whose weights a run without training uses: --output_dir, or the
-    directory of --init_checkpoint. None if the run trains, or the weights are not those of a training."""
+    directory of --init_checkpoint. None if the run trains, or if no training saved the weights."""
     if "do_train" in settings and settings.do_train:
         return None
     if "output_dir" in settings and settings.output_dir and checkpoint_formats.latest_checkpoint(
@@ -263,13 +267,13 @@ def directory_of_weights(settings):
 
 
 def is_training_checkpoint(path):
-    """Returns whether a path names a checkpoint that a training saved, so that run.json in its directory
-    describes it."""
+    """Returns whether a path names a checkpoint that a training saved. The run.json in the same directory
+    then describes this checkpoint."""
     try:
         checkpoint = checkpoint_formats.open_checkpoint(path)
     except (OSError, ValueError):
         return False  # other checks report this error
-    # A published or converted checkpoint may be in the same directory. run.json does not describe it.
+    # The directory may also contain a published or converted checkpoint, which run.json does not describe.
     return checkpoint.kind == "tensorflow" and os.path.basename(checkpoint.path) != "bert_model.ckpt"
 
 
@@ -280,17 +284,18 @@ def record_of_weights(settings):
 
 
 def inherit_settings(settings, *kinds, without=()):
-    """In a run without training, sets flags that were not given to the values that the training of the
-    weights recorded; see `inherit_record`. Does nothing in a run that trains.
+    """In a run without training, takes the values of flags that were not given from the record of the
+    training of the weights; see `inherit_record`. Does nothing in a run that trains.
 
     Args:
       settings: a `Settings`.
-      *kinds: kinds of heads that the command trains, see `output_files.head_kind`. The record of another kind
-        is ignored: the pre-training from which a classifier starts does not describe the classifier's data.
+      *kinds: kinds of heads that the command trains, see `output_files.head_kind`. The record of a head of
+        another kind is ignored. For example, the record of a pre-training does not describe the data of a
+        classifier that starts from the pre-trained weights.
       without: see `inherit_record`.
 
     Raises:
-      ValueError: a flag contradicts the record, or the weights are those of step 0.
+      ValueError: a flag contradicts the record, or the weights are from step 0, before any training.
     """
     record, directory = record_of_weights(settings), directory_of_weights(settings)
     if record is not None and output_files.head_kind(record) in kinds:
@@ -307,10 +312,10 @@ def inherit_record(settings, record, path, without=()):
 
     - Input flags (files and columns) may differ from the training, because they describe a new file. The log
       lists the differences.
-    - Flags of the task and of the weights have to be those of the training.
+    - Flags of the task and of the weights must have the same values as in the training.
     - Flags with paths may differ.
 
-    A flag that the record lacks, because an older version wrote it, is not compared.
+    A record that an older version wrote may lack a flag. Such a flag is not compared.
 
     Args:
       settings: a `Settings`.
@@ -338,7 +343,8 @@ def inherit_record(settings, record, path, without=()):
 
 
 def _recorded(record, settings):
-    """Returns the recorded values of a command's flags of input, task and weights, {name: value}."""
+    """Returns the recorded values of a command's flags of the classes input, task and weights, {name:
+    value}."""
     values = {**record["settings"], **{name: record[key] for name, key in _AT_TOP.items()
                                        if record.get(key) is not None}}
     if output_files.head_kind(record) == "questions":  # older versions recorded this flag only in the task
@@ -355,7 +361,8 @@ def _recorded(record, settings):
 
 
 def _refuse_contradictions(settings, recorded, path):
-    """Raises a ValueError if flags of the task or of the weights were given with other values than recorded.
+    """Raises a ValueError if a flag of the task or of the weights was given and differs from the recorded
+    value.
 
     Args:
       settings: a `Settings`.
@@ -389,8 +396,8 @@ def _format_flag(value):
 
 
 class RunRecord:
-    """The record of a run. Creating it compares the run with its output directory. `write` writes it, after
-    all other checks."""
+    """Holds the record of a run. The constructor compares the run with its output directory. `write` writes
+    the record; it is called after all other checks."""
 
     def __init__(self, settings, last_step, more_files=None, **description):
         """Compares the run with the record and the model's files in --output_dir, and logs the differences.
@@ -398,8 +405,8 @@ class RunRecord:
         Args:
           settings: a `Settings`.
           last_step: last step of the training.
-          more_files: {name: content in bytes} of files that the training writes in addition to those of
-            `model_files.model_file_contents`.
+          more_files: {name: content in bytes} of files that the training writes in addition to the files that
+            `model_files.model_file_contents` returns.
           **description: see `describe`.
 
         Raises:
@@ -413,14 +420,15 @@ class RunRecord:
 
     @property
     def data(self):
-        """The values that all replicas must share, {name: value of JSON's types}: data, model and task."""
+        """The values that must be the same on all replicas, {name: value of JSON's types}: data, model,
+        task."""
         data = {name: self._now[name] for name in ("command", "task", "labels", "vocabulary", "train_data",
                                                    "bert_config")}
         start = self._now["init_checkpoint"]
         return {**data, "init_checkpoint": start and start["fingerprint"]}
 
     def _compare(self):
-        """Compares the run with the directory: first with the record, then with the model's files."""
+        """Compares the run with the record in the directory, and then with the model's files there."""
         newest = checkpoint_formats.latest_checkpoint(self._directory)
         self._seen, self._new = (newest, output_files.read_record(self._directory)), None
         self._has_steps_left = self._compare_record(newest, self._seen[1] if newest else None)
@@ -439,7 +447,7 @@ class RunRecord:
 
         Args:
           newest: path of the newest checkpoint, or None.
-          stored: its record, or None.
+          stored: the record of the newest checkpoint, or None.
 
         Returns:
           whether the run has steps to train.
@@ -483,10 +491,11 @@ class RunRecord:
 
     def write(self):
         """Writes the model's files, and the record if it is new or changed. Does nothing without training.
-        The lock of the directory must be held.
+        The caller must hold the lock of the directory.
 
         Raises:
-          ValueError: a run that this one cannot continue wrote to the directory after the comparison.
+          ValueError: after the comparison, another run, which this run cannot continue, wrote to the
+            directory.
         """
         if not self._trains:
             return
@@ -506,7 +515,7 @@ class RunRecord:
 
 
 def _write(directory, record):
-    """Writes run.json atomically: a killed process leaves the old file or the new one."""
+    """Writes run.json atomically: if the process is killed, the old file or the complete new file exists."""
     files.write_text(os.path.join(directory, output_files.RECORD), json.dumps(record, indent=1) + "\n")
 
 

@@ -1,4 +1,4 @@
-"""The values of a command's flags, completed with defaults. The flags themselves stay as they were parsed."""
+"""Holds the values of a command's flags, completed with defaults. The parsed flags are not changed."""
 
 import os
 import re
@@ -21,7 +21,9 @@ CLASSES = (INPUT, TASK, WEIGHTS, SPEED, MACHINE)
 
 
 class Settings:
-    """The values of all flags of a command, as attributes. A command creates one object at its start."""
+    """Holds the values of all flags of a command, as attributes. A command creates one such object at its
+    start.
+    """
 
     def __init__(self, values, given=(), names=None, classes=None):
         """Stores the values of flags.
@@ -71,7 +73,7 @@ class Settings:
         """Sets --do_train and --do_eval if no phase was given.
 
         Raises:
-          ValueError: phases were given, and all are false.
+          ValueError: phases were given, and all of them are false.
         """
         phases = [name for name in PHASES if name in self]
         if any(getattr(self, name) for name in phases):
@@ -95,15 +97,15 @@ class Settings:
 
 
 def parse_profile_steps(text):
-    """Returns the two numbers of --profile_steps; None if they are not two numbers in ascending order."""
+    """Returns the two numbers of --profile_steps; None if the text is not two numbers in ascending order."""
     match = re.fullmatch(r"(\d+),(\d+)", text)
     steps = match and tuple(map(int, match.groups()))
     return steps if steps and 1 <= steps[0] <= steps[1] else None
 
 
 def sample_path(*parts):
-    """Returns the path of a file or directory of this project's samples. They are in the directory samples/
-    of the checkout or of the installed package.
+    """Returns the path of a file or directory of this project's samples. The samples are in the directory
+    samples/ of the checkout or of the installed package.
 
     Args:
       *parts: parts of the path below samples/.

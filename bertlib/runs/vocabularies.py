@@ -1,4 +1,4 @@
-"""Checks that a pre-training, its records and the fine-tuning of its weights all use the same vocabulary.
+"""Checks that pre-training records, the pre-training and the fine-tuning use the same vocabulary.
 
 The fingerprint of the vocabulary is stored in the manifest of the records and in each run.json. A vocabulary
 with other entries, or with the same entries in another order, is refused.
@@ -33,7 +33,7 @@ def fingerprint(path, flag):
 
 def _record_of_start(settings):
     """Returns (path of run.json, the record) of the training that wrote --init_checkpoint; (None, None) if
-    there is no record, or if the run uses the checkpoint in --output_dir instead."""
+    there is no record, or if the run uses a checkpoint in --output_dir instead of --init_checkpoint."""
     start = settings.init_checkpoint if "init_checkpoint" in settings else None
     continues = "output_dir" in settings and settings.output_dir and checkpoint_formats.latest_checkpoint(
         settings.output_dir)
@@ -45,7 +45,7 @@ def _record_of_start(settings):
 
 
 def check_against_start(settings, path, flag):
-    """Checks that a vocabulary is that of the training that wrote --init_checkpoint.
+    """Checks that a vocabulary is the vocabulary of the training that wrote --init_checkpoint.
 
     Args:
       settings: a `Settings`.
@@ -53,7 +53,7 @@ def check_against_start(settings, path, flag):
       flag: name of its flag, "vocab_file" or "spm_model_file".
 
     Raises:
-      ValueError: it has other entries, or has them in another order.
+      ValueError: the vocabulary has other entries, or another order of entries.
     """
     record_path, record = _record_of_start(settings)
     if record is None or record.get("vocabulary") in (None, fingerprint(path, flag)):
@@ -68,14 +68,13 @@ def check_against_start(settings, path, flag):
 
 def find_starting_vocabulary(settings):
     """Returns (path, flag) of the vocabulary in the run.json of the training that wrote --init_checkpoint;
-    None if the file is missing or was changed."""
+    None if the vocabulary file is missing or was changed."""
     _, record = _record_of_start(settings)
     return _recorded_path(record) if record else None
 
 
 def _recorded_path(record):
-    """Returns (path, flag) of the vocabulary that a record names; None if the file is missing or was changed.
-    """
+    """Returns (path, flag) of the vocabulary that a record names; None if this file is missing or changed."""
     for flag in _FLAGS:
         path = (record.get("files") or {}).get(flag)
         if path and files.exists(path) and not files.is_directory(path):
@@ -91,8 +90,8 @@ def _recorded_path(record):
 
 
 def resolve_from_records(settings, paths):
-    """Compares the vocabulary in the flags with the one in the manifest of the records. If no vocabulary was
-    given, takes it from the manifest.
+    """Compares the vocabulary in the flags with the vocabulary in the manifest of the records. If no
+    vocabulary was given, uses the one in the manifest.
 
     Sets --do_lower_case. Sets --vocab_file or --spm_model_file if the file in the manifest still has the
     content with which the records were made.
@@ -105,8 +104,8 @@ def resolve_from_records(settings, paths):
       the fingerprint of the vocabulary for run.json; None if it is unknown.
 
     Raises:
-      ValueError: the records were made with another vocabulary than that in the flags, or with two different
-        ones.
+      ValueError: the records were made with a vocabulary other than the one in the flags, or with two
+        different vocabularies.
     """
     manifests = pretraining_stream.read_manifests(paths)
     _check_one(manifests)
@@ -138,8 +137,8 @@ def _check_one(manifests):
 
 
 def _hash_tokens(path, flag, **_):
-    """Returns the fingerprint of a vocabulary as manifests contain it; None if the file is not a vocabulary.
-    """
+    """Returns the fingerprint of a vocabulary, computed as in manifests; None if the file is no
+    vocabulary."""
     try:
         tokenizer = tokenization.SentencePieceTokenizer(path) if flag == "spm_model_file" else None
         return pretraining_stream.hash_vocabulary(tokenizer.vocab if tokenizer else
@@ -170,8 +169,8 @@ def check_vocabulary(settings, config):
       config: the `BertConfig`.
 
     Raises:
-      ValueError, FileNotFoundError: the vocabulary is missing, does not fit the configuration, or is not that
-        of --init_checkpoint.
+      ValueError, FileNotFoundError: the vocabulary is missing, does not fit the configuration, or is not the
+        vocabulary of --init_checkpoint.
     """
     if settings.vocab_file and settings.spm_model_file:
         raise ValueError(_BOTH_VOCABULARIES)
@@ -190,8 +189,8 @@ _BOTH_VOCABULARIES = ("--vocab_file and --spm_model_file exclude each other: pas
 
 
 def load_tokenizer(settings, config=None):
-    """Returns the tokenizer of --vocab_file or --spm_model_file, and --do_lower_case, after comparing these
-    flags with the configuration and the checkpoint.
+    """Compares --vocab_file or --spm_model_file, and --do_lower_case, with the configuration and the
+    checkpoint; returns the tokenizer that these flags describe.
 
     Args:
       settings: a `Settings`.
@@ -230,7 +229,7 @@ def load_tokenizer(settings, config=None):
 
 
 def resolve_lower_case(settings, lower, source):
-    """Sets --do_lower_case to the value in a file of the model or of the records, if the flag was not given.
+    """If --do_lower_case was not given, sets it to the value in a file of the model or of the records.
 
     Args:
       settings: a `Settings`.
@@ -250,8 +249,8 @@ def resolve_lower_case(settings, lower, source):
 
 
 def _check_supported(settings, tokenizer_settings):
-    """Raises a ValueError if the files of a tokenizer contain settings that this project does not implement,
-    so that its tokens would differ."""
+    """Raises a ValueError if the files of a tokenizer contain settings that this project does not implement.
+    With such settings, the tokens of this project would differ from the tokens of the original tokenizer."""
     problems = list(dict.fromkeys(tokenizer_settings.problems))
     config = settings.bert_config_file if "bert_config_file" in settings else None
     wrong_class = config and tokenizer_files.find_class_problem(
@@ -265,14 +264,14 @@ def _check_supported(settings, tokenizer_settings):
 
 
 def _added_tokens(tokenizer_settings, path):
-    """Returns the tokens that the files of a tokenizer add to the special tokens. They are not split.
+    """Returns the tokens that the files of a tokenizer add to the special tokens. Added tokens are not split.
 
     Args:
       tokenizer_settings: a `tokenizer_files.TokenizerSettings`.
       path: the vocabulary's file.
 
     Raises:
-      ValueError: the vocabulary lacks a token.
+      ValueError: the vocabulary lacks an added token.
     """
     known = {*tokenization.SPECIAL_TOKENS, *tokenization.load_vocab(path)}
     for token, file in tokenizer_settings.added:
@@ -283,21 +282,21 @@ def _added_tokens(tokenizer_settings, path):
     return tokenizer_files.added_tokens(tokenizer_settings)
 
 
-# Largest share of a vocabulary's words that may be unreachable in lower case. Example: in lower case, no text
-# contains "Paris".
+# Largest share of a vocabulary's words that may be unreachable in lower case. For example, "Paris" is
+# unreachable, because no lower-cased text contains it.
 _MAX_UNREACHABLE = 0.1
 
 
 def _check_reachable(path, tokenizer):
-    """Checks that lower case, the default, suits a vocabulary: lower-case texts can contain most of its
-    words.
+    """Checks that lower-casing, the default, suits a vocabulary: lower-cased texts must be able to contain
+    most words of the vocabulary.
 
     Args:
       path: the vocabulary's file.
       tokenizer: its `tokenization.FullTokenizer`.
 
     Raises:
-      ValueError: they cannot contain more than `_MAX_UNREACHABLE` of the words.
+      ValueError: a share of more than `_MAX_UNREACHABLE` of the words cannot occur in lower-cased texts.
     """
     normalize = tokenizer.basic_tokenizer.normalize
     words = [token for token in tokenizer.vocab if not (token.startswith("[") and token.endswith("]"))]

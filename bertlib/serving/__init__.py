@@ -22,13 +22,12 @@ def load(model_dir: str | os.PathLike[str], task: str | None = None, precision: 
 
     Args:
       model_dir: output directory of a training, such as "output/mrpc".
-      task: "vectors" for the vector of a text, which every model can compute. None for the task that the
-        model was trained for, which is a key of `bertlib.serving.TASKS`.
+      task: None for the task that the model was trained for. "vectors" for the vector of a text, which every
+        model can compute.
       precision: number format of the encoder's computations, "fp32" or "bf16".
-      batch_size: largest number of texts that are computed at a time. Each window of a long text counts as
-        one text.
-      group: the `replica_group.Group` of the replicas that share the batches; None without replicas. See
-        `Predictor`.
+      batch_size: largest number of texts in a batch. Each window of a long text counts as one text.
+      group: the `replica_group.Group` of the replicas among which the batches are distributed; None without
+        replicas. See `Predictor`.
 
     Returns:
       the model, ready to answer. Call `close`, or use it in a `with` statement, to free its memory.
@@ -39,7 +38,7 @@ def load(model_dir: str | os.PathLike[str], task: str | None = None, precision: 
       OSError: a file cannot be read.
 
     Examples:
-      `make mrpc` trains the model that answers here.
+      `make mrpc` trains the model that these examples load.
 
       >>> from bertlib import serving
       >>> with serving.load("output/mrpc") as predictor:

@@ -1,14 +1,14 @@
-"""Converts questions to inputs of the model, and outputs of the model to answers: one class for each task.
+"""Converts questions to inputs of the model, and outputs of the model to answers. Each task has a class.
 
-The class of a task has
+The class of a task has these attributes and methods:
 
     fields                    names of the texts of a question, such as ("text_a", "text_b")
-    required                  number of these texts that a question has to have, from the first on
+    required                  number of texts that a question has to have; the texts after these are optional
     head                      see `bertlib.tasks.head`
     extra_inputs              see `session.LoadedModel`
-    windows(*values)          takes the values of the fields; returns (rows, details): for each window the
-                              inputs of the model, {name: list of int}, and the data that `answer` needs in
-                              addition
+    windows(*values)          takes the values of the fields; returns (rows, details). `rows` contains the
+                              inputs of the model for each window, {name: list of int}. `details` is the data
+                              that `answer` needs in addition to the model's outputs
     answer(outputs, details)  takes the model's outputs of each window; returns the answer, a dict that can
                               be written as JSON
 """
@@ -35,7 +35,7 @@ _DIGITS = 6
 
 
 def _number(value):
-    """Returns a float rounded to six decimals, as answers contain it."""
+    """Returns a float rounded to six decimals, the form of all numbers in answers."""
     return round(float(value), _DIGITS)
 
 
@@ -48,8 +48,8 @@ def _text(name, value):
 
 
 class _Texts:
-    """Questions of one or two texts. A text that is too long is divided into windows if the training did so
-    (--doc_stride); otherwise it is truncated."""
+    """Base class of the tasks with one or two texts. A text that is too long is divided into windows if the
+    model was trained with --doc_stride; otherwise the text is truncated."""
 
     fields, required = ("text_a", "text_b"), 1
     extra_inputs = ()
@@ -59,7 +59,7 @@ class _Texts:
 
         Args:
           model: a `model_directory.ModelDirectory`.
-          num_texts: number of texts of a question, 1 or 2; None if both numbers are right.
+          num_texts: number of texts of a question, 1 or 2; None if a question may have one text or two.
         """
         self._model, self._num_texts = model, num_texts
         self._doc_stride = model.setting("doc_stride")
@@ -83,12 +83,12 @@ class _Texts:
                  "segment_ids": [0] * len(first) + [1] * len(second)} for first, second in windows], None
 
     def pooled(self, outputs):
-        """Returns the mean of the windows' outputs, {name: array or number}."""
+        """Returns the mean of the outputs over the windows, {name: array or number}."""
         return window_pooling.pooled(outputs, [len(outputs)])[0]
 
 
 class Classification(_Texts):
-    """The answer is {"label", "probabilities": {label: probability}}."""
+    """Answers with {"label", "probabilities": {label: probability}}."""
 
     def __init__(self, model):
         super().__init__(model, model.num_texts)
@@ -103,8 +103,8 @@ class Classification(_Texts):
 
 
 class Multilabel(_Texts):
-    """The answer is {"labels": the labels whose probability is at least the training's --threshold,
-    "probabilities": {label: probability}}."""
+    """Answers with {"labels", "probabilities": {label: probability}}. "labels" contains the labels with a
+    probability of at least the training's --threshold."""
 
     def __init__(self, model):
         super().__init__(model, model.num_texts)
@@ -119,7 +119,7 @@ class Multilabel(_Texts):
 
 
 class Regression(_Texts):
-    """The answer is {"score"}."""
+    """Answers with {"score"}."""
 
     head = regression_head.Regressor()
 
@@ -132,13 +132,14 @@ class Regression(_Texts):
 
 
 class Vectors(_Texts):
-    """The answer is {"vector": the mean of the last layer's vectors over all tokens}."""
+    """Answers with {"vector"}: the mean of the last layer's vectors over all tokens."""
 
     head = feature_extraction.Vectors()
 
     def __init__(self, model):
         super().__init__(model)
-        # Long texts are truncated. The setting of a model for questions divides contexts, not these texts.
+        # Long texts are truncated. In a model for questions, --doc_stride applies to contexts, not to these
+        # texts.
         self._doc_stride = 0
 
     def answer(self, outputs, details):
@@ -147,7 +148,7 @@ class Vectors(_Texts):
 
 
 class Tagging:
-    """The answer is {"words", "tags", "entities": [{"type", "text", "start", "end"}]}. Start and end are
+    """Answers with {"words", "tags", "entities": [{"type", "text", "start", "end"}]}. "start" and "end" are
     indices of words.
 
     A question is a text, in which spaces, tabs and line ends separate the words, or a list of words.
@@ -187,11 +188,11 @@ class Tagging:
 
 
 class SquadQuestions:
-    """The answer is {"answer", "probability", "start", "end"}. Start and end are indices of characters in the
-    context.
+    """Answers with {"answer", "probability", "start", "end"}. "start" and "end" are indices of characters in
+    the context.
 
-    With a model of SQuAD 2.0, the answer to a question without an answer is "". "null_odds" is then the score
-    of "no answer" minus the score of the best answer.
+    With a model of SQuAD 2.0, "answer" is "" if the context contains no answer. The answers of such a model
+    also have "null_odds", the score of "no answer" minus the score of the best answer.
     """
 
     fields, required = ("question", "context"), 2
@@ -231,8 +232,10 @@ class SquadQuestions:
 
 
 def _null_threshold(model):
-    """Returns the null threshold of a model: that of the newest evaluation in its directory, which may have
-    computed the best one (--find_null_threshold). Without an evaluation, it is that of the training.
+    """Returns the null threshold of a model.
+
+    It is the threshold of the newest evaluation in the model's directory, which may have computed the best
+    threshold (--find_null_threshold). Without an evaluation, it is the threshold that the training recorded.
 
     Raises:
       ValueError: the threshold in eval_results.json is not a number.
@@ -249,7 +252,7 @@ def _null_threshold(model):
 
 
 class MaskedWords:
-    """The answer is {"masks": [[{"token", "probability"}, …], …]}: the five likeliest tokens of each [MASK].
+    """Answers with {"masks": [[{"token", "probability"}, …], …]}, the five likeliest tokens of each [MASK].
     """
 
     fields, required = ("text",), 1

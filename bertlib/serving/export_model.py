@@ -21,9 +21,9 @@ from bertlib.serving import answers, session, warmup
 from bertlib.system import files
 
 DEFAULT_SIGNATURE = tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
-# Names of the files that are copied into assets.extra, if the model's directory has them.
+# Names of the files in the model's directory that are copied into assets.extra if they exist.
 _FILES = (*output_files.NAMES, output_files.RECORD)
-# Names of the extra inputs of tasks that have one value for each token.
+# Names of the extra inputs of tasks. These inputs have one value for each token.
 _ALONG_TOKENS = ("word_mask",)
 
 
@@ -33,8 +33,8 @@ class Signature(NamedTuple):
     Attributes:
       inputs: {name: placeholder}.
       outputs: {name: tensor [B, …]}.
-      requests: function of a number n that returns n warm-up requests of growing length. Each is {name of an
-        input: nested lists that NumPy converts to an array [1, …]}.
+      requests: function of a number n that returns n warm-up requests of growing length. Each request is
+        {name of an input: nested lists that NumPy converts to an array [1, …]}.
     """
 
     inputs: dict
@@ -46,7 +46,7 @@ class Signature(NamedTuple):
 
 
 def _repeat_names(names, like):
-    """Returns names, a list of str, once for each row of a tensor [B, …]: string [B, names]."""
+    """Repeats a list of str for each row of a tensor [B, …]; returns string [B, number of names]."""
     return tf.tile(tf.constant([names]), [tf.shape(like)[0], 1])
 
 
@@ -73,7 +73,7 @@ def _regression_outputs(model, predictions, features):
 
 
 def _tagging_outputs(model, predictions, features):
-    # `build_outputs` has declared each token a word, so each tag has the position of its token.
+    # `build_outputs` has marked each token as a word, so each tag is at the position of its token.
     return {"tags": tf.where(features["input_mask"] * features["tag_mask"] > 0,
                              tf.gather(tf.constant(model.labels), predictions["tags"]),
                              tf.fill(tf.shape(predictions["tags"]), ""))}
@@ -103,7 +103,7 @@ _OUTPUTS = {"classification": _classification_outputs, "multilabel": _multilabel
 
 
 def extra_inputs(model, task):
-    """Returns the names of the inputs of a model in addition to those of the encoder."""
+    """Returns the names of the inputs that a model has in addition to the inputs of the encoder."""
     if task == "tagging":
         return _ALONG_TOKENS if model.setting("crf") else ()
     return answers.TASKS[task].extra_inputs
@@ -144,8 +144,8 @@ def derive_inputs(model, input_ids):
       input_ids: int32 [B, F], padded with 0.
 
     Returns:
-      {"input_mask": 1 for tokens and 0 for padding, "segment_ids": 1 for the tokens after the first [SEP] and
-      0 for the others and for padding}, int32 [B, F] each.
+      {"input_mask", "segment_ids"}, each int32 [B, F]. input_mask is 1 for tokens and 0 for padding.
+      segment_ids is 1 for the tokens after the first [SEP], and 0 for all other tokens and for padding.
     """
     mask = tf.cast(tf.not_equal(input_ids, 0), tf.int32)
     if model.bert_config.type_vocab_size < 2:
@@ -160,8 +160,8 @@ def _placeholders(names):
 
 
 def _parse_examples(model, serialized, more):
-    """Returns the features of serialized `tf.train.Example`s, string [B], which may differ in length. An
-    example without a mask or without segments gets those of `derive_inputs`.
+    """Returns the features of serialized `tf.train.Example`s. The examples may differ in length. If an
+    example has no mask or no segments, `derive_inputs` adds them.
 
     Args:
       model: a `model_directory.ModelDirectory`.
@@ -206,8 +206,8 @@ def _signatures(model, task):
 
 
 def _warmup_rows(model, more, number):
-    """Returns `number` inputs of growing length, the last with `max_seq_length` tokens: list of {name: list
-    of int}."""
+    """Returns `number` inputs of growing length, a list of {name: list of int}. The last input has
+    `max_seq_length` tokens."""
     start, unknown, end = model.tokenizer.convert_tokens_to_ids(["[CLS]", "[UNK]", "[SEP]"])
     rows = []
     for index in range(1, number + 1):
@@ -226,8 +226,8 @@ def export(model, directory, task=None, warmup_requests=1):
 
     Args:
       model: a `model_directory.ModelDirectory`.
-      directory: directory of all versions. The new version becomes a directory in it.
-      task: a task other than the model's, see `answers.resolve_task`; None for the model's task.
+      directory: the directory of all versions. The new version becomes a subdirectory.
+      task: None for the task that the model was trained for; or another task, see `answers.resolve_task`.
       warmup_requests: number of warm-up requests for each signature, see `warmup`.
 
     Returns:
@@ -242,7 +242,7 @@ def export(model, directory, task=None, warmup_requests=1):
 
 
 def check_directory(directory):
-    """Raises a NotADirectoryError if a path, or a part of it, is a file and so cannot hold versions."""
+    """Raises a NotADirectoryError if a path, or one of its parent directories, is a file."""
     existing = directory
     while existing and not files.exists(existing):
         existing = os.path.dirname(existing)

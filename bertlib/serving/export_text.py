@@ -1,13 +1,14 @@
-"""Exports a SavedModel whose inputs are texts: it tokenizes them itself, with ops of the package
-tensorflow-text.
+"""Exports a SavedModel with texts as inputs. The graph of this SavedModel tokenizes the texts, with ops of
+the package tensorflow-text.
 
-This is a SavedModel separate from that of `export_model`: if it contained one op of a package that the server
-does not have, none of its signatures could be loaded.
+This SavedModel is separate from the SavedModel of `export_model`. A server without the package
+tensorflow-text cannot load a SavedModel that contains such an op, not even the signatures that do not use the
+op.
 
-The graph repeats the steps of `tokenization.FullTokenizer`. Its lower case is the lower case of Python, in
-any locale. White space, punctuation and accents are found with the Unicode tables of ICU and RE2. Tokens may
-differ for characters that are newer than Python's Unicode tables. `compare_tokens` counts the texts with such
-differences.
+The graph repeats the steps of `tokenization.FullTokenizer`. The graph lower-cases text as Python does, in any
+locale. It finds white space, punctuation and accents with the Unicode tables of ICU and RE2. The tokens may
+differ from the tokenizer's for characters that are newer than Python's Unicode tables. `compare_tokens`
+counts the texts with such differences.
 """
 
 import functools
@@ -28,7 +29,7 @@ PACKAGE = "tensorflow-text"
 # Control and format characters without white space, and the replacement character of undecodable bytes.
 _CONTROL = r"[\x{0}-\x{8}\x{b}\x{c}\x{e}-\x{1f}\x{7f}-\x{9f}\p{Cf}\x{fffd}]"
 _SPACE = r"[\s\p{Z}]+"
-# Punctuation, and all ASCII characters that are no letters, digits, spaces or control characters.
+# Punctuation, and all ASCII characters except letters, digits, spaces and control characters.
 _PUNCTUATION = r"([!-/:-@\[-`{-~]|\p{P})"
 _CHINESE = "([" + "".join(f"\\x{{{first:x}}}-\\x{{{last:x}}}"
                           for first, last in tokenization.CHINESE_BLOCKS) + "])"
@@ -40,13 +41,13 @@ def import_tensorflow_text():
     """Returns the module tensorflow_text.
 
     Raises:
-      ImportError: it is not installed, or was built for another version of TensorFlow.
+      ImportError: tensorflow-text is not installed, or was built for another version of TensorFlow.
     """
     version = ".".join(tf.version.VERSION.split(".")[:2])
     to_do = (f"It has to be the one for this TensorFlow: `pip install {PACKAGE}=={version}.*`, or `pip "
              "install -r requirements-export.txt`.")
     try:
-        # Imported here, because the import takes a second and no other function needs it.
+        # Imported here, because the import takes a second and no other function needs the module.
         import tensorflow_text
     except ImportError as error:
         raise ImportError(f"An export of text needs the package {PACKAGE}, which cannot be imported "
@@ -62,7 +63,8 @@ def import_tensorflow_text():
 class GraphTokenizer:
     """Does the work of a `tokenization.FullTokenizer` with ops of the current graph.
 
-    One difference: special tokens in a text, such as [MASK], are split at the brackets.
+    One difference to `tokenization.FullTokenizer`: special tokens in a text, such as [MASK], are split at the
+    brackets.
     """
 
     def __init__(self, tokenizer):
@@ -96,8 +98,8 @@ class GraphTokenizer:
         return tf.cast(ids, tf.int32)
 
     def _spaced(self, texts):
-        """Returns texts, string [N], normalized as the vocabulary needs it (letter case, accents), with
-        spaces around words, punctuation and Chinese characters."""
+        """Normalizes texts, string [N]: letter case and accents as the vocabulary needs them, and spaces
+        around words, punctuation and Chinese characters."""
         replace, basic = tf.strings.regex_replace, self._basic
         texts = replace(replace(texts, _CONTROL, ""), _SPACE, " ")
         if basic.tokenize_chinese_chars:
@@ -113,10 +115,10 @@ _CAPITAL_I_WITH_DOT = "\u0130"  # the only character whose lower case consists o
 
 
 def _lower_case(texts):
-    """Returns texts, string [N], in the lower case of `str.lower`.
+    """Lower-cases texts, string [N], in the same way as `str.lower`.
 
-    `tf.strings.lower` is not used: it follows the rules of the language in LC_ALL, LC_MESSAGES or LANG of the
-    process that serves the model. With LC_ALL=tr_TR.UTF-8 the lower case of "I" would be a dotless "ı".
+    `tf.strings.lower` is not used, because its result depends on LC_ALL, LC_MESSAGES or LANG of the process
+    that serves the model. With LC_ALL=tr_TR.UTF-8, for example, it converts "I" to a dotless "ı".
     """
     texts = tf.strings.regex_replace(texts, _final_sigma(), r"\1ς\2")
     texts = tf.strings.regex_replace(texts, _CAPITAL_I_WITH_DOT, _CAPITAL_I_WITH_DOT.lower())
@@ -135,8 +137,8 @@ def _characters():
 
 @functools.cache
 def _lower_case_table():
-    """Returns the lower case of each code point up to the last upper-case one: int32 [number of code points].
-    """
+    """Returns the lower case of each code point up to the last upper-case code point, int32 [number of these
+    code points]."""
     lower = {ord(character): ord(character.lower()) for character in _characters()
              if character != character.lower() and character != _CAPITAL_I_WITH_DOT}
     table = np.arange(max(lower) + 1, dtype=np.int32)
@@ -148,9 +150,10 @@ def _lower_case_table():
 def _final_sigma():
     """Returns a regular expression, in RE2's notation, for a capital sigma whose lower case is "ς".
 
-    This is a sigma at the end of a word. Marks, such as accents and apostrophes, are ignored: the nearest
-    character before the sigma is a letter with case, and the nearest character after it is not. "ΟΔΟΣ."
-    contains such a sigma, "ΣΟΦΙΑ" does not. Letters and marks are those of this Python's `str.lower`.
+    Such a sigma is at the end of a word: the nearest character before the sigma is a letter with case, and
+    the nearest character after the sigma is not. Marks, such as accents and apostrophes, are ignored. "ΟΔΟΣ."
+    contains such a sigma, "ΣΟΦΙΑ" does not. Which characters count as letters and marks is taken from
+    `str.lower` of the Python that exports the model.
     """
     either = {character for character in _characters() if f"A{character}Σ".lower().endswith("ς")}
     letters = {character for character in either if f"{character}Σ".lower().endswith("ς")}
@@ -163,7 +166,7 @@ def _class(characters, negation=""):
 
     Args:
       characters: set of str.
-      negation: "^" for the class of all other characters.
+      negation: "^" for the class of all characters that are not in `characters`.
     """
     codes = sorted(map(ord, characters))
     starts = [code for index, code in enumerate(codes) if not index or codes[index - 1] != code - 1]
@@ -178,7 +181,8 @@ class Differences(NamedTuple):
     Attributes:
       texts: number of texts that were compared.
       number: number of texts whose tokens differ.
-      first: the first texts that differ, list of (text, tokens of the tokenizer, tokens of the graph).
+      first: the first texts with different tokens, list of (text, tokens of the tokenizer, tokens of the
+        graph).
     """
 
     texts: int
@@ -242,8 +246,8 @@ def _truncate(ragged, sizes):
 def _encoder_inputs(model, first, second=None):
     """Returns the inputs of the encoder for one or two texts.
 
-    Texts that are too long are truncated as `classifier_data._truncate_seq_pair` does it: in a pair, tokens
-    are removed from the longer text.
+    Texts that are too long are truncated in the same way as by `classifier_data._truncate_seq_pair`: in a
+    pair, tokens are removed from the longer text.
 
     Args:
       model: a `model_directory.ModelDirectory`.
@@ -294,8 +298,8 @@ def _text_signatures(model, task):
 
 
 def _word_signatures(model, task):
-    """Returns the signatures of a tagger: one for texts, whose words are separated by white space, and one
-    for lists of words."""
+    """Returns the two signatures of a tagger. The inputs of the first one are texts, with white space between
+    the words; the inputs of the second one are lists of words."""
     tokens = GraphTokenizer(model.tokenizer)
     text = {"text": tf.placeholder(tf.string, [None], "text")}
     words = {"words": tf.placeholder(tf.string, [None, None], "words")}
@@ -344,7 +348,7 @@ def _tags(model, task, tokens, words, width=None):
 
 
 def _warmup_texts(model, number):
-    """Returns `number` texts of growing length, the last with about `max_seq_length` tokens."""
+    """Returns `number` texts of growing length. The last text has about `max_seq_length` tokens."""
     return [" ".join(["a"] * max(1, model.max_seq_length * index // number - 3))
             for index in range(1, number + 1)]
 
@@ -359,7 +363,8 @@ def export(model, directory, task=None, warmup_requests=1):
       the directory of the new version.
 
     Raises:
-      ValueError, OSError: see `export_model.export`; or this task cannot be exported with texts as inputs.
+      ValueError, OSError: see `export_model.export`. A ValueError is also raised if this task cannot be
+        exported with texts as inputs.
       ImportError: tensorflow-text is not installed.
     """
     task = answers.resolve_task(model, task)

@@ -1,4 +1,4 @@
-"""The class `Predictor`: answers questions with a trained model. `bertlib.serving.load` creates it."""
+"""Contains the class `Predictor`, which answers questions with a trained model."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -19,7 +19,7 @@ class Predictor:
     A question consists of the texts that the task takes. An answer is a dict that can be written as JSON:
 
     - classification: "label", and "probabilities", {label: probability}
-    - multilabel: "labels", those whose probability reaches the threshold, and "probabilities"
+    - multilabel: "labels", the labels with a probability of at least the threshold, and "probabilities"
     - regression: "score"
     - tagging: "words", "tags", and "entities", a list of {"type", "text", "start", "end"}; start and end
       are indices of words
@@ -28,13 +28,14 @@ class Predictor:
     - masked_words: "masks", the likeliest tokens of each [MASK]
     - vectors: "vector", a list of floats
 
-    Several threads may call one predictor at the same time. With replicas that is not possible: all replicas
-    have to make the same calls in the same order, with the same questions, and each gets all answers.
+    Without replicas, several threads may call one predictor at the same time. With replicas, all replicas
+    have to make the same calls in the same order, with the same questions. Each replica then gets all
+    answers.
 
     Attributes:
       task: the task, a key of `bertlib.serving.TASKS`.
       fields: names of the texts of a question, such as ("text_a", "text_b").
-      required: number of texts that a question has to have. The others, at the end of `fields`, are optional.
+      required: number of texts that a question has to have. The texts after these in `fields` are optional.
       checkpoint: path of the weights.
 
     Examples:
@@ -60,11 +61,11 @@ class Predictor:
           directory: the output directory of a training, see `model_directory.read`.
           task: "vectors", or None for the task that the model was trained for.
           step: the precision and the kernels; None for fp32 and TensorFlow's ops.
-          batch_size: largest number of windows that are computed at a time.
-          group: the replicas that share the batches, or None.
+          batch_size: largest number of windows in a batch.
+          group: the replicas among which the batches are distributed, or None.
 
         Raises:
-          ValueError: the model cannot do `task`, or its weights are damaged or those of another model.
+          ValueError: the model cannot do `task`, or the weights are damaged or belong to another model.
           OSError: the weights cannot be read.
         """
         self.task = answers.resolve_task(directory, task)
@@ -88,8 +89,8 @@ class Predictor:
           the answer; see `Predictor` for its keys.
 
         Raises:
-          ValueError: a text is empty or is not a str, the model takes no second text or needs one, or memory
-            ran out.
+          ValueError: a text is empty or is not a str; a second text was given, and the model takes one text;
+            no second text was given, and the model needs one; or memory ran out.
           TypeError: there are more or fewer texts than the task takes, or a name is unknown.
 
         Examples:
@@ -119,7 +120,8 @@ class Predictor:
              **flags: Any) -> Iterator[questions.Question]:
         """Yields the question of each row of a file, as `predict.py` reads it.
 
-        A row that cannot be used does not end the reading: the `problem` of its question says why.
+        A row that cannot be used does not end the reading. The attribute `problem` of the row's question then
+        says why the row cannot be used.
 
         Args:
           path: the file, which may be compressed with gzip.
@@ -131,7 +133,7 @@ class Predictor:
           a question; call the predictor with its `values`.
 
         Raises:
-          ValueError: flags contradict each other, or the columns of the texts are not found.
+          ValueError: flags contradict each other, or the file has no columns for the texts.
           OSError: the file cannot be read.
 
         Examples:

@@ -1,7 +1,7 @@
 """Reads questions from a file or a stream: plain text, CSV, TSV, JSON Lines, or sentences in CoNLL's columns.
 
-Each question is yielded as soon as its line has arrived. Rows and columns are read by `bertlib.rows.columns`,
-as in a training.
+Each question is yielded as soon as its line has arrived. As in a training, `bertlib.rows.columns` reads the
+rows and columns.
 """
 
 import itertools
@@ -27,7 +27,7 @@ class Question(NamedTuple):
       line: number of the line, from 1.
       fields: {name: value} of all columns or keys of the line.
       values: the texts for the model, in the order of `Predictor.fields`.
-      problem: a sentence that says why the line cannot be used; None if it can.
+      problem: a sentence that says why the line cannot be used; None if the line can be used.
     """
 
     line: int
@@ -37,14 +37,15 @@ class Question(NamedTuple):
 
 
 def format_from_name(path):
-    """Returns the format for the ending of a file's name, one of `FORMATS`; "text" for an unknown ending."""
+    """Returns the format that belongs to the ending of a file's name, one of `FORMATS`; "text" for an unknown
+    ending."""
     name = path.lower().removesuffix(".gz")
     return next((input_format for ending, input_format in _ENDINGS.items() if name.endswith(ending)), "text")
 
 
 class QuestionReader:
-    """Reads the questions to a model from files and streams. The texts are in the columns that the training
-    used, unless flags name others."""
+    """Reads the questions to a model from files and streams. The texts are read from the columns that the
+    training used, unless flags name other columns."""
 
     def __init__(self, model, fields, required, flags=None):
         """Creates the reader.
@@ -61,7 +62,9 @@ class QuestionReader:
         self._fields, self._required, self._labels = list(fields), required, model.labels
         self._is_tagger = fields == answers.Tagging.fields and model.kind == "tagging"
         has_text_column = flags.get("text_column") is not None
-        if has_text_column:  # the file has other columns than the training's, perhaps no labels and no header
+        # The columns of this file differ from those of the training file. There may be no labels and no
+        # header.
+        if has_text_column:
             flags = {"label_column": None, "header": "auto", **flags}
 
         def setting(name, default):
@@ -91,7 +94,7 @@ class QuestionReader:
           ahead: number of rows that may be read before the first one is yielded; see `columns.TextReader`.
 
         Raises:
-          ValueError: the columns of the texts are missing, or cannot be determined with certainty.
+          ValueError: the columns of the texts are missing, or it is not certain which columns they are.
         """
         if input_format == "text":
             return self._read_text(stream)
@@ -139,15 +142,15 @@ class QuestionReader:
             yield Question(row.line, fields, row.texts, problem)
 
     def _has_second_text(self, fields):
-        """Returns whether a row has a text_b although the model takes single texts, and the text of the row
-        is in the column text_a."""
+        """Returns whether a row has both a text_a, which is the text of the question, and a text_b, although
+        the model takes single texts."""
         place, chosen = self._reader.place, self._reader.text_places
         return self._fields == ["text_a"] and "text_b" in fields and place.names is not None and (
             [place.name_of(chosen[0])] == self._fields)
 
 
 def _check_count(flag, number, fields, required):
-    """Raises a ValueError if --text_column names more or fewer columns than a task takes."""
+    """Raises a ValueError if --text_column names more or fewer columns than the task allows."""
     if not required <= number <= len(fields):
         raise ValueError(f"--text_column={flag} names {number} column{'s' * (number != 1)}, and the model "
                          f"takes {' and '.join(fields)}.")
@@ -177,9 +180,9 @@ def _names(header, texts, width):
 def format_answer(question, answer):
     """Returns an answer as a line of JSON: first the keys of the answer, then the fields of the input.
 
-    An input field with the name of an answer's key gets the prefix "input_". If the input already has a field
-    of that name, it gets the prefix twice. Example: the input fields "label" and "input_label" of a
-    classifier become "input_input_label" and "input_label".
+    If an input field has the same name as a key of the answer, the field gets the prefix "input_". If the
+    input already has a field with the prefixed name, the prefix is added twice. Example: with a classifier,
+    the input fields "label" and "input_label" become "input_input_label" and "input_label".
 
     Args:
       question: a `Question`.

@@ -1,4 +1,4 @@
-"""A head's model with its weights in one session, which several threads may run at the same time."""
+"""Loads a model with a head into one session, which several threads may run at the same time."""
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -18,7 +18,7 @@ def build(head, bert_config, inputs, step=None):
     Args:
       head: see `bertlib.tasks.head`.
       bert_config: a `modeling.BertConfig`.
-      inputs: {name: int32 [B, F]}, the inputs of the encoder and the further inputs of the head.
+      inputs: {name: int32 [B, F]}, the inputs of the encoder and the additional inputs of the head.
       step: a `StepConfig` with the precision and the kernels; None for fp32 and TensorFlow's ops.
 
     Returns:
@@ -37,8 +37,8 @@ def check_weights(head, bert_config, path):
       path: see `checkpoint_formats.open_checkpoint`.
 
     Raises:
-      ValueError, OSError: the checkpoint lacks a variable, has it in another shape or type, or cannot be
-        read.
+      ValueError, OSError: the checkpoint cannot be read, lacks a variable, or has a variable with another
+        shape or type.
     """
     checkpoint = checkpoint_formats.open_checkpoint(path)
     expected = {**modeling.variable_shapes(bert_config), **head.shapes(bert_config)}
@@ -53,7 +53,8 @@ def check_weights(head, bert_config, path):
 class LoadedModel:
     """A trained model: a graph and a session with the weights.
 
-    Several threads may call it at the same time: nothing changes after the weights are loaded.
+    Several threads may call the model at the same time, because nothing in it changes after the weights are
+    loaded.
 
     Attributes:
       inputs: names of the arrays that a call takes.
@@ -65,11 +66,11 @@ class LoadedModel:
         Args:
           head, bert_config: see `build`.
           checkpoint: path of the weights, see `checkpoint_formats.open_checkpoint`.
-          extra_inputs: names of the further inputs of the head, each int32 [B, any].
+          extra_inputs: names of the additional inputs of the head, each int32 [B, any].
           step: see `build`.
 
         Raises:
-          ValueError, OSError: the weights are missing, damaged or those of another model.
+          ValueError, OSError: the weights are missing or damaged, or belong to another model.
         """
         check_weights(head, bert_config, checkpoint)
         self.inputs = (*ENCODER_INPUTS, *extra_inputs)
@@ -83,8 +84,8 @@ class LoadedModel:
             with self._session.as_default():
                 self._session.run(scaffold.init_op)
                 scaffold.init_fn(self._session)
-                # Local variables hold forms of the weights that inference computes once, so this op runs
-                # after the weights are loaded.
+                # Some local variables contain converted weights, which inference computes once. Therefore
+                # this op runs after the weights are loaded.
                 self._session.run(scaffold.local_init_op)
             graph.finalize()
 
@@ -96,8 +97,8 @@ class LoadedModel:
             have the same length.
 
         Returns:
-          list of {name of an output: array}, one for each row. Outputs with one value for each token have
-          the length of the longest row.
+          list of {name of an output: array}, one dict for each row. An output with one value for each token
+          is as long as the longest row.
 
         Raises:
           ValueError: memory ran out.

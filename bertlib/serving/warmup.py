@@ -1,9 +1,9 @@
-"""Warm-up requests: TensorFlow Serving sends them to itself when it loads a model, so that the first real
-request is not slower than the later ones.
+"""Writes warm-up requests. TensorFlow Serving sends these requests to itself when it loads a model, so that
+the first real request is not slower than the later ones.
 
-The file is a TFRecord file of PredictionLog messages (tensorflow_serving/apis/prediction_log.proto). Only
-these fields are needed. They are encoded here byte by byte, as in `example_encoding`, because the classes of
-the messages would need the package tensorflow-serving-api:
+The file is a TFRecord file of PredictionLog messages (tensorflow_serving/apis/prediction_log.proto). This
+module encodes the messages byte by byte, as `example_encoding` does, because the classes of the messages are
+in the package tensorflow-serving-api, which is not required here. Only these fields are needed:
 
     PredictionLog { 6: PredictLog { 1: PredictRequest } }
     PredictRequest { 1: ModelSpec { 3: signature name }, 2: map of an input's name to its TensorProto }
@@ -19,7 +19,7 @@ MAX_REQUESTS = 1000
 
 
 def _field(number, content):
-    """Returns an encoded field of a message. The content is bytes: a text or another message."""
+    """Returns an encoded field of a message. The content, bytes, is a text or another message."""
     return example_encoding.varints([number << 3 | 2, len(content)]) + content
 
 

@@ -1,1 +1,1 @@
-"""Runs of the two classifier commands: data, labels, class weights, training and evaluation."""
+"""Implements the runs of the two classifier commands: data, labels, class weights, training, evaluation."""

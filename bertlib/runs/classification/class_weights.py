@@ -17,11 +17,12 @@ def parse_weights(settings, target):
       target: the target of the model, see `targets`.
 
     Returns:
-      `BALANCED`; the weights in the order of the labels, list of float; or None without the flag.
+      the weights in the order of the labels, list of float; `BALANCED` for balanced weights; None without the
+      flag.
 
     Raises:
-      ValueError: the flag is malformed; or this flag or --label_smoothing is given, and the task is not a
-        classification with one label for each text.
+      ValueError: --class_weights is malformed; or --class_weights or --label_smoothing is given, and the task
+        is not a classification with one label for each text.
     """
     text, labels = settings.class_weights, target.labels
     if target.task_type != "classification" and (text or settings.label_smoothing):
@@ -46,8 +47,8 @@ def _in_order(text, labels):
 
 
 def _named(text, labels):
-    """Returns the weights in a list of labels with weights, such as "yes:2.5", in the order of `labels`. The
-    weight of a label that is not named is 1."""
+    """Returns the weights, in the order of `labels`, from a text with labels and weights, such as "yes:2.5".
+    A label that the text does not name has the weight 1."""
     weights = {}
     for part in text.split(","):
         label, _, weight = part.rpartition(":")
@@ -95,8 +96,8 @@ def weighted_head(settings, target, head, counts):
     Args:
       settings: a `Settings`.
       target: the target of the model, see `targets`.
-      head: the head that is returned without these flags, or without training.
-      counts: {label: number of its training examples, or of their windows}.
+      head: the head that is returned if neither flag is given, or if the run does not train.
+      counts: {label: number of training examples, or of windows, with this label}.
     """
     parsed, labels = parse_weights(settings, target), target.labels
     if not settings.do_train or parsed is None and not settings.label_smoothing:

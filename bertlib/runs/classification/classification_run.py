@@ -1,4 +1,4 @@
-"""The code that run_classifier.py and run_classifier_with_tfhub.py share: task, examples and run."""
+"""Contains the code that run_classifier.py and run_classifier_with_tfhub.py share."""
 
 import functools
 import os
@@ -27,8 +27,8 @@ from bertlib.tasks.classification.classifier_data import (
     get_processor,
 )
 
-# Names of the result files in --results_dir. The braces are replaced by the suffix of a further set, as in
-# eval_results_mismatched.txt, or of a task other than the directory's, as in test_results_ax.tsv.
+# Names of the result files in --results_dir. The braces are replaced by a suffix. It names an additional set,
+# as in eval_results_mismatched.txt, or a task other than the task trained there, as in test_results_ax.tsv.
 _RESULT_FILES = ("eval{}.tf_record", "predict{}.tf_record", "eval_results{}.txt", "test_results{}.tsv",
                  "test_predictions{}.tsv", "test_eval_results{}.txt")
 # {type of a task: {metric that its head computes: its name in the log}}.
@@ -42,8 +42,8 @@ _METRIC_NAMES = {"classification": {"accuracy": "accuracy", "f1": "F1", "matthew
 def create_processor(settings, suffix=""):
     """Returns the processor of --task_name or of the user's own data.
 
-    Sets the following flags if they were not given: the phases, --output_dir, the flags that the training of
-    the weights recorded, and --data_dir (to the sample).
+    Sets the following flags if they were not given: the phases; --output_dir; the flags with values in the
+    record of the training; and --data_dir, to the directory of the sample.
 
     Args:
       settings: a `Settings`.
@@ -103,7 +103,7 @@ def read_examples(settings, processor):
 
     Returns:
       (examples, whether the test set has labels). The examples are {name of a set: list of `InputExample`}.
-      The sets are "train", "dev", "test" and further ones such as "dev_mismatched".
+      The sets are "train", "dev", "test" and additional sets such as "dev_mismatched".
     """
     examples, test_has_labels = {}, False
     if settings.do_train:
@@ -130,7 +130,7 @@ def _examples(settings, processor, split):
 
 
 def _examples_of_sets(settings, processor, split):
-    """Returns the examples of a split and of its further sets, {name of a set: list of `InputExample`}."""
+    """Returns the examples of a split and of its additional sets, {name of a set: list of `InputExample`}."""
     examples = {split: _examples(settings, processor, split)}
     for name in _task_declaration(processor).further_sets:
         further = processor.get_further_examples(settings.data_dir, f"{split}_{name}")
@@ -142,8 +142,8 @@ def _examples_of_sets(settings, processor, split):
 
 
 def _task_declaration(processor):
-    """Returns the object that declares the task: the processor or, for a processor that is not derived from
-    `DataProcessor`, one with the defaults of all tasks."""
+    """Returns the object that declares the task. This is the processor; for a processor that is not derived
+    from `DataProcessor`, it is an object with the defaults of all tasks."""
     return processor if isinstance(processor, DataProcessor) else DataProcessor()
 
 
@@ -213,7 +213,7 @@ def refuse_overwriting(settings, processor, **read):
       processor: the processor of the task.
       **read: {flag: paths that the command reads in addition to the data}.
     """
-    # The processor of a script that imports a command may declare no files.
+    # If another script imports this command and has its own processor, this processor may declare no files.
     declared = _task_declaration(processor)
     names = [name for names in declared.file_names().values() for name in names]
     of_task = task_suffix(settings)
@@ -231,8 +231,8 @@ def refuse_overwriting(settings, processor, **read):
 def task_suffix(settings):
     """Returns the suffix of the names of result files, before the extension.
 
-    If --results_dir holds the training of another task, it is the task, such as "_ax", so that the result
-    files of that training stay. Otherwise it is "".
+    If --results_dir contains the training of another task, the suffix is the name of this run's task, such as
+    "_ax". The result files of that training are then not overwritten. Otherwise the suffix is "".
     """
     record = None if settings.do_train else output_files.read_record(settings.results_dir)
     task = settings.task_name.lower()
@@ -259,7 +259,7 @@ def run(settings, model, processor, splits, target, tokenizer, **description):
     """
     num_train_steps = train_steps(settings, splits.training)
     if target.task_type == "multilabel":
-        description["threshold"] = target.threshold  # predictions with this model use the same threshold
+        description["threshold"] = target.threshold  # later predictions with this model use this threshold
     dev_rows = getattr(processor, "dev_rows", None)
     record = run_record.RunRecord(
         settings, num_train_steps, {output_files.DEV_ROWS: dev_rows.content.encode()} if dev_rows else {},
@@ -279,8 +279,8 @@ def run(settings, model, processor, splits, target, tokenizer, **description):
 
 
 class _Phases:
-    """The phases of a run: training, evaluation, prediction. Evaluation and prediction do nothing if their
-    examples were not read."""
+    """Runs the phases of a run: training, evaluation, prediction. Evaluation and prediction do nothing if the
+    examples for them were not read."""
 
     def __init__(self, settings, task, splits, target, estimator, step):
         """Creates the phases.
@@ -323,7 +323,8 @@ class _Phases:
             self._write_metrics(split, f"eval_results{suffix}.txt", metrics)
 
     def predict(self):
-        """Writes the predictions of the test sets, and the metrics of those that have labels."""
+        """Writes the predictions for the test sets. Also writes the metrics of each test set that has
+        labels."""
         for split, suffix in self._sets("test"):
             logging.info("Predicting %d examples.", len(self._splits.examples[split]))
             input_fn = self._input_fn(split, f"predict{suffix}")
@@ -357,11 +358,11 @@ class _Phases:
             **estimator_setup.input_options(settings, self._step, is_training))
 
     def _compute_metrics(self, split, input_fn, name):
-        """Predicts a split, keeps the predictions, and returns their metrics.
+        """Predicts a split, keeps the predictions, and returns the metrics of the predictions.
 
         Args:
           split: name of the split.
-          input_fn: its input.
+          input_fn: the input of the split.
           name: name of the evaluation for `Estimator.evaluate`, or None.
         """
         def of_examples(results, rows):
@@ -386,7 +387,7 @@ class _Phases:
         """Writes test_results.tsv and test_predictions.tsv, with one line for each example.
 
         Args:
-          numbers: the probabilities of each example, or its score in a regression: list of arrays or numbers.
+          numbers: list with the probabilities of each example, arrays; in a regression, with its score.
           answers: the answer for each example, see `predicted_label` in `targets`: list of str or float.
           suffix: suffix of the files' names, such as "_mismatched", or "".
         """

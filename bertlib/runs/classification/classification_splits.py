@@ -1,4 +1,5 @@
-"""The splits of a classification's data: features, windows of long texts, and log messages about them."""
+"""Makes the features and windows of the splits of a classification's data, and log messages about the splits.
+"""
 
 import collections
 
@@ -18,16 +19,17 @@ _SHOWN, _SHOWN_CHARACTERS = 3, 100
 
 
 class Splits:
-    """Training, development and test examples.
+    """Holds the training, development and test examples, and makes their features.
 
     Attributes:
       examples: see `classification_run.read_examples`.
-      training: a sequence. Its `len()` is the number of training examples or, with --doc_stride, of windows.
+      training: a sequence. Its `len()` is the number of training examples; with --doc_stride, it is the
+        number of windows of the training examples.
     """
 
     def __init__(self, settings, examples, target, tokenizer, test_has_labels):
-        """Creates the splits. Makes the windows of the training examples at once, because the number of steps
-        depends on their number. All other features are made when they are written.
+        """Creates the splits. Makes the windows of the training examples at once, because the number of
+        training steps depends on the number of windows. All other features are made when they are written.
 
         Args:
           settings: a `Settings`.
@@ -63,7 +65,8 @@ class Splits:
         return class_weights.weighted_head(self._settings, self._target, task_head, counts)
 
     def write(self, split, path):
-        """Writes the features of a split to a TFRecord file, and logs how many texts were too long."""
+        """Writes the features of a split to a TFRecord file, and logs the number of texts that were too
+        long."""
         records = self._records[split]
         records.write(path)
         logging.info("%s", describe_lengths(split.replace("_", " "), records.lengths,
@@ -87,8 +90,9 @@ class Splits:
         """Returns the results of an evaluation, with all metrics computed again from the predictions of the
         examples. The metrics then agree with the files of predictions.
 
-        The loss is the Estimator's, which is computed from logits. With --doc_stride, the loss is also
-        computed from the predictions, because the Estimator's loss is that of windows.
+        The loss is taken from the Estimator, which computes it from logits. With --doc_stride, the loss is
+        also computed from the predictions, because the Estimator's loss is a mean over windows and not over
+        texts.
 
         Args:
           split: name of the split.
@@ -104,7 +108,7 @@ class Splits:
 
 
 def describe_lengths(split, lengths, max_seq_length, num_windows, doc_stride):
-    """Returns a log message: how many examples of a split were too long, and the length of the longest.
+    """Returns a log message: the number of examples of a split that were too long, and the largest length.
 
     Args:
       split: name of the split.
@@ -154,8 +158,8 @@ def log_sample_predictions(split, examples, predictions, target, has_labels):
 
 
 def choose_samples(right):
-    """Returns the ascending indices of up to three examples: the first right one, the first wrong one, and
-    the first other ones.
+    """Returns the ascending indices of up to three examples: the first example with a right prediction, the
+    first one with a wrong prediction, and then the first ones of all others.
 
     Args:
       right: list of bool, whether the prediction of an example is right.
@@ -173,10 +177,10 @@ def _text_of(example):
 
 
 def _prediction(answer, numbers, target):
-    """Returns a text with an answer and its probability.
+    """Returns a text with an answer and the probability of the answer.
 
-    For several labels at once, it contains the probability of each of them. If no label reaches the
-    threshold, it contains the largest probability.
+    In a multi-label task, the text contains the probability of each predicted label. If no label reaches the
+    threshold, the text contains the largest probability.
     """
     if target.task_type == "regression":
         return f"score {answer:.3f}"

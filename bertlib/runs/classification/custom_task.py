@@ -1,4 +1,4 @@
-"""Classification of the user's own data: reads the files that the flags name, and determines the labels."""
+"""Reads the user's own files for a classification, which the flags name, and determines the labels."""
 
 import os
 
@@ -24,7 +24,7 @@ def is_given(settings):
     """Returns whether the command line contains flags for the user's own data.
 
     Raises:
-      ValueError: it also contains --task_name.
+      ValueError: the command line contains both such flags and --task_name.
     """
     names = [name for name in _FLAGS if settings.is_given(name)]
     if names and settings.task_name:
@@ -34,7 +34,7 @@ def is_given(settings):
 
 
 def create_processor(settings, suffix=""):
-    """Reads and checks the user's files, and sets flags that depend on them and were not given.
+    """Reads and checks the user's files. Sets flags that depend on these files and were not given.
 
     Args:
       settings: a `Settings`.
@@ -76,7 +76,7 @@ def create_processor(settings, suffix=""):
 
 
 def list_files(settings):
-    """Returns the user's files, {flag: list with its path}."""
+    """Returns the paths of the user's files, {flag: list with one path}."""
     return {name: [getattr(settings, name)] for name in (*_FILES.values(), "label_file")
             if getattr(settings, name)}
 
@@ -92,7 +92,7 @@ def _stem(path):
 
 
 def _named_files(settings):
-    """Returns for "train", "dev" and "test" whether a flag names a file, {split: bool}.
+    """Returns {split: bool} for "train", "dev" and "test": whether a flag names the file of this split.
 
     Raises:
       ValueError: no flag names a file, or flags exclude each other.
@@ -110,8 +110,8 @@ def _named_files(settings):
 
 
 def _choose_phases(settings, has_file):
-    """If no phase was given, sets the phases that have a file. Takes --dev_fraction from the training that
-    the run continues.
+    """If no phase was given, sets the phases that have a file. If the run continues a training, takes
+    --dev_fraction from it.
 
     Args:
       settings: a `Settings`.
@@ -239,11 +239,11 @@ def _warn_of_shared_examples(train, splits):
 
 
 def _refuse_other_file(settings, processor):
-    """Checks that the default --output_dir, which is named after the training file, does not hold a training
-    on another file of the same name.
+    """Checks that the default --output_dir, which is named after the training file, contains no training on
+    another file of the same name.
 
     Raises:
-      ValueError: it does.
+      ValueError: the directory contains such a training.
     """
     record = checkpoint_formats.latest_checkpoint(settings.output_dir) and output_files.read_record(
         settings.output_dir)
@@ -257,11 +257,11 @@ def _refuse_other_file(settings, processor):
 
 
 def _labels(settings, record, train):
-    """Returns (the labels in the order of the model's outputs, a clause that names their source); (None,
-    None) for a regression.
+    """Returns (the labels in the order of the model's outputs, a clause that says where the labels come
+    from); (None, None) for a regression.
 
     Raises:
-      ValueError, FileNotFoundError: the labels are unknown, or their file is missing.
+      ValueError, FileNotFoundError: the labels are unknown, or the file of the labels is missing.
     """
     if settings.task_type == "regression":
         return None, None
@@ -280,7 +280,8 @@ def _labels(settings, record, train):
 
 
 def _describe(name, split, target):
-    """Logs the number of examples in total and for each label. Warns if the labels are probably no labels."""
+    """Logs the total number of examples and the number for each label. Warns if the column of the labels
+    probably contains something else."""
     if not split.is_labelled:
         logging.info("%s: %d examples, without labels.", name, len(split.rows))
         return

@@ -1,5 +1,6 @@
-"""The development set of --dev_fraction. It is drawn when a training starts in an output directory, stored in
-dev_rows.txt there, and used by all later runs with these weights."""
+"""Draws or finds the development set of --dev_fraction. The development set is drawn when a training starts
+in an output directory, and is stored in dev_rows.txt there. All later runs with the trained weights use
+it."""
 
 import os
 from typing import NamedTuple
@@ -18,8 +19,8 @@ class DevRows(NamedTuple):
 
     Attributes:
       content: content of dev_rows.txt.
-      recorded: its entry in run.json, {"rows": number of rows in the development set, "of": number of rows in
-        the training file, "fingerprint"}.
+      recorded: the entry of the development set in run.json: {"rows": number of rows in the development set,
+        "of": number of rows in the training file, "fingerprint"}.
     """
 
     content: str
@@ -27,14 +28,14 @@ class DevRows(NamedTuple):
 
 
 def take_fraction(settings):
-    """Sets --dev_fraction to the value of the training that the run continues, or from which it takes its
-    weights.
+    """Sets --dev_fraction to the value in the earlier training: the training that the run continues, or the
+    one whose weights the run uses.
 
     Args:
       settings: a `Settings`.
 
     Raises:
-      ValueError: the flag was given, and contradicts that training.
+      ValueError: the flag was given with another value than in the earlier training.
     """
     directory, record = _find_earlier_training(settings)
     if record is None or not settings.train_file:
@@ -60,8 +61,8 @@ def split_training_file(settings, split):
       split: the `row_examples.Split` of the training file.
 
     Returns:
-      (a `dev_split.DevSplit`, the `DevRows`). The latter is None if an earlier version, which did not write
-      dev_rows.txt, trained in the directory.
+      (a `dev_split.DevSplit`, the `DevRows`). The `DevRows` are None if the training in the directory was
+      started by an earlier version, which did not write dev_rows.txt.
 
     Raises:
       ValueError: dev_rows.txt or the training file was changed, or the development set would be empty.
@@ -80,14 +81,14 @@ def split_training_file(settings, split):
 
 
 def _find_earlier_training(settings):
-    """Returns (directory, record) of the training that the run continues, or from which it takes its weights.
-    The record is None if there is no such training on the user's own data."""
+    """Returns (directory, record) of the training that the run continues, or of the training whose weights
+    the run uses. The record is None if there is no such training on the user's own data."""
     if checkpoint_formats.latest_checkpoint(settings.output_dir):
         directory = settings.output_dir
     else:
         directory = run_record.directory_of_weights(settings)
     record = directory and output_files.read_record(directory)
-    # The model of another task was not trained on these rows.
+    # A model that was trained on another task was not trained on these rows.
     return directory, record if record and record["task"] == row_examples.TASK else None
 
 
@@ -116,7 +117,7 @@ def _split_by_dev_rows(split, path, recorded):
 
 
 def _split_by_seed(settings, split, directory, record):
-    """Splits the training file by the seed of a training that wrote no dev_rows.txt; see
+    """Splits the training file by the seed of an earlier training that wrote no dev_rows.txt; see
     `split_training_file`."""
     seed = record["settings"].get("seed", settings.seed)
     logging.info("%s has no %s: the development set is drawn by the rule of the version that trained there, "

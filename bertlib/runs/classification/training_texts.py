@@ -1,4 +1,4 @@
-"""Reads the training texts of a model again, from the paths in its run.json."""
+"""Reads the training texts of a model again, from the paths in the model's run.json."""
 
 from bertlib.rows import tables
 from bertlib.system import files
@@ -27,7 +27,7 @@ def read_training_texts(model):
       model: a `model_directory.ModelDirectory`.
 
     Raises:
-      ValueError, OSError: run.json names no file, or the file is missing or damaged.
+      ValueError, OSError: run.json names no training file, or this file is missing or damaged.
     """
     recorded = model.record.get("files", {})
     path = recorded.get("train_file") or recorded.get("data_dir")
@@ -52,7 +52,7 @@ def _texts(examples, *names):
 
     Args:
       examples: iterable of objects with texts as attributes.
-      *names: names of these attributes; by default text_a and text_b.
+      *names: names of the attributes with texts; by default text_a and text_b.
     """
     for example in examples:
         for name in names or ("text_a", "text_b"):
