@@ -144,7 +144,7 @@ def test_a_module_without_tokenization_info_is_given_a_vocabulary(scripts, flags
     assert "and nothing is trained: the classifier's weights are random" in done.err
     assert probabilities_in(tmp_path / "out" / "test_results.tsv").shape == (TEST_SIZE, 2)
     done = scripts.run(SCRIPT, *flags(**given, vocab_file=tiny_model.vocab, max_seq_length=12), cwd=tmp_path)
-    assert done.code == 1 and "of another length than 20. Pass --max_seq_length=20" in done.err
+    assert done.code == 1 and "accepts only sequences of the length 20. Pass --max_seq_length=20" in done.err
 
 
 # --- What is wrong ---------------------------------------------------------------------------------------
