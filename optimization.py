@@ -158,8 +158,8 @@ def linear_schedule(global_step, init_lr, num_train_steps, num_warmup_steps):
     """The published learning rate: linear warm-up from 0 to init_lr, and linear decay to 0.
 
     With t = min(step, num_train_steps), the rate is init_lr · t/num_warmup_steps during warm-up, and
-    init_lr · (1 − t/num_train_steps) after it. The decay is a line that starts with init_lr at step 0, and
-    not at the end of warm-up. So the rate jumps down at the end of warm-up.
+    init_lr · (1 − t/num_train_steps) after warm-up. The line of the decay starts with init_lr at step 0, not
+    at the end of warm-up. Therefore the rate jumps down at the end of warm-up.
 
     Args:
       global_step: integer scalar tensor.
@@ -230,7 +230,7 @@ def clipping_factor(global_norm, clip_norm):
 
 
 def log_scalar(name, tensor):
-    """Adds a scalar to the log of the training loop and to the summaries."""
+    """Adds a scalar tensor to the log of the training loop and to the summaries."""
     with tf.name_scope(None):
         tf.add_to_collection(LOGGED_SCALARS, tf.identity(tensor, name=name))
         # Not tf.summary.scalar: the op above already has this name, so the tag would become "<name>_1".
@@ -306,9 +306,10 @@ def _sum_gradients(loss, gradients, variables, steps):
 
 
 def _make_one_at_a_time(gradients, adds):
-    """Adds control dependencies, so that each gradient is computed after the one before it has been added.
+    """Adds control dependencies, so that each gradient is computed after the previous one has been added.
 
-    Without them, TensorFlow may compute many gradients before it adds the first one, which needs more memory.
+    Without these dependencies, TensorFlow may compute many gradients before it adds the first one. This needs
+    more memory.
 
     Returns:
       list of the indices of the gradients in the order of their computation.
@@ -329,7 +330,7 @@ def _local_variable(name, shape, dtype):
 
 
 def _zeros(shape, dtype=tf.float32, partition_info=None):
-    """Initializer that returns zeros. They are not a constant, because a session keeps a copy of each
+    """Initializer that returns zeros. The zeros are not a constant, because a session keeps a copy of each
     constant."""
     del partition_info
     # A random integer below 1, which is 0. TensorFlow's constant folding does not know that.
@@ -434,8 +435,8 @@ class LossScale(object):
 
 
 class _WeightDecayOptimizer(tf.train.Optimizer):
-    """Base class of the optimizers: updates variables one after the other, scales gradients, decays, makes
-    slots.
+    """Base class of the optimizers. It creates the slots, scales the gradients, decays the variables, and
+    updates one variable after the other.
 
     A subclass declares its slots and overrides `_apply`, the update of one variable. The weight decay is
     decoupled (Loshchilov and Hutter 2017, arXiv:1711.05101): before the update, w ← w − η λ w. A subclass may

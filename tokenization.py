@@ -27,8 +27,8 @@ from bertlib.system import files
 # Special tokens without which no example can be built.
 REQUIRED_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 SPECIAL_TOKENS = (*REQUIRED_TOKENS, "[MASK]")
-# Some models have a larger vocab_size than their vocabulary, for faster kernels: it is rounded up to a
-# multiple of one of these numbers.
+# The vocab_size of some models is larger than their vocabulary, for faster kernels: the number of entries is
+# rounded up to a multiple of one of these numbers.
 _PADDING_STEPS = (8, 16, 32, 64, 128)
 
 # Prefix of a WordPiece that continues a word, and prefix of a SentencePiece that begins a word.
@@ -753,7 +753,7 @@ class BasicTokenizer:
 
 
 class WordpieceTokenizer:
-    """Splits words into pieces of a vocabulary. It always takes the longest possible piece from the left."""
+    """Splits words into pieces of a vocabulary. Each step takes the longest possible piece from the left."""
 
     def __init__(self, vocab, unk_token="[UNK]", max_input_chars_per_word=200):
         """Creates a tokenizer.
