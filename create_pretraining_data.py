@@ -5,8 +5,8 @@
       --do_lower_case=true --max_seq_length=128 --max_predictions_per_seq=20 --masked_lm_prob=0.15 \\
       --random_seed=12345 --dupe_factor=5 --num_workers=0
 
-The text has one sentence a line and a blank line between documents. After a killed run, the same command
-continues its work.
+The text has one sentence in each line and a blank line between documents. If a run was killed, the same
+command continues the work of this run.
 """
 
 import collections

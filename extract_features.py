@@ -2,8 +2,8 @@
 
     python extract_features.py --input_file=text.txt --output_file=features.jsonl --layers=-1,-2,-3,-4
 
-This uses the installed model. A line "a ||| b" is a pair of texts. For one vector a line, in a file of a
-hundredth of the size:
+This uses the installed model. A line "a ||| b" is a pair of texts. The next command writes one vector for
+each line, to a file of a hundredth of the size:
 
     python extract_features.py --input_file=text.txt --output_file=vectors.npz --layers=-1 --pooling=mean \\
       --output_format=npz --output_dtype=float16 --vocab_file=$BERT_DIR/vocab.txt \\

@@ -25,8 +25,8 @@ from bertlib.kernels.formulas import LAYER_NORM_EPSILON  # noqa: F401  a public 
 from bertlib.kernels.packing import Packing
 from bertlib.system import files
 
-# Added to the attention score of a masked position. It is far below any real score. It is not infinite,
-# because infinite scores can become NaN.
+# This number is added to the attention score of a masked position. It is far below any real score. The
+# number is not infinite, because infinite scores can become NaN.
 _MASKED_SCORE = -10000.0
 # {value of `precision`: data type of the encoder's layers}.
 PRECISIONS = {"fp32": tf.float32, "bf16": tf.bfloat16, "fp16": tf.float16}
@@ -69,7 +69,7 @@ class BertConfig(object):
 
     @classmethod
     def from_dict(cls, json_object):
-        """Creates a configuration from a dict. Keys that the constructor does not have become attributes too.
+        """Creates a configuration from a dict. Other keys than the constructor's arguments become attributes.
 
         The dict may be the content of a Hugging Face `config.json`. Its "gelu" is the erf form, which is
         "gelu_erf" here.

@@ -152,7 +152,7 @@ def check_length(settings, module):
     """Checks --max_seq_length and --trim_padding against the sequence lengths that the module accepts.
 
     Raises:
-      ValueError: the module does not accept them.
+      ValueError: the module does not accept --max_seq_length or --trim_padding.
     """
     length = settings.max_seq_length
     if module.positions is not None and length > module.positions:

@@ -137,7 +137,7 @@ def validate_flags_or_throw(bert_config, settings=None):
     """Checks that the flags do not contradict each other or the model.
 
     Raises:
-      ValueError: they do.
+      ValueError: the flags contradict each other or the model.
     """
     settings = settings or common_flags.read_settings()
     if not any((settings.do_train, settings.do_predict, settings.do_eval)):

@@ -338,7 +338,7 @@ def merge_window_predictions(rows, data, file):
 
     Args:
       rows: list of predictions, one for each window, in the order of the file.
-      data: `Data`; the returned tags are in the scheme `data.scheme`.
+      data: `Data`; the returned tags are in the scheme `scheme` of this object.
       file: the `tagging_data.ConllFile` of the sentences.
     """
     numbers = itertools.chain.from_iterable(row["tags"][:row["num_words"]] for row in rows)

@@ -13,7 +13,7 @@ _FOLDER = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file
 
 
 def _check_module_files():
-    """Raises an ImportError if the import of a module of this project would find another project's module."""
+    """Raises an ImportError if importing `modeling`, for example, would load another project's module."""
     for name in ("modeling", "optimization", "tokenization"):
         ours = os.path.join(_FOLDER, f"{name}.py")
         found = (getattr(sys.modules[name], "__file__", None) if name in sys.modules

@@ -1,4 +1,4 @@
-"""The model of a task: BERT with a head. One `model_fn` trains, evaluates and predicts with any head.
+"""Builds the model of a task: BERT with a head. One `model_fn` trains, evaluates and predicts with any head.
 
 A head is an object with these attributes and methods:
 
@@ -15,9 +15,10 @@ A head is an object with these attributes and methods:
 A head whose examples may be cut into windows also has:
 
     compute_metrics(predictions, label_ids)
-                                 computes the metrics of `HeadOutputs` from arrays. `predictions` has a dict
-                                 for each example, such as the mean over its windows, and `label_ids` its
-                                 label. Returns (function, arrays) for `evaluate_metrics`
+                                 computes the metrics of `HeadOutputs` from arrays. `predictions` contains a
+                                 dict for each example, such as the mean over the example's windows.
+                                 `label_ids` contains the label of each example. Returns (function, arrays)
+                                 for `evaluate_metrics`
 """
 
 from typing import Any, NamedTuple
@@ -78,7 +79,7 @@ def create_train_op(loss, learning_rate, num_train_steps, num_warmup_steps, use_
       loss: scalar, the mean loss over the examples of a micro-batch.
       learning_rate, num_train_steps, num_warmup_steps, use_tpu: see `optimization.create_optimizer`.
       step: a `StepConfig`.
-      micro_batches: number of micro-batches that this replica accumulates. It may differ from that of `step`;
+      micro_batches: number of micro-batches that this replica accumulates. The number in `step` may differ;
         see `model_fn_builder`.
 
     Returns:
@@ -170,7 +171,7 @@ def evaluate_metrics(metrics):
     """
     function, arrays = metrics
     with tf.Graph().as_default(), tf.device("/cpu:0"), tf.Session() as session:
-        # Placeholders: constants would be part of the graph, whose size is limited to 2 GB.
+        # Placeholders are used because constants would be part of the graph, whose size is limited to 2 GB.
         inputs = [tf.placeholder(array.dtype, array.shape) for array in arrays]
         tensors = function(*inputs)
         session.run(tf.local_variables_initializer())

@@ -30,9 +30,9 @@ class TextHead:
         metric_fn(losses, labels, scores, weights)
                       returns streaming metrics; see eval_metrics of `estimator.EstimatorSpec`
         apply(output, labels, is_training)
-                      builds the graph after the pooled output [B, W]; returns (loss, scalar; loss of each
-                      example, [B]; the scores for `metric_fn`; the prediction). If labels is None, both
-                      losses are None
+                      builds the graph after the pooled output [B, W]; returns (mean loss, scalar; loss of
+                      each example, [B]; the scores for `metric_fn`; the prediction). If labels is None, the
+                      first two values are None
     """
 
     modes = (estimator.ModeKeys.TRAIN, estimator.ModeKeys.EVAL, estimator.ModeKeys.PREDICT)
@@ -163,7 +163,7 @@ def head_variables(output, size):
 
 
 def linear(output, weights, bias, is_training):
-    """Builds a linear head, in training with dropout before it; returns the logits [B, size]."""
+    """Builds a linear head; returns the logits [B, size]. In training, dropout is applied to its input."""
     if is_training:
         output = modeling.dropout(output, _HEAD_DROPOUT)
     return tf.nn.bias_add(tf.matmul(output, weights, transpose_b=True), bias)
@@ -217,7 +217,7 @@ def metric_fn(per_example_loss, label_ids, logits, weights):
 def single_class_warning(matrix, labels):
     """Returns a warning (str) if all predictions of an evaluation are the same class, else None.
 
-    Accuracy and F1 do not show this: they can be high if most labels are of this class.
+    Accuracy and F1 do not show this problem: both can be high if most examples have this class as label.
 
     Args:
       matrix: the confusion matrix [C, C], rows are the labels, columns the predictions.
@@ -247,8 +247,8 @@ def file_based_input_fn_builder(input_file, seq_length, is_training, drop_remain
       drop_remainder: whether to drop the last batch if it is smaller.
       trim: whether to sort examples by length and cut each batch after its longest sequence; see
         `input_pipeline.record_dataset`.
-      unequal_micro_batches: see `input_pipeline.record_dataset`. It must be equal to that of the Estimator's
-        `StepConfig`.
+      unequal_micro_batches: see `input_pipeline.record_dataset`. The value must be equal to the value in the
+        Estimator's `StepConfig`.
       target: see `classifier_features.feature_fields`.
     """
     return head.input_fn_builder(input_file, feature_fields(seq_length, target), is_training,

@@ -1,9 +1,9 @@
-"""Task processors: they read the files of classification and regression tasks, such as those of GLUE.
+"""Contains task processors, which read the files of classification and regression tasks, such as GLUE's.
 
 A *processor* reads the TSV files of one task and returns `InputExample`s. The processors of this module only
-declare their files, columns, labels and metrics. `DataProcessor` reads the files of all of them; its errors
+declare their files, columns, labels and metrics. Their base class `DataProcessor` reads the files; the errors
 name the file and the line. The module `classifier_features` converts examples into the integers that the
-model reads; its names can also be imported from here.
+model reads. The public names of `classifier_features` can also be imported from this module.
 
 To add a task, write a subclass of `DataProcessor` in this module, and add it to `PROCESSORS`. See
 docs/howto/classification.md#a-task-of-your-own.
@@ -35,8 +35,8 @@ from bertlib.tasks.classification.classifier_features import (  # noqa: F401  pu
 class Layout(NamedTuple):
     """The columns of a TSV file.
 
-    A column is its name in the header row (str), or its number counted from 0 (int; -1 for the last column),
-    or None if the file does not have it.
+    A column is given by its name in the header row (str) or by its number, counted from 0 (int; -1 for the
+    last column). None means that the file does not have the column.
 
     text_a, text_b: columns of the first and the second text. label: column of the label. guid: column of the
     example's identifier; if None, examples are numbered by their rows. language: column of the language.
@@ -63,7 +63,7 @@ class Layout(NamedTuple):
 
         Args:
           header: list of str, the first row of the file.
-          is_test: whether it is a test file, which may lack the labels.
+          is_test: whether the file is a test file, which may lack the labels.
         """
         numbers = {}
         for field in ("text_a", "text_b", "label", "guid", "language"):
@@ -91,7 +91,7 @@ class Layout(NamedTuple):
 
     @property
     def names(self):
-        """List of the names that the text columns have in the task's files; None if these have no header."""
+        """List of the names of the text columns in the task's files; None if the files have no header."""
         return list(self.text_headers) or (self.texts if isinstance(self.text_a, str) else None)
 
     def columns_in(self, first, labels, language):
@@ -235,7 +235,8 @@ class DataProcessor:
         cls = type(self)
         if (cls.get_test_examples is not DataProcessor.get_test_examples
                 or cls._create_examples is not DataProcessor._create_examples):
-            # The subclass makes its test examples itself. The labels in the file may not belong to them.
+            # The subclass makes its test examples itself. The labels in the file may belong to other
+            # examples.
             return None
         path, lines = self._load_lines(data_dir, "test")
         with name_file_in_errors(path):
@@ -438,8 +439,8 @@ class MnliProcessor(DataProcessor):
         return self._load_examples(data_dir, "dev", "dev_matched")
 
     def get_further_examples(self, data_dir, split):
-        """See `DataProcessor`. Returns None in a subclass that makes its examples or labels itself: the
-        examples of the mismatched genres may not fit to those."""
+        """See `DataProcessor`. Returns None in a subclass that makes its examples or labels itself, because
+        the examples of the mismatched genres may not fit to the subclass's examples or labels."""
         cls, ours = type(self), MnliProcessor
         if (cls.get_dev_examples is not ours.get_dev_examples or cls._create_examples
                 is not ours._create_examples or cls.get_labels is not ours.get_labels):
@@ -448,7 +449,7 @@ class MnliProcessor(DataProcessor):
 
 
 class AxProcessor(DataProcessor):
-    """The diagnostic set of the benchmark, to be predicted by a model of MNLI. It has no training file."""
+    """The diagnostic set of the benchmark. It has no training file: a model of MNLI predicts it."""
 
     name = "AX"
     submission: ClassVar = {"AX.tsv": ("test", 1104)}
@@ -513,7 +514,7 @@ class StsbProcessor(DataProcessor):
 
 
 class QqpProcessor(DataProcessor):
-    """Quora question pairs. Some rows of the training file are cut off; they are skipped."""
+    """Quora question pairs. Some rows of the training file are cut off; these rows are skipped."""
 
     name = "QQP"
     metrics = ("f1", "accuracy")
@@ -589,8 +590,8 @@ def get_processor(task_name):
 
 
 def is_compatible_task(task_name, trained):
-    """Returns whether a model can predict a task: the task that it was trained on, or a task without a
-    training file, such as AX.
+    """Returns whether a model can predict a task. The model can predict the task on which it was trained, and
+    a task without a training file, such as AX.
 
     Args:
       task_name: str, the task to predict.

@@ -136,7 +136,7 @@ class _Converter:
 
 
 def make_windows(example, max_seq_length, tokenizer, doc_stride=0):
-    """Cuts an `InputExample` into windows; the arguments are those of `FeatureRecords`.
+    """Cuts an `InputExample` into windows; see `FeatureRecords` for the arguments.
 
     Returns:
       (list of (tokens of segment 0, tokens of segment 1), one for each window; int, the number of tokens
@@ -163,8 +163,9 @@ def cut_into_windows(tokens_a, tokens_b, room, doc_stride):
     Args:
       tokens_a, tokens_b: lists of tokens; tokens_b is empty for a single text.
       room: int, the largest number of tokens in a window, special tokens excluded.
-      doc_stride: int, number of tokens from the start of a window to the start of the next one, at most the
-        length of a window; larger values have the same effect as that length. 0 for the first window only.
+      doc_stride: int, number of tokens from the start of a window to the start of the next window. A value
+        above the length of a window has the same effect as that length. With 0, only the first window is
+        made.
 
     Returns:
       list of (tokens of the first text, tokens of the second).
@@ -182,8 +183,8 @@ def cut_into_windows(tokens_a, tokens_b, room, doc_stride):
 def _truncate_seq_pair(tokens_a, tokens_b, max_length):
     """Truncates two lists of tokens in place, until their total length is at most `max_length`.
 
-    It removes one token at a time from the end of the longer list, or of `tokens_b` if both are equally long.
-    This keeps a short question complete and truncates the long passage.
+    Each step removes one token from the end of the longer list; if both lists are equally long, from the end
+    of `tokens_b`. A short question therefore stays complete, and the long passage is truncated.
     """
     while len(tokens_a) + len(tokens_b) > max_length:
         longer = tokens_a if len(tokens_a) > len(tokens_b) else tokens_b
@@ -203,12 +204,13 @@ def convert_examples_to_features(examples, label_list, max_seq_length, tokenizer
     return list(_with_progress(converted, examples))
 
 
-# Names of the fields that have a value for each token, [F]. The mask is the first: batches are trimmed by it.
+# Names of the fields that have a value for each token, [F]. The first field is the mask, by which batches are
+# trimmed.
 SEQUENCES = ("input_mask", "input_ids", "segment_ids")
 
 
 def feature_fields(seq_length, target=None):
-    """Returns the fields of a stored example, by which `record_files` writes and `input_pipeline` reads.
+    """Returns the fields of a stored example, which `record_files` writes and `input_pipeline` reads.
 
     Args:
       seq_length: int, number of tokens in an example.

@@ -3,7 +3,7 @@
 The split depends only on the texts and the labels, not on a seed or on the order of the rows. The training
 stores its development set in dev_rows.txt, one line for each row: the line of the training file in which the
 row begins, a tab, and the digest of the row's texts and label. A later run finds the rows by their digests,
-also if they have moved to other lines of the file.
+even if the rows have moved to other lines of the file.
 """
 
 import collections
@@ -60,8 +60,9 @@ def stratified_split(split, fraction):
 def split_by_seed(split, fraction, seed):
     """Draws the development set in the way of older versions, which did not write dev_rows.txt.
 
-    It is used for the output directories of these versions. The split depends on the seed and on the
-    positions of the rows in the file. Only identical texts are kept together. See `stratified_split`.
+    This function is used for output directories of these versions. The split depends on the seed and on the
+    positions of the rows in the file. Rows are kept in the same set only if their texts are identical. See
+    `stratified_split`.
     """
     def order(index):
         return hashlib.blake2b(f"{seed} {index}".encode(), digest_size=8).digest()
@@ -114,7 +115,7 @@ def _choose_dev_rows(split, fraction, groups, order):
         single = "" if divisible else " that may be taken, for none of them shares its label"
         raise ValueError(f"--dev_fraction={fraction} of the {len(split.rows)} examples in {split.path} is "
                          f"none{single}. {'Raise it, or name' if divisible else 'Name'} a --dev_file.")
-    # The groups are sorted by strata. Taking groups at equal distances takes the same share of each stratum.
+    # The groups are sorted by strata. Groups at equal distances are therefore the same share of each stratum.
     taken = {divisible[(2 * place + 1) * len(divisible) // (2 * number)] for place in range(number)}
     return {index for group in groups if group[0] in taken for index in group}
 

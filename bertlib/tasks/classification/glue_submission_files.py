@@ -21,8 +21,7 @@ class TestSet(NamedTuple):
     """A test set of the benchmark.
 
     task: key of `PROCESSORS`. size: number of examples. labels: list of str; None in a regression.
-      score_range:
-    (lowest, highest) score of a regression.
+    score_range: (lowest, highest) score of a regression.
     """
 
     task: str

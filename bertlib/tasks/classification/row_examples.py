@@ -18,7 +18,7 @@ from bertlib.system import files
 from bertlib.tasks.classification.classifier_data import DataProcessor, InputExample
 
 TASK = "own data"  # name of the task in run.json
-# Values of a column that belongs to one label of a multi-label task: whether an example has the label.
+# {value of a column that belongs to one label of a multi-label task: whether the example has the label}.
 _DECISIONS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
 _MAX_FLOAT32 = 3.4e38  # largest score, rounded: scores are stored as float32
 # {task type: names of the metrics that are logged at the end}.
@@ -166,9 +166,10 @@ class ExampleReader:
             return None
         if place.is_json or not any(isinstance(column, int) for column in self.label):
             return places
-        # This file may lack labels, and its columns have no names. Its column contains labels if the training
-        # file has the same number of columns. If no training file was read, it contains labels if most rows
-        # have a known label there: then a misspelled label in the other rows is an error.
+        # This file may lack labels, and its columns have no names. The column in the label's position
+        # contains labels if this file has as many columns as the training file. If no training file was read,
+        # the column contains labels if most rows have a known label there. An unknown label in another row is
+        # then an error.
         if set(places) & set(texts) or self._width not in (None, place.width):
             return None
         if self._width is None and 2 * sum(self._is_known(row, places, known) for row in rows) <= len(rows):

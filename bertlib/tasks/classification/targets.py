@@ -1,4 +1,4 @@
-"""Targets: the kinds of answers of a text model. Single label, score (regression), or any number of labels.
+"""Defines targets, the kinds of answers of a text model: one label, a score (regression), or several labels.
 
 A target is an object with these attributes and methods:
 

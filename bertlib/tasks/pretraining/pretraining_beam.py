@@ -31,7 +31,7 @@ from bertlib.data import record_files
 from bertlib.system import files, quiet_tensorflow
 from bertlib.tasks.pretraining import corpus
 
-# Number of records that are sent together from the worker that makes them to the worker that writes them.
+# Number of records in a message from the worker that makes the records to the worker that writes them.
 _RECORDS_AT_A_TIME = 1024
 # Part of the names of temporary files, which are next to the output files: "<output file>.beam-<run>-<…>".
 _TEMPORARY_SUFFIX = ".beam-"
@@ -339,8 +339,8 @@ def _run_with_port(run, is_done):
 
 
 class _NoTracebacks:
-    """A stream that forwards everything except tracebacks to stderr. Beam prints the tracebacks of errors
-    that it also raises."""
+    """A stream that forwards everything except tracebacks to stderr. Beam prints the traceback of an error
+    and also raises the error, so the printed traceback is not needed."""
 
     def __init__(self, stream):
         self._stream = stream
@@ -389,7 +389,7 @@ def serve(port):
         harness.main([])
         code = 0
     finally:
-        os._exit(code)  # threads of the worker may never end, and the one of TensorFlow takes a second
+        os._exit(code)  # threads of the worker may never end, and TensorFlow's thread takes a second to end
 
 
 def _exit_when_closed(port):

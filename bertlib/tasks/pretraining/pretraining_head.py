@@ -94,8 +94,9 @@ def get_masked_lm_output(bert_config, input_tensor, output_weights, positions, l
       label_ids: int32 [B, P], the words at these positions.
       label_weights: float [B, P], 0 for padding among the P positions.
       total_weight: scalar, the sum of the weights of the effective batch; None for the sum of this batch.
-      micro_batches: number of micro-batches in the effective batch. The loss of each is multiplied by it, so
-        that the mean over the micro-batches is the loss of the effective batch, also if their weights differ.
+      micro_batches: number of micro-batches in the effective batch. The loss of each micro-batch is
+        multiplied by this number, so that the mean over the micro-batches is the loss of the effective batch,
+        even if the sums of the label weights differ between micro-batches.
 
     Returns:
       (loss, scalar, the weighted mean; loss of each position, [B·P]; log probabilities, [B·P, vocab_size]).

@@ -38,8 +38,9 @@ _NO_WORD = 1 << 48
 class _BlockMaker:
     """Makes the records of a block.
 
-    It does the same as `create_training_instances` and `write_instance_to_example_files` of
-    `create_pretraining_data`. All tokens of the block are ids in one array, and a sentence is a range of it.
+    This class does the same as `create_training_instances` and `write_instance_to_example_files` of
+    `create_pretraining_data`. All tokens of the block are ids in one array. A sentence is a range of this
+    array.
     """
 
     def __init__(self, tokenizer, recipe, random_seed):
@@ -267,8 +268,9 @@ def write_training_data(input_files, output_files, tokenizer, recipe, random_see
     `create_pretraining_data.create_training_instances` processes the whole text: documents and instances are
     shuffled within the block, and random next sentences come from documents of the block. The instances are
     written in the order of the blocks, and to the output files in turn, as published. So all files grow at
-    the same time. Until they are complete, their names end in ".partial". After each block, the manifest
-    stores their sizes, from which the next run continues. The output files are locked during the run.
+    the same time. Until the files are complete, their names end in ".partial". After each block, the sizes of
+    the files are stored in the manifest; after a killed run, the next run continues from these sizes. The
+    output files are locked during the run.
 
     Args:
       input_files: list of paths, see `corpus.find_input_files`.
@@ -568,7 +570,7 @@ def list_written_files(output_files):
 
 
 def _has_bytes(path, size, complete):
-    """Returns whether an output file, partial or complete, has the bytes that the manifest names.
+    """Returns whether an output file, partial or complete, has the size that the manifest names.
 
     Args:
       path: the output file.

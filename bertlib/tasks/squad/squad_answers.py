@@ -1,4 +1,4 @@
-"""The search for SQuAD answers: from start and end logits to the n best texts of each question.
+"""Searches for SQuAD answers: finds the n best texts of each question from start and end logits.
 
     for prediction in select_answers(examples, features, results, n_best_size=20, max_answer_length=30,
                                      do_lower_case=True):
@@ -82,7 +82,7 @@ class _Window(NamedTuple):
 
 
 class _PrelimPrediction(NamedTuple):
-    """A span of tokens in a window, from `start_index` to `end_index`, that one included.
+    """A span of tokens in a window, from `start_index` to `end_index`, including the token at `end_index`.
 
     Both are 0, the position of [CLS], for the null answer.
     """
@@ -132,8 +132,8 @@ def select_answers(examples, features, results, n_best_size, max_answer_length, 
         if version_2_with_negative:
             null_prediction = _null_prediction(windows)
             prelim_predictions.append(null_prediction)
-        # The sort is stable: predictions with equal scores keep their order, and the null answer is the last
-        # of them.
+        # The sort is stable: predictions with equal scores keep their order. The null answer comes last among
+        # predictions with the same score.
         prelim_predictions.sort(key=lambda prediction: prediction.score, reverse=True)
         nbest = _nbest(example, prelim_predictions, null_prediction, n_best_size, tokenize_word,
                        verbose_logging)
@@ -223,7 +223,8 @@ def _prelim_predictions(windows, n_best_size, max_answer_length):
 
 
 def _null_prediction(windows):
-    """Returns the null answer of the window with the lowest null score; of equal scores, the first."""
+    """Returns the null answer of the window with the lowest null score. If several windows have this score,
+    the first of these windows counts."""
     return min((_PrelimPrediction(feature, 0, 0, start_logits[0], end_logits[0])
                 for feature, start_logits, end_logits in windows),
                key=lambda prediction: prediction.score, default=_PrelimPrediction(None, 0, 0, 0.0, 0.0))
@@ -327,7 +328,8 @@ def get_final_text(pred_text, orig_text, do_lower_case, verbose_logging=False):
     tokens: the model says "steve smith", the words are "Steve Smith's", the answer is "Steve Smith".
     Therefore the original is tokenized too, which gives "steve smith ' s". The prediction is found in it, and
     its place is carried over by counting the characters that are not spaces. Both texts must have the same
-    number of them: if tokenization dropped a character or made two of one, all of the original is returned.
+    number of such characters. If tokenization dropped a character or made two characters of one, the whole
+    original text is returned.
 
     Args:
       pred_text: str, words joined by spaces.

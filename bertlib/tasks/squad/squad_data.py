@@ -1,11 +1,11 @@
 """Question answering on SQuAD: examples, windows, features.
 
-A context is split in two steps: at white space into words, of which answers consist; and each word into
-WordPiece tokens, which the model reads. Every example stores the positions of its words in the context. A
-context that is too long for the model is cut into overlapping windows. The input of the model for a window is
-`[CLS] question [SEP] window [SEP]`, an `InputFeatures`. `read_squad_examples` reads the questions of a file.
-`read_gold` reads the right answers for the scores. `convert_examples_to_features` and
-`file_based_convert_examples_to_features` make the windows.
+A context is split in two steps. First it is split at white space into words; answers consist of words. Then
+each word is split into WordPiece tokens, which the model reads. Every example stores the positions of its
+words in the context. A context that is too long for the model is cut into overlapping windows. The input of
+the model for a window is `[CLS] question [SEP] window [SEP]`, an `InputFeatures`. `read_squad_examples` reads
+the questions of a file. `read_gold` reads the right answers for the scores. `convert_examples_to_features`
+and `file_based_convert_examples_to_features` make the windows.
 
 SQuAD 1.1: https://arxiv.org/abs/1606.05250; 2.0: https://arxiv.org/abs/1806.03822
 """
@@ -126,8 +126,8 @@ def read_squad_examples(input_file, is_training, version_2_with_negative=False):
 
     A line of JSON Lines is {"id": …, "question": …, "context": …}. The id is a string or an integer. For
     training the line also has "answers", as in SQuAD. In training, a question whose answer is not found in
-    its context is skipped with a warning; so is a question that has an answer although its context is empty.
-    Other questions about empty contexts are kept; they have no words.
+    its context is skipped with a warning. A question that has an answer although its context is empty is also
+    skipped with a warning. Other questions about empty contexts are kept, with an empty list of words.
 
     Args:
       input_file: path, on any file system that TensorFlow supports.
@@ -376,7 +376,7 @@ def _context_score(span, position):
 
 
 def _check_is_max_context(doc_spans, cur_span_index, position):
-    """Returns whether a window has the most context for a token; of equal windows, only the first one has.
+    """Returns whether a window has the most context for a token; the first window does if several are equal.
 
     Args:
       doc_spans: list of windows, each with a `start` and a `length` in tokens.
@@ -564,7 +564,8 @@ def convert_examples_to_features(examples, tokenizer, max_seq_length, doc_stride
 # --- Storing ---------------------------------------------------------------------------------------------
 
 
-# Names of the fields that have a value for each token, [F]. The mask is the first: batches are trimmed by it.
+# Names of the fields that have a value for each token, [F]. The first field is the mask, by which batches are
+# trimmed.
 SEQUENCES = ("input_mask", "input_ids", "segment_ids")
 
 

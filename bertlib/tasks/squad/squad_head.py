@@ -91,8 +91,8 @@ def input_fn_builder(input_file, seq_length, is_training, drop_remainder, trim=F
       drop_remainder: whether to drop the last batch if it is smaller.
       trim: whether to sort examples by length and cut each batch after its longest sequence; see
         `input_pipeline.record_dataset`.
-      unequal_micro_batches: see `input_pipeline.record_dataset`. It must be equal to that of the Estimator's
-        `StepConfig`.
+      unequal_micro_batches: see `input_pipeline.record_dataset`. The value must be equal to the value in the
+        Estimator's `StepConfig`.
     """
     return head.input_fn_builder(input_file, feature_fields(seq_length, is_training), is_training,
                                  drop_remainder, SEQUENCES if trim else (), unequal_micro_batches)

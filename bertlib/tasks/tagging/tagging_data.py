@@ -6,8 +6,8 @@ and the type, such as B-PER. Examples:
 
     words   Ana   Ruiz  Oslo  Bergen  is
     IOB2    B-PER I-PER B-LOC B-LOC   O      each entity begins with B
-    IOB1    I-PER I-PER I-LOC B-LOC   O      B only where one of the same type ends right before
-    BIOES   B-PER E-PER S-LOC S-LOC   O      E ends an entity, S is one by itself
+    IOB1    I-PER I-PER I-LOC B-LOC   O      B only directly after an entity of the same type
+    BIOES   B-PER E-PER S-LOC S-LOC   O      E ends an entity, S is an entity of a single word
 
 The model is trained with IOB2. Its predictions are written in the scheme of the training data.
 """
@@ -383,7 +383,7 @@ def window_bounds(sizes, room):
     while ends[-1][1] < len(sizes):
         start, end = ends[-1]
         tokens = sum(sizes[start:end])
-        # Also make room for the next word, so that each window has a word that the window before lacks.
+        # Also make room for the next word, so that each window has a word that the previous window lacks.
         while tokens > room // 2 or tokens + sizes[end] > room:
             tokens -= sizes[start]
             start += 1

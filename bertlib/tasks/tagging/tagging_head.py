@@ -23,7 +23,7 @@ class Tagger:
     tokens whose tags are trained; word_mask, 1 at the first token of each word. The tag of a word is that of
     its first token.
 
-    With `use_crf`, the loss is that of the whole sequence of tags (Lample et al. 2016, arXiv:1603.01360,
+    With `use_crf`, the loss is computed for the whole sequence of tags (Lample et al. 2016, arXiv:1603.01360,
     section 2.2). The variable "crf/transitions" [N, N] has the scores of the transitions from one tag (row)
     to the next (column).
     """

@@ -23,7 +23,7 @@ from bertlib.tasks.classification.classifier_data import _truncate_seq_pair
 from bertlib.tasks.pretraining import corpus
 
 POOLING = ("none", "cls", "mean")
-# The smallest number of tokens in a window, and a limit of the bytes of its vectors.
+# The smallest number of tokens in a window, and the limit for the bytes of a window's vectors.
 _WINDOW_TOKENS = 1 << 16
 _WINDOW_BYTES = 1 << 27
 # Decimal places of the numbers in JSON, as published.
