@@ -95,7 +95,7 @@ def test_published_commands_run_without_the_checkout(site, tmp_path):
 def test_commands_of_our_own_run_without_the_checkout(site, tmp_path):
     run = runner(site, tmp_path)
     done = run("bert-predict", "--help")
-    assert done.returncode == 0 and done.stdout.startswith("Predicts with a trained model for lines of text"), done.stderr
+    assert done.returncode == 0 and done.stdout.startswith("Predicts with a trained model"), done.stderr
     assert "--input_file" in done.stdout
     done = run("bert-export", "--model_dir=nothing")
     assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith("bert-export: error: nothing")
