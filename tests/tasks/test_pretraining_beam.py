@@ -234,7 +234,7 @@ def test_a_process_that_is_killed_when_it_is_done_is_not_missed(tmp_path, monkey
     ("no.such.Runner", [], "has no runner of that name"), ("os.path", [], "has no runner of that name"),
     ("DirectRunner", ["direct_num_workers=two"], "argument --direct_num_workers: invalid int value: 'two'"),
     ("DirectRunner", ["direct_running_mode=x"], "argument --direct_running_mode: invalid choice: 'x'"),
-    ("DirectRunner", ["direct_num_workers=-1"], "direct_num_workers must be 0"),
+    ("DirectRunner", ["direct_num_workers=-1"], "direct_num_workers must not be negative"),
     ("DirectRunner", ["direct_num_worker=2"], "has no option direct_num_worker"),
     ("DirectRunner", ["2"], "has no option 2"), ("DirectRunner", [""], "an option is empty"),
     ("DirectRunner", ["runner=FlinkRunner"], "options name a runner, FlinkRunner")])
