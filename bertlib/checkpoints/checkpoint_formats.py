@@ -542,7 +542,7 @@ def advice_on_damage(path):
 # --- Initial weights -------------------------------------------------------------------------------------
 
 
-def create_scaffold(init_checkpoint):
+def create_init_checkpoint_scaffold(init_checkpoint):
     """Returns a `tf.train.Scaffold` for a model_fn, which initializes the weights from a checkpoint.
 
     The weights are all trainable variables that the graph has at the time of the call.

@@ -124,7 +124,7 @@ def task_model(config, task):
     return estimator_setup.TrainableModel(config, build_model_fn, fields)
 
 
-def simulate(model, step):
+def log_memory_need(model, step):
     """Simulates a step of one micro-batch; logs and returns the memory that the step needs, a
     `memory_planner.MemoryNeed`."""
     need = model.memory_need(step)
@@ -152,7 +152,7 @@ def main(_):
             step = StepConfig(max_seq_length=length, recompute=mode, precision=settings.precision,
                               optimizer=settings.optimizer)
             largest = memory_planner.largest_batch(
-                lambda size, step=step: simulate(model, step.replace(train_batch_size=size)), usable)
+                lambda size, step=step: log_memory_need(model, step.replace(train_batch_size=size)), usable)
             memory = [str(largest.need)] if largest.need else []
             if largest.one_more:
                 memory.append(f"{largest.batch_size + 1} would need {largest.one_more.total / GB:.2f} GB")

@@ -124,7 +124,7 @@ def chunks_as_they_arrive(items, most, waits=False):
         raise ended
 
 
-def answer(predictor, chunk, skip_bad_lines):
+def answer_chunk(predictor, chunk, skip_bad_lines):
     """Answers the questions of a chunk.
 
     Args:
@@ -194,18 +194,18 @@ def run(settings, predictor):
     wrong = None
     column_flags = {name: getattr(settings, name) for name in questions.COLUMN_FLAGS
                     if settings.is_given(name)}
-    source = predictor.source(column_flags)
+    reader = predictor.question_reader(column_flags)
     replicas = replica_group.current()
     with open_streams(settings) as (lines, output):
         name = "standard input" if settings.input_file == "-" else settings.input_file
         # The program that writes to a pipe may wait for the answer to a line before it writes the next line.
         is_whole = files.is_remote(settings.input_file) or os.path.isfile(settings.input_file)
         input_format = settings.input_format or questions.format_from_name(settings.input_file)
-        question_stream = source.read(lines, name, input_format,
-                                          ahead=columns.LOOKAHEAD_ROWS if is_whole else 0)
+        question_stream = reader.read(lines, name, input_format,
+                                      ahead=columns.LOOKAHEAD_ROWS if is_whole else 0)
         chunks = chunks_as_they_arrive(question_stream, settings.batch_size * _BATCHES, is_whole)
         for chunk in _broadcast(replicas, _translate_damage(chunks, settings.input_file)):
-            answers, num_bad, wrong = answer(predictor, chunk, settings.skip_bad_lines)
+            answers, num_bad, wrong = answer_chunk(predictor, chunk, settings.skip_bad_lines)
             output.write("".join(f"{line}\n" for line in answers))
             output.flush()
             answered, skipped = answered + len(answers) - num_bad, skipped + num_bad

@@ -311,26 +311,17 @@ def _token_balanced_bounds(mask, num_micro_batches):
     return tf.ensure_shape(bounds, [num_micro_batches + 1])
 
 
-def _order_by_length(mask):
-    """Returns the indices of examples with a mask [B, F] in order of length, the longest first: int32 [B]."""
-    return tf.argsort(tf.reduce_sum(mask, axis=1), direction="DESCENDING", stable=True)
-
-
 def _sort_by_length(batch, mask_name):
-    """Returns a batch whose examples are sorted by length, the longest first."""
-    order = _order_by_length(batch[mask_name])
+    """Returns a batch whose examples are sorted by length (sum of the mask [B, F]), the longest first."""
+    order = tf.argsort(tf.reduce_sum(batch[mask_name], axis=1), direction="DESCENDING", stable=True)
     return {name: tf.gather(tensor, order) for name, tensor in batch.items()}
 
 
-def _cut_into_micro_batches(indices, read, num_micro_batches, own, totals, trimmed_fields, unequal):
-    """Returns a dataset of one effective batch's micro-batches: (indices of the examples, {name: feature}).
-
-    Only the mask and the fields in `totals` are read for all examples of the effective batch. The sums of the
-    mask are the lengths by which the examples are sorted.
+def _cut_into_micro_batches(batch, num_micro_batches, own, totals, trimmed_fields, unequal):
+    """Returns a dataset of the micro-batches of one effective batch, with its totals and their weights.
 
     Args:
-      indices: indices of all examples of the effective batch, int64 [B].
-      read: function (indices, names of fields) -> {name: tensor}.
+      batch: {name: tensor [B, …]}, sorted by length if `unequal`.
       num_micro_batches: number of micro-batches in the effective batch, including the micro-batches of all
         replicas.
       own: slice of the micro-batches that this replica computes.
@@ -338,23 +329,19 @@ def _cut_into_micro_batches(indices, read, num_micro_batches, own, totals, trimm
       trimmed_fields: see `record_dataset`.
       unequal: see `unequal_micro_batches` of `record_dataset`.
     """
-    size = indices.shape.as_list()[0]
-    names = [*trimmed_fields[:1], *totals]
-    whole_batch = read(indices, names) if names else {}
-    if trimmed_fields:
-        mask = whole_batch[trimmed_fields[0]]
-        order = _order_by_length(mask)
-        indices = tf.gather(indices, order)
-    bounds = (_token_balanced_bounds(tf.gather(mask, order), num_micro_batches) if unequal
-              else tf.range(0, size + 1, size // num_micro_batches, dtype=tf.int64))
-    added = {f"{name}_total": tf.reduce_sum(whole_batch[name]) for name in totals}
+    size = next(iter(batch.values())).shape.as_list()[0]
+    sums = {f"{name}_total": tf.reduce_sum(batch[name]) for name in totals}
+    if not unequal:
+        parts = {name: tf.reshape(tensor, [num_micro_batches, size // num_micro_batches, *tensor.shape[1:]])
+                 for name, tensor in batch.items()}
+        parts.update({name: tf.fill([num_micro_batches], total) for name, total in sums.items()})
+        return tf.data.Dataset.from_tensor_slices({name: tensor[own] for name, tensor in parts.items()})
+    bounds = _token_balanced_bounds(batch[trimmed_fields[0]], num_micro_batches)
 
     def micro_batch(start, end):
-        examples = indices[start:end]
-        if not unequal:
-            return tf.ensure_shape(examples, [size // num_micro_batches]), added
         weight = tf.cast(end - start, tf.float32) * (num_micro_batches / size)
-        return examples, {**added, MICRO_BATCH_WEIGHT: weight}
+        return {**{name: tensor[start:end] for name, tensor in batch.items()}, **sums,
+                MICRO_BATCH_WEIGHT: weight}
 
     return tf.data.Dataset.from_tensor_slices((bounds[:-1][own], bounds[1:][own])).map(micro_batch)
 
@@ -402,17 +389,33 @@ def _training_dataset(num_examples, read, batch_size, micro_batches, batch_total
     indices = _index_dataset(num_examples, effective_batch_size, is_training=True, drop_remainder=True)
     if trimmed_fields:
         randomness.mark_unequal_micro_batches()
-    parts = indices.flat_map(functools.partial(
-        _cut_into_micro_batches, read=read, num_micro_batches=num_micro_batches,
-        own=all_reduce.own_micro_batches if all_reduce else slice(None), totals=batch_totals,
-        trimmed_fields=trimmed_fields, unequal=unequal_micro_batches))
-    return parts.map(lambda examples, added: {**read(examples), **added}, **threads)
+    # With replicas, the whole effective batch is read only in the fields that decide how it is cut.
+    deciding_fields = [*trimmed_fields[:1], *batch_totals]
+
+    def read_batch(indices):
+        if not all_reduce:
+            batch = read(indices)
+        else:
+            batch = {EXAMPLE_INDEX: indices, **(read(indices, deciding_fields) if deciding_fields else {})}
+        return _sort_by_length(batch, trimmed_fields[0]) if trimmed_fields else batch
+
+    def read_own(micro_batch):
+        indices = micro_batch.pop(EXAMPLE_INDEX)
+        return {**micro_batch, **read(indices)}
+
+    dataset = indices.map(read_batch, **threads)
+    if num_micro_batches > 1 or batch_totals or unequal_micro_batches:
+        dataset = dataset.flat_map(functools.partial(
+            _cut_into_micro_batches, num_micro_batches=num_micro_batches,
+            own=all_reduce.own_micro_batches if all_reduce else slice(None), totals=batch_totals,
+            trimmed_fields=trimmed_fields, unequal=unequal_micro_batches))
+    return dataset.map(read_own, **threads) if all_reduce else dataset
 
 
 def _evaluation_dataset(num_examples, read, batch_size, drop_remainder, trimmed_fields, threads):
     """Returns a dataset that contains each example once, untrimmed; see `record_dataset`."""
-    indices = _index_dataset(num_examples, batch_size, is_training=False, drop_remainder=drop_remainder)
     if not trimmed_fields:
+        indices = _index_dataset(num_examples, batch_size, is_training=False, drop_remainder=drop_remainder)
         return indices.map(read, **threads)
 
     def read_sorted(indices):

@@ -24,8 +24,8 @@ class StepConfig:
       tokens_per_micro_batch: the largest number of tokens in a micro-batch, if micro-batches may have
         different numbers of examples; 0 if all micro-batches have the same number of examples.
       max_seq_length: number of tokens in the longest example.
-      trim: whether training batches are trimmed, which means cut after their longest example. Evaluation
-        ignores this attribute.
+      trims_training: whether training batches are trimmed, which means cut after their longest example.
+        Evaluation ignores this attribute.
       remove_padding: whether the encoder skips the padding that is left after trimming.
       precision: data type of the encoder's computation: "fp32", "bf16" or "fp16".
       recompute: the parts that the backward pass recomputes: "none", "attention" or "layers".
@@ -40,7 +40,7 @@ class StepConfig:
     replicas: int = 1
     tokens_per_micro_batch: int = 0
     max_seq_length: int = 128
-    trim: bool = False
+    trims_training: bool = False
     remove_padding: bool = False
     precision: str = "fp32"
     recompute: str = "none"
@@ -85,7 +85,7 @@ class ResolvedStep:
     messages: list
 
 
-def resolve(flags, memory, simulate, bound=lambda step: math.inf):
+def resolve(flags, memory, memory_need, bound=lambda step: math.inf):
     """Resolves the flags of a training into the configuration of its steps.
 
     Args:
@@ -94,8 +94,9 @@ def resolve(flags, memory, simulate, bound=lambda step: math.inf):
         not given, and 0 to choose the number that fits into memory. The attribute `remove_padding` says
         whether the encoder may skip padding.
       memory: (bytes that a step may use, description of this memory for messages).
-      simulate: function of a `StepConfig` that returns the memory and the time for one micro-batch, an object
-        with `total` and `activations` (bytes) and `seconds`; see `memory_planner.MemoryNeed`.
+      memory_need: function of a `StepConfig` that returns the memory and the time for one micro-batch, an
+        object with `total` and `activations` (bytes) and `seconds`; see `memory_planner.MemoryNeed`. It
+        simulates the step, which takes seconds to minutes.
       bound: function of a `StepConfig` that returns an upper bound of the bytes of a micro-batch. If this
         bound fits into memory, no warning is needed, and the step is not simulated.
 
@@ -111,9 +112,10 @@ def resolve(flags, memory, simulate, bound=lambda step: math.inf):
     step = StepConfig(
         train_batch_size=flags.train_batch_size, gradient_accumulation_steps=count or 1, replicas=replicas,
         gradient_dtype=flags.gradient_dtype, tokens_per_micro_batch=flags.tokens_per_micro_batch,
-        max_seq_length=flags.max_seq_length, trim=flags.trim_padding, remove_padding=flags.remove_padding,
-        precision=flags.precision, recompute=modes[0], recompute_segment=flags.recompute_segment,
-        compile_kernels=flags.compile_kernels, optimizer=flags.optimizer, lr_schedule=flags.lr_schedule,
+        max_seq_length=flags.max_seq_length, trims_training=flags.trim_padding,
+        remove_padding=flags.remove_padding, precision=flags.precision, recompute=modes[0],
+        recompute_segment=flags.recompute_segment, compile_kernels=flags.compile_kernels,
+        optimizer=flags.optimizer, lr_schedule=flags.lr_schedule,
         adam_bias_correction=flags.adam_bias_correction)
     if count and not step.unequal_micro_batches:
         check_equal_micro_batches(step.train_batch_size, count, replicas)
@@ -121,14 +123,14 @@ def resolve(flags, memory, simulate, bound=lambda step: math.inf):
         check_equal_micro_batches(step.train_batch_size, 1, replicas)
     usable, source = memory
     if flags.recompute == "auto" or not count:
-        step, needed = choose(step, usable, simulate, modes, [count] if count else None)
+        step, needed = choose(step, usable, memory_need, modes, [count] if count else None)
         text = (f"--recompute={step.recompute} "
                 f"--gradient_accumulation_steps={step.gradient_accumulation_steps}: a micro-batch of "
                 f"{step.micro_batch_size} needs {needed}.")
         return ResolvedStep(step, [*default_messages, (False, text)])
     if bound(step) <= usable:
         return ResolvedStep(step, default_messages)
-    needed = simulate(step)
+    needed = memory_need(step)
     if needed.total <= usable:
         return ResolvedStep(step, default_messages)
     text = (f"A micro-batch of {step.micro_batch_size} will probably not fit: by simulation it needs "
@@ -233,45 +235,45 @@ def _accumulation_steps(flags):
 # --- What fits -------------------------------------------------------------------------------------------
 
 
-def choose(step, usable_bytes, simulate, modes=RECOMPUTE, counts=None):
+def choose(step, usable_bytes, memory_need, modes=RECOMPUTE, counts=None):
     """Chooses `recompute` and `gradient_accumulation_steps` of a step: the fastest that fits into memory.
 
     Args:
       step: a `StepConfig`. Its values of these two settings are ignored.
       usable_bytes: the memory that the step may use.
-      simulate: see `resolve`.
+      memory_need: see `resolve`.
       modes: the values of `recompute` to choose from, the fastest first.
       counts: numbers of micro-batches to choose from, in ascending order; None for all divisors of the number
         of examples on a replica.
 
     Returns:
-      (the chosen `StepConfig`, the return value of `simulate` for it).
+      (the chosen `StepConfig`, the return value of `memory_need` for it).
 
     Raises:
       ValueError: no combination fits into memory. The message names the memory for the smallest combination.
     """
     counts = counts or divisors(step.train_batch_size // step.replicas)
-    needs = functools.cache(simulate)
+    memory_need = functools.cache(memory_need)
     fitting, too_large = [], []
     for mode in modes:
         if any(fitting_step.gradient_accumulation_steps == counts[0] for fitting_step in fitting):
             break  # more recomputation takes time and cannot reduce the number of micro-batches further
         candidates = [step.replace(recompute=mode, gradient_accumulation_steps=count) for count in counts]
-        fewest = _fewest(candidates, usable_bytes, needs)
+        fewest = _fewest(candidates, usable_bytes, memory_need)
         if fewest:
             fitting.append(fewest)
         else:
             too_large += [candidates[0], candidates[-1]]
     if not fitting:
-        least = min(too_large, key=lambda candidate: needs(candidate).total)
+        least = min(too_large, key=lambda candidate: memory_need(candidate).total)
         raise ValueError(f"{gb(usable_bytes)} are usable, but even recompute={least.recompute} with "
-                         f"micro-batches of {least.micro_batch_size} needs {needs(least)}. Take shorter "
-                         "sequences, a smaller model or an optimizer with less state.")
-    best = min(fitting, key=lambda fitted: fitted.gradient_accumulation_steps * needs(fitted).seconds)
-    return best, needs(best)
+                         f"micro-batches of {least.micro_batch_size} needs {memory_need(least)}. Take "
+                         "shorter sequences, a smaller model or an optimizer with less state.")
+    best = min(fitting, key=lambda fitted: fitted.gradient_accumulation_steps * memory_need(fitted).seconds)
+    return best, memory_need(best)
 
 
-def _fewest(candidates, usable_bytes, needs):
+def _fewest(candidates, usable_bytes, memory_need):
     """Returns the candidate with the fewest micro-batches that fits, or None.
 
     The more micro-batches, the less memory is needed, so a binary search finds the candidate. The first
@@ -281,10 +283,11 @@ def _fewest(candidates, usable_bytes, needs):
     Args:
       candidates: list of `StepConfig` with ascending numbers of micro-batches.
       usable_bytes: the memory that a step may use.
-      needs: see `simulate` of `resolve`.
+      memory_need: see `resolve`.
     """
     first, *others = candidates
-    if needs(first).total <= usable_bytes:
+    if memory_need(first).total <= usable_bytes:
         return first
-    place = bisect.bisect_left(others, True, key=lambda candidate: needs(candidate).total <= usable_bytes)
+    place = bisect.bisect_left(others, True,
+                               key=lambda candidate: memory_need(candidate).total <= usable_bytes)
     return others[place] if place < len(others) else None

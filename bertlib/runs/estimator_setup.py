@@ -104,7 +104,7 @@ def input_options(settings, step, is_training):
       is_training: whether the input is for the training.
     """
     if is_training:
-        return {"is_training": True, "drop_remainder": True, "trim": step.trim,
+        return {"is_training": True, "drop_remainder": True, "trim": step.trims_training,
                 "unequal_micro_batches": step.unequal_micro_batches}
     return {"is_training": False, "drop_remainder": False, "trim": settings.trim_padding is not False}
 

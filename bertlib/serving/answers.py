@@ -8,8 +8,9 @@ The class of a task has these attributes and methods:
     extra_inputs              see `session.LoadedModel`
     windows(*values)          takes the values of the fields; returns (rows, details). `rows` contains the
                               inputs of the model for each window, {name: list of int}. `details` is the data
-                              that `answer` needs in addition to the model's outputs
-    answer(outputs, details)  takes the model's outputs of each window; returns the answer, a dict that can
+                              that `postprocess` needs in addition to the model's outputs
+    postprocess(outputs, details)
+                              takes the model's outputs of each window; returns the answer, a dict that can
                               be written as JSON
 """
 
@@ -95,7 +96,7 @@ class Classification(_Texts):
         self._labels = model.labels
         self.head = classification_head.Classifier(len(model.labels))
 
-    def answer(self, outputs, details):
+    def postprocess(self, outputs, details):
         del details
         probabilities = self.pooled(outputs)["probabilities"]
         return {"label": self._labels[int(probabilities.argmax())],
@@ -111,7 +112,7 @@ class Multilabel(_Texts):
         self._labels, self._threshold = model.labels, model.setting("threshold")
         self.head = multilabel_head.MultilabelClassifier(model.labels, self._threshold)
 
-    def answer(self, outputs, details):
+    def postprocess(self, outputs, details):
         del details
         probabilities = self.pooled(outputs)["probabilities"]
         likely = [label for label, value in zip(self._labels, probabilities) if value >= self._threshold]
@@ -126,7 +127,7 @@ class Regression(_Texts):
     def __init__(self, model):
         super().__init__(model, model.num_texts)
 
-    def answer(self, outputs, details):
+    def postprocess(self, outputs, details):
         del details
         return {"score": _number(self.pooled(outputs)["scores"])}
 
@@ -142,7 +143,7 @@ class Vectors(_Texts):
         # texts.
         self._doc_stride = 0
 
-    def answer(self, outputs, details):
+    def postprocess(self, outputs, details):
         del details
         return {"vector": [_number(value) for value in outputs[0]["vectors"]]}
 
@@ -178,7 +179,7 @@ class Tagging:
                  "segment_ids": [0] * len(window.input_ids), "tag_mask": window.tag_mask,
                  "word_mask": window.word_mask} for window in tagging_windows], words
 
-    def answer(self, outputs, details):
+    def postprocess(self, outputs, details):
         words = details
         tags = [self._model.labels[tag] for output in outputs for tag in output["tags"][:output["num_words"]]]
         entities = [{"type": kind, "text": " ".join(words[start:end]), "start": start, "end": end}
@@ -216,7 +217,7 @@ class SquadQuestions:
         return [{name: getattr(feature, name)[:size] for name in squad_data.SEQUENCES}
                 for feature, size in zip(features, sizes)], (example, features)
 
-    def answer(self, outputs, details):
+    def postprocess(self, outputs, details):
         example, features = details
         results = [squad_answers.RawResult(feature.unique_id, output["start_logits"],
                                            output["end_logits"])
@@ -277,7 +278,7 @@ class MaskedWords:
         return [{"input_ids": ids, "input_mask": [1] * len(ids), "segment_ids": [0] * len(ids),
                  "masked_lm_positions": positions}], len(positions)
 
-    def answer(self, outputs, details):
+    def postprocess(self, outputs, details):
         num_masks = details
         ids, probabilities = (outputs[0][name][:num_masks] for name in ("ids", "probabilities"))
         return {"masks": [[{"token": token, "probability": _number(probability)} for token, probability in

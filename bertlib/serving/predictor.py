@@ -104,7 +104,7 @@ class Predictor:
         answer, = self.answer([self.prepare(*texts, **fields)])
         return answer
 
-    def source(self, flags: dict[str, Any] | None = None) -> questions.QuestionReader:
+    def question_reader(self, flags: dict[str, Any] | None = None) -> questions.QuestionReader:
         """Returns the reader of files and streams with questions to this model.
 
         Args:
@@ -148,9 +148,9 @@ class Predictor:
           >>> set(labels) <= {"0", "1"}
           True
         """
-        source = self.source(flags)
+        reader = self.question_reader(flags)
         with tables.open_table(path) as stream:
-            yield from source.read(stream, path, input_format or questions.format_from_name(path))
+            yield from reader.read(stream, path, input_format or questions.format_from_name(path))
 
     def prepare(self, *texts: Any, **fields: Any) -> tuple[list, Any]:
         """Tokenizes one question for `answer`.
@@ -200,7 +200,8 @@ class Predictor:
         outputs = [[] for _ in prepared]
         for place, (index, _) in enumerate(rows):
             outputs[index].append(output_of_row[place])
-        return [self._task.answer(output, details) for output, (_, details) in zip(outputs, prepared)]
+        return [self._task.postprocess(output, details)
+                for output, (_, details) in zip(outputs, prepared)]
 
     def close(self) -> None:
         """Frees the memory of the model. The predictor cannot be called any more."""

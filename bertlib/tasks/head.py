@@ -121,7 +121,7 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
         model = build_encoder(is_training, *inputs) if build_encoder else create_encoder(
             bert_config, is_training, *inputs, use_one_hot_embeddings, step, head.first_token_only)
         outputs = head.build(bert_config, model, features, mode, micro_batches * collectives.num_replicas())
-        scaffold = checkpoint_formats.create_scaffold(init_checkpoint)
+        scaffold = checkpoint_formats.create_init_checkpoint_scaffold(init_checkpoint)
         if is_training:
             weight = features.get(input_pipeline.MICRO_BATCH_WEIGHT, 1.0)
             loss = outputs.loss if outputs.is_divided_by_total else outputs.loss * weight

@@ -56,9 +56,8 @@ def test_flags_have_the_same_names_in_the_step():
                                 lr_schedule="cosine", gradient_accumulation_steps=4, max_seq_length=64)
     assert step == StepConfig(
         train_batch_size=32, gradient_accumulation_steps=4, tokens_per_micro_batch=0, max_seq_length=64,
-        trim=True,
-        remove_padding=True, precision="fp16", recompute="layers", recompute_segment=2, compile_kernels=True,
-        optimizer="lamb", lr_schedule="cosine")
+        trims_training=True, remove_padding=True, precision="fp16", recompute="layers",
+        recompute_segment=2, compile_kernels=True, optimizer="lamb", lr_schedule="cosine")
     assert (step.micro_batch_size, step.loss_scaling, step.unequal_micro_batches,
             messages) == (8, True, False, [])
 

@@ -349,7 +349,7 @@ def model_fn_builder(bert_config, init_checkpoint, layer_indexes, use_tpu, use_o
         mask = features["input_mask"]
         model = head.create_encoder(bert_config, False, features["input_ids"], mask,
                                     features["input_type_ids"], use_one_hot_embeddings, step)
-        scaffold = checkpoint_formats.create_scaffold(init_checkpoint) or tf.train.Scaffold()
+        scaffold = checkpoint_formats.create_init_checkpoint_scaffold(init_checkpoint) or tf.train.Scaffold()
         layers = model.get_all_encoder_layers()
         predictions = {f"layer_output_{index}": pool(layers[layer], mask, pooling)
                        for index, layer in enumerate(layer_indexes)}
