@@ -16,6 +16,7 @@ from absl import flags, logging
 from bertlib.command_line import common_flags
 
 from bertlib.output_directory import model_directory
+from bertlib.runs import checks
 from bertlib.runs import final_export
 from bertlib.runs.classification import training_texts
 from bertlib.runs.settings import require_file
@@ -45,8 +46,7 @@ def define_flags():
 def main(_):
     """Exports the model."""
     settings = common_flags.read_settings()
-    if settings.model_dir is None:
-        raise ValueError("--model_dir is required: the output directory of a training.")
+    checks.check_model_dir(settings)
     if settings.compare_file is not None:
         if not settings.text:
             raise ValueError("--compare_file is about the tokens of --text: pass both, or none.")

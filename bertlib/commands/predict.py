@@ -268,8 +268,7 @@ def check_replicas(settings, group):
 def main(_):
     """Loads the model and answers the lines."""
     settings = common_flags.read_settings()
-    if settings.model_dir is None:
-        raise ValueError("--model_dir is required: the output directory of a training.")
+    checks.check_model_dir(settings)
     if settings.input_file != "-":
         require_file(settings, "input_file")
     if files.is_directory(settings.output_file):

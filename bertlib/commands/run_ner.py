@@ -319,8 +319,9 @@ def run(settings, tagger, step, data, windows, num_train_steps, record):
                 settings, lambda: input_fn("dev"), lambda dev: tag("dev", dev)[1],
                 "Entities of the development file",
                 {"eval_f1": "F1", "eval_precision": "precision", "eval_recall": "recall"})
-            logging.info("Training on %d sentences, %d steps of %d.", len(data.splits["train"].sentences),
-                         num_train_steps, settings.train_batch_size)
+            logging.info("Training on %d sentences: --num_train_epochs=%g are %d steps of %d.",
+                         len(data.splits["train"].sentences), settings.num_train_epochs, num_train_steps,
+                         settings.train_batch_size)
             tagger.train(input_fn("train", is_training=True), max_steps=num_train_steps,
                          saving_listeners=listeners)
         for split in (split for split in data.splits if split != "train"):

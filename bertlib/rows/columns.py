@@ -23,7 +23,7 @@ HEADER_VALUES = {"auto": None, "true": True, "false": False}
 DELIMITERS = {"auto": None, "comma": ",", "semicolon": ";"}
 # Largest number of characters of a column's name in a message.
 _SHOWN_CHARACTERS = 60
-_NO_HEADER = " (or if that is no header row, give numbers, from 1)"
+_NO_HEADER = ". If this row is not a header, give the numbers of the columns, from 1"
 
 
 def parse_columns(text, flag="--text_column"):
@@ -148,7 +148,7 @@ class ColumnIndex(NamedTuple):
         if count == 1:
             return str(column) if self.is_json else self.names.index(column)
         problem = f"column {column!r} is there {count} times" if count else f"there is no column {column!r}"
-        raise RowError(self.line, f"{problem}, which {flag} names; the columns are {self.names_in_words()}"
+        raise RowError(self.line, f"{problem} ({flag}); the columns are {self.names_in_words()}"
                        f"{'' if self.is_json else _NO_HEADER}.")
 
     def has_none(self, columns):
@@ -213,7 +213,8 @@ class ColumnIndex(NamedTuple):
     def _hint(self):
         if self.is_json or self.width > 1:
             return ""
-        return ", a single one (a .csv is separated by commas or semicolons, a .tsv by tabs)"
+        return " (only one: are the columns of a .csv separated by commas or semicolons, and those of a " \
+               ".tsv by tabs?)"
 
 
 # --- Rows ------------------------------------------------------------------------------------------------

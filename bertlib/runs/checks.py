@@ -39,6 +39,14 @@ def refuse_tpus(settings):
         raise ValueError("--use_tpu=true: TPUs are not supported. Leave it out to run on CPU or GPU.")
 
 
+def check_model_dir(settings):
+    """Raises a ValueError if --model_dir is missing, and a NotADirectoryError if it is no directory."""
+    if settings.model_dir is None:
+        raise ValueError("--model_dir is required: the output directory of a training.")
+    if not files.is_directory(settings.model_dir):
+        raise NotADirectoryError(f"--model_dir={settings.model_dir}: there is no such directory.")
+
+
 def check_output_dir(settings):
     """Checks that --output_dir and --results_dir are directories or can be created. If --results_dir was not
     given, sets it to --output_dir.

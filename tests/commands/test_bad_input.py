@@ -589,7 +589,7 @@ def output_directory_that_is_a_link_to_nothing(given, to):
 # --- Flags -----------------------------------------------------------------------------------------------
 
 
-@case("unknown task 'mprc'; the tasks are ax, cola, mnli, mrpc, ", "Did you mean mrpc?")
+@case("--task_name: unknown task 'mprc'; the tasks are ax, cola, mnli, mrpc, ", "Did you mean mrpc?")
 def unknown_task(given):
     given.flags["task_name"] = "mprc"
 

@@ -141,7 +141,7 @@ def test_a_directory_is_exported_into_itself(scripts, model_dir, tmp_path):
 
 @pytest.mark.parametrize(("flags", "message"), [
     ({}, "--model_dir is required: the output directory of a training."),
-    (dict(model_dir="none"), "none: there is no such directory."),
+    (dict(model_dir="none"), "--model_dir=none: there is no such directory."),
     (dict(model_dir="model/export"), "model/export is no output directory of a training of this version: it "
      "has no checkpoint. Pass another directory, or continue the training there: it writes missing files."),
     (dict(model_dir="model", task="tagging"), "task tagging: the model in model was trained for "

@@ -89,7 +89,7 @@ def test_the_log_counts_windows_and_ends_with_examples(runs):
     texts, whole, parts, here = runs
     windows = sum(len(windows_of(text)) for text in texts)
     steps = windows // 4
-    assert f" Training on {windows} windows, {steps} steps of 4.\n" in whole
+    assert f" Training on {windows} windows: --num_train_epochs=1 are {steps} steps of 4.\n" in whole
     for part in ("train", "dev", "test"):
         assert (f" Lengths of {part}: 6 of 10 examples (60.0%) are longer than --max_seq_length=8; the "
                 f"longest has 32 tokens. Windows, by --doc_stride=3: {windows}.\n") in whole

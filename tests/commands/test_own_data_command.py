@@ -237,7 +237,7 @@ def test_their_metrics_are_those_of_the_probabilities(several):
 def test_what_is_taken_out_is_not_trained_on(several):
     finished, flags = several
     assert record_in(flags["output_dir"])["train_data"]["examples"] == 30
-    assert "Training on 30 examples, 5 steps of 6." in finished.err
+    assert "Training on 30 examples: --num_train_epochs=1 are 5 steps of 6." in finished.err
     assert "Evaluating on 10 examples." in finished.err
     records = {name: set(tf.python_io.tf_record_iterator(str(flags["output_dir"] / f"{name}.tf_record")))
                for name in ("train", "eval")}
@@ -294,7 +294,7 @@ GOOD = dict(train_file="train.csv", dev_file="dev.csv", test_file="test.csv")
     ({"train.csv": [["a cat", "1"], ["a dog", "1"]]}, dict(task_type="regression"),
      "train.csv: all 2 examples have the same label, 1.0"),
     ({"dev.csv": [["a cat", "x"], [" ", "y"]]}, {}, "dev.csv:3: the text is empty"),
-    ({}, dict(text_column="body"), "train.csv:1: there is no column 'body', which --text_column names; the "
+    ({}, dict(text_column="body"), "train.csv:1: there is no column 'body' (--text_column); the "
      "columns are text, label"),
     ({}, dict(dev_file="none.csv"), "--dev_file=none.csv: there is no such file."),
     ({}, dict(train_file="/tmp"), "--train_file=/tmp is a directory; name the file"),

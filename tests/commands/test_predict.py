@@ -145,8 +145,8 @@ def test_the_columns_of_a_training_are_found_in_each_spelling_of_a_file(name, se
 
 
 @pytest.mark.parametrize("lines, name, problem", [
-    ("first,secnd\nthe cat,a dog\n", "one.csv", "one.csv:1: there is no column 'second', which --text_column "
-     "names; the columns are first, secnd"),
+    ("first,secnd\nthe cat,a dog\n", "one.csv", "one.csv:1: there is no column 'second' (--text_column); "
+     "the columns are first, secnd"),
     ("the cat,a dog\n", "one.csv", "the columns are the cat, a dog"),
     ('{"first": "the cat", "second": null}\n', "one.jsonl", "one.jsonl:1: the text is null, and should "
      "be a text"),

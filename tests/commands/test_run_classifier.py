@@ -254,7 +254,7 @@ def test_the_log_tells_the_run(mrpc):
     assert re.match(r"TensorFlow 2\.\d+\.\d+ on ", messages[0])
     # Everything was said, so nothing is announced.
     assert not any("not given" in text for text in messages)
-    message(messages, "Training on 12 examples, 6 steps of 4.")
+    message(messages, "Training on 12 examples: --num_train_epochs=2 are 6 steps of 4.")
     message(messages, f"Training in {output}, from step 0 to step 6.")
     assert message(messages, "Starting weights: ").endswith(
         f" 41 of 41 variables from {mrpc.flags['init_checkpoint']}; random: none.")

@@ -85,12 +85,12 @@ def test_a_header_names_the_columns_of_the_training(input_format, separator):
 
 
 @pytest.mark.parametrize("lines, expected", [
-    ("question\treplies\na\tb\n", "lines:1: there is no column 'reply', which --text_column names; the "
+    ("question\treplies\na\tb\n", "lines:1: there is no column 'reply' (--text_column); the "
      "columns are question, replies"),
     ("question\na\n", "lines:1: there is no column 'reply'"),
-    ("a\tb\n", "lines:1: there is no column 'question', which --text_column names; the columns are a, b"),
+    ("a\tb\n", "lines:1: there is no column 'question' (--text_column); the columns are a, b"),
     ("question\treply\treply\na\tb\tc\n", "lines:1: column 'reply' is there 2 times"),
-    ("question\tre\u200bply\na\tb\n", r"the columns are question, 're\u200bply' (or")])
+    ("question\tre\u200bply\na\tb\n", r"the columns are question, 're\u200bply'. If this row")])
 def test_columns_that_are_not_there_are_an_error_that_lists_those_that_are(lines, expected):
     assert expected in refusal(lines, "tsv", OWN, required=2)
 

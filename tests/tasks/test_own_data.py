@@ -279,7 +279,7 @@ def test_a_column_that_holds_no_known_label_is_none_of_labels(tmp_path):
     ("a.csv", b"text,label\na,x\n\xff,y\n", ":3: byte 0xff at offset 15 is not UTF-8"),
     ("a.csv", "text,text,label\na,b,x\n", ":1: column 'text' is there 2 times"),
     ("a.csv", "body,label\na,x\n", ":1: say with --text_column where the texts are; the columns are body, "
-     "label (or if that is no header row"),
+     "label. If this row is not a header"),
     ("a.csv", "text,sentence,label\na,b,x\n", ":1: the texts may be in text or sentence: say with"),
     ("a.csv", "text,kind\na,x\n", ":1: say with --label_column where the labels are"),
     ("a.csv", "text,label\na,x\n ,y\n", ":3: the text is empty"),
@@ -295,8 +295,8 @@ def test_a_column_that_holds_no_known_label_is_none_of_labels(tmp_path):
     ("a.jsonl", '{"body": "b", "label": 1}\n', ":1: say with --text_column where the texts are; the columns "
      "are body, label."),
     ("a.csv", "text,label\ra,x\r", ":1: cannot be split at commas: a carriage return (\\r) stands alone"),
-    ("a.tsv", "text;label\na;x\n", "the columns are text;label, a single one (a .csv is separated by commas "
-     "or semicolons, a .tsv by tabs)"),
+    ("a.tsv", "text;label\na;x\n", "the columns are text;label (only one: are the "
+     "columns of a .csv separated by commas or semicolons, and those of a .tsv by tabs?)"),
     ("a.jsonl", '{"text": "a", "label": ["x"]}\n', ':1: the label is ["x"], and should be a text. If a text '
      "may have several labels, pass --task_type=multilabel."),
     ("a.jsonl", '{"text": "a", "label": "x"}\n{"text": "b", "label": "x\\ud800"}\n', ":2: there is half of a "
@@ -322,9 +322,9 @@ def test_a_document_of_any_length_is_read_and_a_lost_quote_before_one_is_found(t
 
 
 @pytest.mark.parametrize("text, label, expected", [
-    (["queston"], ["kind"], ":1: there is no column 'queston', which --text_column names; the columns are "
-     "question, answer, kind (or if that is no header row, give numbers"),
-    (["question"], ["sort"], ":1: there is no column 'sort', which --label_column names"),
+    (["queston"], ["kind"], ":1: there is no column 'queston' (--text_column); the columns are "
+     "question, answer, kind. If this row is not a header, give the numbers"),
+    (["question"], ["sort"], ":1: there is no column 'sort' (--label_column)"),
     ([4], ["kind"], ":1: --text_column names column 4, and there are columns 1 to 3"),
     ([0], ["kind"], ":1: --text_column names column 0"), (["kind"], ["kind"], "name a column twice"),
     (["question", "question"], ["kind"], "name a column twice")])

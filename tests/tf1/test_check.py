@@ -387,7 +387,7 @@ def test_what_the_tables_advise_is_there():
 
 
 @pytest.mark.parametrize("name, code, out, error", [
-    ("run.py", 1, "1 line in 1 of 1 file will not run (Python 2 1).\n", ""),
+    ("run.py", 1, "1 line in 1 of 1 file will not run (Python 2: 1).\n", ""),
     ("no such folder", 2, "", "there is no file or folder ")])
 def test_the_command_prints_and_exits(name, code, out, error, tmp_path, capsys, monkeypatch):
     (tmp_path / "run.py").write_text("import tensorflow as tf\nprint 'x'\n")
@@ -415,7 +415,7 @@ def test_several_paths_are_read_as_several_programs(tmp_path, capsys, monkeypatc
     first, second, summary = capsys.readouterr().out.splitlines()
     assert first.startswith(f"{tmp_path}/a/run.py:2: `print 'x'`") and "helper" not in first
     assert second.startswith(f"{tmp_path}/b/run.py:1: `xrange`")
-    assert summary == "2 lines in 2 of 3 files will not run (Python 2 2)."
+    assert summary == "2 lines in 2 of 3 files will not run (Python 2: 2)."
     monkeypatch.setattr(sys, "argv", ["tf1", "--check", *paths, str(tmp_path / "c")])
     with pytest.raises(SystemExit, match="2"):
         program.main()

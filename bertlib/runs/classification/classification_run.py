@@ -64,7 +64,10 @@ def create_processor(settings, suffix=""):
     if not settings.task_name:
         raise ValueError(f"--task_name is required; known tasks: {', '.join(sorted(PROCESSORS))}. Or name "
                          "your own data with --train_file.")
-    processor = get_processor(settings.task_name)
+    try:
+        processor = get_processor(settings.task_name)
+    except ValueError as error:
+        raise ValueError(f"--task_name: {error}") from error
     _check_metrics(processor)
     if isinstance(processor, XnliProcessor):
         processor.language = settings.xnli_language
@@ -309,9 +312,9 @@ class _Phases:
             lambda input_fn: self._compute_metrics("dev", input_fn, None),
             f"Development set of {self._task.name or settings.task_name}",
             {f"eval_{name}": names[name] for name in self._task.metrics})
-        logging.info("Training on %d %s, %d steps of %d.", len(splits.training),
-                     "windows" if settings.doc_stride else "examples", num_train_steps,
-                     settings.train_batch_size)
+        logging.info("Training on %d %s: --num_train_epochs=%g are %d steps of %d.", len(splits.training),
+                     "windows" if settings.doc_stride else "examples", settings.num_train_epochs,
+                     num_train_steps, settings.train_batch_size)
         self._estimator.train(self._input_fn("train", "train", is_training=True), max_steps=num_train_steps,
                               saving_listeners=listeners)
 
