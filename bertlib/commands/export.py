@@ -16,8 +16,7 @@ from absl import flags, logging
 from bertlib.command_line import common_flags
 
 from bertlib.output_directory import model_directory
-from bertlib.runs import checks
-from bertlib.runs import final_export
+from bertlib.runs import checks, final_export
 from bertlib.runs.classification import training_texts
 from bertlib.runs.settings import require_file
 from bertlib.serving import answers, export_model, export_text, warmup
