@@ -7,13 +7,16 @@ import importlib
 import os
 import sys
 
+# The modules of both packages of Keras import these packages.
+_PARTS_OF_KERAS = {"keras.src", "tf_keras.src"}
+
 
 def load():
     """Imports TensorFlow without messages; returns the module `tensorflow.compat.v1`."""
     # Level 3 also hides errors, such as the error that no GPU driver was found. On a machine with a GPU,
     # these errors are useful.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2" if glob.glob("/dev/nvidia[0-9]*") else "3")
-    with _garbage_collection_paused(), (
+    with _garbage_collection_paused(), _keras_postponed(), (
             contextlib.nullcontext() if shows_all_messages() else _native_messages_hidden()):
         return importlib.import_module("tensorflow.compat.v1")
 
@@ -38,6 +41,26 @@ def _garbage_collection_paused():
         gc.freeze()
         if was_on:
             gc.enable()
+
+
+@contextlib.contextmanager
+def _keras_postponed():
+    """Keeps the import of TensorFlow in the block from importing Keras.
+
+    TensorFlow imports Keras at the end, and goes on without it after an ImportError. Keras imports
+    scikit-learn, SciPy and h5py if they are installed, which takes up to a third of the time of the import. A
+    program that uses `tf.keras` imports Keras at its first use.
+    """
+    imported = {name for name in _PARTS_OF_KERAS if name in sys.modules}
+    sys.modules.update(dict.fromkeys(_PARTS_OF_KERAS - imported))
+    before = set(sys.modules)
+    try:
+        yield
+    finally:
+        # Modules of a package whose import failed may be left.
+        for name in [*(_PARTS_OF_KERAS - imported), *(set(sys.modules) - before)]:
+            if name.partition(".")[0] in ("keras", "tf_keras"):
+                del sys.modules[name]
 
 
 @contextlib.contextmanager

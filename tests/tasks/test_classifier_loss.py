@@ -83,7 +83,7 @@ def trained(directory, **changes):
     arrays = {"input_ids": generator.randint(5, len(tiny.VOCABULARY), (24, 12)).astype(np.int32) * mask,
               "input_mask": mask, "segment_ids": np.zeros_like(mask),
               "label_ids": (np.arange(24) % 3).astype(np.int32)}
-    step = StepConfig(train_batch_size=8, max_seq_length=12, trim=True, **changes)
+    step = StepConfig(train_batch_size=8, max_seq_length=12, trims_training=True, **changes)
     config = modeling.BertConfig.from_dict({**tiny.CONFIG, "num_hidden_layers": 1, "hidden_dropout_prob": 0.0,
                                             "attention_probs_dropout_prob": 0.0})
     model_fn = head.model_fn_builder(classification_head.Classifier(3, WEIGHTS, SMOOTHING), config, None,

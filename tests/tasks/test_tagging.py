@@ -125,7 +125,7 @@ def records(sentences, tiny_model, tmp_path_factory):
 
 def trained(records, tiny_model, directory, use_crf, steps, trim=True, **changes):
     """The Estimator after some steps."""
-    step = StepConfig(train_batch_size=16, max_seq_length=tiny.SEQ_LENGTH, trim=trim, **changes)
+    step = StepConfig(train_batch_size=16, max_seq_length=tiny.SEQ_LENGTH, trims_training=trim, **changes)
     model_fn = tagging_head.model_fn_builder(CONFIG, 3, use_crf, str(tiny_model.checkpoint), 0.01, steps, 0,
                                              False,
                                              False, step)
