@@ -13,7 +13,8 @@ FIRST_USE = ("from tensorflow.keras import layers\nimport tensorflow as tf\n"
 
 
 def run(code, legacy="0"):
-    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, env={**os.environ, "TF_USE_LEGACY_KERAS": legacy})
+    environment = {**os.environ, "TF_USE_LEGACY_KERAS": legacy}
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, env=environment)
 
 
 @pytest.mark.parametrize("code", [
