@@ -268,12 +268,11 @@ def dropout(input_tensor, dropout_prob):
     2014).
 
     The mask depends only on the seed of the graph, the global step, the position in the effective batch and
-    the position in the model; see `bertlib.graph.randomness`.
+    the site, which is the name of a place in the model; see `bertlib.graph.randomness`.
 
     Args:
-      input_tensor: float tensor. The mask has the same shape. The first dimension is the number
-        of examples, or the number B·F of all positions (first all positions of example 0, then those of
-        example 1, …).
+      input_tensor: float tensor. The mask has the same shape; see `bertlib.graph.randomness.uniform` for its
+        first dimension.
       dropout_prob: probability of a zero. If it is None or 0.0, the input is returned unchanged.
     """
     # The kernels only draw the mask, so their dtype has no effect.
@@ -589,8 +588,8 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
       recompute: the activations that are not kept for the backward pass; the backward pass computes them
         again. The results are the same for all values of `recompute`. With "none", all activations are kept.
         With "attention", the attention scores and probabilities are not kept; for long sequences, they need
-        most of the memory, but only a small part of the arithmetic. With "layers", only the input of each
-        segment of layers is kept.
+        most of the memory, but only a small part of the arithmetic. With "layers", only the inputs of
+        each segment of layers, the weights, and the outputs that other ops use are kept.
       recompute_segment: number of layers in a segment. While the backward pass is in a segment, all
         activations of this segment are in memory.
       first_token_only: whether to compute the last layer at the first position only.

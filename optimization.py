@@ -58,7 +58,7 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
     Args:
       loss: scalar, the loss to minimize. With accumulation it is the loss of a micro-batch, and the mean over
         the micro-batches is minimized.
-      init_lr: float, the learning rate at the end of warm-up, from which the schedule decays.
+      init_lr: float, the learning rate to which the warm-up rises. The schedule says how the rate goes on.
       num_train_steps: the step at which the decay ends.
       num_warmup_steps: number of steps of linear warm-up; 0 or None for no warm-up.
       use_tpu: must be false.
@@ -99,8 +99,8 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
                                                        gradient_accumulation_steps)
     # The gradients are sums over the micro-batches of all replicas, and the loss may be scaled. Dividing by
     # mean_divisor gives the gradients of the mean loss.
-    parts = gradient_accumulation_steps * collectives.num_replicas()
-    mean_divisor = parts * (loss_scale.value if loss_scaling else 1.0)
+    num_micro_batches = gradient_accumulation_steps * collectives.num_replicas()
+    mean_divisor = num_micro_batches * (loss_scale.value if loss_scaling else 1.0)
     gradient_norm = norm / mean_divisor
     gradient_factor = clipping_factor(gradient_norm, clip_norm=1.0) / mean_divisor
 
@@ -260,32 +260,15 @@ def _sum_gradients(loss, gradients, variables, steps):
       the op that sets the sums to zero)
     """
     all_reduce = collectives.current_all_reduce()
-    sums, dense, slices, adds = [], [], [], []
-    for gradient, variable in zip(gradients, variables):
-        if gradient is None:
-            sums.append(None)
-            continue
-        total = _local_variable(f"{variable.op.name}/accumulated_gradient", variable.shape,
-                                variable.dtype.base_dtype)
-        add = total.assign_add if steps > 1 else total.assign
-        adds.append(add(tf.convert_to_tensor(gradient), read_value=False))
-        sums.append(total)
-        if isinstance(gradient, tf.IndexedSlices):
-            slices.append(gradient.values)
-        else:
-            dense.append(total)
-    in_turn = _make_one_at_a_time([gradient for gradient in gradients if gradient is not None], adds)
-    accumulators = [total for total in sums if total is not None]
-    pairs = [(accumulators[index], adds[index]) for index in in_turn]
-    exchanges = all_reduce.sum_variables(pairs) if all_reduce else []
-    scalars = [_local_variable("accumulated_loss", [], loss.dtype)]
-    adds.append(scalars[0].assign_add(loss, read_value=False))
-    if slices:
-        # The norm of a sparse gradient is computed from its rows before rows with equal indices are added, as
-        # in the published code and as in one large batch.
-        scalars.append(_local_variable("accumulated_slice_squares", [], slices[0].dtype))
-        squares = 2.0 * tf.add_n([tf.nn.l2_loss(rows) for rows in slices])
-        adds.append(scalars[1].assign_add(squares, read_value=False))
+    pairs = [pair for pair in zip(gradients, variables) if pair[0] is not None]
+    existing = [gradient for gradient, _ in pairs]
+    sums, adds = _add_to_sums(pairs, steps)
+    order = _make_one_at_a_time(existing, adds)
+    exchanges = []
+    if all_reduce:
+        exchanges = all_reduce.sum_variables([(sums[index], adds[index]) for index in order])
+    scalars, scalar_adds = _add_scalars(loss, existing)
+    adds += scalar_adds
 
     indices = tf.get_collection(MICRO_BATCH_INDEX)
     with tf.control_dependencies(adds):
@@ -296,13 +279,56 @@ def _sum_gradients(loss, gradients, variables, steps):
         log_scalar("waiting_seconds", all_reduce.seconds_waited([*exchanges, *totals]))
     with tf.control_dependencies([*adds, *exchanges]):
         mean_loss = totals[0] / (steps * collectives.num_replicas())
-        norm = tf.sqrt(tf.add_n([_sum_of_squares(dense), *totals[1:]]))
+        dense_sums = [total for total, gradient in zip(sums, existing)
+                      if not isinstance(gradient, tf.IndexedSlices)]
+        norm = tf.sqrt(tf.add_n([_sum_of_squares(dense_sums), *totals[1:]]))
     tf.add_to_collection(GRADIENT_ACCUMULATION, Accumulation(steps, accumulate_op, mean_loss))
 
     def zero():
         with tf.control_dependencies([mean_loss]):
-            return _zero([*(accumulators if steps > 1 else []), *scalars, *indices])
-    return sums, norm, zero
+            return _zero([*(sums if steps > 1 else []), *scalars, *indices])
+
+    remaining = iter(sums)
+    return [None if gradient is None else next(remaining) for gradient in gradients], norm, zero
+
+
+def _add_to_sums(pairs, steps):
+    """Creates the sum of each gradient over the micro-batches, and adds the gradients to the sums.
+
+    Args:
+      pairs: list of (gradient, variable).
+      steps: number of micro-batches. If there is only one, the gradient is assigned to the sum.
+
+    Returns:
+      (list of local variables, the sums; list of the ops that add)
+    """
+    sums, adds = [], []
+    for gradient, variable in pairs:
+        sums.append(_local_variable(f"{variable.op.name}/accumulated_gradient", variable.shape,
+                                    variable.dtype.base_dtype))
+        add = sums[-1].assign_add if steps > 1 else sums[-1].assign
+        adds.append(add(tf.convert_to_tensor(gradient), read_value=False))
+    return sums, adds
+
+
+def _add_scalars(loss, gradients):
+    """Sums the loss over the micro-batches, and the squares of sparse gradients, if there are any.
+
+    The norm of a sparse gradient is computed from its rows before rows with equal indices are added, as in
+    the published code and as in one large batch.
+
+    Returns:
+      (list of local scalar variables: the sum of the losses and, with sparse gradients, the sum of squares;
+      list of the ops that add)
+    """
+    sums = [_local_variable("accumulated_loss", [], loss.dtype)]
+    adds = [sums[0].assign_add(loss, read_value=False)]
+    sparse = [gradient.values for gradient in gradients if isinstance(gradient, tf.IndexedSlices)]
+    if sparse:
+        sums.append(_local_variable("accumulated_slice_squares", [], sparse[0].dtype))
+        squares = 2.0 * tf.add_n([tf.nn.l2_loss(rows) for rows in sparse])
+        adds.append(sums[1].assign_add(squares, read_value=False))
+    return sums, adds
 
 
 def _make_one_at_a_time(gradients, adds):
@@ -316,12 +342,12 @@ def _make_one_at_a_time(gradients, adds):
     position = {op: index for index, op in enumerate(tf.get_default_graph().get_operations())}
     # An op is always created after the ops on which it depends. So in this order, the gradients cannot wait
     # for each other in a cycle.
-    in_turn = sorted(range(len(adds)), key=lambda index: position[gradients[index].op])
-    for before, index in zip(in_turn, in_turn[1:]):
+    order = sorted(range(len(adds)), key=lambda index: position[gradients[index].op])
+    for before, index in zip(order, order[1:]):
         op = gradients[index].op
         if op is not gradients[before].op and control_flow_context(op) is None:
             add_control_inputs(op, [adds[before]])
-    return in_turn
+    return order
 
 
 def _local_variable(name, shape, dtype):
@@ -439,9 +465,10 @@ class _WeightDecayOptimizer(tf.train.Optimizer):
     """Base class of the optimizers. It scales gradients, decays weights, creates slots, and updates variables
     one after the other.
 
-    A subclass declares its slots and overrides `_apply`, the update of one variable. The weight decay is
-    decoupled (Loshchilov and Hutter 2017, arXiv:1711.05101): before the update, w ← w − η λ w. A subclass may
-    override this in `_decay`.
+    A subclass declares its slots and overrides `_apply`, the update of one variable. `_prepare`, a method of
+    `tf.train.Optimizer`, runs once in each step, before the first variable is updated. The weight decay is
+    decoupled (Loshchilov and Hutter 2017, arXiv:1711.05101): before the update, `_decay` computes
+    w ← w − η λ w. AdamW's op in C++ and LAMB decay within the update instead.
     """
 
     # Names of the slots. The slot "m" of the variable "w" is the variable "w/m".
@@ -592,14 +619,14 @@ class AdamWeightDecayOptimizer(_WeightDecayOptimizer):
             return super()._update(gradient, variable, factor)
         # This op also decays the variable, instead of `_decay`. The rate of decay is 0 for an excluded
         # variable.
-        decays = self._do_use_weight_decay(self._get_variable_name(variable.name))
+        is_decayed = self._do_use_weight_decay(self._get_variable_name(variable.name))
         power_1, power_2 = self._powers
         correction = tf.sqrt(1.0 - power_2) / (1.0 - power_1)
         rate = tf.convert_to_tensor(self.learning_rate, tf.float32)
         return ops.bert_adam_w(
             _handle(variable), *map(_handle, self._make_slots(variable)), tf.convert_to_tensor(gradient),
             tf.constant(1.0) if factor is None else factor, rate * correction,
-            rate * (self.weight_decay_rate * decays),
+            rate * (self.weight_decay_rate if is_decayed else 0.0),
             beta_1=self.beta_1, beta_2=self.beta_2, epsilon=self.epsilon)
 
     def _apply(self, gradient, variable, slots, rate, name):

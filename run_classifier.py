@@ -104,7 +104,7 @@ def main(_):
     build_model_fn = functools.partial(
         task_head.model_fn_builder, splits.head_for_training(head), bert_config,
         init_checkpoint=init_checkpoint, use_one_hot_embeddings=False,
-        **estimator_setup.schedule_arguments(settings, train_steps(settings, splits.training)))
+        **estimator_setup.training_arguments(settings, train_steps(settings, splits.training)))
     model = estimator_setup.TrainableModel(
         bert_config, build_model_fn, classification_run.feature_fields_for(target), padding_is_removable=True)
     classification_run.run(settings, model, processor, splits, target, tokenizer,

@@ -200,7 +200,7 @@ def main(_):
 
     splits = classification_splits.Splits(settings, examples, target, tokenizer, test_has_labels)
     task_head = splits.head_for_training(task_head)
-    arguments = estimator_setup.schedule_arguments(
+    arguments = estimator_setup.training_arguments(
         settings, classification_run.train_steps(settings, splits.training))
     build_model_fn = functools.partial(
         model_fn_builder, num_outputs, bert_hub_module_handle=spec, task_head=task_head, **arguments)

@@ -254,7 +254,7 @@ def main(_):
 
     with estimator_setup.locked_directories(settings, record):
         if settings.do_train:
-            listeners = learning_curve.create_listeners(
+            listeners = learning_curve.start_learning_curve(
                 settings, lambda: input_fn("eval_file"), evaluate,
                 "Words predicted correctly, of those masked",
                 {"masked_lm_accuracy": "the model", "masked_lm_baseline": "the most frequent word"})

@@ -201,7 +201,7 @@ def main(_):
     num_train_steps = estimator_setup.count_steps(settings, len(examples.get("train", ())), "questions")
     build_model_fn = functools.partial(
         model_fn_builder, bert_config, init_checkpoint=init_checkpoint, use_one_hot_embeddings=False,
-        **estimator_setup.schedule_arguments(settings, num_train_steps))
+        **estimator_setup.training_arguments(settings, num_train_steps))
     model = estimator_setup.TrainableModel(
         bert_config, build_model_fn, functools.partial(feature_fields, is_training=True),
         trims_training_by_default=False)
@@ -227,7 +227,7 @@ def main(_):
     evaluation = question_answering.Evaluation(settings, reader, examples.get("eval"), gold, tokenizer)
     with estimator_setup.locked_directories(settings, record):
         if settings.do_train:
-            listeners = learning_curve.create_listeners(
+            listeners = learning_curve.start_learning_curve(
                 settings, lambda: input_fn("eval", False), evaluation.scores, "Answers to --predict_file",
                 evaluation.shown, full_score=100)
             logging.info("Training on %d questions, %d steps of %d.", len(examples["train"]), num_train_steps,

@@ -18,8 +18,9 @@ from bertlib.system import files
 def create_checked_scaffold(spec, checkpoint, config):
     """Returns the spec's scaffold with a saver, and checks that the checkpoint fits the graph.
 
-    If the scaffold or the graph already has a saver, the scaffold is returned unchanged, and the checkpoint
-    is not checked, because the existing saver may restore other variables.
+    If the checkpoint lacks optional variables (`graph_keys.OPTIONAL_IN_CHECKPOINT`), the saver initializes
+    these variables. If the scaffold or the graph already has a saver, the scaffold is returned unchanged, and
+    the checkpoint is not checked, because the existing saver may restore other variables.
 
     Args:
       spec: an `EstimatorSpec`.
@@ -97,6 +98,8 @@ def open_session(scaffold, checkpoint, config, hooks, is_training=False, group=N
     """
     session_config = collectives.session_config(config.session_config) if group else config.session_config
     with translate_restore_errors(checkpoint):
+        # TensorFlow restores the checkpoint here. If there is a checkpoint, TensorFlow does not call the
+        # scaffold's init_fn, so --init_checkpoint has no effect.
         opened = tf.train.SingularMonitoredSession(
             hooks, scaffold, master=collectives.session_target(group, session_config) if group else "",
             config=session_config,

@@ -2,9 +2,10 @@
 
     python plan_memory.py --model=large --max_seq_length=128,384,512 --recompute=all --gpu_memory_gb=12
 
-This prints the largest micro-batch for each sequence length and each mode of --recompute, and a chart. The
-training commands reach any batch size with micro-batches of this size and --gradient_accumulation_steps. For
-your own model, pass --bert_config_file instead of --model. 1 GB is 10⁹ bytes.
+This prints the largest batch for each sequence length and each mode of --recompute, and a chart. The
+simulated step computes the whole batch as one micro-batch. With --gradient_accumulation_steps, the training
+commands reach any batch size with smaller micro-batches. The sums of the gradients then need 4 more bytes for
+each weight. For your own model, pass --bert_config_file instead of --model. 1 GB is 10⁹ bytes.
 """
 
 import functools

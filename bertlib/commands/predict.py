@@ -100,6 +100,7 @@ def chunks_as_they_arrive(items, most, waits=False):
     waiting = queue.Queue(2 * most)
 
     def fill():
+        # Puts pairs (item, None), and after the last item (None, the exception that ended the iteration).
         try:
             for item in items:
                 waiting.put((item, None))
@@ -108,20 +109,20 @@ def chunks_as_they_arrive(items, most, waits=False):
             waiting.put((None, error))
 
     threading.Thread(target=fill, daemon=True).start()
-    ended = None
-    while ended is None:
-        chunk, ended = [], None
-        item, ended = waiting.get()
-        with contextlib.suppress(queue.Empty):
-            while ended is None:
+    end = None
+    while end is None:
+        chunk = []
+        item, end = waiting.get()
+        with contextlib.suppress(queue.Empty):  # an empty queue ends the chunk
+            while end is None:
                 chunk.append(item)
                 if len(chunk) == most:
                     break
-                item, ended = waiting.get(block=waits)
+                item, end = waiting.get(block=waits)
         if chunk:
             yield chunk
-    if not isinstance(ended, StopIteration):
-        raise ended
+    if not isinstance(end, StopIteration):
+        raise end
 
 
 def answer_chunk(predictor, chunk, skip_bad_lines):
@@ -137,35 +138,36 @@ def answer_chunk(predictor, chunk, skip_bad_lines):
       (lines of the answers, number of bad questions among the answered ones, the bad question at which
       answering stopped or None).
     """
-    prepared, bad = [], []
+    questions_with_inputs, bad = [], []
     for question in chunk:
         problem = question.problem
         if problem is None:
             try:
-                prepared.append((question, predictor.prepare(*question.values)))
+                questions_with_inputs.append((question, predictor.prepare(*question.values)))
                 continue
             except ValueError as error:
                 problem = str(error)
         question = question._replace(problem=problem)
         if not skip_bad_lines:
-            return _answer_lines(predictor, prepared), 0, question
+            return _answer_lines(predictor, questions_with_inputs), 0, question
         bad.append(question)
-        prepared.append((question, None))
-    return _answer_lines(predictor, prepared), len(bad), None
+        questions_with_inputs.append((question, None))
+    return _answer_lines(predictor, questions_with_inputs), len(bad), None
 
 
-def _answer_lines(predictor, prepared):
+def _answer_lines(predictor, questions_with_inputs):
     """Runs the model and returns the lines of its answers.
 
     Args:
       predictor: a `serving.Predictor`.
-      prepared: list of pairs (`questions.Question`, result of `predictor.prepare`). For a bad question, the
-        second element is None.
+      questions_with_inputs: list of pairs (`questions.Question`, result of `predictor.prepare`). For a bad
+        question, the second element is None.
     """
-    answers = iter(predictor.answer([model_input for _, model_input in prepared if model_input is not None]))
+    answers = iter(predictor.answer([model_input for _, model_input in questions_with_inputs
+                                    if model_input is not None]))
     return [questions.format_answer(question, {"error": f"line {question.line}: {question.problem}"}
                                     if model_input is None else next(answers))
-            for question, model_input in prepared]
+            for question, model_input in questions_with_inputs]
 
 
 def _translate_damage(chunks, name):
@@ -191,7 +193,7 @@ def run(settings, predictor):
       BrokenPipeError: the program that reads the answers has ended.
     """
     answered = skipped = 0
-    wrong = None
+    bad_question = None
     column_flags = {name: getattr(settings, name) for name in questions.COLUMN_FLAGS
                     if settings.is_given(name)}
     reader = predictor.question_reader(column_flags)
@@ -205,17 +207,17 @@ def run(settings, predictor):
                                       ahead=columns.LOOKAHEAD_ROWS if is_whole else 0)
         chunks = chunks_as_they_arrive(question_stream, settings.batch_size * _BATCHES, is_whole)
         for chunk in _broadcast(replicas, _translate_damage(chunks, settings.input_file)):
-            answers, num_bad, wrong = answer_chunk(predictor, chunk, settings.skip_bad_lines)
+            answers, num_bad, bad_question = answer_chunk(predictor, chunk, settings.skip_bad_lines)
             output.write("".join(f"{line}\n" for line in answers))
             output.flush()
             answered, skipped = answered + len(answers) - num_bad, skipped + num_bad
-            if wrong is not None:
+            if bad_question is not None:
                 break
     logging.info("Lines answered: %d%s.", answered, f"; lines that could not be used: {skipped}" if skipped
                  else "")
-    if wrong is not None:
-        raise ValueError(f"{name}:{wrong.line}: {wrong.problem} The lines before it are answered. "
-                         "Correct it, or pass --skip_bad_lines=true.")
+    if bad_question is not None:
+        raise ValueError(f"{name}:{bad_question.line}: {bad_question.problem} The lines before it are "
+                         "answered. Correct it, or pass --skip_bad_lines=true.")
 
 
 def answer_interactively(predictor):

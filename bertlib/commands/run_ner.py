@@ -264,7 +264,7 @@ def main(_):
     num_train_steps = estimator_setup.count_steps(settings, len(windows.get("train", ())), "sentences")
     build_model_fn = functools.partial(
         tagging_head.model_fn_builder, bert_config, len(data.labels), init_checkpoint=init_checkpoint,
-        use_one_hot_embeddings=False, **estimator_setup.schedule_arguments(settings, num_train_steps))
+        use_one_hot_embeddings=False, **estimator_setup.training_arguments(settings, num_train_steps))
     # The memory simulation leaves out the CRF, because the loops of the CRF need almost no memory compared
     # with the encoder.
     model = estimator_setup.TrainableModel(
@@ -315,7 +315,7 @@ def run(settings, tagger, step, data, windows, num_train_steps, record):
 
     with estimator_setup.locked_directories(settings, record):
         if settings.do_train:
-            listeners = learning_curve.create_listeners(
+            listeners = learning_curve.start_learning_curve(
                 settings, lambda: input_fn("dev"), lambda dev: tag("dev", dev)[1],
                 "Entities of the development file",
                 {"eval_f1": "F1", "eval_precision": "precision", "eval_recall": "recall"})

@@ -381,7 +381,7 @@ def _training_dataset(num_examples, read, batch_size, micro_batches, batch_total
                       unequal_micro_batches, threads):
     """Returns the endless dataset of this replica's untrimmed micro-batches; see `record_dataset`."""
     all_reduce = collectives.current_all_reduce()
-    num_micro_batches = micro_batches * (all_reduce.replicas if all_reduce else 1)
+    num_micro_batches = micro_batches * (all_reduce.num_replicas if all_reduce else 1)
     if unequal_micro_batches and num_micro_batches > batch_size:
         raise ValueError(f"A step of {batch_size} examples cannot be cut into {num_micro_batches} "
                          f"micro-batches.")

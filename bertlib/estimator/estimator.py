@@ -145,8 +145,8 @@ class Estimator(object):
     @property
     def _group(self):
         """The `replica_group.Group` of the replicas that share evaluations and predictions. None if there are
-        no other replicas. Also None during a training, because each process then evaluates alone."""
-        return None if self._is_training else self._config.replicas
+        no other replicas. Also None during a training, because only replica 0 evaluates then."""
+        return None if self._is_training else self._config.group
 
     @property
     def _writes_evaluations(self):
@@ -155,10 +155,10 @@ class Estimator(object):
 
     def _train_from_newest(self, input_fn, hooks, steps, max_steps, saving_listeners):
         """Does the work of `train`. The directory exists and is locked."""
-        checkpoint = self._newest_of_all()
+        checkpoint = self._newest_checkpoint_of_replica_0()
         start = checkpoint_formats.read_global_step(checkpoint)
-        if self._config.replicas:
-            start = replica_sync.start_training(self._config.replicas, start, self._model_dir)
+        if self._config.group:
+            start = replica_sync.start_training(self._config.group, start, self._model_dir)
         if max_steps is not None and start >= max_steps:
             logging.info("Nothing to train: %s is at step %d, and the last step is %d.", checkpoint, start,
                          max_steps)
@@ -170,7 +170,7 @@ class Estimator(object):
         self._log_start(checkpoint, start, last_step)
         session = self._training_session(input_fn, hooks, saving_listeners, checkpoint, last_step)
         with (training_session.explaining_disk(self._model_dir), session_hooks.quiet_event_writers(),
-              collectives.translate_connection_errors(self._config.replicas), self._training()):
+              collectives.translate_connection_errors(self._config.group), self._training()):
             try:
                 session.run()
             except stopping.Stopped:
@@ -183,7 +183,7 @@ class Estimator(object):
         """Creates the `TrainingSession`; the arguments are those of its constructor after `config`."""
         return training_session.TrainingSession(self._builder, self._config, *arguments)
 
-    def _newest_of_all(self):
+    def _newest_checkpoint_of_replica_0(self):
         """Returns the newest checkpoint that replica 0 sees, on all replicas; None if there is no
         checkpoint."""
         newest = self.latest_checkpoint()
@@ -198,8 +198,8 @@ class Estimator(object):
             yield
         finally:
             self._is_training = False
-        if self._config.replicas:
-            self._config.replicas.barrier()
+        if self._config.group:
+            self._config.group.barrier()
 
     def _log_start(self, checkpoint, start, last_step):
         where = f"to step {last_step}" if last_step is not None else "until the input ends"
@@ -320,7 +320,7 @@ class Estimator(object):
     def _checkpoint_for(self, checkpoint_path, doing):
         if self._group:
             self._group.barrier()  # after it, the other replicas can read the checkpoint that replica 0 wrote
-        checkpoint = checkpoint_path or self._newest_of_all()
+        checkpoint = checkpoint_path or self._newest_checkpoint_of_replica_0()
         if checkpoint:
             logging.info("Weights for %s: %s.", doing, checkpoint)
         else:

@@ -8,11 +8,13 @@ Metrics are computed in two ways:
 - `predicted_batches` yields predictions, from which the caller computes metrics. `Estimator.predict` calls
   it. SQuAD and tagging are evaluated in this way, because their metrics compare texts and entities.
 
-Both functions may run during a training, triggered by a listener of the saver, by a step hook or by another
-process; docs/development/paths.md lists these triggers. Evaluations do not affect the training: with and
-without evaluations, a training ends with the same weights, bit for bit. For this reason each evaluation has a
-separate graph, reads the weights from a checkpoint, and writes separate event files. `SessionWeights` makes a
-checkpoint of the weights in a live session.
+Both functions may run during a training. There are four triggers, which docs/development/paths.md describes:
+`bertlib.runs.learning_curve` (--eval_each_checkpoint), an evaluator process
+(`bertlib.command_line.evaluator_process`), and `train_and_evaluate` and `InMemoryEvaluatorHook` of tf1.
+
+Evaluations do not affect the training: with and without evaluations, a training ends with the same weights,
+bit for bit. For this reason each evaluation has a separate graph, reads the weights from a checkpoint, and
+writes separate event files. `SessionWeights` makes a checkpoint of the weights in a live session.
 """
 
 import contextlib

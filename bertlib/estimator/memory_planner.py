@@ -227,7 +227,7 @@ def _parse(text):
 # --- What fits -------------------------------------------------------------------------------------------
 
 
-def largest_batch(needs, usable_bytes, limit=1 << 16):
+def largest_batch(need_of_size, usable_bytes, limit=1 << 16):
     """Finds the largest batch size that fits into memory.
 
     Memory is nearly linear in the batch size. The search draws a line through the two simulated sizes whose
@@ -236,7 +236,7 @@ def largest_batch(needs, usable_bytes, limit=1 << 16):
     simulations.
 
     Args:
-      needs: function of the batch size that returns the `MemoryNeed` of a step.
+      need_of_size: function of the batch size that returns the `MemoryNeed` of a step.
       usable_bytes: the memory that the step may use.
       limit: the largest batch size to try.
 
@@ -249,7 +249,7 @@ def largest_batch(needs, usable_bytes, limit=1 << 16):
     # simulate.
     guess = min(256, limit)
     while too_large - fits > 1:
-        predictions[guess] = needs(guess)
+        predictions[guess] = need_of_size(guess)
         if predictions[guess].total <= usable_bytes:
             fits = guess
         else:
@@ -294,20 +294,20 @@ def fits_in_practice(build, *arguments):
     return True
 
 
-def advice(alternatives, needs, usable_bytes):
+def advice(alternatives, memory_need, usable_bytes):
     """Returns advice for a run that is out of memory: the micro-batches that fit, and their flags.
 
     Args:
       alternatives: {flags to change, such as "--recompute=layers": the `StepConfig` after this change}. The
         first entry is the unchanged step of the run.
-      needs: function of a `StepConfig` that returns the `MemoryNeed` of one of its micro-batches.
+      memory_need: function of a `StepConfig` that returns the `MemoryNeed` of one of its micro-batches.
       usable_bytes: the memory that a step may use.
 
     Returns:
       str, several lines.
     """
     current = next(iter(alternatives.values()))
-    needed = needs(current)
+    needed = memory_need(current)
     lines = [f"By simulation a micro-batch of {current.micro_batch_size} needs {needed}, and "
              f"{gb(usable_bytes)} are usable."]
     if needed.total <= usable_bytes:
@@ -321,7 +321,7 @@ def advice(alternatives, needs, usable_bytes):
             # If a batch has two or more micro-batches, accumulators are needed, and their memory counts. A
             # batch that is a single micro-batch needs no accumulators.
             whole = size >= step.train_batch_size
-            return needs(step.replace(train_batch_size=size if whole else 2 * size,
+            return memory_need(step.replace(train_batch_size=size if whole else 2 * size,
                                       gradient_accumulation_steps=2 - whole))
 
         found = largest_batch(of_size, usable_bytes, limit=step.train_batch_size)

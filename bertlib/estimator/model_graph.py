@@ -123,13 +123,21 @@ class Builder:
 
     def added_params(self, mode):
         """Returns the Estimator's additions to params, a dict."""
-        batch_size, steps = self._batch_sizes[mode], self._config.gradient_accumulation_steps
-        added = {"gradient_accumulation_steps": steps} if mode == ModeKeys.TRAIN else {}
-        if batch_size is not None:
-            equal = mode == ModeKeys.TRAIN and not self._config.unequal_micro_batches
-            added["batch_size"] = (check_equal_micro_batches(batch_size, steps, self.replicas_sharing_a_batch)
-                                   if equal else batch_size)
+        added = {}
+        if mode == ModeKeys.TRAIN:
+            added["gradient_accumulation_steps"] = self._config.gradient_accumulation_steps
+        if self._batch_sizes[mode] is not None:
+            added["batch_size"] = self._input_batch_size(mode)
         return added
+
+    def _input_batch_size(self, mode):
+        """Returns the number of examples in a batch of the input. In training, this is the number of examples
+        in a micro-batch, unless micro-batches have different numbers of examples."""
+        batch_size = self._batch_sizes[mode]
+        if mode != ModeKeys.TRAIN or self._config.unequal_micro_batches:
+            return batch_size
+        return check_equal_micro_batches(batch_size, self._config.gradient_accumulation_steps,
+                                         self.replicas_sharing_a_batch)
 
     @property
     def replicas_sharing_a_batch(self):

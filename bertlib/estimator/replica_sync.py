@@ -1,4 +1,7 @@
-"""Synchronizes the Estimators of several replicas: votes, sharded input, and metrics of gathered batches."""
+"""Synchronizes the Estimators of several replicas: votes, sharded input, and metrics of gathered batches.
+
+The gradients are not summed here: `bertlib.graph.collectives.AllReduce` sums them.
+"""
 
 import contextlib
 import hashlib
@@ -109,8 +112,10 @@ class WeightComparison:
         self._variables = tf.global_variables()
         self._checksums = [_checksum(variable) for variable in tf.trainable_variables()]
 
-    def check(self, session):
-        """Compares the weights of the replicas; all replicas must call this after the same step.
+    def correct_differences(self, session):
+        """Compares the weights of the replicas, and replaces weights that differ by those of replica 0.
+
+        All replicas must call this after the same step.
 
         Args:
           session: a session of this graph.
@@ -137,12 +142,12 @@ def _checksum(variable):
     return tf.reduce_sum(bits)
 
 
-class StopVote:
-    """A vote of all replicas before each step on whether the training stops.
+class StepVote:
+    """The exchange of all replicas before each step. The replicas vote on whether the training stops.
 
     Together with the votes, the replicas exchange two other values. The computing time of each replica is
-    used to find slow replicas. The other value says whether replica 0 saved a checkpoint; if it did, the
-    replicas compare their weights.
+    used to find slow replicas. The other value says whether replica 0 saved a checkpoint. If it did, weights
+    that differ from those of replica 0 are replaced; see `WeightComparison`.
 
     Attributes:
       listener: CheckpointSaverListener, to be added to the saver of replica 0.
@@ -175,8 +180,10 @@ class StopVote:
         """Notes the end of a step. Call this method when a step has ended, with the values of `fetches`."""
         self._seconds = fetched[0] - self._started if fetched else None
 
-    def decides_to_stop(self, session, stop):
-        """Returns whether the training stops now. Logs a warning if a replica is slow or has other weights.
+    def exchange(self, session, stop):
+        """Exchanges the values with the other replicas; returns whether the training stops now.
+
+        Logs a warning if a replica is slow, or if weights differ and are replaced.
 
         Args:
           session: the `tf.train.SingularMonitoredSession` of the training.
@@ -194,7 +201,7 @@ class StopVote:
             stop.set()
         ends = any(ended) or any(requested)
         if self._comparison and (ends or any(saved)):
-            self._comparison.check(session.raw_session())
+            self._comparison.correct_differences(session.raw_session())
         return ends
 
 

@@ -61,7 +61,7 @@ class RunConfig(object):
         self.save_summary_steps = save_summary_steps
         self.save_checkpoints_steps = save_checkpoints_steps
         self.save_checkpoints_secs = save_checkpoints_secs
-        self.session_config = _on_own_gpu(session_config, self.replicas)
+        self.session_config = _on_own_gpu(session_config, self.group)
         self.keep_checkpoint_max = keep_checkpoint_max
         self.keep_checkpoint_every_n_hours = keep_checkpoint_every_n_hours
         self.log_step_count_steps = log_step_count_steps
@@ -72,19 +72,19 @@ class RunConfig(object):
         return self.step_config is not None and self.step_config.unequal_micro_batches
 
     @property
-    def replicas(self):
+    def group(self):
         """The `replica_group.Group` of this process; None if there are no other replicas."""
         return replica_group.current()
 
     @property
     def is_chief(self):
         """Whether this process writes the files of the run."""
-        return not self.replicas or self.replicas.is_first
+        return not self.group or self.group.is_first
 
     @property
     def num_worker_replicas(self):
         """Number of replicas, this one included."""
-        return self.replicas.count if self.replicas else 1
+        return self.group.count if self.group else 1
 
     def replace(self, **changes):
         """Returns a copy with some settings changed."""

@@ -20,7 +20,7 @@ class StepConfig:
     Attributes:
       train_batch_size: number of examples in the effective batch, to which the learning rate refers.
       gradient_accumulation_steps: number of micro-batches that each replica computes, one after the other.
-      replicas: number of replicas, which compute at the same time.
+      num_replicas: number of replicas, which compute at the same time.
       tokens_per_micro_batch: the largest number of tokens in a micro-batch, if micro-batches may have
         different numbers of examples; 0 if all micro-batches have the same number of examples.
       max_seq_length: number of tokens in the longest example.
@@ -37,7 +37,7 @@ class StepConfig:
 
     train_batch_size: int = 32
     gradient_accumulation_steps: int = 1
-    replicas: int = 1
+    num_replicas: int = 1
     tokens_per_micro_batch: int = 0
     max_seq_length: int = 128
     trims_training: bool = False
@@ -64,7 +64,7 @@ class StepConfig:
     @property
     def micro_batches(self):
         """Number of micro-batches of all replicas in an effective batch."""
-        return self.gradient_accumulation_steps * self.replicas
+        return self.gradient_accumulation_steps * self.num_replicas
 
     @property
     def micro_batch_size(self):
@@ -85,11 +85,11 @@ class ResolvedStep:
     messages: list
 
 
-def resolve(flags, memory, memory_need, bound=lambda step: math.inf):
+def resolve(flags, memory, memory_need, upper_bound=lambda step: math.inf):
     """Resolves the flags of a training into the configuration of its steps.
 
     Args:
-      flags: an object with the values of the training flags as attributes. `trim_padding` and
+      flags: an object with the values of the training flags as attributes. `trims_training` and
         `compile_kernels` are True or False, not None. `gradient_accumulation_steps` is None if the flag is
         not given, and 0 to choose the number that fits into memory. The attribute `remove_padding` says
         whether the encoder may skip padding.
@@ -97,8 +97,8 @@ def resolve(flags, memory, memory_need, bound=lambda step: math.inf):
       memory_need: function of a `StepConfig` that returns the memory and the time for one micro-batch, an
         object with `total` and `activations` (bytes) and `seconds`; see `memory_planner.MemoryNeed`. It
         simulates the step, which takes seconds to minutes.
-      bound: function of a `StepConfig` that returns an upper bound of the bytes of a micro-batch. If this
-        bound fits into memory, no warning is needed, and the step is not simulated.
+      upper_bound: function of a `StepConfig` that returns an upper bound of the bytes of a micro-batch. If
+        this bound fits into memory, no warning is needed, and the step is not simulated.
 
     Returns:
       a `ResolvedStep`.
@@ -110,9 +110,10 @@ def resolve(flags, memory, memory_need, bound=lambda step: math.inf):
     count, default_messages = _accumulation_steps(flags)
     modes = RECOMPUTE if flags.recompute == "auto" else (flags.recompute,)
     step = StepConfig(
-        train_batch_size=flags.train_batch_size, gradient_accumulation_steps=count or 1, replicas=replicas,
+        train_batch_size=flags.train_batch_size, gradient_accumulation_steps=count or 1,
+        num_replicas=replicas,
         gradient_dtype=flags.gradient_dtype, tokens_per_micro_batch=flags.tokens_per_micro_batch,
-        max_seq_length=flags.max_seq_length, trims_training=flags.trim_padding,
+        max_seq_length=flags.max_seq_length, trims_training=flags.trims_training,
         remove_padding=flags.remove_padding, precision=flags.precision, recompute=modes[0],
         recompute_segment=flags.recompute_segment, compile_kernels=flags.compile_kernels,
         optimizer=flags.optimizer, lr_schedule=flags.lr_schedule,
@@ -128,7 +129,7 @@ def resolve(flags, memory, memory_need, bound=lambda step: math.inf):
                 f"--gradient_accumulation_steps={step.gradient_accumulation_steps}: a micro-batch of "
                 f"{step.micro_batch_size} needs {needed}.")
         return ResolvedStep(step, [*default_messages, (False, text)])
-    if bound(step) <= usable:
+    if upper_bound(step) <= usable:
         return ResolvedStep(step, default_messages)
     needed = memory_need(step)
     if needed.total <= usable:
@@ -168,7 +169,7 @@ def check_equal_micro_batches(batch_size, gradient_accumulation_steps, replicas=
     Args:
       batch_size: number of examples in the effective batch.
       gradient_accumulation_steps: number of micro-batches on each replica.
-      replicas: number of replicas.
+      num_replicas: number of replicas.
 
     Raises:
       ValueError: the batch size is not divisible by the number of micro-batches. The message names the
@@ -203,7 +204,7 @@ def _accumulation_steps(flags):
     count = flags.gradient_accumulation_steps
     if not tokens:
         return 1 if count is None else count, []
-    if not flags.trim_padding:
+    if not flags.trims_training:
         raise ValueError("--tokens_per_micro_batch with --trim_padding=false: untrimmed examples all have "
                          "the same number of tokens. Leave one of them out.")
     if tokens < length:
@@ -252,7 +253,7 @@ def choose(step, usable_bytes, memory_need, modes=RECOMPUTE, counts=None):
     Raises:
       ValueError: no combination fits into memory. The message names the memory for the smallest combination.
     """
-    counts = counts or divisors(step.train_batch_size // step.replicas)
+    counts = counts or divisors(step.train_batch_size // step.num_replicas)
     memory_need = functools.cache(memory_need)
     fitting, too_large = [], []
     for mode in modes:

@@ -54,7 +54,7 @@ class TrainingSession:
     @property
     def group(self):
         """The `replica_group.Group` of the replicas that train together, or None."""
-        return self.config.replicas
+        return self.config.group
 
     def run(self):
         """Trains until the input ends, a hook ends the session, or the configuration's stop_request is set.
@@ -134,14 +134,14 @@ class TrainingSession:
                              "optimization.create_optimizer.")
         all_reduce = collectives.current_all_reduce()
         if all_reduce and not all_reduce.unconditional_ops:
-            raise ValueError(self.not_averaged_message(all_reduce.replicas))
+            raise ValueError(self.not_averaged_message(all_reduce.num_replicas))
         if accumulation:
             return spec._replace(loss=accumulation[0].loss), steps, accumulation[0].accumulate_op
         if all_reduce:
             # There are several replicas, but no `Accumulation`. So the model_fn does not use our optimizers,
             # and its optimizer averages the gradients. `optimization.create_optimizer` always makes an
             # `Accumulation` if there are replicas.
-            loss = all_reduce.sum(spec.loss) / all_reduce.replicas
+            loss = all_reduce.sum(spec.loss) / all_reduce.num_replicas
             # Each sum must run in all replicas, also if only replica 0 uses it, for example in a summary.
             spec = spec._replace(loss=loss, train_op=tf.group(spec.train_op, *all_reduce.unconditional_ops))
         return spec, 1, None
@@ -196,8 +196,8 @@ class TrainingSession:
     # --- Steps
 
     def make_vote(self):
-        """Returns the `replica_sync.StopVote` by which the replicas vote before each step."""
-        return replica_sync.StopVote(self.group)
+        """Returns the `replica_sync.StepVote` by which the replicas vote before each step."""
+        return replica_sync.StepVote(self.group)
 
     def take_steps(self, session, step, vote):
         """Runs training steps until the session ends or the stop_request is set.
@@ -205,14 +205,14 @@ class TrainingSession:
         Args:
           session: tf.train.SingularMonitoredSession.
           step: the `BuiltStep`.
-          vote: the `replica_sync.StopVote`, by which all replicas end after the same step; None if this
+          vote: the `replica_sync.StepVote`, by which all replicas end after the same step; None if this
             process trains alone.
         """
         if not vote:
             while not session.should_stop():
                 session.run_step_fn(functools.partial(self._take_step, step))
             return
-        while not vote.decides_to_stop(session, self.config.stop_request):
+        while not vote.exchange(session, self.config.stop_request):
             session.run_step_fn(functools.partial(self._take_step_with_replicas, step, vote))
 
     def ends_before(self, micro_batch):

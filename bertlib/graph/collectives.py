@@ -6,7 +6,8 @@ for the device. NCCL on GPUs was never tried.
 Each process runs one server, and its training session runs on this server as task `index` of the job
 "worker". If each of R replicas computes N micro-batches, a step processes R · N micro-batches. Each replica
 adds up the gradients of its N micro-batches, then all replicas exchange these sums. So each replica applies
-the same update to the same weights.
+the same update. The weights are the same on all replicas, because all replicas start from the same checkpoint
+or draw the same initial values.
 """
 
 import contextlib
@@ -34,7 +35,7 @@ class AllReduce:
     """Adds ops to a training graph that sum or gather tensors over all replicas.
 
     Attributes:
-      replicas: number of replicas.
+      num_replicas: number of replicas.
       index: number of this replica, from 0.
       gradients_ready: the time in seconds at which all gradients of this replica were computed, float64
         scalar; None if no gradients are summed.
@@ -48,7 +49,7 @@ class AllReduce:
           group: the `replica_group.Group`.
           exchange_dtype: dtype in which gradients are exchanged; None for the dtype of each gradient.
         """
-        self.replicas, self.index = group.count, group.index
+        self.num_replicas, self.index = group.count, group.index
         self.gradients_ready = None
         self._exchange_dtype = exchange_dtype
         # No two graphs may use the same key, because two graphs may exchange tensors of different shapes.
@@ -73,12 +74,12 @@ class AllReduce:
         With R replicas, the slice contains every R-th micro-batch. Micro-batches may be sorted by length, and
         with this slice each replica gets long and short micro-batches.
         """
-        return slice(self.index, None, self.replicas)
+        return slice(self.index, None, self.num_replicas)
 
     def effective_batch_index(self, micro_batch):
         """Returns the index (integer tensor) within the effective batch of micro-batch `micro_batch` of this
         replica."""
-        return micro_batch * self.replicas + self.index
+        return micro_batch * self.num_replicas + self.index
 
     def sum(self, tensor):
         """Returns the sum of a tensor over all replicas.
@@ -95,7 +96,7 @@ class AllReduce:
         with tf.control_dependencies(previous_ops[-1:]):
             # No timeout is set: with a timeout, TensorFlow would start a thread for each sum, and this
             # thread would sleep until the timeout is over. `replica_group` notices a replica that has ended.
-            result = collective(input=tensor, group_size=self.replicas, group_key=1,
+            result = collective(input=tensor, group_size=self.num_replicas, group_key=1,
                                 instance_key=next(self._keys), ordering_token=[], **settings)
         previous_ops.append(result.op)
         return result
@@ -209,7 +210,7 @@ def current_all_reduce():
 def num_replicas():
     """Returns the number of replicas that train the current graph."""
     all_reduce = current_all_reduce()
-    return all_reduce.replicas if all_reduce else 1
+    return all_reduce.num_replicas if all_reduce else 1
 
 
 # --- Sessions --------------------------------------------------------------------------------------------

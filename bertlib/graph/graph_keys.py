@@ -12,7 +12,7 @@ CONSECUTIVE_SKIPPED_STEPS = "consecutive_skipped_steps"
 # checkpoint without these variables, the training initializes them.
 OPTIONAL_IN_CHECKPOINT = "optional_in_checkpoint"
 # Name of the collection that holds an integer variable, and also the name of this variable. Its value is
-# the index of the next micro-batch. The variable exists only if an op reads the index.
+# the index of the next micro-batch. The variable exists only in graphs of a training.
 MICRO_BATCH_INDEX = "micro_batch_index"
 # Name of the collection that is not empty if the input starts at the batch of the global step. The position
 # of the input is then not saved in a checkpoint.

@@ -17,6 +17,7 @@ Micro-batches of unequal size draw from separate ranges: see `mark_unequal_micro
 """
 
 import collections
+import functools
 import hashlib
 import threading
 import weakref
@@ -40,8 +41,9 @@ _BLOCKS_BETWEEN_UNEQUAL_MICRO_BATCHES = 1 << 40
 # graph -> {variable scope and kind: number of sites named there}. The keys are weak references, so that an
 # unused graph can be collected.
 _sites_in_graph = weakref.WeakKeyDictionary()
-# `repeatable` sets the attribute `replay` of this object. Each thread has a separate value, because
-# tf.distribute builds the graph of each replica in a separate thread.
+# `repeatable` sets the attribute `source` of this object: a function with the arguments of
+# `_make_or_repeat`. Each thread has a separate value, because tf.distribute builds the graph of each replica
+# in a separate thread.
 _local = threading.local()
 
 
@@ -73,7 +75,7 @@ def new_site(kind):
         counts[name] = index + 1
         return f"{name}#{index}"
 
-    return _replay(kind, count)
+    return _make_or_repeat(kind, count)
 
 
 def repeatable(function):
@@ -87,24 +89,31 @@ def repeatable(function):
 
     def call(*args):
         nonlocal recorded
-        enclosing = getattr(_local, "replay", None)
+        outer_source = getattr(_local, "source", None)
         if recorded is None:
             recorded = collections.defaultdict(list)
-
-            def replay(kind, make):
-                recorded[kind].append(enclosing(kind, make) if enclosing else make())
-                return recorded[kind][-1]
+            _local.source = functools.partial(_record, recorded, outer_source)
         else:
             remaining = {kind: iter(values) for kind, values in recorded.items()}
-
-            def replay(kind, make):
-                return next(remaining[kind])
-        _local.replay = replay
+            _local.source = functools.partial(_play_back, remaining)
         try:
             return function(*args)
         finally:
-            _local.replay = enclosing
+            _local.source = outer_source
     return call
+
+
+def _record(recorded, outer_source, kind, make):
+    """Returns a new value, and records it; see `_make_or_repeat`. In a `repeatable` function that another
+    `repeatable` function calls, the value comes from the source of the calling function."""
+    recorded[kind].append(outer_source(kind, make) if outer_source else make())
+    return recorded[kind][-1]
+
+
+def _play_back(remaining, kind, make):
+    """Returns the next recorded value of a kind."""
+    del make
+    return next(remaining[kind])
 
 
 def set_micro_batch(index):
@@ -142,30 +151,32 @@ def uniform(shape, site):
                                                dtype=tf.float32)
 
 
-def bernoulli(shape, probability, site, draw=None):
-    """Draws the booleans of a dropout mask for one training step. Every dropout of our model calls it.
+def bernoulli(shape, keep_probability, site, native_op=None):
+    """Draws the booleans of a dropout mask for one training step.
+
+    Every dropout of our model calls this function, through `TrainingKernels.dropout_mask` and
+    `formulas.keep_mask` or, in C++, `native_formulas.keep_mask`.
 
     A boolean uses 16 bits of the stream, and a number of `uniform` uses 32 bits. For this reason, drawing a
     boolean takes half as long as drawing a number.
 
     Args:
       shape: see `uniform`.
-      probability: probability of True, rounded to a multiple of 2⁻¹⁶.
+      keep_probability: probability of True, rounded to a multiple of 2⁻¹⁶.
       site: name of the site, see `new_site`.
-      draw: function (shape, key, counter, threshold) -> bool tensor of that shape, True where the stream's
-        16-bit integer is at least the threshold. `native_formulas.dropout_mask` passes an op in C++. None to
-        use TensorFlow's ops.
+      native_op: op in C++ (shape, key, counter, threshold) -> bool tensor of that shape, True where the
+        stream's 16-bit integer is at least the threshold. None to use TensorFlow's ops.
 
     Returns:
       bool tensor of that shape.
     """
     shape = tf.convert_to_tensor(shape, dtype=tf.int32)
     stream = _stream(shape, site, _BOOLEANS_PER_BLOCK)
-    # The threshold is at most 2¹⁵ − 1, the largest int16. So with probability 0, one boolean in 2¹⁶ is
+    # The threshold is at most 2¹⁵ − 1, the largest int16. So with keep_probability 0, one boolean in 2¹⁶ is
     # still True.
-    threshold = -2**15 + min(round((1.0 - probability) * 2**16), 2**16 - 1)
-    if draw:
-        return draw(shape=shape, key=stream["key"], counter=stream["counter"], threshold=threshold)
+    threshold = -2**15 + min(round((1.0 - keep_probability) * 2**16), 2**16 - 1)
+    if native_op:
+        return native_op(shape=shape, key=stream["key"], counter=stream["counter"], threshold=threshold)
     size = tf.reduce_prod(tf.cast(shape, tf.int64))
     words = tf.raw_ops.StatelessRandomUniformFullIntV2(
         shape=[(size + 1) // 2], **stream, dtype=tf.uint32)
@@ -193,7 +204,7 @@ def stateless_seed(site):
 
     Use this seed to draw values that do not belong to examples. Each micro-batch draws different values.
     """
-    seed, step, micro_batch = _replay("seed_step_and_micro_batch", _seed_and_position)
+    seed, step, micro_batch = _make_or_repeat("seed_step_and_micro_batch", _seed_and_position)
     key = tf.constant(philox_key(seed, site) >> 1, tf.int64)
     return tf.stack([key + micro_batch[0] if micro_batch else key, step])
 
@@ -208,15 +219,20 @@ def permutation(seed, epoch, size):
     return np.argsort(generator.random_raw(size), kind="stable")
 
 
-def _replay(kind, make):
-    """Returns make(); in a later call of a `repeatable` function, returns the value of the first call."""
-    replay = getattr(_local, "replay", None)
-    return replay(kind, make) if replay else make()
+def _make_or_repeat(kind, make):
+    """Returns make(); in a later call of a `repeatable` function, returns the value of the first call.
+
+    Args:
+      kind: what make() returns, as a text. Values of each kind are repeated in the order of the first call.
+      make: function without arguments.
+    """
+    source = getattr(_local, "source", None)
+    return source(kind, make) if source else make()
 
 
 def _stream(shape, site, values_per_block):
     """Returns the position of a draw in its Philox stream, as arguments for a stateless op."""
-    seed, step, micro_batch = _replay("seed_step_and_micro_batch", _seed_and_position)
+    seed, step, micro_batch = _make_or_repeat("seed_step_and_micro_batch", _seed_and_position)
     low = tf.constant(0, tf.int64)
     if micro_batch and tf.get_collection(graph_keys.RANDOMNESS_UNEQUAL_MICRO_BATCHES):
         low = micro_batch[0] * _BLOCKS_BETWEEN_UNEQUAL_MICRO_BATCHES

@@ -2,12 +2,12 @@
 
 Gradient checkpointing is described in Chen et al. 2016, arXiv:1604.06174. The intermediate results of a
 function are not kept for the backward pass. The backward pass computes these results a second time, with the
-same random numbers. With `--recompute=layers`, `modeling.transformer_model` applies `recompute_grad` to its
-layers. With `--recompute=attention`, `modeling.attention_layer` applies it to the attention.
+same random numbers. With `--recompute=layers`, `modeling.transformer_model` applies `recompute_grad` to each
+segment of its layers. With `--recompute=attention`, `modeling.attention_layer` applies it to the attention.
 
-TensorFlow's function `tf.recompute_grad` saves no memory in a graph. This function adds an op that delays the
-second computation, but TensorFlow's graph optimizer removes the op. Without the op, both computations run at
-the same time.
+TensorFlow's function `tf.recompute_grad` saves no memory in a graph. It adds an op that delays the second
+computation, but TensorFlow's graph optimizer removes this op. Without the op, both computations run at the
+same time.
 
 XLA ignores control dependencies between ops that it compiles together, and would merge the two computations.
 XLA's op "XlaOptimizationBarrier" does not help: on CPU, XLA removes it before it chooses the order of
@@ -58,19 +58,21 @@ def recompute_grad(function):
 
         def backward(op, *gradients):
             """Returns the gradients for the inputs of `op`, after a second computation of the outputs."""
-            # The inputs of the op are the outputs, the inputs and the parameters, in this order.
+            # The inputs of the op are the outputs, the inputs and the parameters, in this order. The outputs
+            # get no gradients, so that no gradient flows through the first computation.
+            inputs_and_parameters = op.inputs[len(outputs):]
             used_outputs = [index for index in range(len(outputs))
                             if not _is_unused(op, index, gradients[index])]
             gradients = [tf.convert_to_tensor(gradients[index]) for index in used_outputs]
             # Without this dependency, the second computation could run at the same time as the first one,
             # and could be merged with the first one.
             with tf.control_dependencies(gradients):
-                fenced = fence(op.inputs[len(outputs):])
-            fenced_parameters = iter(fenced[len(inputs):])
+                fenced = fence(inputs_and_parameters)
+            fenced_inputs, fenced_parameters = fenced[:len(inputs)], iter(fenced[len(inputs):])
             number_of_ops = len(tf.get_default_graph().get_operations())
             with tf.variable_scope(scope, custom_getter=lambda *args, **kwargs: next(fenced_parameters),
                                    auxiliary_name_scope=False):
-                recomputed = _as_list(repeatable(*fenced[:len(inputs)]))
+                recomputed = _as_list(repeatable(*fenced_inputs))
             _check(recomputed, fenced, tf.get_default_graph().get_operations()[number_of_ops:])
             computed = tf.gradients([recomputed[index] for index in used_outputs], fenced, gradients)
             # Without this fence, XLA would delay the gradients of weights to the end of the step. Until

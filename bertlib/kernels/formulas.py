@@ -23,7 +23,7 @@ _GELU_LINEAR = math.sqrt(8.0 / math.pi)
 _GELU_CUBIC = 0.044715 * _GELU_LINEAR
 
 
-def dropout_mask(shape, keep_probability, site):
+def keep_mask(shape, keep_probability, site):
     """Draws a dropout mask: bool, True with probability `keep_probability`; see `randomness.bernoulli`."""
     return randomness.bernoulli(shape, keep_probability, site)
 

@@ -12,9 +12,10 @@ from bertlib.kernels import native
 from bertlib.kernels.formulas import LAYER_NORM_EPSILON
 
 
-def dropout_mask(shape, keep_probability, site):
-    """Draws the same mask as `formulas.dropout_mask` in half of the time."""
-    return randomness.bernoulli(shape, keep_probability, site, draw=native.load_ops().bert_dropout_mask)
+def keep_mask(shape, keep_probability, site):
+    """Draws the same mask as `formulas.keep_mask` in half of the time."""
+    return randomness.bernoulli(shape, keep_probability, site,
+                                native_op=native.load_ops().bert_dropout_mask)
 
 
 def duplicate(x):

@@ -48,18 +48,20 @@ class TrainableModel:
 
     def build(self, step):
         """Builds a training step in the current graph, with placeholders for one micro-batch as input;
-        returns the op of the step."""
+        returns the op of the step. With two or more micro-batches, the graph also has the sums of
+        gradients."""
         tf.train.get_or_create_global_step()
         features = input_pipeline.placeholders(self.fields(step.max_seq_length), step.micro_batch_size,
                                                self.batch_totals)
-        # Two micro-batches need as much memory as any larger number, so at most two are simulated.
+        # A step with two micro-batches needs as much memory as a step with more of them.
         params = {"gradient_accumulation_steps": min(2, step.micro_batches)}
         return self.build_model_fn(step=step)(features, None, estimator.ModeKeys.TRAIN, params).train_op
 
     def memory_need(self, step):
         """Returns the `memory_planner.MemoryNeed` of a micro-batch of a step, by simulation."""
         # Kernels for this CPU are left out: the simulated GPU does not know the ops of these kernels, and
-        # these ops need no more memory than TensorFlow's ops.
+        # these ops need no more memory than TensorFlow's ops. Padding is kept: without it, the number of rows
+        # would be unknown, and the simulation needs static shapes.
         model = dataclasses.replace(self,
                                     build_model_fn=self.build_simulated_model_fn or self.build_model_fn)
         simulated_step = step.replace(compile_kernels=False, remove_padding=False)
@@ -89,14 +91,21 @@ def trims_training(settings, model):
       model: a `TrainableModel`.
     """
     if "trim_padding" not in settings:
-        return False
+        return False  # pre-training: run_pretraining.py does not define this flag
     return model.trims_training_by_default if settings.trim_padding is None else settings.trim_padding
+
+
+def trims_evaluation(settings):
+    """Returns whether batches of evaluation and prediction are trimmed: unless --trim_padding=false is given.
+
+    Args:
+      settings: a `Settings`.
+    """
+    return settings.trim_padding is not False  # None: the flag is not given
 
 
 def input_options(settings, step, is_training):
     """Returns the arguments of a task's `input_fn_builder` that depend on flags, {name: value}.
-
-    Batches of evaluation and prediction are trimmed unless --trim_padding=false is given.
 
     Args:
       settings: a `Settings`.
@@ -106,19 +115,19 @@ def input_options(settings, step, is_training):
     if is_training:
         return {"is_training": True, "drop_remainder": True, "trim": step.trims_training,
                 "unequal_micro_batches": step.unequal_micro_batches}
-    return {"is_training": False, "drop_remainder": False, "trim": settings.trim_padding is not False}
+    return {"is_training": False, "drop_remainder": False, "trim": trims_evaluation(settings)}
 
 
 def _training_flags(settings, model):
     """Returns the values of the flags for `step_config.resolve`. A value that depends on the model is
     replaced by the value for this model."""
-    trim, group = trims_training(settings, model), replica_group.current()
+    trims, group = trims_training(settings, model), replica_group.current()
     values = {name: getattr(settings, name) for name in (
         "train_batch_size", "gradient_accumulation_steps", "gradient_dtype", "max_seq_length", "precision",
         "recompute", "recompute_segment", "optimizer", "lr_schedule", "adam_bias_correction")}
     return types.SimpleNamespace(
-        **values, num_replicas=group.count if group else 1, trim_padding=trim,
-        remove_padding=trim and model.padding_is_removable and not settings.use_xla,
+        **values, num_replicas=group.count if group else 1, trims_training=trims,
+        remove_padding=trims and model.padding_is_removable and not settings.use_xla,
         tokens_per_micro_batch=settings.tokens_per_micro_batch if "tokens_per_micro_batch" in settings else 0,
         compile_kernels=_compiles_kernels(settings, model.bert_config))
 
@@ -167,7 +176,7 @@ def _measure_step(settings, model, step):
     """Runs a step of one micro-batch. As long as memory runs out, divides the batch into more and smaller
     micro-batches and tries again. Returns the `StepConfig` of the step that ran."""
     while not memory_planner.fits_in_practice(model.build, step):
-        more = [count for count in step_config.divisors(step.train_batch_size // step.replicas)
+        more = [count for count in step_config.divisors(step.train_batch_size // step.num_replicas)
                 if count >= 2 * step.gradient_accumulation_steps]
         if not more:
             raise ValueError(_advise_on_memory(settings, model, step))
@@ -194,7 +203,7 @@ def _usable_memory(settings):
     if group:
         if not tf.config.list_physical_devices("GPU"):
             usable, source = usable / group.local_count, f"{source}, for each of {group.local_count} replicas"
-        # All replicas have to resolve the same configuration, so they use the same number.
+        # All replicas must arrive at the same configuration. So all of them use the smallest memory.
         usable = min(group.all_gather(usable))
     return usable, f"{step_config.gb(usable)}: {source}"
 
@@ -237,8 +246,8 @@ def count_steps(settings, count, what):
     return steps
 
 
-def schedule_arguments(settings, num_train_steps):
-    """Returns the arguments of a `model_fn_builder` for the schedule of a fine-tuning, {name: value}.
+def training_arguments(settings, num_train_steps):
+    """Returns the arguments of a `model_fn_builder` that a fine-tuning sets by flags, {name: value}.
 
     Args:
       settings: a `Settings`.

@@ -1,10 +1,14 @@
 """Writes the learning curve of a training: the metrics of each checkpoint, as a table and as a picture
 (--eval_each_checkpoint).
 
-The commands evaluate during a training only with the listener that `create_listeners` makes. An evaluation
-during a training can also be started in three ways without this module: by an evaluator process of TF_CONFIG,
-and by `train_and_evaluate` and `InMemoryEvaluatorHook` of tf1.
-docs/development/paths.md#evaluation-during-a-training shows the calls for all four.
+The commands evaluate during a training only with the listener that `start_learning_curve` returns. Three
+other triggers of an evaluation during a training do not use this module:
+
+- an evaluator process of TF_CONFIG (`bertlib.command_line.evaluator_process`)
+- `train_and_evaluate` of tf1
+- `InMemoryEvaluatorHook` of tf1
+
+docs/development/paths.md#evaluation-during-a-training shows the calls of all four triggers.
 """
 
 import csv
@@ -44,30 +48,31 @@ def check(settings, needs_do_eval=True):
                          "on is not read. Pass --do_eval=true, or leave --eval_each_checkpoint out.")
 
 
-def create_listeners(settings, make_input_fn, evaluate, title, shown, full_score=1.0):
-    """Returns the listeners for `Estimator.train`: a list with one `LearningCurve` if --eval_each_checkpoint
-    is given, otherwise an empty list.
+def start_learning_curve(settings, make_input_fn, evaluate_input, title, shown, full_score=1.0):
+    """Evaluates the newest checkpoint if it has no row yet; returns the listeners for `Estimator.train`.
 
-    If an earlier run was killed after it saved its newest checkpoint and before it evaluated this checkpoint,
-    this function evaluates the checkpoint at once. Therefore all replicas have to call this function, and
-    they have to call it before the training.
+    The checkpoint has no row if an earlier run was killed between saving and evaluating it. All replicas
+    have to call this function, and they have to call it before the training.
 
     Args:
       settings: a `Settings`, checked.
       make_input_fn: function without arguments that writes the features of the development set and returns
         the input_fn that reads these features.
-      evaluate: function that gets this input_fn, evaluates the newest checkpoint and returns {metric:
+      evaluate_input: function that gets this input_fn, evaluates the newest checkpoint and returns {metric:
         number}.
       title, shown, full_score: see `LearningCurve`.
+
+    Returns:
+      a list with one `LearningCurve` if --eval_each_checkpoint is given, otherwise an empty list.
     """
     if not settings.eval_each_checkpoint:
         return []
-    curve = LearningCurve(settings.output_dir, functools.partial(evaluate, make_input_fn()), title, shown,
-                          full_score)
+    evaluate = functools.partial(evaluate_input, make_input_fn())
+    curve = LearningCurve(settings.output_dir, evaluate, title, shown, full_score)
     step, group = curve.missing_step(), replica_group.current()
     step = group.broadcast(step) if group else step
     if step is not None:
-        curve.add(step)
+        curve.evaluate_and_add(step)
     return [curve]
 
 
@@ -93,7 +98,7 @@ class LearningCurve(tf.train.CheckpointSaverListener):
 
     def after_save(self, session, global_step_value):
         del session
-        self.add(global_step_value)
+        self.evaluate_and_add(global_step_value)
 
     def missing_step(self):
         """Returns the step of the newest checkpoint if the table has no row for it, else None."""
@@ -101,7 +106,7 @@ class LearningCurve(tf.train.CheckpointSaverListener):
         step = checkpoint_formats.read_global_step(newest) if newest else None
         return None if step in [int(row["global_step"]) for row in self._read()] else step
 
-    def add(self, step):
+    def evaluate_and_add(self, step):
         """Evaluates the newest checkpoint and writes its row. Removes older rows of this step and of later
         steps.
 

@@ -202,7 +202,8 @@ def _differences(stored, now, training):
                         if name in old and old[name] != new[name]})
     # Two replicas with one micro-batch on each of them compute the same as one replica with two
     # micro-batches.
-    if _count_micro_batches(old) == _count_micro_batches(new) is not None:
+    count_before, count_now = _count_micro_batches(old), _count_micro_batches(new)
+    if count_before is not None and count_before == count_now:
         for name in ("gradient_accumulation_steps", "num_replicas"):
             allowed.pop(name, None)
     if training:

@@ -1,6 +1,7 @@
 """Contains the class `Predictor`, which answers questions with a trained model."""
 
 from collections.abc import Iterator
+import itertools
 from typing import Any
 
 from bertlib.estimator import replica_sync
@@ -189,19 +190,19 @@ class Predictor:
           >>> len(answers)
           2
         """
-        rows = [(index, row) for index, (windows, _) in enumerate(prepared) for row in windows]
-        order = sorted(range(len(rows)), key=lambda place: len(rows[place][1]["input_ids"]))
-        batches = [order[start:start + self._batch_size] for start in range(0, len(order), self._batch_size)]
-        computed = replica_sync.map_on_replicas(
-            self._group, lambda places: self._model([rows[place][1] for place in places]), batches)
-        output_of_row = {}
-        for places, results in zip(batches, computed):
-            output_of_row.update(zip(places, results))
-        outputs = [[] for _ in prepared]
-        for place, (index, _) in enumerate(rows):
-            outputs[index].append(output_of_row[place])
-        return [self._task.postprocess(output, details)
-                for output, (_, details) in zip(outputs, prepared)]
+        inputs = [window for windows, _ in prepared for window in windows]
+        by_length = sorted(range(len(inputs)), key=lambda number: len(inputs[number]["input_ids"]))
+        batches = [by_length[start:start + self._batch_size]
+                   for start in range(0, len(inputs), self._batch_size)]
+        results = replica_sync.map_on_replicas(
+            self._group, lambda numbers: self._model([inputs[number] for number in numbers]), batches)
+        outputs = [None] * len(inputs)
+        for numbers, batch_outputs in zip(batches, results):
+            for number, output in zip(numbers, batch_outputs):
+                outputs[number] = output
+        remaining = iter(outputs)
+        return [self._task.postprocess(list(itertools.islice(remaining, len(windows))), details)
+                for windows, details in prepared]
 
     def close(self) -> None:
         """Frees the memory of the model. The predictor cannot be called any more."""

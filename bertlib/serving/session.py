@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import checkpoint_formats
+from bertlib.estimator.estimator_spec import ModeKeys
 from bertlib.estimator.step_config import StepConfig
 from bertlib.tasks import head as task_head
 import modeling
@@ -26,7 +27,7 @@ def build(head, bert_config, inputs, step=None):
     """
     encoder_inputs = (inputs[name] for name in ENCODER_INPUTS)
     model = task_head.create_encoder(bert_config, False, *encoder_inputs, False, step, head.first_token_only)
-    return head.build(bert_config, model, inputs, "infer", 1).predictions
+    return head.build(bert_config, model, inputs, ModeKeys.PREDICT, micro_batches=1).predictions
 
 
 def check_weights(head, bert_config, path):

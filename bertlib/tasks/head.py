@@ -77,7 +77,8 @@ def create_train_op(loss, learning_rate, num_train_steps, num_warmup_steps, use_
 
     Args:
       loss: scalar, the mean loss over the examples of a micro-batch.
-      learning_rate, num_train_steps, num_warmup_steps, use_tpu: see `optimization.create_optimizer`.
+      learning_rate: the `init_lr` of `optimization.create_optimizer`.
+      num_train_steps, num_warmup_steps, use_tpu: see `optimization.create_optimizer`.
       step: a `StepConfig`.
       micro_batches: number of micro-batches that this replica accumulates. The number in `step` may differ;
         see `model_fn_builder`.
@@ -100,7 +101,8 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
       bert_config: a `modeling.BertConfig`.
       init_checkpoint: checkpoint with the initial weights, see `checkpoint_formats.open_checkpoint`; None for
         random weights.
-      learning_rate, num_train_steps, num_warmup_steps, use_tpu: see `optimization.create_optimizer`.
+      learning_rate: the `init_lr` of `optimization.create_optimizer`.
+      num_train_steps, num_warmup_steps, use_tpu: see `optimization.create_optimizer`.
       use_one_hot_embeddings: see `modeling.BertModel`.
       step: a `StepConfig`; None for the published settings. If the params of the Estimator contain
         gradient_accumulation_steps, that number overrides the one of the step.

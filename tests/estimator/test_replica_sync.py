@@ -164,19 +164,19 @@ def vote_of(said):
     with tf.Graph().as_default():
         replica = Replica(0, 2, lambda own: [own, said(own) if isinstance(own, tuple) else own])
         tf.add_to_collection(graph_keys.ALL_REDUCE, collectives.AllReduce(replica))
-        return replica_sync.StopVote(replica), Training()
+        return replica_sync.StepVote(replica), Training()
 
 
 def test_one_replica_ends_all_and_a_request_to_stop_reaches_the_others():
     stop = stopping.StopRequest()
     vote, training = vote_of(lambda own: (False, False, None, False))
-    assert not vote.decides_to_stop(training, stop)
+    assert not vote.exchange(training, stop)
     training.stops = True
-    assert vote.decides_to_stop(training, stop) and not stop.is_set
+    assert vote.exchange(training, stop) and not stop.is_set
     vote, training = vote_of(lambda own: (True, False, None, False))
-    assert vote.decides_to_stop(training, stop) and not stop.is_set
+    assert vote.exchange(training, stop) and not stop.is_set
     vote, training = vote_of(lambda own: (False, True, None, False))
-    assert vote.decides_to_stop(training, stop) and stop.is_set
+    assert vote.exchange(training, stop) and stop.is_set
 
 
 def test_weights_are_compared_after_each_checkpoint_and_in_the_end():
@@ -186,7 +186,7 @@ def test_weights_are_compared_after_each_checkpoint_and_in_the_end():
         if saves:
             vote.listener.after_save(None, 7)
         training.stops = ends
-        vote.decides_to_stop(training, stopping.StopRequest())
+        vote.exchange(training, stopping.StopRequest())
         compared.append(next(training.runs))
     assert compared == [0, 2, 3, 5]  # a comparison is a run between
 
@@ -232,7 +232,7 @@ def test_weights_that_have_moved_away_become_those_of_replica_0(monkeypatch):
             session.run(tf.global_variables_initializer())
             found = []
             for _ in range(2):
-                weights.check(session)
+                weights.correct_differences(session)
                 found.append([value.tolist() for value in session.run(tf.global_variables())])
             return found
 
@@ -273,5 +273,5 @@ def test_a_replica_that_is_three_times_slower_for_a_minute_is_named(monkeypatch)
     vote._pace = replica_sync.replica_group.Pace(lambda: now[0])
     for _ in range(30):
         now[0] += 4.1
-        vote.decides_to_stop(training, stopping.StopRequest())
+        vote.exchange(training, stopping.StopRequest())
     assert len(lines) == 2 and lines[0].startswith("replica 1 takes 4.0 times as long")

@@ -20,7 +20,7 @@ from bertlib.estimator.step_config import (
 Needs = collections.namedtuple("Needs", ["total", "activations", "seconds"])
 FLAGS = dict(
     train_batch_size=32, gradient_accumulation_steps=None, tokens_per_micro_batch=0, max_seq_length=128,
-    trim_padding=True,
+    trims_training=True,
     remove_padding=True, precision="fp32", recompute="none", recompute_segment=1, compile_kernels=True,
     optimizer="adamw", lr_schedule="linear", adam_bias_correction=False, num_replicas=1,
     gradient_dtype="fp32")
@@ -64,7 +64,7 @@ def test_flags_have_the_same_names_in_the_step():
 
 def test_replicas_share_the_batch_with_their_micro_batches():
     step, messages, _ = settled(num_replicas=4, gradient_accumulation_steps=2, gradient_dtype="bf16")
-    assert (step.replicas, step.micro_batches, step.micro_batch_size, step.gradient_dtype) == (4, 8, 4,
+    assert (step.num_replicas, step.micro_batches, step.micro_batch_size, step.gradient_dtype) == (4, 8, 4,
                                                                                                "bf16")
     assert messages == []
 
@@ -100,7 +100,7 @@ def test_a_step_cannot_be_changed():
 
 
 def test_without_flags_it_is_the_published_step():
-    assert settled(trim_padding=False, remove_padding=False, compile_kernels=False)[0] == StepConfig()
+    assert settled(trims_training=False, remove_padding=False, compile_kernels=False)[0] == StepConfig()
 
 
 @pytest.mark.parametrize("memory_gb, mode, count",
@@ -139,9 +139,9 @@ def test_what_is_given_is_kept_and_warned_of_if_it_will_not_fit():
 def test_where_there_is_surely_room_nothing_is_simulated():
     simulation = Simulation()
     flags = types.SimpleNamespace(**FLAGS)
-    resolve(flags, (100 * GB, ""), simulation, bound=lambda step: step.micro_batch_size * GB)
+    resolve(flags, (100 * GB, ""), simulation, upper_bound=lambda step: step.micro_batch_size * GB)
     assert not simulation.steps
-    resolve(flags, (31 * GB, ""), simulation, bound=lambda step: step.micro_batch_size * GB)
+    resolve(flags, (31 * GB, ""), simulation, upper_bound=lambda step: step.micro_batch_size * GB)
     assert len(simulation.steps) == 1
 
 
@@ -166,7 +166,7 @@ def test_by_tokens_there_are_as_many_micro_batches_as_the_longest_examples_take(
 
 
 @pytest.mark.parametrize("flags, expected", [
-    (dict(trim_padding=False), "untrimmed examples all have the same number of tokens"),
+    (dict(trims_training=False), "untrimmed examples all have the same number of tokens"),
     (dict(tokens_per_micro_batch=100), "is below --max_seq_length=128"),
     (dict(gradient_accumulation_steps=0), "leave one of them out"),
     (dict(gradient_accumulation_steps=33), "make at most 32 micro-batches"),

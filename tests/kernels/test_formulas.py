@@ -810,7 +810,7 @@ def draw(shape, probability=0.9, part=None, step=0, unequal=False, mode=None):
             randomness.set_micro_batch(tf.constant(part))
         if unequal:
             randomness.mark_unequal_micro_batches()
-        mask = kernel_choice.choose_kernels(True, tf.float32).formulas.dropout_mask(
+        mask = kernel_choice.choose_kernels(True, tf.float32).formulas.keep_mask(
             shape, probability, "bert/embeddings/dropout#0")
         global_step.load(step, session)
         return session.run(mask)
@@ -872,7 +872,7 @@ def test_native_booleans_are_those_of_tensorflow(probability, unequal, graph):
     with made_by("native"):
         kernels = kernel_choice.choose_kernels(True, tf.float32)
         draws = [make(shape, probability, "dropout#0") for make in (
-            kernels.formulas.dropout_mask, randomness.bernoulli)]
+            kernels.formulas.keep_mask, randomness.bernoulli)]
         assert makers([draw.op for draw in draws]) == {"native"}
     with tf.Session() as session:
         for now in (0, 3, 2**40 + 1):

@@ -152,7 +152,7 @@ def train_and_evaluate(estimator, train_spec, eval_spec):
     evaluator = _Evaluator(estimator, train_spec, eval_spec)
     estimator.train(train_spec.input_fn, hooks=list(train_spec.hooks or []), max_steps=train_spec.max_steps,
                     saving_listeners=[*(train_spec.saving_listeners or []), evaluator])
-    result, group = (evaluator.metrics, evaluator.exports), estimator.config.replicas
+    result, group = (evaluator.metrics, evaluator.exports), estimator.config.group
     # Only replica 0 writes and evaluates checkpoints, so the other replicas have no result.
     return result if group is None or script_divides_work() else group.broadcast(result)
 

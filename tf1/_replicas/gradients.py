@@ -63,14 +63,15 @@ def mean(pairs, sparse_as_dense=False, exchange_dtype=None):
         gradient = means[index]
         if isinstance(gradient, tf.IndexedSlices) and not sparse_as_dense:
             rows = all_reduce.gather_slices(gradient)
-            means[index] = tf.IndexedSlices(rows.values / all_reduce.replicas, rows.indices, rows.dense_shape)
+            means[index] = tf.IndexedSlices(rows.values / all_reduce.num_replicas, rows.indices,
+                                            rows.dense_shape)
             continue
         gradient = tf.convert_to_tensor(gradient)
         gradient.set_shape(pairs[index][1].shape)
         dense.append((index, tf.cast(gradient, exchange_dtype or gradient.dtype), gradient.dtype))
     sums = all_reduce.sum_many([gradient for _, gradient, _ in dense])
     for summed, (index, _, dtype) in zip(sums, dense):
-        means[index] = tf.cast(summed, dtype) / all_reduce.replicas
+        means[index] = tf.cast(summed, dtype) / all_reduce.num_replicas
     return means
 
 

@@ -76,12 +76,12 @@ def allreduce(tensor, average=True, device_dense="", device_sparse="", compressi
         return tensor
     if isinstance(tensor, tf.IndexedSlices):
         rows = all_reduce.gather_slices(tensor)
-        return tf.IndexedSlices(rows.values / all_reduce.replicas if average else rows.values, rows.indices,
-                                rows.dense_shape)
+        values = rows.values / all_reduce.num_replicas if average else rows.values
+        return tf.IndexedSlices(values, rows.indices, rows.dense_shape)
     tensor = tf.convert_to_tensor(tensor)
     exchange_dtype = compression if compression and tensor.dtype.is_floating else tensor.dtype
     summed = tf.cast(all_reduce.sum(tf.cast(tensor, exchange_dtype)), tensor.dtype)
-    return tf.div(summed, tf.cast(all_reduce.replicas, tensor.dtype)) if average else summed
+    return tf.div(summed, tf.cast(all_reduce.num_replicas, tensor.dtype)) if average else summed
 
 
 def _exchange():

@@ -28,11 +28,11 @@ class RunConfig(run_config.RunConfig):
           ValueError: a strategy has several replicas or TF_CONFIG names several processes, but this process
             has no other replicas; or the core's RunConfig refuses an argument.
         """
-        if not self.replicas:
+        if not self.group:
             refuse_clusters()
         super().__init__(*arguments, **settings)
         for name, strategy in (("train_distribute", train_distribute), ("eval_distribute", eval_distribute)):
-            if not self.replicas and strategy is not None and strategy.num_replicas_in_sync > 1:
+            if not self.group and strategy is not None and strategy.num_replicas_in_sync > 1:
                 count = strategy.num_replicas_in_sync
                 raise ValueError(f"{name} has {count} replicas. Start the script as python -m tf1 "
                                  f"--num_replicas={count}, or leave {name} out: the run then uses one "
@@ -47,7 +47,7 @@ class RunConfig(run_config.RunConfig):
     @property
     def task_id(self):
         """The index of this replica."""
-        return self.replicas.index if self.replicas else 0
+        return self.group.index if self.group else 0
 
 
 def refuse_clusters():

@@ -60,7 +60,7 @@ class Builder(model_graph.Builder):
         return 1 if script_divides_work() else super().replicas_sharing_a_batch
 
     def tensors_of(self, result, mode):
-        group = self._config.replicas
+        group = self._config.group
         if (mode != ModeKeys.TRAIN or not group or script_divides_work()
                 or training_session.starts_at_global_step()):
             return super().tensors_of(result, mode)
@@ -136,7 +136,7 @@ class TrainingSession(training_session.TrainingSession):
         return []
 
     def make_vote(self):
-        return replica_sync.StopVote(self.group, compares_weights=not script_divides_work())
+        return replica_sync.StepVote(self.group, compares_weights=not script_divides_work())
 
     def take_steps(self, session, step, vote):
         if self._position:

@@ -307,7 +307,7 @@ class _Phases:
         """Trains. With --eval_each_checkpoint, also evaluates each checkpoint."""
         settings, splits = self._settings, self._splits
         names = _METRIC_NAMES[self._task.task_type]
-        listeners = learning_curve.create_listeners(
+        listeners = learning_curve.start_learning_curve(
             settings, lambda: self._input_fn("dev", "eval"),
             lambda input_fn: self._compute_metrics("dev", input_fn, None),
             f"Development set of {self._task.name or settings.task_name}",

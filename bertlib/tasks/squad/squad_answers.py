@@ -7,12 +7,14 @@
 The steps, in the order of the calls in `select_answers`:
 
 1. `_by_example` collects the windows of a question.
-2. `_prelim_predictions` lists the spans of tokens that can be an answer.
+2. `_prelim_predictions` combines the best start positions and the best end positions of each window to spans
+   of tokens.
 3. `_null_prediction` scores "no answer" (SQuAD 2.0 only).
-4. `_nbest` goes through the spans from best to worst; `_find_text` gives each its text in the spelling of the
+4. `select_answers` sorts the spans by the sum of start logit and end logit.
+5. `_nbest` goes through the spans from best to worst; `_find_text` gives each its text in the spelling of the
    context. The result is the n-best list.
-5. `select_answers` yields a `Prediction` with the best text and the null answer.
-6. `Prediction.final_answer` chooses between these two. The caller calls it, with a threshold.
+6. `select_answers` yields a `Prediction` with the best text and the null answer.
+7. `Prediction.final_answer` chooses between these two. The caller calls it, with a threshold.
 
 `squad_predictions` writes the files, `squad_scores` scores the texts.
 
@@ -193,7 +195,11 @@ def _by_example(examples, windows):
 
 
 def _prelim_predictions(windows, n_best_size, max_answer_length):
-    """Returns a `_PrelimPrediction` for each span of tokens that can be an answer, window by window."""
+    """Returns the spans that can be an answer, window by window: a list of `_PrelimPrediction`.
+
+    A span goes from one of the `n_best_size` best start positions of a window to one of its `n_best_size`
+    best end positions.
+    """
     prelim_predictions = []
     for feature, start_logits, end_logits in windows:
         end_indexes = _get_best_indexes(end_logits, n_best_size)
@@ -205,16 +211,16 @@ def _prelim_predictions(windows, n_best_size, max_answer_length):
             if not feature.token_is_max_context.get(start_index, False):
                 continue
             for end_index in end_indexes:
-                # An answer ends before the padding,
+                # An answer ends before the padding.
                 if end_index >= len(feature.tokens):
                     continue
-                # in the context,
+                # An answer ends in the context, too.
                 if end_index not in feature.token_to_orig_map:
                     continue
-                # not before its start,
+                # An answer does not end before its start.
                 if end_index < start_index:
                     continue
-                # and it has at most `max_answer_length` tokens.
+                # An answer has at most `max_answer_length` tokens.
                 if end_index - start_index + 1 > max_answer_length:
                     continue
                 prelim_predictions.append(_PrelimPrediction(
@@ -223,8 +229,8 @@ def _prelim_predictions(windows, n_best_size, max_answer_length):
 
 
 def _null_prediction(windows):
-    """Returns the null answer of the window with the lowest null score. If several windows have this score,
-    the first of these windows counts."""
+    """Returns the span of [CLS] in the window with the lowest null score, a `_PrelimPrediction`. If several
+    windows have this score, the first of these windows counts."""
     return min((_PrelimPrediction(feature, 0, 0, start_logits[0], end_logits[0])
                 for feature, start_logits, end_logits in windows),
                key=lambda prediction: prediction.score, default=_PrelimPrediction(None, 0, 0, 0.0, 0.0))
