@@ -23,7 +23,8 @@ from bertlib.system import files
 
 FLAGS = flags.FLAGS
 
-_RESULTS = ("eval_results.txt", "eval_results_mismatched.txt")
+# The result files of all commands; eval_results.json is written by run_squad.py.
+_RESULTS = ("eval_results.txt", "eval_results_mismatched.txt", "eval_results.json")
 # How long the evaluator waits for the chief to start, in units of --replica_timeout.
 _START_TIMEOUTS = 5
 # Seconds between two checks of the signals and of the child process; seconds between two searches for a new
@@ -111,8 +112,9 @@ def _evaluate(signals):
 def _keep_results(step):
     """Copies the results to files with the evaluated step in their names; returns the evaluated step.
 
-    The result files contain the evaluated step. The evaluated step is later than `step` if the training saved
-    a newer checkpoint before the evaluation began.
+    The text files contain the evaluated step. The evaluated step is later than `step` if the training saved a
+    newer checkpoint before the evaluation began. eval_results.json does not contain the evaluated step; its
+    copy gets `step`.
     """
     directory = os.path.join(FLAGS.output_dir, "evaluator")
     for name in _RESULTS:
@@ -121,7 +123,8 @@ def _keep_results(step):
             text = files.read_text(path)
             match = re.search(r"^global_step = (\d+)$", text, re.MULTILINE)
             step = int(match[1]) if match else step
-            files.write_text(path.removesuffix(".txt") + f".{step}.txt", text)
+            stem, extension = os.path.splitext(path)
+            files.write_text(f"{stem}.{step}{extension}", text)
     return step
 
 

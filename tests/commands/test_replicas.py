@@ -192,6 +192,8 @@ newest = open("output/checkpoint").read().split('"')[1]
 os.makedirs(flags.FLAGS.results_dir, exist_ok=True)
 with open(flags.FLAGS.results_dir + "/eval_results.txt", "w") as file:
     print("global_step =", newest.rpartition("-")[2], file=file)
+with open(flags.FLAGS.results_dir + "/eval_results.json", "w") as file:
+    print('{"f1": 50.0}', file=file)
 """
 
 
@@ -211,13 +213,13 @@ def test_the_evaluator_follows_a_training_to_its_end(command, scripts, tmp_path)
         run = scripts.start(command, f"--act={EVALUATE}", "--output_dir=output", "--replica_timeout=1",
                             cwd=tmp_path, TF_CONFIG=machine(0, chief.getsockname()[1], task="evaluator"))
         save(output, 5)
-        while not (output / "evaluator" / "eval_results.5.txt").exists():
+        while not (output / "evaluator" / "eval_results.5.json").exists():
             time.sleep(0.05)
         save(output, 8)
     finished = run.wait()
     assert finished.code == 0, finished
     assert sorted(path.name for path in (output / "evaluator").iterdir()) == [
-        "eval_results.5.txt", "eval_results.8.txt", "eval_results.txt"]
+        f"eval_results{step}.{extension}" for step in (".5", ".8", "") for extension in ("json", "txt")]
     assert (output / "evaluator" / "eval_results.8.txt").read_text() == "global_step = 8\n"
 
 
