@@ -1,0 +1,159 @@
+"""Each op of a training, an evaluation or a prediction has a kernel for GPUs.
+
+The wheel of TensorFlow is a build with CUDA: its registry names the kernels for GPUs also on a machine
+without one. An op without such a kernel runs on the CPU, and its inputs and outputs travel between GPU and CPU
+in each step. The graphs are those of a machine with a GPU: they have no kernels in C++.
+"""
+
+import functools
+
+import pytest
+import tensorflow.compat.v1 as tf
+from tensorflow.python.framework import kernels
+
+from bertlib.estimator import estimator_spec, model_graph, run_config
+from bertlib.estimator.step_config import StepConfig
+from bertlib.tasks import head
+from bertlib.tasks.classification import (
+    classification_head,
+    classifier_data,
+    multilabel_head,
+    regression_head,
+    targets,
+)
+from bertlib.tasks.pretraining import pretraining_data, pretraining_head
+from bertlib.tasks.squad import squad_data, squad_head
+from bertlib.tasks.tagging import tagging_data, tagging_head
+from bertlib.tasks.vectors import feature_extraction
+import modeling
+import optimization
+from tests import tiny
+
+TRAIN, EVAL, PREDICT = (getattr(estimator_spec.ModeKeys, mode) for mode in ("TRAIN", "EVAL", "PREDICT"))
+# The ops without a kernel for GPUs, (type, type of the first input), and why they may stay on the CPU.
+ON_THE_CPU = {
+    ("Const", None): "the names of summaries: text has no kernel for GPUs",
+    ("DenseToDenseSetOperation", "int32"): "tf.metrics compares static ranks",
+    ("ScalarSummary", "string"): "writes a scalar to the summaries",
+    **{(f"TensorArray{name}V3", type_): "the CRF's back pointers: integers, a few bytes for each token"
+       for name, type_ in (("", "int32"), ("Read", "resource"), ("Scatter", "resource"),
+                           ("Write", "resource"))},
+}
+SEQ_LENGTH = 16
+
+
+# {name: (head, fields of a training example, totals of a batch)}
+HEADS = {
+    "classifier": (classification_head.Classifier(2), classifier_data.feature_fields, ()),
+    "weighted": (classification_head.Classifier(3, [0.5, 1.0, 1.5], 0.1), classifier_data.feature_fields,
+                 ()),
+    "multilabel": (multilabel_head.MultilabelClassifier(["a", "b"]),
+                   functools.partial(
+                       classifier_data.feature_fields, target=targets.MultiLabel(["a", "b"])), ()),
+    "regression": (regression_head.Regressor(), functools.partial(
+        classifier_data.feature_fields, target=targets.Score), ()),
+    "squad": (squad_head.Span(), functools.partial(squad_data.feature_fields, is_training=True), ()),
+    "tagger": (tagging_head.Tagger(5), tagging_data.feature_fields, tagging_head.BATCH_TOTALS),
+    "crf": (tagging_head.Tagger(5, use_crf=True), tagging_data.feature_fields, tagging_head.BATCH_TOTALS),
+    "pretraining": (pretraining_head.Pretraining(), functools.partial(
+        pretraining_data.feature_fields, max_predictions_per_seq=3), pretraining_head.BATCH_TOTALS),
+}
+
+
+@functools.cache
+def gpu_kernels(op_type):
+    """The constraints of the kernels for GPUs, [{name of an attribute: allowed types or texts}]."""
+    return [{constraint.name: {*constraint.allowed_values.list.type, *constraint.allowed_values.list.s}
+             for constraint in kernel.constraint}
+            for kernel in kernels.get_registered_kernels_for_op(op_type).kernel
+            if kernel.device_type in ("GPU", "DEFAULT")]
+
+
+def runs_on_a_gpu(op):
+    """Whether a kernel for GPUs takes the types of an op."""
+    def values(name):
+        value = op.node_def.attr[name]
+        kind = value.WhichOneof("value")
+        return set(value.list.type) if kind == "list" else {getattr(value, kind)}
+
+    return any(all(values(name) <= allowed for name, allowed in kernel.items())
+               for kernel in gpu_kernels(op.type))
+
+
+def placeholder(field):
+    """A feature as it arrives from the input: a trimmed sequence has no static length."""
+    shape = [None, *(None if size == SEQ_LENGTH else size for size in field.shape)]
+    return tf.placeholder(tf.int32 if field.dtype == "int64" else tf.as_dtype(field.dtype), shape)
+
+
+def ops_without_kernel(model_fn, fields, totals, mode, step):
+    """{(type of an op, type of its first input): name of such an op} in the graph of a mode."""
+    config = run_config.RunConfig(model_dir="unused", step_config=step)
+    builder = model_graph.Builder(model_fn, config, {}, dict.fromkeys((TRAIN, EVAL, PREDICT)))
+    with tf.Graph().as_default() as graph:
+        def features_fn():
+            features = {field.name: placeholder(field) for field in fields}
+            if mode == TRAIN:
+                features.update({f"{name}_total": tf.placeholder(tf.float32, []) for name in totals})
+            return features, None, []
+
+        builder.build(features_fn, mode)
+        return {(op.type, op.inputs[0].dtype.base_dtype.name if op.inputs else None): op.name
+                for op in graph.get_operations()
+                if not op.device.endswith("CPU:0") and not runs_on_a_gpu(op)}
+
+
+def check(name, mode, **settings):
+    """Asserts that each op of the graph of a head has a kernel for GPUs, or may stay on the CPU."""
+    task_head, fields, totals = HEADS[name]
+    step = StepConfig(train_batch_size=8, max_seq_length=SEQ_LENGTH, trims_training=True, **settings)
+    config = modeling.BertConfig.from_dict({**tiny.CONFIG, "num_hidden_layers": 1})
+    model_fn = head.model_fn_builder(task_head, config, None, 1e-3, 10, 2, False, False, step)
+    found = ops_without_kernel(model_fn, fields(SEQ_LENGTH), totals, mode, step)
+    assert {place: op for place, op in found.items() if place not in ON_THE_CPU} == {}
+
+
+# --- Tests -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("type_, on_a_gpu", [("int16", False), ("float32", True), ("bool", True)])
+def test_the_registry_knows_what_has_no_kernel(type_, on_a_gpu):
+    with tf.Graph().as_default():
+        assert runs_on_a_gpu(tf.slice(tf.placeholder(type_, [8]), [0], [4]).op) == on_a_gpu
+
+
+@pytest.mark.parametrize("name, mode, settings", [
+    ("classifier", TRAIN, dict(remove_padding=True, gradient_accumulation_steps=2)),
+    ("squad", TRAIN, dict(precision="fp16", recompute="layers")),
+    ("tagger", PREDICT, dict(precision="bf16"))])
+def test_all_ops_have_a_kernel_for_gpus(name, mode, settings):
+    check(name, mode, **settings)
+
+
+@pytest.mark.slow(reason="builds thirty graphs; the test above builds three of them")
+@pytest.mark.parametrize("name", HEADS)
+def test_all_ops_of_each_head_have_a_kernel_for_gpus(name):
+    removes_padding = name not in ("squad", "pretraining")
+    for precision, recompute in (("bf16", "attention"), ("fp16", "layers")):
+        check(name, TRAIN, precision=precision, recompute=recompute, gradient_accumulation_steps=2,
+              remove_padding=removes_padding)
+    for mode in set(HEADS[name][0].modes) - {TRAIN}:
+        check(name, mode, precision="bf16")
+
+
+@pytest.mark.slow(reason="builds eight graphs; test_all_ops_have_a_kernel_for_gpus builds one of them")
+@pytest.mark.parametrize("optimizer", optimization.OPTIMIZERS)
+def test_all_ops_of_each_optimizer_have_a_kernel_for_gpus(optimizer):
+    for precision, steps in (("fp32", 1), ("fp16", 2)):
+        check("regression", TRAIN, optimizer=optimizer, precision=precision,
+              gradient_accumulation_steps=steps)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_all_ops_of_feature_extraction_have_a_kernel_for_gpus(precision):
+    step = StepConfig(max_seq_length=SEQ_LENGTH, precision=precision)
+    fields = [field._replace(name={"segment_ids": "input_type_ids", "is_real_example": "unique_ids"}.get(
+        field.name, field.name)) for field in classifier_data.feature_fields(SEQ_LENGTH)]
+    model_fn = feature_extraction.model_fn_builder(modeling.BertConfig.from_dict(tiny.CONFIG), None, [-1, -2],
+                                                   False, False, "mean", step)
+    assert ops_without_kernel(model_fn, fields, (), PREDICT, step) == {}
