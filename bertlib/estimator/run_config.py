@@ -26,7 +26,7 @@ class RunConfig(object):
           save_checkpoints_steps: number of steps between checkpoints.
           save_checkpoints_secs: seconds between checkpoints; 600 if neither this nor save_checkpoints_steps
             is given.
-          session_config: tf.ConfigProto.
+          session_config: tf.ConfigProto; None for the default, which has allow_soft_placement.
           keep_checkpoint_max: number of checkpoints to keep; None or 0 for all.
           keep_checkpoint_every_n_hours: in addition, keep one checkpoint every n hours.
           log_step_count_steps: number of steps between log lines; None or 0 for no lines.
@@ -61,6 +61,10 @@ class RunConfig(object):
         self.save_summary_steps = save_summary_steps
         self.save_checkpoints_steps = save_checkpoints_steps
         self.save_checkpoints_secs = save_checkpoints_secs
+        if session_config is None:
+            # The default of tf.estimator. An op without a kernel for GPUs then runs on the CPU, and a fork's
+            # tf.device("/gpu:0") is ignored on a machine without a GPU.
+            session_config = tf.ConfigProto(allow_soft_placement=True)
         self.session_config = _on_own_gpu(session_config, self.group)
         self.keep_checkpoint_max = keep_checkpoint_max
         self.keep_checkpoint_every_n_hours = keep_checkpoint_every_n_hours
@@ -105,8 +109,7 @@ def _on_own_gpu(session_config, group):
     if group is None or group.gpu is None:
         return session_config
     config = tf.ConfigProto()
-    if session_config is not None:
-        config.CopyFrom(session_config)
+    config.CopyFrom(session_config)
     config.gpu_options.visible_device_list = config.gpu_options.visible_device_list or str(group.gpu)
     return config
 
@@ -116,7 +119,7 @@ def xla_session_config():
 
     On CPU, XLA compiles only if this function is called before the first session of the process.
     """
-    config = tf.ConfigProto()
+    config = tf.ConfigProto(allow_soft_placement=True)
     config.graph_options.optimizer_options.global_jit_level = tf.OptimizerOptions.ON_1
     # This rewrite fuses some ops into ops that XLA cannot compile.
     rewrites = config.graph_options.rewrite_options

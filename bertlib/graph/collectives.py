@@ -1,7 +1,7 @@
-"""Sums and gathers tensors over all replicas by TensorFlow's collective ops, as rings over gRPC.
+"""Sums and gathers tensors over all replicas by TensorFlow's collective ops.
 
-This module requests no specific implementation of the collective ops. TensorFlow chooses the implementation
-for the device. NCCL on GPUs was never tried.
+The ops ask for NCCL. TensorFlow uses NCCL if all replicas compute on GPUs; otherwise it uses rings over gRPC.
+NCCL was never tried.
 
 Each process runs one server, and its training session runs on this server as task `index` of the job
 "worker". If each of R replicas computes N micro-batches, a step processes R · N micro-batches. Each replica
@@ -97,7 +97,8 @@ class AllReduce:
             # No timeout is set: with a timeout, TensorFlow would start a thread for each sum, and this
             # thread would sleep until the timeout is over. `replica_group` notices a replica that has ended.
             result = collective(input=tensor, group_size=self.num_replicas, group_key=1,
-                                instance_key=next(self._keys), ordering_token=[], **settings)
+                                instance_key=next(self._keys), ordering_token=[],
+                                communication_hint="nccl", **settings)
         previous_ops.append(result.op)
         return result
 

@@ -1226,9 +1226,10 @@ def test_a_terminal_shows_progress_bars(counting, monkeypatch, log):
 def test_run_config_defaults_are_the_published_ones_with_a_seed():
     found = dict(vars(RunConfig()))
     assert not found.pop("stop_request").is_set
+    assert found.pop("session_config") == tf.ConfigProto(allow_soft_placement=True)
     assert found == dict(
         model_dir=None, tf_random_seed=12345, save_summary_steps=100, save_checkpoints_steps=None,
-        save_checkpoints_secs=600, session_config=None, keep_checkpoint_max=5,
+        save_checkpoints_secs=600, keep_checkpoint_max=5,
         keep_checkpoint_every_n_hours=10000, log_step_count_steps=100, gradient_accumulation_steps=1,
         step_config=None)
     assert RunConfig(save_checkpoints_steps=7).save_checkpoints_secs is None

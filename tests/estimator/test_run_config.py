@@ -19,4 +19,5 @@ def test_a_replica_that_sees_all_gpus_uses_its_own_unless_the_script_names_one(m
     given.gpu_options.visible_device_list = "0"
     assert RunConfig(session_config=given).session_config.gpu_options.visible_device_list == "0"
     group.gpu = None
-    assert RunConfig(session_config=given).session_config is given and RunConfig().session_config is None
+    assert RunConfig(session_config=given).session_config is given
+    assert RunConfig().session_config.allow_soft_placement

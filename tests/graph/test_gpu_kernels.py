@@ -1,8 +1,8 @@
 """Each op of a training, an evaluation or a prediction has a kernel for GPUs.
 
 The wheel of TensorFlow is a build with CUDA: its registry names the kernels for GPUs also on a machine
-without one. An op without such a kernel runs on the CPU, and its inputs and outputs travel between GPU and CPU
-in each step. The graphs are those of a machine with a GPU: they have no kernels in C++.
+without one. An op without such a kernel runs on the CPU, and its inputs and outputs travel between GPU and
+CPU in each step. The graphs are those of a machine with a GPU: they have no kernels in C++.
 """
 
 import functools
