@@ -2,6 +2,7 @@
 #
 # make mrpc: loads a pretrained model, fine-tunes it on the sample data and evaluates it.
 # make pretrain: pre-trains a tiny model on the sample text and evaluates it.
+# make gpu: installs TensorFlow's CUDA libraries, for a machine with an NVIDIA card, and lists the cards.
 # make test: the fast tests.
 # make test-slow: the slow tests: real memory, compilers and models, statistics over many draws, whole scripts.
 # make soak: faults and attacks with many processes, then long runs of the commands, which must not need more and
@@ -19,7 +20,7 @@ BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile \
   --no-loadscope-reorder
 
-.PHONY: mrpc pretrain test test-slow soak docs lint clean
+.PHONY: mrpc pretrain gpu test test-slow soak docs lint clean
 
 mrpc: $(VENV)/.installed
 	$(BIN)/python run_classifier.py --task_name=MRPC --max_seq_length=128 --train_batch_size=8 \
@@ -27,6 +28,10 @@ mrpc: $(VENV)/.installed
 
 pretrain: $(VENV)/.installed
 	$(BIN)/python run_pretraining.py
+
+gpu: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-gpu.txt
+	$(BIN)/python -c 'import tensorflow as tf; print(tf.config.list_physical_devices("GPU"))'
 
 test: $(VENV)/.installed-dev
 	$(PYTEST) -m "not slow and not soak"

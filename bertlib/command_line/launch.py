@@ -16,7 +16,7 @@ from bertlib.command_line import common_flags, process_role, signals
 
 from bertlib.estimator import estimator, step_config
 from bertlib.replicas import replica_group
-from bertlib.system import files, stopping, terminal, workers
+from bertlib.system import files, gpu_libraries, stopping, terminal, workers
 
 FLAGS = flags.FLAGS
 
@@ -295,3 +295,6 @@ def log_devices():
     logging.info("TensorFlow %s on %s%s.", tf.version.VERSION,
                  ", ".join(gpus) if gpus else f"CPU, {threads} threads (no GPU found)",
                  f", replica {group.index} of {group.count}" if group else "")
+    explanation = None if gpus else gpu_libraries.explain_unused_card()
+    if explanation and (not group or group.is_first):
+        logging.warning("%s", explanation)

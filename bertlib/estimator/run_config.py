@@ -62,8 +62,8 @@ class RunConfig(object):
         self.save_checkpoints_steps = save_checkpoints_steps
         self.save_checkpoints_secs = save_checkpoints_secs
         if session_config is None:
-            # The default of tf.estimator. An op without a kernel for GPUs then runs on the CPU, and a fork's
-            # tf.device("/gpu:0") is ignored on a machine without a GPU.
+            # The default of tf.estimator. An op without a kernel for GPUs then runs on the CPU, and
+            # tf.device("/gpu:0") has no effect on a machine without a GPU.
             session_config = tf.ConfigProto(allow_soft_placement=True)
         self.session_config = _on_own_gpu(session_config, self.group)
         self.keep_checkpoint_max = keep_checkpoint_max

@@ -1,0 +1,58 @@
+"""Finds out why TensorFlow does not use the NVIDIA card of a machine.
+
+Plain `tensorflow` contains no CUDA libraries. Without them, TensorFlow computes on the CPU, and its C++ code
+writes the reason only to its own log, which our commands hide.
+"""
+
+import ctypes
+import glob
+import os
+import site
+
+import tensorflow.compat.v1 as tf
+
+# {library of CUDA: its version in CUDA 12}. Libraries of CUDA have versions of their own. TensorFlow loads
+# all of them before it uses a GPU.
+_LIBRARIES = {12: {"cudart": 12, "cublas": 12, "cublasLt": 12, "cufft": 11, "cusolver": 11, "cusparse": 12,
+                   "cudnn": 9}}
+_DRIVER = "libcuda.so.1"
+
+
+def has_card():
+    """Returns whether this machine has an NVIDIA card: on Linux, in a container or in WSL2."""
+    return any(map(glob.glob, ("/dev/nvidia[0-9]*", "/proc/driver/nvidia/gpus/*", "/dev/dxg")))
+
+
+def missing_libraries():
+    """Returns the file names of the libraries that TensorFlow needs for a GPU and that are not installed."""
+    major = int(tf.compat.v2.sysconfig.get_build_info().get("cuda_version", "0").partition(".")[0])
+    names = [f"lib{name}.so.{version}" for name, version in _LIBRARIES.get(major, {}).items()]
+    return [name for name in (_DRIVER, *names) if not _is_installed(name)]
+
+
+def _is_installed(name):
+    """Returns whether a library is in a folder of the system or in one of NVIDIA's Python packages."""
+    folders = [*site.getsitepackages(), site.getusersitepackages()]
+    if any(glob.glob(os.path.join(glob.escape(folder), "nvidia", "*", "lib", name)) for folder in folders):
+        return True
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        return False
+    return True
+
+
+def explain_unused_card():
+    """Returns a text: why TensorFlow does not use the card, and what to do. None if there is no card, or if
+    CUDA_VISIBLE_DEVICES hides it."""
+    if not has_card() or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1", "NoDevFiles"):
+        return None
+    missing = missing_libraries()
+    if _DRIVER in missing:
+        advice = f"The driver's library {_DRIVER} is missing: install NVIDIA's driver."
+    elif missing:
+        advice = (f"Missing libraries: {', '.join(missing)}. Install them by `make gpu`, or by "
+                  "`python -m pip install 'tensorflow[and-cuda]==2.21.*'`.")
+    else:
+        advice = "The environment variable TF_CPP_MIN_LOG_LEVEL=0 shows TensorFlow's reason."
+    return f"This machine has an NVIDIA card, which TensorFlow does not use. {advice}"

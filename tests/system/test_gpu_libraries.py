@@ -1,0 +1,69 @@
+"""A card that TensorFlow does not use is explained."""
+
+import logging
+import types
+
+import pytest
+
+from bertlib.command_line import launch, process_role
+
+from bertlib.system import gpu_libraries
+
+CUDA_12 = ["libcudart.so.12", "libcublas.so.12", "libcublasLt.so.12", "libcufft.so.11", "libcusolver.so.11",
+           "libcusparse.so.12", "libcudnn.so.9"]
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch, tmp_path):
+    """A machine with a card and its driver, and without a library of CUDA."""
+    def load(name):
+        if name != "libcuda.so.1":
+            raise OSError
+
+    monkeypatch.setattr(gpu_libraries, "has_card", lambda: True)
+    monkeypatch.setattr(gpu_libraries.ctypes, "CDLL", load)
+    monkeypatch.setattr(gpu_libraries.site, "getsitepackages", lambda: [str(tmp_path)])
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return tmp_path
+
+
+def test_the_libraries_are_those_that_tensorflow_was_built_with():
+    assert gpu_libraries.missing_libraries() == CUDA_12
+
+
+def test_libraries_of_nvidias_packages_are_found(machine):
+    for name in CUDA_12[1:]:
+        path = machine / "nvidia" / name.split(".")[0] / "lib" / name
+        path.parent.mkdir(parents=True)
+        path.touch()
+    assert gpu_libraries.missing_libraries() == CUDA_12[:1]
+    text = gpu_libraries.explain_unused_card()
+    assert "Missing libraries: libcudart.so.12. Install them by `make gpu`" in text
+
+
+def test_a_missing_driver_is_named_alone(monkeypatch):
+    monkeypatch.setattr(gpu_libraries, "missing_libraries", lambda: ["libcuda.so.1", *CUDA_12])
+    assert "libcuda.so.1 is missing: install NVIDIA's driver." in gpu_libraries.explain_unused_card()
+
+
+@pytest.mark.parametrize("hidden", ["", "-1"])
+def test_a_hidden_card_is_not_explained(hidden, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
+    assert gpu_libraries.explain_unused_card() is None
+
+
+@pytest.mark.parametrize("has_card", [False, True])
+def test_a_command_warns_once(has_card, monkeypatch, caplog):
+    monkeypatch.setattr(gpu_libraries, "has_card", lambda: has_card)
+    with caplog.at_level(logging.WARNING):
+        launch.log_devices()
+    assert [record.message.startswith("This machine has an NVIDIA card, which TensorFlow does not use.")
+            for record in caplog.records if record.levelname == "WARNING"] == [True] * has_card
+
+
+@pytest.mark.parametrize("missing, count", [(CUDA_12, 1), ([], 2)])
+def test_replicas_of_all_cards_are_started_only_if_tensorflow_can_use_cards(missing, count, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    monkeypatch.setattr(gpu_libraries, "missing_libraries", lambda: missing)
+    monkeypatch.setattr(process_role, "FLAGS", types.SimpleNamespace(num_replicas=0))
+    assert process_role._count_replicas_here() == count
