@@ -232,9 +232,9 @@ class TrainingKernels(object):
         Args:
           wait_for: tensor that must be computed before the mask is drawn.
           shape: shape of the mask. The first dimension is the number of examples, or the number B·F of all
-            positions (first all positions of example 0, then those of example 1, …). The first dimension may
-            also be the number of rows of a `packing.Packing`. The micro-batches must then be marked as
-            unequal; see `randomness.mark_unequal_micro_batches`.
+            positions (first all positions of example 0, then all positions of example 1, …). The first
+            dimension may also be the number of rows of a `packing.Packing`. The micro-batches must then be
+            marked as unequal; see `randomness.mark_unequal_micro_batches`.
           dropout_prob: probability of False; 0 or None for no dropout.
 
         Returns:
@@ -243,8 +243,8 @@ class TrainingKernels(object):
         if not dropout_prob:
             return None
         site = randomness.new_site("dropout")
-        # A random op has no input that depends on the data. Without this control dependency, all masks could
-        # be drawn at the start of a step, and would need memory from then on.
+        # A random op has no input that depends on the data. Without this control dependency, TensorFlow could
+        # draw all masks at the start of a step, and they would occupy memory from then on.
         with tf.control_dependencies([wait_for]):
             return self.formulas.dropout_mask(tf.identity(shape), 1.0 - dropout_prob, site)
 
