@@ -192,8 +192,8 @@ class _Reception:
 
     def _in_vain(self, missing, seconds):
         return (f"Of {self._count} replicas, these did not connect within {seconds:.0f} s: {missing}. "
-                f"(The limit is {START_TIMEOUTS} times --replica_timeout={self._spec['timeout']:g}.) Check that "
-                "the same command runs on each machine, and that each machine can reach "
+                f"(The limit is {START_TIMEOUTS} times --replica_timeout={self._spec['timeout']:g}.) Check "
+                "that the same command runs on each machine, and that each machine can reach "
                 f"{address_text(*self._spec['coordinator'])}.{self._refused}")
 
     def _accept(self):
