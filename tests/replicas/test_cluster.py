@@ -113,7 +113,7 @@ def test_all_machines_have_one_key_and_other_clusters_another():
     (config("worker", 1.5, worker=["a:1", "b:1"]), "this machine is worker 1.5"),
     (config("worker", True, worker=["a:1", "b:1"]), "this machine is worker True"),
     (config("worker", [0], worker=["a:1", "b:1"]), "this machine is worker [0]"),
-    (config("worker", "9" * 5000, worker=["a:1", "b:1"]), "99…, says"),
+    (config("worker", "9" * 5000, worker=["a:1", "b:1"]), "99…, but"),
     ("[" * 100_000, "it is nested too deeply"), ('{"task": ' * 100_000, "it is nested too deeply"),
     ('{"cluster": {"worker": ["a:' + "1" * 5000 + '"]}}', "is not an address"),
     ({"cluster": {"worker": ["a b:1"]}}, "'a b:1' is not an address"),
@@ -122,7 +122,7 @@ def test_all_machines_have_one_key_and_other_clusters_another():
     ({"cluster": {"worker": ["::1:2222"]}}, "'::1:2222' is not an address"),
     ({"cluster": {"worker": ["[::g]:2222"]}}, '"[host]:port" for IPv6'),
     ({"cluster": {"worker": ["[a]:2222"]}}, "is not an address"),
-    ({"cluster": {"a\nb\ud800": ["a:1"]}}, "no machines of the kind 'a\\nb\\ud800'"),
+    ({"cluster": {"a\nb\ud800": ["a:1"]}}, "machines of an unknown kind: 'a\\nb\\ud800'"),
     ({"sparseCluster": {"worker": {"1": "a:1"}}, "task": {"type": "worker", "index": 1}},
      "enableDynamicWorker")])
 def test_what_is_wrong_is_said(text, said):

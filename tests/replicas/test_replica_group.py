@@ -122,7 +122,7 @@ def test_a_connection_that_breaks_is_an_error(meeting):
 
     first, second = meeting(2).run(work)
     assert isinstance(first, ReplicaError) and isinstance(second, ReplicaError)
-    assert "replica 1 (process " in str(first) and "without a word" in str(first)
+    assert "replica 1 (process " in str(first) and "lost its connection without a message" in str(first)
 
 
 def test_of_replicas_that_do_not_come_the_numbers_are_named(meeting):
@@ -174,7 +174,7 @@ def test_nobody_at_the_address_is_an_error(meeting):
 @pytest.mark.parametrize("changes, words", [
     (dict(count=4), r"belongs to a run of 4 replicas, but replica 0 to a run of 3\. Pass the same "
                     r"--num_replicas"),
-    (dict(index=5), r"is replica 5 like one"),
+    (dict(index=5), r"is replica 5, but this number is invalid"),
     (dict(key="bad0"), r"cannot be reached .* \(another run, or another program, listens there\)")])
 def test_a_replica_of_another_run_is_refused(changes, words, meeting):
     run = meeting(3, timeout=20)
