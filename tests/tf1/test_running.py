@@ -153,7 +153,7 @@ def test_a_module_runs_too(fork):
 
 @pytest.mark.slow(reason="interpreters of their own, which load TensorFlow")
 @pytest.mark.parametrize("arguments, message", [
-    (["nothing.py"], "there is no file nothing.py"), ([], "name a script to run"),
+    (["nothing.py"], "there is no file nothing.py"), ([], "pass the name of a script to run"),
     (["-m", "no_such_module"], "No module named no_such_module")])
 def test_what_cannot_be_run_is_said(fork, arguments, message):
     done = start(fork, *arguments)
