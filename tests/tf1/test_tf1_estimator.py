@@ -266,8 +266,8 @@ def test_numpy_input_fn_shuffles_each_pass_by_the_graphs_seed():
 
 @pytest.mark.parametrize("make, message", [
     (lambda: tf.estimator.inputs.numpy_input_fn(X, Y), "Pass shuffle=True"),
-    (lambda: tf.estimator.inputs.numpy_input_fn({"x": X}, Y[:9], shuffle=False), r"different numbers of "
-     r"examples: \[9, 10\]"),
+    (lambda: tf.estimator.inputs.numpy_input_fn({"x": X}, Y[:9], shuffle=False), r"same number of "
+     r"examples; found \[9, 10\]"),
     (lambda: tf.estimator.inputs.pandas_input_fn(Frame(x=X), Y), "Pass shuffle=True"),
     (lambda: tf.estimator.inputs.pandas_input_fn(Frame(x=X, z=X[:3]), shuffle=False), r"\[3, 10\]")])
 def test_input_fns_refuse(make, message):

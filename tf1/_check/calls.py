@@ -306,8 +306,8 @@ def arrays(call, names):
     elif method == "item" and names.called(receiver) == "numpy.load":
         load = names.scope.value(receiver)
         if _keyword(load, "allow_pickle") is None:
-            yield call, NUMPY, f"`{written(load)}`: arrays of objects are not loaded", ("`allow_pickle=True` "
-                                                                                        "as well")
+            yield (call, NUMPY, f"`{written(load)}`: arrays of objects are not loaded",
+                   "`allow_pickle=True` as well")
 
 
 def tables(node, names):

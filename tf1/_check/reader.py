@@ -224,8 +224,8 @@ class Reader(ast.NodeVisitor):
         """Checks an import of a module of the program.
 
         There are three possible findings: the module lacks the imported name; only Python 2 finds the module,
-        because Python 2 also searches the package of the file; or the module is in a folder that is not on the
-        path.
+        because Python 2 also searches the package of the file; or the module is in a folder that is not on
+        the path.
         """
         name = full[len(module) + 1:]
         if name and self._fork.lacks(module, name, self._path):
