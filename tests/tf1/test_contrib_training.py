@@ -66,12 +66,16 @@ def test_hparams_get():
     (lambda found: found.add_hparam("rate", 1), ValueError, "already has an attribute rate"),
     (lambda found: found.add_hparam("parse", 1), ValueError, "already has an attribute parse"),
     (lambda found: found.add_hparam("empty", []), ValueError, "hyperparameter empty is an empty list"),
-    (lambda found: found.set_hparam("rat", 1), KeyError, "rat; known: layers, name, none, rate"),
-    (lambda found: found.set_hparam("layers", 1.5), ValueError, "'layers' of type 'int' from value 1.5"),
-    (lambda found: found.set_hparam("layers", "1"), ValueError, "'layers' of type 'int' from value '1'"),
+    (lambda found: found.set_hparam("rat", 1), KeyError, "rat; the known ones are layers, name, none, rate"),
+    (lambda found: found.set_hparam("layers", 1.5), ValueError, "'layers' must have the type int; the value "
+                                                                "1.5 cannot"),
+    (lambda found: found.set_hparam("layers", "1"), ValueError, "'layers' must have the type int; the value "
+                                                                "'1' cannot"),
     (lambda found: found.set_hparam("layers", True), ValueError, "'layers'"),
-    (lambda found: found.set_hparam("train", 1), ValueError, "'train' of type 'bool' from value 1"),
-    (lambda found: found.set_hparam("name", 1), ValueError, "'name' of type 'str' from value 1"),
+    (lambda found: found.set_hparam("train", 1), ValueError, "'train' must have the type bool; the value 1 "
+                                                             "cannot"),
+    (lambda found: found.set_hparam("name", 1), ValueError, "'name' must have the type str; the value 1 "
+                                                            "cannot"),
     (lambda found: found.set_hparam("rate", [1.0]), ValueError, "not pass a list for .* rate"),
     (lambda found: found.set_hparam("sizes", 1), ValueError, "pass a list for .* sizes"),
     (lambda found: found.parse("layers"), ValueError, "Cannot read hyperparameters .*: layers"),
@@ -79,9 +83,9 @@ def test_hparams_get():
     (lambda found: found.parse("layers=1,layers=2"), ValueError, "'layers' occurs more than once"),
     (lambda found: found.parse("depth=1"), ValueError, "Unknown hyperparameter depth; the known ones are "
                                                        "layers"),
-    (lambda found: found.parse("layers=a"), ValueError, "'layers' of type 'int': 'a'"),
-    (lambda found: found.parse("layers=1.5"), ValueError, "'layers' of type 'int': '1.5'"),
-    (lambda found: found.parse("train=yes"), ValueError, "'train' of type 'bool'"),
+    (lambda found: found.parse("layers=a"), ValueError, "'layers' must have the type int; found 'a'"),
+    (lambda found: found.parse("layers=1.5"), ValueError, "'layers' must have the type int; found '1.5'"),
+    (lambda found: found.parse("train=yes"), ValueError, "'train' must have the type bool"),
     (lambda found: tf.contrib.training.HParams("text"), ValueError, "hparam_def")])
 def test_hparams_refuse(change, error, message):
     with pytest.raises(error, match=message):

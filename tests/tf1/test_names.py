@@ -579,7 +579,7 @@ def test_a_missing_name_of_contrib_says_what_to_use(module):
 @pytest.mark.parametrize("name, message", [
     ("contrib.no_such_module.name", "tf.contrib.no_such_module: tf.contrib is gone. tf1 has neither a part "
                                     "of this"),
-    ("estimator.DNNRegressor", "write a model_fn"), ("estimator.export.nothing", "not provided"),
+    ("estimator.DNNRegressor", "Write a model_fn"), ("estimator.export.nothing", "not provided"),
     ("nn.no_such_op", "tf.nn has no attribute"), ("no_such_name", "no attribute"),
     ("layers.no_such_layer", "tf.layers has no attribute"), ("mul", "tf.mul: .* Use `tf.multiply`"),
     ("train.SummaryWriter", "tf.train.SummaryWriter: .* Use `tf.summary.FileWriter`"),

@@ -240,9 +240,9 @@ def test_a_module_of_tensorflow_1_is_found(statement):
     ("from tensorflow.contrib.learn import DNNClassifier", r"tf\.contrib is gone\. Use tf\.estimator"),
     ("import tensorflow.contrib.no_such_part", "tf.contrib is gone"),
     ("from tensorflow.contrib.layers.python.layers.layers import nothing", r"Use tf\.layers"),
-    ("from tensorflow.python.estimator.canned.dnn import DNNRegressor", "write a model_fn"),
+    ("from tensorflow.python.estimator.canned.dnn import DNNRegressor", "Write a model_fn"),
     ("from tensorflow_estimator.python.estimator.canned import nothing", "tf.estimator.nothing: not prov"),
-    ("from tensorflow.estimator import DNNRegressor", "write a model_fn"),
+    ("from tensorflow.estimator import DNNRegressor", "Write a model_fn"),
     ("import tf1.no_such_module", "no_such_module"), ("import tensorflow.no_such_module", "no_such_module")])
 def test_a_module_that_nobody_has_is_an_import_error(statement, message):
     with pytest.raises(ImportError, match=message):
