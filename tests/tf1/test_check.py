@@ -19,7 +19,7 @@ PYTHON2 = [
     ("if x: print [1]; y = 2\nprint 'z'", "write `print('z')`"),
     ("try:\n  pass\nexcept (A, B), e: pass", "write `except (A, B) as e:`"),
     ("if node.op in ['Variable', 'VariableV2']: pass",
-     "the ops of variables are not those in TensorFlow 1; write `python -m tf1 --reference_variables`"),
+     "the ops of variables are not those of TensorFlow 1; write `python -m tf1 --reference_variables`"),
     ("raise ValueError, 'bad'", "write `raise ValueError('bad')`"),
     ("raise ValueError, 'bad', trace", "write `raise ValueError('bad').with_traceback(trace)`"),
     ("raise 'bad'", "write `raise RuntimeError('bad')`"),
@@ -92,7 +92,7 @@ PACKAGES = [
      "write `tf.metrics.mean(guess)`"),
     ("tags = graph.get_tensor_by_name('loss/ReverseSequence_1:0')", "TensorFlow chose this name, and"),
     ("NAME = 'crf/cond/Merge_1'\ngraph.get_operation_by_name(NAME)", 'write `tf.identity(x, name="…")`'),
-    ("graph.get_tensor_by_name('w/read:0')", "the ops of variables are not those in TensorFlow 1; write "
+    ("graph.get_tensor_by_name('w/read:0')", "the ops of variables are not those of TensorFlow 1; write "
                                              "`python"),
     ("import tensorflow as tf\ntf.contrib.graph_editor.connect(a, b)", "tf.contrib is gone; write"),
     ("import tensorflow as tf\ntf.contrib.learn.DNNClassifier()", "tf.contrib is gone; write tf.estimator"),

@@ -101,7 +101,7 @@ def test_what_is_no_variable_is_refused(graph):
     build_variables()
     with pytest.raises(ValueError, match="the graph has no variable a/b"):
         framework.get_unique_variable("a/b")
-    with pytest.raises(TypeError, match="include is 'a'; give a list"):
+    with pytest.raises(TypeError, match="include is 'a', but it must be a list"):
         framework.get_variables_to_restore("a")
 
 
@@ -377,7 +377,7 @@ def test_strategies():
     assert distribute.DistributeConfig(1).eval_distribute is None
     assert distribute.AllReduceCrossDeviceOps("nccl") is distribute.AllReduceCrossTowerOps("nccl") is None
     for name in ("ParameterServerStrategy", "TPUStrategy"):
-        with pytest.raises(ValueError, match=f"{name}: .* not supported. Leave it out"):
+        with pytest.raises(ValueError, match=f"{name}: .* not supported. Leave the strategy out"):
             getattr(distribute, name)(num_gpus_per_worker=1)
 
 

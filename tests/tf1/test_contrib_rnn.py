@@ -254,7 +254,7 @@ def test_layers_in_both_directions():
 
 @pytest.mark.parametrize("change, error, message", [
     (dict(cells_fw=[]), ValueError, "cells_fw must have one element"),
-    (dict(cells_bw=[]), ValueError, "cells_fw has 1 elements and cells_bw has 0"),
+    (dict(cells_bw=[]), ValueError, "cells_fw has 1, cells_bw has 0"),
     (dict(cells_bw=3), TypeError, "cells_bw must be a list, not int"),
     (dict(initial_states_fw=[1, 2]), ValueError, "initial_states_fw has 2")])
 def test_layers_in_both_directions_refuse(graph, change, error, message):

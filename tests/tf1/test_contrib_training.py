@@ -217,7 +217,7 @@ def test_a_moving_average_is_saved_in_place_of_its_weight(tmp_path):
                 optimizer.swapping_saver()
             step = optimizer.minimize(tf.reduce_sum(weight ** 2))
             saver = optimizer.swapping_saver()
-            with pytest.raises(ValueError, match="var_list has w, but not its average"):
+            with pytest.raises(ValueError, match="var_list contains w, but not its average"):
                 optimizer.swapping_saver([weight])
             session.run(tf.global_variables_initializer())
             for _ in range(2):
@@ -311,7 +311,7 @@ def test_a_fixed_scale_keeps_small_gradients_in_half_precision():
     scaled = gradient(lambda optimizer: precision.LossScaleOptimizer(
         optimizer, precision.FixedLossScaleManager(1024)))
     np.testing.assert_allclose(scaled, 2e-8, rtol=0.05)
-    with pytest.raises(ValueError, match="0.5; it must be at least 1"):
+    with pytest.raises(ValueError, match="0.5, but it must be at least 1"):
         precision.FixedLossScaleManager(0.5)
 
 
@@ -416,7 +416,7 @@ def test_an_evaluation_in_memory_sees_the_weights_of_the_training(tmp_path):
         "model.ckpt-0.index", "model.ckpt-5.index"]
 
 
-@pytest.mark.parametrize("change, message", [(dict(every_n_iter=0), "invalid every_n_iter=0"),
+@pytest.mark.parametrize("change, message", [(dict(every_n_iter=0), "every_n_iter is 0, but"),
                                              (dict(estimator="model"), "tf.estimator.Estimator, not str")])
 def test_an_evaluation_in_memory_refuses(tmp_path, change, message):
     arguments = dict(estimator=estimator_in(tmp_path), input_fn=input_fn)
