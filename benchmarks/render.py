@@ -111,8 +111,8 @@ def compare_table():
         rows.append([title, f"{row['cpu']:.4g}", f"{row['peer_cpu']:.4g}", cpu_ratio(row),
                      f"{row['wall_ratio']:.2f}", f"{row['peak']:.2f}", f"{row['peer_peak']:.2f}",
                      f"{row['memory_ratio']:.2f}"])
-    return table(["work", f"CPU s per example: {OURS}", PEER, "ratio (smallest–largest)", "ratio of wall time",
-                  f"peak memory, GB: {OURS}", PEER, "ratio"], rows)
+    return table(["work", f"CPU s per example: {OURS}", PEER, "ratio (smallest–largest)",
+                  "ratio of wall time", f"peak memory, GB: {OURS}", PEER, "ratio"], rows)
 
 
 def mrpc_table():
