@@ -44,7 +44,7 @@ if child:
 """
 NO_COMPILER = (r"INFO No C\+\+ compiler found \(g\+\+, c\+\+, .* CXX "
                r".*TensorFlow's ops are used instead.*")
-BUILDING = ("INFO Building the kernels for this CPU, once, with {}. This takes about ten seconds and is "
+BUILDING = ("INFO Building the kernels for this CPU with {}. This takes about ten seconds and is "
             "needed only once.")
 
 Compiler = collections.namedtuple("Compiler", ["path", "calls"])

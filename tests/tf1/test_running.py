@@ -253,7 +253,7 @@ def test_what_only_the_import_is_provided_of_says_so_when_used():
     with pytest.raises(NotImplementedError, match="AttentionWrapper: tf.contrib is gone"):
         tf1.contrib.seq2seq.AttentionWrapper(None, None)
     transforms = importlib.import_module("tensorflow.tools.graph_transforms")
-    with pytest.raises(NotImplementedError, match="removed its graph transforms"):
+    with pytest.raises(NotImplementedError, match="removed the graph transforms"):
         transforms.TransformGraph(None, [], [], [])
 
 

@@ -308,9 +308,9 @@ def test_a_predictor_of_what_was_trained(trained, tmp_path, way, receiver, reque
     assert predict(request_of(1.0, 5.0))["sum"].tolist() == [3, 7]
     assert predict(request_of(4.0))["sum"].tolist() == [6]
     assert predictor("doubled")(request_of(1.0))["twice"].tolist() == [6]
-    with pytest.raises(ValueError, match=rf"no input y; it has {next(iter(request_of(1.0)))}\."):
+    with pytest.raises(ValueError, match=rf"no input y; its inputs are {next(iter(request_of(1.0)))}\."):
         predict({"y": [1.0]})
-    with pytest.raises(ValueError, match="has no signature 'third'; it has .*doubled, serving_default"):
+    with pytest.raises(ValueError, match="has no signature 'third'; its signatures are .*doubled, serving_default"):
         predictor("third")
 
 
