@@ -310,7 +310,8 @@ def test_a_predictor_of_what_was_trained(trained, tmp_path, way, receiver, reque
     assert predictor("doubled")(request_of(1.0))["twice"].tolist() == [6]
     with pytest.raises(ValueError, match=rf"no input y; its inputs are {next(iter(request_of(1.0)))}\."):
         predict({"y": [1.0]})
-    with pytest.raises(ValueError, match="has no signature 'third'; its signatures are .*doubled, serving_default"):
+    with pytest.raises(ValueError, match="has no signature 'third'; its signatures are .*doubled, "
+                                         "serving_default"):
         predictor("third")
 
 
