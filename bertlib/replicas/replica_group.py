@@ -1,4 +1,4 @@
-"""Connects replicas (processes that train, evaluate or predict together), and exchanges their messages.
+"""Connects replicas (processes that train, evaluate or predict together), and passes messages between them.
 
 This module does not import TensorFlow.
 
@@ -282,7 +282,7 @@ class Group:
                 self._changed.wait(1)
             else:
                 return peer.inbox.popleft()
-        self._fail(f"{peer.name} has ended before the others.", peer.index)
+        self._fail(f"{peer.name} has ended before the other replicas.", peer.index)
         raise self.failure
 
     # --- Failure
@@ -301,7 +301,7 @@ class Group:
                     break
                 self._changed.wait(0.2)
         if left:
-            self._fail(f"{left[0].name} has ended before the others.", left[0].index)
+            self._fail(f"{left[0].name} has ended before the other replicas.", left[0].index)
         self._fail(f"The connection with other replicas broke: {message_of(error)}", None)
         return self.failure
 

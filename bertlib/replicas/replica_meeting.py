@@ -1,4 +1,5 @@
-"""Connects the replicas of a run: replica 0 listens at the address of the run, and the others connect to it.
+"""Connects the replicas of a run: replica 0 listens at the address of the run, and the other replicas connect
+to it.
 
 This module does not import TensorFlow.
 

@@ -111,7 +111,7 @@ def test_one_that_ends_before_the_others_is_an_error(meeting):
         return group.barrier()
 
     first, _ = meeting(2).run(work)
-    assert isinstance(first, ReplicaError) and "has ended before the others" in str(first)
+    assert isinstance(first, ReplicaError) and "has ended before the other replicas" in str(first)
 
 
 def test_a_connection_that_breaks_is_an_error(meeting):
@@ -160,7 +160,7 @@ def test_an_operation_that_breaks_when_another_has_left_is_about_that_one(meetin
         return group.leave() if group.index else group.find_cause(OSError("Socket closed"))
 
     found, _ = meeting(2).run(work)
-    assert found.about == 1 and str(found).endswith("has ended before the others.")
+    assert found.about == 1 and str(found).endswith("has ended before the other replicas.")
 
 
 def test_nobody_at_the_address_is_an_error(meeting):
