@@ -16,10 +16,12 @@ object:
     coordinator               [host, port] at which replica 0 listens
     listener                  descriptor of the socket that listens there; replica 0 only
     key                       secret key that only the replicas of a run know; hexadecimal
-    gpu index of the GPU to use, among the GPUs that the process sees; None for all timeout seconds within
-    which all replicas end after one replica became silent launcher process number of the launcher status file
-    for the error with which the process ends; see `Group.leave` log file for stdout and stderr; None for
-    those of the launcher attempt number of earlier starts of the run
+    gpu                       index of the GPU to use, among the GPUs that the process sees; None for all
+    timeout                   seconds within which all replicas end after one replica became silent
+    launcher                  process number of the launcher
+    status                    file for the error with which the process ends; see `Group.leave`
+    log                       file for stdout and stderr; None for those of the launcher
+    attempt                   number of earlier starts of the run
 
 The key authenticates the connections, which are not encrypted: the network must be trusted, as for
 TensorFlow's connections. Messages are plain data, see `value_encoding`.

@@ -25,8 +25,8 @@ _EXPRESSIONS = (
     (re.compile(r"<>"), "!=", PYTHON2, "<> is gone", None),
     (re.compile(r"(?<![\w.])0+([1-7][0-7]*)[lL]?(?![\w.])"), r"0o\1", PYTHON2,
      "octal numbers begin with 0o", None),
-    (re.compile(r"(?<![\w.])(0[xX][\da-fA-F]+|\d+)[lL]\b"), r"\1", PYTHON2, "Python 3 has no suffix L for "
-                                                                            "numbers", None),
+    (re.compile(r"(?<![\w.])(0[xX][\da-fA-F]+|\d+)[lL]\b"), r"\1", PYTHON2,
+     "Python 3 has no suffix L for numbers", None),
     (re.compile(r"\blambda\s*\(([\w\s,()]+)\)\s*:"), r"lambda \1:", PYTHON2,
      "a lambda cannot unpack its parameters", "lambda pair: … pair[0] … pair[1]"),
     (re.compile(r"\basync\b(?!\s+(?:def|with|for)\b)"), "async_", PYTHON3, "async is a keyword since 3.7",
