@@ -119,7 +119,7 @@ class _Peer:
         self._sending = threading.Lock()
 
     def send(self, message):
-        """Sends an encoded message, after a message that another thread is sending."""
+        """Sends an encoded message. Waits while another thread is sending a message."""
         with self._sending:
             self.connection.send_bytes(message)
 
