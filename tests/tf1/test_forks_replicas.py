@@ -193,7 +193,7 @@ def test_horovod_in_a_process_that_is_alone(graph, monkeypatch):
     import horovod.tensorflow as hvd
     from horovod.tensorflow.compression import Compression
     monkeypatch.setattr(horovod_mode, "_initialized", False)
-    with pytest.raises(ValueError, match=r"call hvd\.init\(\) first"):
+    with pytest.raises(ValueError, match=r"hvd\.init\(\) has not been called"):
         hvd.rank()
     hvd.init()
     assert (hvd.size(), hvd.rank(), hvd.local_size(), hvd.local_rank()) == (1, 0, 1, 0)
