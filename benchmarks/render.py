@@ -104,19 +104,19 @@ WORKS = {"finetune": "MRPC, whole fine-tuning, installed model",
 
 
 def compare_table():
-    """CPU seconds and memory of five works."""
+    """Returns the table of CPU seconds and memory for five kinds of work."""
     result, rows = results.read("compare"), []
     for work, title in WORKS.items():
         row = comparison(result, work)
         rows.append([title, f"{row['cpu']:.4g}", f"{row['peer_cpu']:.4g}", cpu_ratio(row),
                      f"{row['wall_ratio']:.2f}", f"{row['peak']:.2f}", f"{row['peer_peak']:.2f}",
                      f"{row['memory_ratio']:.2f}"])
-    return table(["work", f"CPU s an example: {OURS}", PEER, "ratio (smallest–largest)", "ratio of wall time",
-                  f"peak memory, GB: {OURS}", PEER, "ratio"], rows)
+    return table(["work", f"CPU s per example: {OURS}", PEER, "ratio (smallest–largest)",
+                  "ratio of wall time", f"peak memory, GB: {OURS}", PEER, "ratio"], rows)
 
 
 def mrpc_table():
-    """Quality on MRPC, program by program."""
+    """Returns the table of the quality on MRPC for each program."""
     programs = {"mrpc_fp32": "this project, fp32", "mrpc_bf16": "this project, bf16",
                 "mrpc_hugging_face_fp32": "Hugging Face, fp32",
                 "mrpc_hugging_face_bf16": "Hugging Face, bf16",
@@ -142,7 +142,7 @@ def sample_line():
         mark = "" if result["repeated"] else " (*not repeated*)"
         texts.append(f"{seeds}: accuracy {mean_and_each(accuracy, 2)}, Matthews "
                      f"{statistics.mean(matthews):.4f}, {statistics.mean(cpu):.0f} CPU s{mark}")
-    return f"`make mrpc` on the 100 pairs of the sample's dev, {'; '.join(texts)}."
+    return f"`make mrpc` on the 100 pairs of the sample's development set, {'; '.join(texts)}."
 
 
 def tasks_table():
@@ -179,7 +179,7 @@ def serving_table():
     result, alone = results.read("serving"), results.read("serving_this_project")
     fields = {"load and first answer, CPU ms": "loading and the first answer, CPU ms",
               "a call, CPU ms": "a call with one pair, CPU ms",
-              "an answer of many, CPU ms": "a pair of a thousand, batches of 32, CPU ms",
+              "an answer of many, CPU ms": "one of a thousand pairs, in batches of 32, CPU ms",
               "peak": "peak memory, GB"}
 
     def median(side, field, which):
@@ -219,7 +219,7 @@ def planner_line():
 
 
 def memory_table():
-    """What micro-batches and recomputation save, and take."""
+    """Returns the table of the memory and the CPU time of micro-batches and recomputation."""
     split = results.read("accumulation")["rounds"]
     rows = [[f"batch of 32, micro-batches: {row['micro_batches']}", f"{row['cpu'] / split[0]['cpu']:.2f}",
              f"{row['peak']:.2f} GB, all memory", "" if row is split[0] else f"{row['distance']:.1e}"]
@@ -235,7 +235,7 @@ def memory_table():
 
 
 def input_table():
-    """Costs of the input, from texts to batches, as most trainings have it."""
+    """Returns the table of the CPU time of the input, from texts to batches."""
     features, data = results.read("featurization"), results.read("pretraining_data")
     rows = [[f"reading a step of 32 examples of MRPC: {row['way']}", f"{row['cpu']:.2f} CPU ms"]
             for row in results.read("input_pipeline")["rounds"]
@@ -244,7 +244,7 @@ def input_table():
         found = rows_of(features, step=step)
         plain, fast = (min(row[field] for row in found) for field in ("plain", "remembered"))
         ratio = statistics.median(row["plain"] / row["remembered"] for row in found)
-        rows.append([f"MRPC and CoLA, {title}: each word tokenized once, compared with each time",
+        rows.append([f"MRPC and CoLA, {title}: each word tokenized once, compared with each time it occurs",
                      f"{fast:.2f}, {plain:.2f} CPU s; {ratio:.1f} times as fast"])
     if "summary" in data:
         row = data["summary"][0]
@@ -252,10 +252,10 @@ def input_table():
         ratios = [one["plain"] / one["streamed"] for one in data["rounds"] if "plain" in one]
         row = {"ratio": statistics.median(ratios), **{field: min(values_of(data, field))
                                                       for field in ("plain", "streamed")}}
-    rows.append(["pre-training data, compared with the published algorithm",
+    rows.append(["making pre-training data, compared with the published algorithm",
                  f"{row['streamed']:.2f}, {row['plain']:.2f} CPU s; {row['ratio']:.1f} times as fast"])
     learned = results.read("pretraining")
-    rows.append(["`make pretrain`, 1,500 steps of 32: masked words that are right, by step", ", ".join(
+    rows.append(["`make pretrain`, 1,500 steps of 32: share of correct masked words after step", ", ".join(
         f"{row['step']}: {row['accuracy']:.1%}" for row in learned["rounds"])])
     return table(["work", "result"], rows)
 

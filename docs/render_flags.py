@@ -28,7 +28,8 @@ INTRODUCTION = """# Flags
 
 `docs/render_flags.py` generates this page from the code. A flag and its value are one argument, such as
 `--seed=1`. A flag with the values true and false can be written without its value: `--do_train` means
-`--do_train=true`. In most cases, a flag without a default is optional; otherwise the command asks for it.
+`--do_train=true`. Most flags without a default are optional. If a command needs such a flag, it ends with an
+error that names the flag.
 
 `python run_classifier.py --help` lists the everyday flags of that command, and
 `python run_classifier.py --helpfull` lists all of its flags.
@@ -42,7 +43,7 @@ def rows_of(command):
     installed = f"bertlib.commands.{command}"
     path = os.path.join(ROOT, *installed.split(".")) + ".py"
     module = importlib.import_module(installed if os.path.exists(path) else command)
-    common_flags.names_by_section.clear()  # the flags of the command before
+    common_flags.names_by_section.clear()  # removes the flags of the previous command
     module.define_flags()
     common_flags.define_common_flags(None)
     sections = {heading: [row_of(common_flags.FLAGS[name]) for name in names]
@@ -76,14 +77,15 @@ def table(rows, commands=None):
 
 
 def escape(text):
-    """Returns a text for a cell of a Markdown table, in which *, _, <, | and [ have no special meaning."""
+    """Returns a text for a cell of a Markdown table, with *, _, <, | and [ escaped."""
     for character in "\\*_<|[":
         text = text.replace(character, f"\\{character}")
     return text
 
 
 def render():
-    """Returns the page: flags of one command by command, all other flags by section."""
+    """Returns the page. It lists flags that only one command has by command, and all other flags by
+    section."""
     described = {command: rows_of(command) for command in COMMANDS}
     commands, heading_of = collections.defaultdict(list), {}
     for command, (_, sections) in described.items():

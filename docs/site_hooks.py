@@ -7,12 +7,13 @@ from mkdocs.structure import files
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PAGES = ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "tf1/README.md"]
-# The path of their copies in the site: a relative link between docs/ and the root has one folder less in it.
+# The paths of the copies in the site. A relative link between docs/ and the root has one folder less in the
+# site.
 FOLDER = "files"
 
 
 def on_files(found, config):
-    """Adds the pages; called by mkdocs once the files of docs/ are known."""
+    """Adds the pages; mkdocs calls this function when it knows the files of docs/."""
     for path in PAGES:
         with open(os.path.join(ROOT, path), encoding="utf-8") as reader:
             found.append(files.File.generated(config, f"{FOLDER}/{path}", content=reader.read()))
@@ -20,7 +21,7 @@ def on_files(found, config):
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Rewrites links that lead from docs/ to the root, or back, to the place of these pages in the site."""
+    """Rewrites links from docs/ to the root, and back, to the paths of these pages in the site."""
     uri = page.file.src_uri
     path = uri.removeprefix(f"{FOLDER}/") if uri.startswith(f"{FOLDER}/") else f"docs/{uri}"
 

@@ -3,8 +3,8 @@
 This module is `tensorflow.compat.v1` in graph mode, with resource variables. Names that TensorFlow 2 removed
 are defined here by this project's own modules: `tf.estimator`, `tf.layers`, and the names of `tf.contrib`
 that forks of BERT used. Other names of `tf.contrib` raise an error that names the replacement.
-After `import tf1`, Python also finds modules that programs do not import through `tf`, such as `from
-tensorflow.contrib import crf` or `from tensorflow.python.estimator.run_config import RunConfig`.
+After `import tf1`, imports of single modules also work, such as `from tensorflow.contrib import crf` or `from
+tensorflow.python.estimator.run_config import RunConfig`.
 
 Two runs with the same seed give the same results: the random numbers of `tf.nn.dropout`, `tf.layers.dropout`
 and of a `Dataset.shuffle` without a seed depend only on the graph's seed, the step and the place in the model
@@ -21,7 +21,7 @@ different in TensorFlow itself.
 """
 
 from tf1._names.compat import disable_v2_behavior  # noqa: F401
-from tf1._names.compat import tf as _tf  # the first import: it loads TensorFlow without its messages
+from tf1._names.compat import tf as _tf  # must be the first import: it loads TensorFlow without messages
 
 # isort: split
 import importlib as _importlib
@@ -35,7 +35,7 @@ from tf1._names.namespace import Namespace as _Namespace
 from tf1._names.reference_variables import assign as assign
 from tf1._names.tensorflow_names import advice as _advice
 from tf1._names.tensorflow_names import app, data, estimator, io, layers, logging, nn, train  # noqa: F401
-from tf1._run import modules as _modules  # noqa: F401  its import adds the finders of modules
+from tf1._run import modules as _modules  # noqa: F401  importing it adds the finders of modules
 from tf1._run import session_threads as _session_threads
 
 _metric_weights.install()

@@ -45,30 +45,34 @@ def _parser():
               "                     (SCRIPT | -m MODULE) [ARGUMENTS …]\n"
               "       python -m tf1 --check PATH …\n"
               "       python -m tf1 --names [--ours]")
-    parser.add_argument("script", nargs="?", metavar="SCRIPT", help="the script. Its own flags follow it. "
-                        "`import tensorflow as tf` in the script and in its modules imports tf1")
+    parser.add_argument("script", nargs="?", metavar="SCRIPT", help="the script, followed by the flags of "
+                        "the script. In the script and in its modules, `import tensorflow as tf` imports tf1")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENTS",
                         help="arguments of the script")
     parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE",
                         help="run a module with its arguments instead of a script")
     parser.add_argument("--also", default="", metavar="PACKAGES", help="names of installed packages, "
-                        "separated by commas, that were also written for TensorFlow 1.x")
-    parser.add_argument("--reference_variables", action="store_true", help="give the program the reference "
-                        "variables of TensorFlow 1, as tf.disable_resource_variables() does. A program needs "
-                        "them if it walks or freezes graphs with its own code")
-    parser.add_argument("--num_replicas", type=int, default=1, metavar="N", help="number of replicas on "
-                        "this machine: processes that train one model, one for each GPU. 0: one replica for "
-                        "each GPU of the machine. The gradients are averaged over the replicas. With "
-                        "TF_CONFIG, several machines train one model; see docs/howto/porting.md. Default: 1")
-    parser.add_argument("--replica_timeout", type=float, default=60.0, metavar="SECONDS", help="seconds "
-                        "within which all replicas end after one was killed, stopped or cut off. Default: 60")
-    parser.add_argument("--max_restarts", type=int, default=0, metavar="N", help="how often all replicas are "
-                        "restarted after one was killed, crashed or was lost. They continue from the last "
-                        "checkpoint. Default: 0")
+                        "separated by commas, whose imports of TensorFlow are also changed, because they "
+                        "were written for TensorFlow 1.x")
+    parser.add_argument("--reference_variables", action="store_true", help="use the reference variables of "
+                        "TensorFlow 1, as tf.disable_resource_variables() does. Programs that walk or freeze "
+                        "graphs with their own code need them")
+    parser.add_argument("--num_replicas", type=int, default=1, metavar="N", help="number of replicas on this "
+                        "machine. Replicas are processes that train one model together; each uses one GPU. "
+                        "0: one replica for each GPU of the machine. The gradients are averaged over the "
+                        "replicas. With TF_CONFIG, several machines train one model; see "
+                        "docs/howto/porting.md. Default: 1")
+    parser.add_argument("--replica_timeout", type=float, default=60.0, metavar="SECONDS", help="number of "
+                        "seconds within which all replicas end if one of them was killed, was stopped or "
+                        "lost its connection. Default: 60")
+    parser.add_argument("--max_restarts", type=int, default=0, metavar="N", help="largest number of "
+                        "restarts. All replicas are restarted from the last checkpoint if one of them was "
+                        "killed, crashed or lost its connection. Default: 0")
     parser.add_argument("--open_ports", choices=["true", "false"], help="whether other machines can reach "
-                        "the network ports of the replicas. By default, the ports are closed, or a warning "
-                        "says that they are open. true: leave them open, because the script uses the "
-                        "network. false: refuse to run if they cannot be closed")
+                        "the network ports of the replicas. By default, the ports are closed; if this is not "
+                        "possible, a warning says that they are open. true: leave the ports open, for "
+                        "example because the script needs the network. false: refuse to run if the ports "
+                        "cannot be closed")
     parser.add_argument("--check", nargs="+", metavar="PATH", help="read a program's files without running "
                         "them. Print each line that will not run, and the code to write instead")
     parser.add_argument("--names", action="store_true", help="list every name that a program gets from `tf`")
@@ -78,7 +82,8 @@ def _parser():
 
 
 def _launch(options, name, arguments, parser):
-    """Runs the script as several replicas and exits with their exit code; returns for one process."""
+    """Runs the script as several replicas and exits with their exit code. Returns if this process should run
+    the script itself."""
     if options.num_replicas < 0 or options.replica_timeout <= 0 or options.max_restarts < 0:
         parser.error("--num_replicas and --max_restarts must be at least 0, and --replica_timeout above 0")
     open_ports = None if options.open_ports is None else options.open_ports == "true"
@@ -101,11 +106,12 @@ def main():
     if options.reference_variables:
         tf1.disable_resource_variables()
     if options.script and not os.path.isfile(options.script):
-        parser.error(f"there is no file {options.script}; write the options of a script after its name")
+        parser.error(f"there is no file {options.script}. If this is an option of the script, write it after "
+                     "the name of the script")
     if options.script and is_ours(options.script):
         if options.num_replicas != 1:
-            parser.error(f"{options.script} is a command of this project: write --num_replicas after its "
-                         "name")
+            parser.error(f"{options.script} is a command of this project and has its own flag "
+                         f"--num_replicas: write --num_replicas after {options.script}")
         running.run_script(options.script, options.arguments, packages)
         return
     if options.module or options.script:
@@ -115,7 +121,7 @@ def main():
             run = running.run_module if options.module else running.run_script
             run(name, arguments, packages)
         return
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # ends without an error in `… | head`
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # so that `… | head` ends without an error
     if options.check is not None:
         try:
             sys.exit(checker.check(*options.check))
@@ -126,7 +132,7 @@ def main():
             if ours or not options.ours:
                 print(f"{name}  (tf1)" if ours else name)
     else:
-        parser.error("name a script to run, or give --check or --names")
+        parser.error("pass the name of a script to run, or --check, or --names")
 
 
 if __name__ == "__main__":

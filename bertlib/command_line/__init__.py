@@ -2,8 +2,8 @@
 
 The import of this package prepares the process for a command: it loads TensorFlow without its messages and
 switches it to graph mode. A command imports this package first; the linter's import order puts it there. If
-TensorFlow was imported before, the only difference is that TensorFlow's messages appear. Loading the modules
-takes seconds. Ctrl-C while the modules are loaded ends the process with a message of one line.
+TensorFlow was already imported, this still works, but TensorFlow's messages appear. Loading the modules takes
+seconds. Ctrl-C during this time ends the process with a message of one line.
 """
 
 import os

@@ -39,7 +39,7 @@ _MAX_INT32 = 2**31 - 1
 _SEEDS = {"seed": 2**63 - 1, "random_seed": math.inf}
 MAX_WORKERS = 1024
 MAX_GB = 1e6
-# Largest number of epochs. With this number of epochs, the number of training steps still fits into an int64.
+# Largest number of epochs for which the number of training steps still fits into an int64.
 _MAX_EPOCHS = 1e9
 
 # Heading of an advanced section -> names of its flags. Only `--helpfull` lists them, for every command.
@@ -58,7 +58,8 @@ names_by_section = {}
 # Name of a flag -> its class, one of `settings.CLASSES`, or None.
 _classes = {}
 
-# For absl, for example in --helpxml, the flags belong to the command that calls these functions.
+# These flags are attributed to the command that calls these functions: absl then lists them as flags of the
+# command, for example in --helpxml.
 flags.disclaim_key_flags()
 
 
@@ -111,7 +112,7 @@ class _HelpFlag(flags.BooleanFlag):
 
 
 def help_text(description, full=False):
-    """Returns the text of `--help`, or with `full` the text of `--helpfull`.
+    """Returns the text of `--help`, or the text of `--helpfull` if `full` is true.
 
     Args:
       description: str, the text before the flags; None for none.
@@ -149,8 +150,8 @@ def _help_of(names):
 
 
 def default_text(flag):
-    """Returns the default of an absl flag as written on a command line; "" without a default or if the
-    default is empty."""
+    """Returns the default of an absl flag as it would be written on a command line; "" if the flag has no
+    default or an empty one."""
     if flag.default is None:
         return ""
     if isinstance(flag.default, list):
@@ -159,7 +160,8 @@ def default_text(flag):
 
 
 def meaning(flag):
-    """Returns the help text of an absl flag, without the values that absl puts before it."""
+    """Returns the help text of an absl flag, without the list of allowed values that absl puts before the
+    text."""
     return flag.help.split(">: ", 1)[-1] if isinstance(flag, flags.EnumFlag) else flag.help
 
 
@@ -178,7 +180,7 @@ def read_settings():
 
 
 def phases_given():
-    """Returns the names of the phases on the command line, whether true or false."""
+    """Returns the names of the phases that the command line sets, to true or to false."""
     return [name for name in PHASES if name in FLAGS and FLAGS[name].present]
 
 
@@ -188,8 +190,8 @@ def refuse_empty_paths():
         flag = FLAGS[name]
         is_path = name.endswith(PATH_SUFFIXES) and isinstance(flag.value, str)
         if flag.present and is_path and not flag.value.strip():
-            raise ValueError(f"--{name} is empty. If the path is a variable of the shell, it is not set: set "
-                             "it, or leave the flag out.")
+            raise ValueError(f"--{name} is empty. Pass a path, or leave the flag out. If the path comes from "
+                             "a shell variable, the variable is not set.")
 
 
 # --- Flags -----------------------------------------------------------------------------------------------
@@ -198,8 +200,8 @@ def refuse_empty_paths():
 def define_classification_flags():
     """Defines the flags of a classification: the task or the user's own files, and the phases."""
     with section("Task", TASK):
-        flags.DEFINE_string("task_name", None, f"Name of the task: {', '.join(sorted(PROCESSORS))}; upper "
-                            "or lower case. For your own data, leave it out and pass --train_file.")
+        flags.DEFINE_string("task_name", None, "Name of the task, in upper or lower case: "
+                            f"{', '.join(sorted(PROCESSORS))}. For your own data, pass --train_file instead.")
     with section("Task", INPUT):
         flags.DEFINE_string("data_dir", None, "Directory of the task's TSV files.")
         flags.DEFINE_enum("xnli_language", "zh", XnliProcessor.LANGUAGES,
@@ -212,14 +214,13 @@ def define_classification_flags():
         flags.DEFINE_integer("predict_batch_size", 8, "Batch size of prediction.", lower_bound=1)
     with section("Task", INPUT):
         flags.DEFINE_integer("doc_stride", 0, "Split a text that is longer than --max_seq_length into "
-                             "windows. The value is the number of tokens between the starts of two windows. "
-                             "The predictions of a text's windows are averaged. 0: no windows; long texts "
-                             "are truncated.", lower_bound=0)
+                             "windows that start this number of tokens apart. The prediction for the text is "
+                             "the average over its windows. 0: long texts are truncated instead.",
+                             lower_bound=0)
     with section("Task", WEIGHTS):
-        flags.DEFINE_string("class_weights", None, "Loss weight for each class: label:weight pairs with "
-                            "commas between them, or only the weights, in the order of the labels; or "
-                            "\"balanced\", which gives all classes the same total weight. Only the ratios "
-                            "of the weights matter.")
+        flags.DEFINE_string("class_weights", None, "Loss weight for each class: label:weight pairs separated "
+                            "by commas, or only the weights in the order of the labels. \"balanced\" gives "
+                            "all classes the same total weight. Only the ratios of the weights matter.")
         flags.DEFINE_float("label_smoothing", 0.0, "Label smoothing factor, for example 0.1.")
     flags.register_validator("label_smoothing", lambda value: value is not None and 0 <= value < 1,
                              "must be a number from 0 to below 1")
@@ -230,56 +231,61 @@ def define_classification_flags():
 def _define_custom_data_flags():
     """Defines the flags for the user's own data, which replaces a known task; see `custom_task`."""
     with section("Your own data, in place of a task", INPUT):
-        flags.DEFINE_string("train_file", None, "Training file: .csv, .tsv, .jsonl or .json (both JSON "
-                            "Lines), or one of these with .gz.")
+        flags.DEFINE_string("train_file", None, "Training file. The extension must be .csv, .tsv, .jsonl or "
+                            ".json, and .gz may follow. .jsonl and .json both mean JSON Lines.")
         flags.DEFINE_string("dev_file", None, "Development file, for evaluation.")
         flags.DEFINE_string("test_file", None, "Test file, for prediction. Its labels are optional.")
     with section("Your own data, in place of a task", TASK):
         flags.DEFINE_enum("task_type", "classification", ["classification", "regression", "multilabel"],
                           "Kind of the label: one class for each text (classification), a number "
                           "(regression), or any number of classes (multilabel).")
-        flags.DEFINE_string("label_file", None, "File with one label a line, in the order of the model's "
-                            "outputs. By default the labels of the training file, sorted.")
+        flags.DEFINE_string("label_file", None, "File with one label per line, in the order of the model's "
+                            "outputs. By default, the labels are those of the training file, sorted.")
     with section("Your own data, in place of a task", INPUT):
-        flags.DEFINE_string("label_separator", ",", "Character or text between the labels of one text, with "
-                            "--task_type=multilabel.")
-        flags.DEFINE_float("threshold", 0.5, "Lowest probability with which a label is predicted, with "
-                           "--task_type=multilabel.")
+        flags.DEFINE_string("label_separator", ",", "With --task_type=multilabel: character or string that "
+                            "separates the labels of one text.")
+        flags.DEFINE_float("threshold", 0.5, "With --task_type=multilabel: lowest probability at which a "
+                           "label is predicted.")
     with section("Your own data, in place of a task", WEIGHTS):
-        flags.DEFINE_float("dev_fraction", None, "Fraction of the training file that is used for evaluation "
-                           "and not for training, at most 0.5. It replaces --dev_file. The split is "
-                           "stratified by label and does not depend on --seed. dev_rows.txt in the output "
-                           "directory records it.")
+        flags.DEFINE_float("dev_fraction", None, "Fraction of the training file, at most 0.5, that is used "
+                           "for evaluation and not for training. Pass this flag instead of --dev_file. The "
+                           "split is stratified by label and does not depend on --seed. The file "
+                           "dev_rows.txt in the output directory lists the rows used for evaluation.")
     flags.register_validator("threshold", lambda value: value is not None and 0 < value < 1,
                              "must be a number between 0 and 1")
     flags.register_validator("dev_fraction", lambda value: value is None or 0 < value <= 0.5,
                              "must be a number above 0 and at most 0.5")
     flags.register_validator("label_separator", lambda text: bool(text) and text.isprintable(),
-                             "must be a character or more, such as a comma")
+                             "must not be empty; pass one or more characters, such as a comma")
 
 
 def define_column_flags(heading="Your own data, in place of a task"):
     """Defines the flags that name the columns of the user's own files; see `columns`."""
     with section(heading, INPUT):
-        flags.DEFINE_string("text_column", None, "Column of the text, or two columns with a comma between "
-                            "them. A column is a name, or a number from 1; -1 is the last column. By "
-                            "default columns with a usual name, such as text, or sentence1 and sentence2.")
-        flags.DEFINE_string("label_column", None, "Column of the label: a name, or a number from 1; -1 is "
-                            "the last column. With --task_type=multilabel also several columns of 0 and 1, "
-                            "whose names are the labels.")
+        flags.DEFINE_string("text_column", None, "Column of the text, or two columns separated by a comma. A "
+                            "column is a name, or a number that counts from 1; -1 is the last column. By "
+                            "default, the command looks for columns with a usual name: text, or the pair "
+                            "sentence1 and sentence2, for example.")
+        flags.DEFINE_string("label_column", None, "Column of the label: a name, or a number that counts from "
+                            "1; -1 is the last column. With --task_type=multilabel, you can also name "
+                            "several columns, separated by commas: each contains 0 or 1, and its name is the "
+                            "label.")
         flags.DEFINE_enum("header", "auto", ["auto", "true", "false"],
                           "Whether the first row of a .csv or .tsv file contains the names of the columns. "
-                          "auto: true, unless the column flags are numbers.")
+                          "auto means false if the column flags are numbers, otherwise true.")
         flags.DEFINE_enum("delimiter", "auto", ["auto", "comma", "semicolon"],
-                          "Character between the columns of a .csv file. auto: semicolon if the first row "
-                          "contains semicolons and no commas outside of quotes, otherwise comma.")
+                          "Character between the columns of a .csv file. auto: a semicolon if the first row "
+                          "contains semicolons but no commas, not counting those in quotes; otherwise a "
+                          "comma.")
 
 
 def define_word_column_flags(heading="Task"):
     """Defines the flags that name the columns of CoNLL files; see `tagging_data`."""
     with section(heading, INPUT):
-        flags.DEFINE_integer("token_column", 1, "Column of the words, from 1; -1 is the last column.")
-        flags.DEFINE_integer("tag_column", -1, "Column of the tags, from 1; -1 is the last column.")
+        flags.DEFINE_integer("token_column", 1, "Number of the column that contains the words. The first "
+                             "column is 1, the last column is -1.")
+        flags.DEFINE_integer("tag_column", -1, "Number of the column that contains the tags. The first "
+                             "column is 1, the last column is -1.")
 
 
 def define_fine_tuning_flags(max_seq_length):
@@ -294,13 +300,15 @@ def define_fine_tuning_flags(max_seq_length):
 
 
 def define_model_flags(max_seq_length):
-    """Defines the flags of the model, its precision and its sequence length, with the given default."""
+    """Defines the flags of the model, its precision and its sequence length. `max_seq_length` is the default
+    length."""
     with section("Model", WEIGHTS):
         flags.DEFINE_string("bert_config_file", None,
                             "The model's bert_config.json, or a Hugging Face config.json.")
         flags.DEFINE_string("init_checkpoint", None,
                             "Initial weights: a TensorFlow checkpoint prefix, a Hugging Face BERT directory "
-                            "or a .safetensors file. A checkpoint in --output_dir overrides it.")
+                            "or a .safetensors file. If --output_dir contains a checkpoint, that checkpoint "
+                            "is used instead.")
     with section("Model", INPUT):
         flags.DEFINE_integer("max_seq_length", max_seq_length,
                              "Maximum number of WordPieces in an input, including [CLS] and [SEP]. "
@@ -316,36 +324,38 @@ def define_model_flags(max_seq_length):
 def define_tokenizer_flags():
     """Defines the flags of the tokenizer; see `vocabularies.load_tokenizer`."""
     with section("Model", WEIGHTS):
-        flags.DEFINE_string("vocab_file", None, "The model's vocabulary, one WordPiece a line.")
-        flags.DEFINE_string("spm_model_file", None, "The model's SentencePiece model, for example ALBERT's. "
-                            "It replaces --vocab_file.")
+        flags.DEFINE_string("vocab_file", None, "The model's vocabulary, one WordPiece per line.")
+        flags.DEFINE_string("spm_model_file", None, "SentencePiece model file of a model such as ALBERT. "
+                            "Pass it instead of --vocab_file.")
         flags.DEFINE_bool("do_lower_case", True, "Convert the text to lower case and strip accents: true "
                           "for uncased models, false for cased ones.")
     with section("Model", INPUT):
-        flags.DEFINE_bool("protect_special_tokens", False, "Keep special tokens in the text, such as "
-                          f"{tokenization.SPECIAL_TOKENS[-1]}, as one token. Without it, they are split at "
-                          "the brackets.")
+        flags.DEFINE_bool("protect_special_tokens", False, "Keep each special token that occurs in the text, "
+                          f"such as {tokenization.SPECIAL_TOKENS[-1]}, as one token. false: special tokens "
+                          "in the text are split at the brackets.")
 
 
 def _define_input_flags():
     """Defines the flags of the preparation of the input."""
     with section("Memory and speed", MACHINE):
         flags.DEFINE_integer("num_workers", 1,
-                             "Number of processes that turn text into features; 0: one for each CPU core. "
-                             "The features do not depend on it. One process prepares 100,000 short examples "
-                             "a second, so more processes help only with large files of long texts.",
+                             "Number of processes that turn text into features; 0: one process for each CPU "
+                             "core. The features do not depend on the number. One process prepares 100,000 "
+                             "short examples per second, so more processes help only with large files of "
+                             "long texts.",
                              lower_bound=0, upper_bound=MAX_WORKERS)
     with section("Memory and speed", SPEED):
-        flags.DEFINE_bool("trim_padding", None, "Sort the examples by length, trim each batch to its longest "
-                          "sequence, and train a classifier without computing the remaining padding. This "
+        flags.DEFINE_bool("trim_padding", None, "Sort the examples by length, and trim each batch to its "
+                          "longest sequence. Training of a classifier also skips the remaining padding. This "
                           "saves most of the time if the examples are short. false: all batches have the "
-                          "length --max_seq_length. By default true, except in the training of run_squad.py: "
-                          "the published SQuAD loss depends on padding.")
+                          "length --max_seq_length. The default is true, except for training with "
+                          "run_squad.py, because the published SQuAD loss depends on the padding.")
         flags.DEFINE_integer("tokens_per_micro_batch", 0,
                              "Maximum number of tokens in a micro-batch, including padding. A micro-batch "
-                             "then contains few long or many short examples. It needs trimmed training "
-                             "(--trim_padding), and it determines --gradient_accumulation_steps. 0: all "
-                             "micro-batches have the same number of examples.", lower_bound=0)
+                             "then contains few long or many short examples. This flag needs "
+                             "--trim_padding=true in training, and it determines the value of "
+                             "--gradient_accumulation_steps. 0: all micro-batches have the same number of "
+                             "examples.", lower_bound=0)
 
 
 def define_training_flags():
@@ -353,19 +363,19 @@ def define_training_flags():
     with section("Training", MACHINE):
         flags.DEFINE_string("output_dir", None, "Directory of checkpoints, TFRecords and results.")
         flags.DEFINE_string("results_dir", None,
-                            "Directory of the results of evaluation and prediction and of their TFRecords. "
-                            "By default --output_dir. Without --do_train, a different directory leaves "
-                            "--output_dir unchanged, so that another process can train there at the same "
-                            "time.")
+                            "Directory for the results of evaluation and prediction and for their TFRecords. "
+                            "The default is --output_dir. If you pass a different directory and do not "
+                            "train, nothing in --output_dir is changed, so another process can train there "
+                            "at the same time.")
     with section("Training", WEIGHTS):
         flags.DEFINE_integer("train_batch_size", 32, "Batch size of training.", lower_bound=1)
         flags.DEFINE_float("learning_rate", 5e-5, "Peak learning rate: the value at the end of warm-up.")
         flags.DEFINE_enum("optimizer", "adamw", sorted(optimization.OPTIMIZERS),
-                          "Optimizer. adamw is the published one.")
+                          "Optimizer. The published code uses adamw.")
         flags.DEFINE_bool("adam_bias_correction", False,
-                          "Use Adam's bias correction in adamw. The published code does not.")
+                          "Use Adam's bias correction in adamw. The published code does not use it.")
         flags.DEFINE_enum("lr_schedule", "linear", sorted(optimization.LR_SCHEDULES),
-                          "Learning rate schedule after warm-up. linear is the published one.")
+                          "Learning rate schedule after warm-up. The published code uses linear.")
         flags.DEFINE_integer("seed", 12345, "Random seed. The same seed repeats the run.")
     with section("Training", SPEED):
         flags.DEFINE_integer("save_checkpoints_steps", 1000, "Number of steps between checkpoints.",
@@ -379,38 +389,39 @@ def define_training_flags():
         flags.DEFINE_integer("gradient_accumulation_steps", None,
                              "Number of micro-batches of a training step. More micro-batches need less "
                              "memory; the result of the step is the same. 0: the smallest number that fits "
-                             "into memory, found by simulation. By default 1, or the number that "
-                             "--tokens_per_micro_batch requires.", lower_bound=0)
+                             "into memory, found by simulation. The default is 1, or with "
+                             "--tokens_per_micro_batch the number that this flag requires.", lower_bound=0)
         flags.DEFINE_enum("recompute", "none", [*modeling.RECOMPUTE, "auto"],
-                          "Gradient checkpointing: the activations that the backward pass computes again "
-                          "instead of keeping them in memory. attention saves most of the memory of long "
+                          "Gradient checkpointing: which activations are computed again in the backward pass "
+                          "instead of being kept in memory. attention saves most of the memory of long "
                           "sequences and costs little time. layers keeps only the input of each layer and "
-                          "costs a third more time. auto: the fastest mode that fits into memory, found by "
+                          "takes a third more time. auto: the fastest mode that fits into memory, found by "
                           "simulation.")
         flags.DEFINE_integer("recompute_segment", 1, "With --recompute=layers: number of consecutive layers "
                              "that are recomputed together.", lower_bound=1)
     with section("Memory and speed", MACHINE):
         flags.DEFINE_float("memory_limit_gb", None,
-                           "Memory that a training step may use, in GB (10⁹ bytes), for "
-                           "--gradient_accumulation_steps=0 and --recompute=auto. By default nearly all "
-                           "memory of the GPU, or without a GPU all free RAM.",
+                           "With --gradient_accumulation_steps=0 or --recompute=auto: memory that a training "
+                           "step may use, in GB (10⁹ bytes). The default is nearly all memory of the GPU, or "
+                           "all free RAM on a machine without a GPU.",
                            lower_bound=0, upper_bound=MAX_GB)
     with section("Memory and speed", SPEED):
         flags.DEFINE_bool("compile_kernels", None,
-                          "Use C++ kernels for the elementwise ops of a training step. They are compiled "
-                          "once for this machine's CPU. TensorFlow's ops are used without a compiler, with "
-                          "a GPU, and in layers that compute in fp16. By default true on a CPU for models "
-                          "with a hidden size of at least 256.")
+                          "Use C++ kernels for the elementwise ops of a training step. The kernels are "
+                          "compiled once for this machine's CPU. TensorFlow's ops are used instead if there "
+                          "is no C++ compiler or if there is a GPU, and in layers that compute in fp16. The "
+                          "default is true on a CPU for models with a hidden size of at least 256, otherwise "
+                          "false.")
         flags.DEFINE_bool("use_xla", False,
                           "Compile the model with XLA. Each new batch length is compiled separately, which "
                           "takes two seconds for each layer. Useful for long runs on GPUs; slower on a CPU.")
         flags.DEFINE_string("profile_steps", None,
-                            "a,b: profile the training steps a to b, numbered as in the log. The trace in "
-                            "--output_dir is for TensorBoard; the log lists the op types that took the "
-                            "time.")
+                            "a,b: profile the training steps a to b, numbered as in the log. The trace is "
+                            "written to --output_dir, for TensorBoard. The log lists the op types that took "
+                            "the most time.")
         flags.DEFINE_enum("gradient_dtype", "fp32", ["fp32", "bf16"],
-                          "Data type used to exchange gradients between replicas. bf16 halves the bytes and "
-                          "rounds the gradients.")
+                          "Data type used to exchange gradients between replicas. bf16 sends half as many "
+                          "bytes, but rounds the gradients.")
     flags.register_validator("profile_steps",
                              lambda text: text is None or parse_profile_steps(text) is not None,
                              "must be two numbers a,b with 1 <= a <= b, such as 100,105: the first and the "
@@ -423,16 +434,16 @@ def define_replica_flags():
     """Defines the flags for the number of processes, and for the handling of failed processes."""
     with section("Several GPUs and machines", SPEED):
         flags.DEFINE_integer("num_replicas", 1,
-                             "Number of processes on this machine that share the work, one for each GPU; 0: "
-                             "the number of GPUs. The micro-batches of a training step are divided among "
-                             "these processes, and the result of the step does not depend on their number, "
-                             "up to rounding. With TF_CONFIG several machines share the work; see "
+                             "Number of processes on this machine that share the work. Each process uses one "
+                             "GPU. 0: the number of GPUs. The micro-batches of a training step are divided "
+                             "among the processes; except for rounding, the result of the step does not "
+                             "depend on their number. With TF_CONFIG, several machines share the work; see "
                              "docs/howto/cluster.md.", lower_bound=0, upper_bound=MAX_WORKERS)
-        flags.DEFINE_float("replica_timeout", 60.0, "Seconds until all replicas end after one of them was "
-                           "killed, stopped or lost its connection.")
+        flags.DEFINE_float("replica_timeout", 60.0, "Number of seconds after which all replicas end if one "
+                           "of them was killed, was stopped or lost its connection.")
     with section("Several GPUs and machines", MACHINE):
-        flags.DEFINE_integer("max_restarts", 0, "Number of times that all replicas are restarted from the "
-                             "last checkpoint after one of them was killed, crashed or was lost.",
+        flags.DEFINE_integer("max_restarts", 0, "Largest number of restarts. All replicas are restarted from "
+                             "the last checkpoint if one of them was killed, crashed or lost its connection.",
                              lower_bound=0)
         define_open_ports_flag()
     _require_positive("replica_timeout")
@@ -441,16 +452,16 @@ def define_replica_flags():
 def define_open_ports_flag():
     """Defines the flag that decides whether other machines can reach the network ports of a run."""
     flags.DEFINE_bool("open_ports", None, "Whether other machines can reach the network ports that a run "
-                      "opens on this machine. By default the ports are closed if the system allows it and no "
-                      "path is remote; otherwise a warning says that they are open. true: leave them open, "
-                      "without the warning. false: refuse to run if they cannot be closed.")
+                      "opens on this machine. By default, the ports are closed if the system allows this and "
+                      "no path is remote; otherwise a warning says that the ports are open. true: leave the "
+                      "ports open, without a warning. false: refuse to run if the ports cannot be closed.")
 
 
 def define_export_flags():
     """Defines the flag that exports the model at the end of a training command."""
     with section("Task", SPEED):
-        flags.DEFINE_bool("do_export", False, "At the end, export the newest checkpoint as a SavedModel, as "
-                          "a new version in export/ in --output_dir; see docs/howto/serving.md.")
+        flags.DEFINE_bool("do_export", False, "At the end, export the newest checkpoint as a SavedModel. It "
+                          "becomes a new version in export/ in --output_dir; see docs/howto/serving.md.")
 
 
 def _define_epoch_flags():
@@ -475,7 +486,7 @@ def require_finite(*names):
 
 
 def _require_positive(name):
-    # Not a lower bound in the definition of the flag, because such a bound accepts NaN.
+    # A lower bound in the definition of the flag would accept NaN.
     flags.register_validator(name, lambda value: value is not None and 0 < value < math.inf,
                              "must be a positive number")
 

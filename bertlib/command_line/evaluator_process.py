@@ -25,7 +25,7 @@ FLAGS = flags.FLAGS
 
 # The result files of all commands; eval_results.json is written by run_squad.py.
 _RESULTS = ("eval_results.txt", "eval_results_mismatched.txt", "eval_results.json")
-# How long the evaluator waits for the chief to start, in units of --replica_timeout.
+# The evaluator waits for the chief to start for this number times --replica_timeout.
 _START_TIMEOUTS = 5
 # Seconds between two checks of the signals and of the child process; seconds between two searches for a new
 # checkpoint.
@@ -33,7 +33,8 @@ _POLL_SECONDS, _LOOK_SECONDS = 0.05, 5.0
 
 
 def follow(coordinator, timeout):
-    """Evaluates checkpoints in --output_dir until the training has ended and the last one is evaluated.
+    """Evaluates checkpoints in --output_dir until the training has ended and its last checkpoint is
+    evaluated.
 
     Results are written to evaluator/ in --output_dir. The command writes its result files for the newest
     checkpoint. For each evaluated checkpoint, this function keeps a copy of the result files, with the step
@@ -51,11 +52,11 @@ def follow(coordinator, timeout):
       OSError: the chief cannot be reached.
     """
     if "do_eval" not in FLAGS:
-        raise ValueError("TF_CONFIG makes this machine an evaluator, and this command has no --do_eval. "
-                         "Leave the evaluator out of the cluster.")
+        raise ValueError("TF_CONFIG makes this machine an evaluator, but this command cannot evaluate: it "
+                         "has no flag --do_eval. Remove the evaluator from the cluster.")
     if not FLAGS.output_dir:
-        raise ValueError("TF_CONFIG makes this machine an evaluator, which needs --output_dir: the "
-                         "directory, seen by all machines, that the others train in.")
+        raise ValueError("TF_CONFIG makes this machine an evaluator. Pass --output_dir, the directory in "
+                         "which the other machines train. All machines must be able to read this directory.")
     chief, evaluated = _Chief(coordinator, timeout), None
     logging.info("Evaluating the checkpoints in %s as long as %s:%d can be reached.", FLAGS.output_dir,
                  *coordinator)
@@ -65,7 +66,7 @@ def follow(coordinator, timeout):
             step = newest and checkpoint_files.step_in_name(newest)
             if step and step != evaluated:  # step 0 has nothing to evaluate yet
                 code = _evaluate(signals)
-                # A failure is no error if the training has removed this checkpoint in the meantime.
+                # The failure can be ignored if the training has removed this checkpoint in the meantime.
                 if code and files.exists(f"{newest}.index"):
                     return replica_launcher.End(code, None, False)  # the evaluation printed the reason
                 evaluated = None if code else _keep_results(step)
@@ -85,9 +86,9 @@ def _pause(signals, seconds):
 def _evaluate(signals):
     """Evaluates the newest checkpoint in a separate process; returns the exit code of this process.
 
-    Settings that affect the weights are taken from run.json, because run.json describes the training that
-    wrote the checkpoint. The flags of this command line may describe a training that has not yet written its
-    run.json.
+    Settings that affect the weights are taken from run.json, which describes the training that wrote the
+    checkpoint. The flags of this command line may describe a different training, which has not yet written
+    its run.json.
     """
     record, settings = output_files.read_record(FLAGS.output_dir), common_flags.read_settings()
     recorded = record["settings"] if record else {}
@@ -154,8 +155,8 @@ class _Chief:
             is_late = time.monotonic() >= self._until
             if is_late and not self._seen:
                 raise OSError(f"The chief of the cluster, {self._address[0]}:{self._address[1]} in "
-                              f"TF_CONFIG, was never reached ({error}). Does the training run there, and is "
-                              "the port open?") from error
+                              f"TF_CONFIG, was never reached ({error}). Check that the training runs on that "
+                              "machine and that the port is open.") from error
             return not is_late
         # With keep-alive, the connection ends within two minutes after the chief's machine fails.
         for level, option, value in ((socket.SOL_SOCKET, "SO_KEEPALIVE", 1),
@@ -172,7 +173,7 @@ class _Chief:
         if self._connection is None:
             return False
         try:
-            # Returns if the connection has ended, or if data that is meant for a replica has come.
+            # `recv` returns if the connection has ended, or if data arrived that is meant for a replica.
             self._connection.recv(64)
         except BlockingIOError:
             self._until = time.monotonic() + self._timeout

@@ -47,8 +47,8 @@ def start(command):
 
     Args:
       command: the module. `--help` prints the module's docstring. `TAKES_PATHS = True` in the module allows
-        arguments that are no flags. `RESUMABLE = True` in the module means that the same command continues
-        the work of an interrupted one.
+        arguments other than flags. `RESUMABLE = True` in the module means that an interrupted command
+        continues its work if it is run again.
     """
     command.define_flags()
     run(command.main, getattr(command, "RESUMABLE", False), command.__doc__,
@@ -62,10 +62,10 @@ def run(main, resumable=False, description=None, takes_paths=False):
     SIGTERM and 129 after SIGHUP; see `signals`.
 
     Args:
-      main: function of a list of str: the command's name and the arguments that are no flags.
-      resumable: bool, whether the same command continues the work of an interrupted one.
+      main: function of a list of str: the command's name and the arguments that are not flags.
+      resumable: bool, whether an interrupted command continues its work if it is run again.
       description: str, the text of `--help` before the flags; by default the docstring of the script.
-      takes_paths: bool, whether arguments that are no flags are allowed.
+      takes_paths: bool, whether arguments other than flags are allowed.
     """
     def guarded(argv):
         _set_up_logging()
@@ -80,8 +80,8 @@ def run(main, resumable=False, description=None, takes_paths=False):
     try:
         common_flags.define_common_flags(description or sys.modules["__main__"].__doc__)
         keep_freed_memory()
-        # A garbage collection of the loaded modules takes a second. While the script runs, it finds nothing
-        # there. At the end of the process it is useless.
+        # A garbage collection of the loaded modules takes a second. It would find nothing to free while the
+        # command runs, and it would be useless at the end of the process.
         gc.freeze()
         atexit.register(gc.freeze)
         with _interruption_wins():
@@ -100,7 +100,8 @@ def _call(main, argv, resumable, takes_paths):
     The process calls main(argv) itself if it is a replica or the only process of its command.
     """
     if len(argv) > 1 and not takes_paths:
-        raise ValueError(f"Arguments that are no flags: {' '.join(argv[1:])}. Flags are --name=value.")
+        raise ValueError("This command takes only flags, written as --name=value. Remove or correct: "
+                         f"{' '.join(argv[1:])}.")
     common_flags.refuse_empty_paths()
     end = process_role.launch(_resume_advice(resumable).strip())
     if end is not None:  # the replicas started by this process have ended
@@ -115,7 +116,7 @@ def _call(main, argv, resumable, takes_paths):
 
 
 def _flush_help():
-    """Flushes the text of --help. The process ends with an error if it cannot be written."""
+    """Flushes the text of --help. If the text cannot be written, the process ends with an error."""
     try:
         terminal.flush_output()
     except terminal.StreamError as error:
@@ -123,16 +124,17 @@ def _flush_help():
 
 
 def _describe_encoding_error(error):
-    """Returns the message of a UnicodeEncodeError: the place of the character that cannot be written."""
+    """Returns the message for a UnicodeEncodeError, which shows where the character is that cannot be
+    written."""
     text, character = error.object[max(0, error.start - 50):error.start + 50], error.object[error.start]
     if not "\ud800" <= character <= "\udfff":
         return (f"{text!r} cannot be written as {error.encoding}, the encoding of the standard output. Set "
                 "the environment variable PYTHONIOENCODING=utf-8.")
     where = _place_of_surrogate(character)
     if where is None and character >= "\udc80":  # Python decodes file names that are not UTF-8 in this way
-        return f"{text!r} is not UTF-8. If it is the name of a file, rename that."
-    return (f"{where or 'the input'}: {text!r} has half of a surrogate pair, {character!r}, which is no "
-            "character: UTF-8 cannot hold it. Correct the text there.")
+        return f"{text!r} is not UTF-8. If this text is the name of a file, rename the file."
+    return (f"{where or 'the input'}: {text!r} contains {character!r}, which is half of a surrogate pair and "
+            "cannot be written in UTF-8. Remove it, or complete the pair.")
 
 
 def _place_of_surrogate(character):
@@ -158,10 +160,12 @@ def _end_with_error(error, resumable):
     if isinstance(error, KeyboardInterrupt):
         _fail(f"interrupted.{_resume_advice(resumable)}", code=130)
     if isinstance(error, stopping.Stopped):
-        advice = f" {error}: the same command goes on." if str(error) else _resume_advice(resumable)
+        advice = (f" {error}: run the same command again to continue." if str(error)
+                  else _resume_advice(resumable))
         _fail(f"terminated.{advice}", signals.exit_code())
     if isinstance(error, ChildProcessError) and stopping.request.is_set:
-        # A cluster also sends the signal to the worker processes. Their end is then expected, not an error.
+        # A cluster also sends the signal to the worker processes, so their end is expected and is not an
+        # error.
         _fail(f"terminated.{_resume_advice(resumable)}", signals.exit_code())
     if isinstance(error, UnicodeEncodeError):
         _fail_with_known(error, _describe_encoding_error(error), passes=False)
@@ -193,7 +197,7 @@ def _fail_with_known(error, message, passes):
 
 @contextlib.contextmanager
 def _interruption_wins():
-    """Raises the KeyboardInterrupt or Stopped that interrupted the block, not the error that replaced it.
+    """Raises the KeyboardInterrupt or Stopped that interrupted the block, even if another error replaced it.
 
     Interrupted code can raise another error instead:
 
@@ -218,11 +222,11 @@ def _interruption_wins():
 
 
 def _resume_advice(resumable):
-    """Returns a sentence that says that the same command continues the work; "" if the command is not
-    resumable, see `run`."""
+    """Returns the advice to run the same command again; "" if the command cannot continue its work, see
+    `run`."""
     training = "do_train" in FLAGS and (FLAGS.do_train or not common_flags.phases_given())
     where = " from the last checkpoint" if training else ""
-    return (training or resumable) * f" The same command goes on{where}."
+    return (training or resumable) * f" Run the same command again to continue{where}."
 
 
 def _fail(message, code=1, passes=False, own=True):
@@ -231,7 +235,8 @@ def _fail(message, code=1, passes=False, own=True):
     Args:
       message: str.
       code: int, the exit code.
-      passes: bool, whether another try may succeed. A replica tells this to its launcher by the exit code.
+      passes: bool, whether another attempt may succeed. A replica reports this to its launcher by the exit
+        code.
       own: bool, whether the error happened in this process, not in another replica.
     """
     _report_end(message, code, own and code == 1)
@@ -247,7 +252,8 @@ def _show_traceback(error, passes=True):
         raise error
     traceback.print_exc()
     message, kind = replica_group.message_of(error), f"{type(error).__name__}: "
-    _fail(f"error: {kind}{message.removeprefix(kind)} Its log has the traceback.", passes=passes)
+    _fail(f"error: {kind}{message.removeprefix(kind)} The traceback is in the log of this replica.",
+          passes=passes)
 
 
 def _report_end(message, code, own=False):

@@ -27,9 +27,10 @@ def launch(afterwards):
       a `replica_launcher.End`; None if this process does the work itself, alone or as a replica.
 
     Raises:
-      ValueError: the flags require more GPUs than this machine has; the flags require closed ports, and the
-        ports cannot be closed; TF_CONFIG is not usable; or the command cannot be an evaluator.
-      OSError: the port of TF_CONFIG is taken.
+      ValueError: the flags require more GPUs than this machine has; the flags require closed ports, but the
+        ports cannot be closed; TF_CONFIG is invalid; or this machine is an evaluator, but the command cannot
+        evaluate.
+      OSError: another process uses the port that TF_CONFIG names.
     """
     if "num_replicas" not in FLAGS or replica_group.is_replica():
         return None
@@ -54,10 +55,10 @@ def _count_replicas_here():
 
 
 def path_arguments():
-    """Returns the flags with values that can be paths, in the form of a command line: "--name=value"."""
+    """Returns the flags whose values can be paths, each in the form "--name=value"."""
     values = {name: FLAGS[name].value for name in FLAGS}
-    # The address of a hub module is left out. Nothing is downloaded from it: it is the name of a directory in
-    # a cache.
+    # The address of a hub module is left out: it is not a remote path, because it only selects a directory in
+    # a cache and nothing is downloaded.
     return [f"--{name}={','.join(map(str, value)) if isinstance(value, list) else value}"
             for name, value in values.items() if isinstance(value, (str, list))
             and not (name.endswith("_handle") and value.startswith(("https://", "http://")))]
@@ -65,7 +66,7 @@ def path_arguments():
 
 @contextlib.contextmanager
 def join_replicas():
-    """Joins the group of replicas for the time of the block, if this process is a replica.
+    """A context manager: if this process is a replica, joins the group of replicas for the time of the block.
 
     If this machine is the only training machine of a cluster, the process listens at the port of TF_CONFIG
     during the block, so that the evaluator sees that the training runs.

@@ -19,8 +19,8 @@ _NUMBERS = signal.SIGTERM, signal.SIGHUP
 # Numbers of the signals that this process received.
 _received = []
 
-# Outside of a training, the main thread has `_POLLS * _POLL_SECONDS` seconds to clean up before the process
-# is ended. During a long call of TensorFlow, the main thread cannot clean up.
+# Outside of a training, the main thread has `_POLLS * _POLL_SECONDS` seconds to clean up; then the process is
+# ended. The limit is needed because the main thread cannot clean up during a long call of TensorFlow.
 _POLL_SECONDS, _POLLS = 0.5, 4
 # Some clusters signal all processes of a job, so a replica receives one signal twice: from the cluster and
 # from its launcher. A second signal within this number of seconds counts as a copy of the first one.
@@ -39,8 +39,8 @@ def handle_termination(last_words):
     SIGHUP is ignored, as under nohup, it stays ignored.
 
     Args:
-      last_words: function without arguments. It is called if the main thread does not end the process in
-        time, before this module ends the process.
+      last_words: function without arguments. If the main thread does not end the process in time, this module
+        calls the function and then ends the process.
     """
     main = threading.current_thread() is threading.main_thread()
     if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
@@ -81,8 +81,8 @@ def _is_sent(receiver):
 
 
 def _watch(receiver, last_words):
-    """Waits for a signal. Then ends the process if the main thread does not end it in time, or if a second
-    signal comes."""
+    """Waits for a signal. After it, ends the process if the main thread does not end the process in time, or
+    if a second signal arrives."""
     while not _is_sent(receiver):
         pass
     stopping.request.set()

@@ -34,7 +34,7 @@ def duplicate(x):
 
 
 def add_bias(inputs, bias):
-    """Returns inputs + bias, where the bias has the dtype of the inputs."""
+    """Returns inputs + bias. The bias has the dtype of the inputs."""
     return tf.nn.bias_add(inputs, bias)
 
 

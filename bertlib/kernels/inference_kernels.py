@@ -11,7 +11,7 @@ class InferenceKernels(object):
     """Computes the parts of a layer in inference, by methods like those of
     `training_kernels.TrainingKernels`.
 
-    There is no dropout. The gradients are TensorFlow's gradients. Arithmetic between matrix products is in
+    There is no dropout. The gradients are computed by TensorFlow. Arithmetic between matrix products is in
     the dtype of the inputs, except for softmax and normalization.
 
     Attributes:
@@ -50,7 +50,7 @@ class InferenceKernels(object):
         return outputs if residual is None else outputs + residual
 
     def _cached_weights(self, parameters, axis, dtype):
-        """Returns the concatenated parameters in `dtype`. With oneDNN, they are kept between runs of the
+        """Returns the concatenated parameters in `dtype`. With oneDNN, the result is kept between runs of the
         graph."""
         weights = products.concatenate(parameters, axis, dtype)
         is_new = weights is not parameters[0]

@@ -24,7 +24,7 @@ from bertlib.kernels.training_kernels import TrainingKernels
 
 
 def is_faster(hidden_size):
-    """Returns whether kernels for this machine's CPU are worth their build for a model of this hidden size.
+    """Returns whether a model of this hidden size saves enough time to build kernels for this machine's CPU.
 
     Returns False for small models, which should not need a C++ compiler. Also returns False on a machine with
     a GPU, because these kernels run only on CPUs.
@@ -39,7 +39,8 @@ def compile_kernels():
     takes ten seconds.
     """
     if tf.config.list_physical_devices("GPU"):
-        logging.info("There is a GPU: kernels are plain ops, as those in C++ are for CPUs.")
+        logging.info("This machine has a GPU: TensorFlow's ops are used instead of the kernels in C++, which "
+                     "run only on CPUs.")
     else:
         tf.get_collection_ref(graph_keys.COMPILED_KERNELS)[:] = [True]
 
@@ -54,11 +55,12 @@ def choose_kernels(is_training, dtype):
     if not is_training:
         return InferenceKernels(uses_one_dnn=compiled)
     if compiled and dtype == tf.float16:
-        logging.info("There are no kernels in C++ for float16: plain ops take their place.")
+        logging.info("There are no kernels in C++ for float16: TensorFlow's ops are used instead.")
     native_dtype = dtype in (tf.float32, tf.bfloat16)
     return TrainingKernels(native_formulas if native_dtype and native_ops() else formulas, convolves=compiled)
 
 
 def native_ops():
-    """Returns the ops in C++ for the current graph, `native.load_ops()`; None if it must use plain ops."""
+    """Returns the ops in C++ for the current graph, `native.load_ops()`; None if the graph must use plain
+    ops."""
     return native.load_ops() if _are_compiled() else None

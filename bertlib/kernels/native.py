@@ -20,8 +20,8 @@ from absl import logging
 import tensorflow.compat.v1 as tf
 
 _SOURCES = pathlib.Path(__file__).resolve().parent / "cpp"
-# Compiler options for loops.cc, which contains the arithmetic: all instructions of this CPU, and
-# floating-point arithmetic that neither sets errno nor may trap.
+# Compiler options for loops.cc, which contains the arithmetic: allow all instructions of this CPU, and assume
+# that floating-point arithmetic neither sets errno nor traps.
 _LOOPS_OPTIONS = ["-O3", "-march=native", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math",
                   "-std=c++17"]
 # An additional option for loops.cc on x86-64.
@@ -49,11 +49,11 @@ def load_ops():
         if compiler is not None:
             return _load_cached_ops(compiler) or _build_ops(compiler)
     except (OSError, ValueError, subprocess.SubprocessError, tf.errors.OpError) as error:
-        logging.warning("Plain ops take the place of the kernels, and are slower: the C++ compiler could not "
-                        "make them for this machine. %s", _reason(error))
+        logging.warning("The C++ compiler could not build the kernels for this machine. TensorFlow's ops are "
+                        "used instead; they are slower. %s", _reason(error))
         return None
-    logging.info("No C++ compiler found (g++, c++, or the one that the environment's CXX names): plain ops "
-                 "take the place of the kernels, and are slower.")
+    logging.info("No C++ compiler found (g++, c++, or the compiler in the environment variable CXX), so the "
+                 "kernels cannot be built. TensorFlow's ops are used instead; they are slower.")
     return None
 
 
@@ -90,18 +90,20 @@ def _load_cached_ops(compiler):
 
 def _build_ops(compiler):
     """Builds a library, and stores it in the cache if possible; returns its ops."""
-    logging.info("Building the kernels for this CPU, once, with %s: about ten seconds.", shlex.join(compiler))
+    logging.info("Building the kernels for this CPU with %s. This takes about ten seconds and is needed only "
+                 "once.", shlex.join(compiler))
     path = None
     try:
         path = _library_path(compiler)
         path.parent.mkdir(parents=True, exist_ok=True)
-        for old in path.parent.glob(_BUILDING + "*"):  # the rest of a killed build
+        for old in path.parent.glob(_BUILDING + "*"):  # left over from a killed build
             if time.time() - old.stat().st_mtime > 2 * _BUILD_TIMEOUT_SECONDS:
                 shutil.rmtree(old, ignore_errors=True)
         folder = tempfile.mkdtemp(prefix=_BUILDING, dir=path.parent)
     except OSError as error:
-        logging.warning("The kernels are built for this run alone, as they cannot be kept: %s. "
-                        "XDG_CACHE_HOME can name another folder.", error)
+        logging.warning("The kernels are built for this run only, because they cannot be stored in the "
+                        "cache: %s. To use another folder, set the environment variable "
+                        "XDG_CACHE_HOME.", error)
         path, folder = None, tempfile.mkdtemp(prefix="bert-kernels-")
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
     try:
@@ -167,7 +169,7 @@ def _digest(compiler):
 
 
 def _cpu_features():
-    """Returns a description of the CPU, a list of str. If it is equal, CPUs can run the same compiled
+    """Returns a description of the CPU, a list of str. CPUs with equal descriptions can run the same compiled
     code."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as reader:

@@ -1,4 +1,4 @@
-"""Implements the functions of `formulas` by ops in C++, which read and write each tensor only once.
+"""Implements the functions of `formulas` with ops in C++, which read and write each tensor only once.
 
 These functions support float32 and bfloat16 on CPUs. They can be called only if `native.load_ops` returns
 ops.

@@ -34,7 +34,8 @@ _LIMITS = {tf.bfloat16: ("BF16", "FP16", "AMX", "AVX10"), tf.float16: ("FP16", "
 
 @functools.cache
 def cpu_supports(dtype):
-    """Returns whether the CPU has instructions for a dtype that oneDNN may use; True if this is not known."""
+    """Returns whether the CPU has instructions for a dtype and oneDNN may use them; True if this is
+    unknown."""
     if dtype not in _INSTRUCTIONS:
         return True
     if not _environment_allows(_LIMITS[dtype]):
@@ -61,7 +62,8 @@ def _environment_allows(words):
 
 
 def _has_op(op_type, dtype):
-    """Returns whether an op can be used. If the CPU lacks instructions for the dtype, the op would crash."""
+    """Returns whether an op can be used with a dtype. On a CPU without instructions for the dtype, it would
+    crash."""
     return tensorflow_internals.op_definition(op_type) is not None and cpu_supports(dtype)
 
 
@@ -81,8 +83,8 @@ def fused_product(inputs, weights, bias, activation=None, residual=None):
     """Returns activation(inputs · weights + bias) + residual, computed by one op.
 
     In a session's first run, the op stores the weights in oneDNN's memory layout, and later runs use the
-    stored weights. The op that TensorFlow would choose does not change the layout, and takes up to 1.8 times
-    as long. If the weights change after the first run, the change has no effect.
+    stored weights. TensorFlow's own op does not change the layout, and takes up to 1.8 times as long. If the
+    weights change after the first run, the change has no effect.
 
     Args:
       inputs: [R, width].
@@ -102,8 +104,8 @@ def fused_product(inputs, weights, bias, activation=None, residual=None):
 
 
 def cache_in_variable(weights):
-    """Returns weights from a new local variable, which must be initialized after the weights' own
-    variables."""
+    """Returns the weights from a new local variable. It must be initialized after the variables of the
+    weights."""
     return tf.Variable(weights, trainable=False, collections=[tf.GraphKeys.LOCAL_VARIABLES],
                        name="prepared").read_value()
 

@@ -240,8 +240,8 @@ class TrainingKernels(object):
         if not dropout_prob:
             return None
         site = randomness.new_site("dropout")
-        # A random op has no input that depends on the data. Without this control dependency, all masks could
-        # be drawn at the start of a step, and would need memory from then on.
+        # A random op has no input that depends on the data. Without this control dependency, TensorFlow could
+        # draw all masks at the start of a step, and they would occupy memory from then on.
         with tf.control_dependencies([wait_for]):
             return self.formulas.keep_mask(tf.identity(shape), 1.0 - dropout_prob, site)
 

@@ -1,5 +1,5 @@
-"""Reads the environment variable TF_CONFIG, which lists the machines of a training and says which one is
-this.
+"""Reads the environment variable TF_CONFIG, which lists the machines of a training and identifies this
+machine.
 
 Kubernetes' training operators, Vertex AI and SageMaker set TF_CONFIG on each machine, in the format that
 `tf.estimator` and `tf.distribute` read:
@@ -68,12 +68,12 @@ def from_environment(environment=os.environ):
     text = environment.get("TF_CONFIG", "")
     try:
         config = json.loads(text) if text.strip() else {}
-        _require(isinstance(config, dict), "it is no object")
-        _require("sparseCluster" not in config, "it has a sparseCluster, in which each machine knows only "
-                 "some of the others. Leave enableDynamicWorker out of the TFJob")
+        _require(isinstance(config, dict), "its content is not a JSON object")
+        _require("sparseCluster" not in config, "it contains a sparseCluster, which lists only some of the "
+                 "machines. Remove enableDynamicWorker from the TFJob")
         cluster, task = config.get("cluster") or {}, config.get("task") or {}
-        _require(isinstance(cluster, dict), '"cluster" is no object')
-        _require(isinstance(task, dict), '"task" is no object')
+        _require(isinstance(cluster, dict), '"cluster" is not an object')
+        _require(isinstance(task, dict), '"task" is not an object')
         jobs = {job: _addresses(job, members) for job, members in cluster.items()}
         kind = task.get("type")
         _refuse_parameter_servers(jobs, kind)
@@ -82,8 +82,8 @@ def from_environment(environment=os.environ):
         return _place(jobs, kind, task.get("index", 0))
     except (ValueError, RecursionError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
-        raise ValueError(f"The environment variable TF_CONFIG cannot be used: {reason}. It is to be like "
-                         f"{_EXAMPLE}. Correct it, or unset it to run on this machine alone.") from error
+        raise ValueError(f"The environment variable TF_CONFIG cannot be used: {reason}. Correct the variable "
+                         f"(example: {_EXAMPLE}), or unset it to run on this machine alone.") from error
 
 
 def _shown(value):
@@ -106,10 +106,10 @@ def _addresses(job, members):
     """Returns the list of a job's addresses. `members` is a list, or a dict {"0": address, …}."""
     if isinstance(members, dict):
         numbers = [str(number) for number in range(len(members))]
-        _require(set(members) == set(numbers), f'the members of "{job}" are {_listed(members)}, and not '
-                 f"{_listed(numbers)}")
+        _require(set(members) == set(numbers), f'the members of "{job}" must be numbered {_listed(numbers)}, '
+                 f"but they are {_listed(members)}")
         members = [members[number] for number in numbers]
-    _require(isinstance(members, list), f'"{job}" is no list of addresses')
+    _require(isinstance(members, list), f'"{job}" is not a list of addresses')
     for address in members:
         _split(address)
     return members
@@ -119,8 +119,8 @@ def _split(address):
     """Returns (host, port) of "host:port". The host is a name, an IPv4 address, or "[IPv6 address]"."""
     host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
     if not (_is_host(host) and port.isascii() and port.isdigit() and len(port) < 6 and 0 < int(port) < 2**16):
-        raise ValueError(f'{ascii(address)[:_SHOWN]} is no address "host:port", or "[host]:port" with an '
-                         "address of IPv6")
+        raise ValueError(f'{ascii(address)[:_SHOWN]} is not an address of the form "host:port", or '
+                         '"[host]:port" for IPv6')
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
@@ -142,10 +142,9 @@ def _is_host(text):
 def _refuse_parameter_servers(jobs, kind):
     if jobs.get("ps") or kind == "ps":
         raise ValueError(
-            'it names parameter servers, "ps", which are not used here: replicas exchange their gradients '
-            "among each other. Leave PS out of the TFJob, or the third worker pool on Vertex AI; on "
-            'SageMaker ask for distribution={"multi_worker_mirrored_strategy": {"enabled": True}} rather '
-            "than for a parameter_server")
+            'it names parameter servers, "ps", but replicas exchange their gradients without them. In a '
+            "TFJob, remove PS. On Vertex AI, remove the third worker pool. On SageMaker, replace "
+            'parameter_server by distribution={"multi_worker_mirrored_strategy": {"enabled": True}}')
 
 
 def _place(jobs, kind, index):
@@ -156,8 +155,8 @@ def _place(jobs, kind, index):
       kind, index: kind of this machine, and its index in the list of its kind.
     """
     unknown = set(jobs) - {*_TRAINING, "ps", "evaluator"}
-    _require(not unknown, f"there are no machines of the kind {_listed(sorted(unknown))}, but chief, "
-             "worker and evaluator")
+    _require(not unknown, f"it names machines of an unknown kind: {_listed(sorted(unknown))}. The known "
+             "kinds are chief, worker and evaluator")
     chiefs = [job for job in _CHIEFS if jobs.get(job)]
     _require(sum(len(jobs[job]) for job in chiefs) <= 1, "it names more than one chief")
     order = [(job, number) for job in _TRAINING for number in range(len(jobs.get(job, [])))]
@@ -167,13 +166,14 @@ def _place(jobs, kind, index):
     _require(not twice, f"it names {', '.join(sorted(twice))} twice")
     if kind is None and len(addresses) == 1:
         return Cluster(addresses, 0)
-    _require(isinstance(kind, str), 'it has no {"task": {"type": …, "index": …}}, which says which machine '
-             "this one is")
+    _require(isinstance(kind, str), 'the part {"task": {"type": …, "index": …}}, which identifies this '
+             "machine, is missing")
     if kind == "evaluator":
         return Cluster(addresses, None)
     places = [f"{job} {number}" for job, number in order]
     this = f"{kind} {index}" if type(index) in (int, str) else None
     if this not in places:
-        raise ValueError(f'this machine is {_shown(kind)} {_shown(index)}, says "task", but "cluster" names '
+        raise ValueError(f'"task" says that this machine is {_shown(kind)} {_shown(index)}, but "cluster" '
+                         "contains only "
                          f"{', '.join(places[:_LISTED])}{', …' if len(places) > _LISTED else ''}")
     return Cluster(addresses, places.index(this))

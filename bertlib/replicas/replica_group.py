@@ -1,4 +1,4 @@
-"""Connects replicas (processes that train, evaluate or predict together), and exchanges their messages.
+"""Connects replicas (processes that train, evaluate or predict together), and passes messages between them.
 
 This module does not import TensorFlow.
 
@@ -16,8 +16,8 @@ object:
     coordinator               [host, port] at which replica 0 listens
     listener                  descriptor of the socket that listens there; replica 0 only
     key                       secret key that only the replicas of a run know; hexadecimal
-    gpu                       index of the GPU to use, among those that the process sees; None for all
-    timeout                   seconds within which all replicas end after one became silent
+    gpu                       index of the GPU to use, among the GPUs that the process sees; None for all
+    timeout                   seconds within which all replicas end after one replica became silent
     launcher                  process number of the launcher
     status                    file for the error with which the process ends; see `Group.leave`
     log                       file for stdout and stderr; None for those of the launcher
@@ -59,7 +59,7 @@ _SLOW, _SLOW_SECONDS = 3.0, 60.0
 
 # Errors of the operating system that would occur again if the run were restarted.
 _REFUSALS = (FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError)
-# Error classes. The message of such an error is hard to understand without the name of the class.
+# Error classes whose messages are hard to understand without the name of the class.
 _OF_CODE = ArithmeticError, AssertionError, AttributeError, LookupError, NameError, TypeError
 
 _group = None
@@ -119,7 +119,7 @@ class _Peer:
         self._sending = threading.Lock()
 
     def send(self, message):
-        """Sends an encoded message. If another message is being sent, waits for its end."""
+        """Sends an encoded message. Waits while another thread is sending a message."""
         with self._sending:
             self.connection.send_bytes(message)
 
@@ -256,10 +256,10 @@ class Group:
             for index, other in enumerate(gathered) for name in sorted({*first, *other})
             if other.get(name) != first.get(name)]
         if differences:
-            raise ValueError(f"Replicas differ: {'; '.join(differences)}. {remedy}")
+            raise ValueError(f"The replicas have different values: {'; '.join(differences)}. {remedy}")
 
     def replicas_not_seeing(self, directory):
-        """Returns the list of the replicas (indices) that do not see replica 0's files in a directory."""
+        """Returns the indices of the replicas that do not see replica 0's files in a directory."""
         token = os.path.join(directory, f".seen-{self.broadcast(secrets.token_hex(8))}")
         if self.is_first:
             files.write_text(token, "")
@@ -284,7 +284,7 @@ class Group:
                 self._changed.wait(1)
             else:
                 return peer.inbox.popleft()
-        self._fail(f"{peer.name} has ended before the others.", peer.index)
+        self._fail(f"{peer.name} has ended before the other replicas.", peer.index)
         raise self.failure
 
     # --- Failure
@@ -303,7 +303,7 @@ class Group:
                     break
                 self._changed.wait(0.2)
         if left:
-            self._fail(f"{left[0].name} has ended before the others.", left[0].index)
+            self._fail(f"{left[0].name} has ended before the other replicas.", left[0].index)
         self._fail(f"The connection with other replicas broke: {message_of(error)}", None)
         return self.failure
 
@@ -372,10 +372,11 @@ class Group:
                         peer.left = True
                     self._changed.notify_all()
         except ValueError as error:
-            self._fail(f"{peer.name} sent something that is no message of this version: {error}.", peer.index)
+            self._fail(f"{peer.name} sent a message that this version of the program cannot read: "
+                       f"{error}.", peer.index)
         except (EOFError, OSError, TypeError):  # a TypeError if the connection is closed during the call
             if not peer.left and not self._left.is_set():
-                self._fail(f"{peer.name} has ended, or was cut off, without a word.", peer.index)
+                self._fail(f"{peer.name} has ended or lost its connection without a message.", peer.index)
 
     def _watch(self):
         """Sends heartbeats, and checks the heartbeats of the other replicas. Runs in a thread."""
@@ -391,8 +392,9 @@ class Group:
                 # arrived during the stop.
                 awake = now - before < silence / 2
                 if awake and not peer.left and now - peer.heard > silence:
-                    self._fail(f"{peer.name} gave no sign of life for {now - peer.heard:.0f} s "
-                               f"(--replica_timeout={self._timeout:g}): it is stopped, or cannot be reached.",
+                    self._fail(f"{peer.name} sent no message for {now - peer.heard:.0f} s "
+                               f"(--replica_timeout={self._timeout:g}), so this replica is stopped or cannot "
+                               "be reached.",
                                peer.index)
             if not self.failure and self._launcher_is_gone():
                 self._fail("the process that started this replica has ended.", None)
@@ -431,7 +433,8 @@ class Group:
             os._exit(1)
 
     def _close(self):
-        """Closes inherited connections in a forked child, so that others notice the end of this process."""
+        """Closes inherited connections in a forked child. Otherwise the other replicas would not notice the
+        end of this process."""
         global _group
         _group = None
         self._left.set()
@@ -441,7 +444,8 @@ class Group:
     # --- Log
 
     def keep_log(self, directory):
-        """Moves this replica's log to <directory>/replicas/<index>.log. Replica 0 has no separate log."""
+        """Moves this replica's log to <directory>/replicas/<index>.log. Does nothing in replica 0, which has
+        no separate log."""
         if not self._spec.get("log"):
             return
         folder = os.path.join(directory, "replicas")
@@ -483,14 +487,14 @@ class Pace:
         self._since, self._steps = self._clock(), []
 
     def slow(self, seconds):
-        """Adds the times of a step. Returns the slow replicas once a minute, and an empty list in other
-        calls.
+        """Adds the times of a step. Returns the slow replicas once a minute; every other call returns an
+        empty list.
 
         Args:
           seconds: list with the seconds that each replica computed in the step.
 
         Returns:
-          list of (index of a slow replica, its time divided by the median time of the others).
+          list of (index of a slow replica, its time divided by the median time of the other replicas).
         """
         self._steps.append(seconds)
         if self._clock() - self._since < _SLOW_SECONDS:

@@ -34,8 +34,8 @@ _STOPPED_BY = {128 + signal.SIGTERM: "terminated.", 128 + signal.SIGHUP: "termin
 # Number of lines of a replica's log that are shown after its failure.
 _LOG_LINES = 40
 
-# The result of the replicas on this machine: the exit code for the command, the message for its last line or
-# None, and whether another attempt may succeed.
+# The result of the replicas on this machine: the exit code for the command, the message for the last line of
+# the command's output (or None), and whether another attempt may succeed.
 End = collections.namedtuple("End", ["code", "message", "again"])
 
 
@@ -48,9 +48,8 @@ class Plan:
       timeout: seconds within which all replicas must end after one replica has failed.
       max_restarts: largest number of restarts of all replicas after failures.
       cluster: a `cluster.Cluster` of several machines; None for this machine alone.
-      one_gpu_each: whether each replica sees only one GPU, which no other replica uses. If this is False,
-        every replica sees all GPUs, and the entry `gpu` in a replica's BERT_REPLICA is the index of the GPU
-        to use.
+      one_gpu_each: whether each replica sees only one GPU, which no other replica uses. If False, every
+        replica sees all GPUs, and the entry `gpu` in a replica's BERT_REPLICA is the index of the GPU to use.
       patience: seconds that the other replicas have to end after one replica has failed. After this time, the
         replicas that still run get SIGTERM, and a third of `patience` later SIGKILL. If the failed replica
         named another replica as the cause, the named replica gets SIGKILL a third of `patience` after the
@@ -101,9 +100,9 @@ def count_here(asked, environment=os.environ):
     if gpus and asked > len(gpus):
         named = environment.get("CUDA_VISIBLE_DEVICES")
         visible = "" if named is None else f" that CUDA_VISIBLE_DEVICES={named} shows"
-        raise ValueError(f"--num_replicas={asked} needs as many GPUs, and this machine has "
-                         f"{len(gpus)}{visible}. Pass --num_replicas={len(gpus)}, or 0 for one on each; or "
-                         "set CUDA_VISIBLE_DEVICES= to use the CPU.")
+        raise ValueError(f"--num_replicas={asked} needs {asked} GPUs, but this machine has only "
+                         f"{len(gpus)}{visible}. Pass --num_replicas={len(gpus)}, or --num_replicas=0 to use "
+                         "each GPU once. To use the CPU instead, set CUDA_VISIBLE_DEVICES to an empty value.")
     return asked or max(1, len(gpus))
 
 
@@ -140,9 +139,9 @@ def listen(cluster):
     try:
         return replica_meeting.listener(host, port)
     except OSError as error:
-        raise OSError(f"Port {port}, which TF_CONFIG names for this machine, cannot be listened at "
-                      f"({error.strerror}). Another job on this machine may use the same one, or one that "
-                      "has not ended yet: end it, or name another port on all machines.") from error
+        raise OSError(f"This machine cannot listen at port {port}, which TF_CONFIG names ({error.strerror}). "
+                      "Another job on this machine may still use the port: end that job, or name another "
+                      "port in TF_CONFIG on all machines.") from error
 
 
 # --- The replicas ----------------------------------------------------------------------------------------
@@ -318,12 +317,12 @@ def _end_of(replicas, signals, afterwards):
 
 
 def _fault(fault, failed, afterwards):
-    """Returns the `End` of a run in which the replica `fault` failed by itself."""
+    """Returns the `End` of a run that ended because the replica `fault` failed."""
     if fault.status is None:
         return End(max(1, fault.code), f"error: {_in_words(fault)} {afterwards}".rstrip(), True)
     message = fault.status["message"]
     others = [replica.status["message"] for replica in failed if replica is not fault and replica.status]
-    if fault.index and message not in others:  # otherwise it is the message of a run without replicas
+    if fault.index and message not in others:  # a message that names no replica is enough otherwise
         message = f"error: replica {fault.index}: {message.removeprefix('error: ')}"
     return End(fault.status["code"], message, fault.code == os.EX_TEMPFAIL)
 
@@ -331,10 +330,11 @@ def _fault(fault, failed, afterwards):
 def _in_words(replica):
     if replica.code < 0:
         words = f"{replica} was killed by {signal.Signals(-replica.code).name}."
-        return f"{words} If nobody did that, memory ran out." if -replica.code == signal.SIGKILL else words
+        reason = " If nobody killed it, the machine ran out of memory."
+        return words + reason * (-replica.code == signal.SIGKILL)
     where = "" if replica.log is None else (
         "; the end of its log is above" if os.path.exists(replica.log)
-        else f"; its log is replicas/{replica.index}.log in the output directory")
+        else f"; see its log, replicas/{replica.index}.log in the output directory")
     return f"{replica} ended with exit code {replica.code} and without a message{where}."
 
 
@@ -343,11 +343,11 @@ def _lost(failed, afterwards):
     stopped = next((replica for replica in failed if replica.stopped), None)
     last_message = next((replica.status["message"] for replica in failed if replica.status), None)
     if stopped:
-        message = f"{stopped} was stopped, as by SIGSTOP, and has been ended."
+        message = f"{stopped} was stopped (for example by SIGSTOP), so it was killed."
     elif last_message:
         message = last_message.removeprefix("error: ")
     else:
-        message = f"{failed[0]} did not end with the others, and has been ended."
+        message = f"{failed[0]} did not end when the other replicas ended, so it was killed."
     return End(1, f"error: {message} {afterwards}".rstrip(), True)
 
 
@@ -370,7 +370,7 @@ def _show_log(replicas, shows_tracebacks):
 
 
 def stopped_by(number):
-    """Returns the `End` of a process that a signal ended and that left no message."""
+    """Returns the `End` of a process that was ended by a signal and left no message."""
     return End(128 + number, _STOPPED_BY[128 + number], False)
 
 
@@ -379,7 +379,8 @@ def stopped_by(number):
 
 @contextlib.contextmanager
 def noted_signals():
-    """Yields a list. In the block, SIGTERM, SIGHUP and SIGINT have no effect and are appended to the list.
+    """A context manager that yields a list. Inside the block, a SIGTERM, SIGHUP or SIGINT is only appended to
+    the list.
 
     If SIGHUP is ignored, as under nohup, it stays ignored.
     """
@@ -427,11 +428,11 @@ def _listeners(plan):
 
 
 def run(plan, log):
-    """Runs the replicas of this machine, and restarts them after failures that may not occur again.
+    """Runs the replicas of this machine. Restarts them if another attempt may succeed after a failure.
 
     Replicas are restarted after two kinds of failures: a replica was killed, crashed or was lost, or a
-    process ended with the exit code EX_TEMPFAIL. After other errors, such as invalid flags, they are not
-    restarted.
+    process ended with the exit code EX_TEMPFAIL. After other errors, such as invalid flags, the replicas are
+    not restarted.
 
     Args:
       plan: a `Plan`.
@@ -448,9 +449,9 @@ def run(plan, log):
         if plan.cluster and plan.cluster.index:
             first = plan.cluster.index * plan.local_count
             indices = ", ".join(str(first + number) for number in range(plan.local_count))
-            log(f"Starting replica {indices} of {plan.local_count * len(plan.cluster.addresses)}. The output "
-                "of these replicas is in the logs in replicas/ in the output directory, if the command has "
-                "one.")
+            log(f"Starting replica {indices} of {plan.local_count * len(plan.cluster.addresses)}. If the "
+                "command has an output directory, the output of these replicas is written to logs in its "
+                "folder replicas/.")
         attempt = 0
         while True:
             end = _run_once(plan, attempt, listener, key, signals)

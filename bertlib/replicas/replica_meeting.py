@@ -1,4 +1,5 @@
-"""Connects the replicas of a run: replica 0 listens at the address of the run, and the others connect to it.
+"""Connects the replicas of a run: replica 0 listens at the address of the run, and the other replicas connect
+to it.
 
 This module does not import TensorFlow.
 
@@ -6,8 +7,8 @@ Both sides prove that they know the key of the run, without sending it. Then the
 description, which is called the *hello*, to replica 0. The other replica then waits until replica 0 answers
 with the descriptions of all replicas, or with the reason why replica 0 refuses this replica.
 
-Replica 0 runs each handshake in a separate thread, with a limit of a few seconds. So a silent or slow
-connection does not block other connections. If a replica ends while replica 0 still waits for other replicas,
+Replica 0 runs each handshake in a separate thread, with a limit of a few seconds. A silent or slow connection
+therefore does not block other connections. If a replica ends while replica 0 still waits for other replicas,
 replica 0 removes the ended replica from its list, and a new replica can replace the ended replica.
 """
 
@@ -38,16 +39,15 @@ _MOST_GREETED = 64
 # The kernel sends one probe a second to the machine of a waiting replica. After this number of probes without
 # an answer, the machine counts as lost.
 _PROBES = 10
-# `_GREETING`: first bytes of a handshake. The other two constants: length of the random number in a
-# handshake, and largest length of a hello.
+# `_GREETING`: first bytes of a handshake. The other two constants are the length of the random number in a
+# handshake and the largest length of a hello.
 _GREETING, _NONCE_BYTES, _MOST_HELLO_BYTES = b"BERT replicas 1\n", 32, 2**16
 # {key of a hello: type of its value}.
 _HELLO = {"index": int, "count": int, "process": int, "machine": str, "address": str}
 
 
 class ReplicaError(RuntimeError):
-    """The error if another replica failed and this one must end. `about`: the failed replica's index or
-    None."""
+    """Another replica failed, so this replica must end. `about`: the index of the failed replica, or None."""
 
     def __init__(self, message, about=None):
         super().__init__(message)
@@ -192,10 +192,10 @@ class _Reception:
                 logged = now
 
     def _in_vain(self, missing, seconds):
-        return (f"Of {self._count} replicas, {missing} did not come within {seconds:.0f} s "
-                f"(--replica_timeout={self._spec['timeout']:g}, times {START_TIMEOUTS}). Is the same command "
-                f"running on each machine, and can these reach {address_text(*self._spec['coordinator'])}?"
-                f"{self._refused}")
+        return (f"Of {self._count} replicas, these did not connect within {seconds:.0f} s: {missing}. "
+                f"(The limit is {START_TIMEOUTS} times --replica_timeout={self._spec['timeout']:g}.) Check "
+                "that the same command runs on each machine, and that each machine can reach "
+                f"{address_text(*self._spec['coordinator'])}.{self._refused}")
 
     def _accept(self):
         """Accepts all waiting connections, and starts the handshake of each connection in a thread."""
@@ -224,7 +224,7 @@ class _Reception:
             hello = value_encoding.decode(visit.connection.recv_bytes(_MOST_HELLO_BYTES))
             if not isinstance(hello, dict) or any(
                     type(hello.get(name)) is not kind for name, kind in _HELLO.items()):
-                raise ValueError("it does not say which replica it is")
+                raise ValueError("the hello does not identify the replica")
         except (OSError, EOFError, ValueError, multiprocessing.AuthenticationError):
             visit.close()  # the other side is no replica of this run, or has ended
             return
@@ -243,7 +243,7 @@ class _Reception:
         reason = self._refusal(hello)
         if reason:
             logging.warning("Refused a replica: %s", reason)
-            self._refused = f" Refused was another: {reason}"
+            self._refused = f" Another replica was refused: {reason}"
             _send(visit, ("refused", reason))
             visit.close()
             return
@@ -255,11 +255,12 @@ class _Reception:
         run."""
         index, place = hello["index"], f"process {hello['process']} on {hello['machine']}"
         if hello["count"] != self._count:
-            return (f"{place} counts {hello['count']} replicas, replica 0 counts {self._count}. Pass the "
-                    "same --num_replicas on each machine.")
+            return (f"{place} belongs to a run of {hello['count']} replicas, but replica 0 to a run of "
+                    f"{self._count}. Pass the same --num_replicas on each machine.")
         if not 0 < index < self._count or index in self._met:
-            return (f"{place} is replica {index} like one that is there already. Another run uses the same "
-                    "address: end it, or give this one another port.")
+            return (f"{place} says that it is replica {index}, but this number is invalid or already "
+                    "connected. Another run probably uses the same address: end that run, or name another "
+                    "port for this run.")
         return None
 
     def _look_at(self, index):
@@ -268,8 +269,8 @@ class _Reception:
         if visit.is_gone():
             visit.close()
             del self._visits[index], self._met[index]
-            logging.warning("Replica %d (process %d on %s) has ended before all had come. Waiting for "
-                            "another one in its place.", index, hello["process"], hello["machine"])
+            logging.warning("Replica %d (process %d on %s) ended before all replicas were connected. Waiting "
+                            "for a new replica with this number.", index, hello["process"], hello["machine"])
 
     def welcome(self):
         """Sends the hellos of all replicas to each replica; returns the result of `receive`.
@@ -297,7 +298,7 @@ class _Reception:
 
 
 def _send(visit, message):
-    """Sends a message. Ignores errors, because other code notices the end of the other side."""
+    """Sends a message. Ignores errors: if the other side has ended, other code notices it."""
     with contextlib.suppress(OSError):
         visit.connection.send_bytes(value_encoding.encode(message))
 
@@ -343,8 +344,8 @@ def visit(spec, hello, check):
             return value, new_visit.connection
         new_visit.close()
         time.sleep(0.5)
-    raise ReplicaError(f"Replica 0 cannot be reached at {address_text(*address)} ({reason}). Is the "
-                       "same command running there, and is the port open?")
+    raise ReplicaError(f"Replica 0 cannot be reached at {address_text(*address)} ({reason}). Check that the "
+                       "same command runs on that machine and that the port is open.")
 
 
 def _introduce(new_visit, spec, hello, end, check):
@@ -364,7 +365,7 @@ def _introduce(new_visit, spec, hello, end, check):
 
 @contextlib.contextmanager
 def _cutting(new_visit, seconds):
-    """Shuts a connection down if the block takes longer than `seconds`."""
+    """A context manager: shuts a connection down if the block takes longer than `seconds`."""
     timer = threading.Timer(seconds, new_visit.cut)
     timer.daemon = True
     timer.start()
@@ -396,8 +397,9 @@ def listener(host, port):
     """
     family, own = _own_address(host)
     if own is None:
-        logging.warning("%s is no address of a network of this machine. Replica 0 listens at port %d of all "
-                        "its addresses. To use only one, name it in TF_CONFIG.", host, port)
+        logging.warning("%s is not an address of this machine. Replica 0 listens at port %d of all addresses "
+                        "of this machine. To use only one address, name this address in "
+                        "TF_CONFIG.", host, port)
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
         # Without this option, the port of a run that has ended could not be used for a minute. A port at
@@ -421,8 +423,7 @@ def _own_address(host):
         candidates = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         candidates = []
-    # IPv4 addresses are tried first, because earlier versions of this program listened only at IPv4
-    # addresses.
+    # IPv4 addresses are tried first, because earlier versions of this program listened only at these.
     for family, *_, (address, *_) in sorted(candidates, key=lambda one: one[0] != socket.AF_INET):
         # In Debian's /etc/hosts, the name of the machine has the address 127.0.1.1, which other machines
         # cannot reach.

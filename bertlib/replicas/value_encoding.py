@@ -2,7 +2,7 @@
 
 A message consists of the length of the header (4 bytes, big-endian), the header, which is JSON, and the bytes
 of the arrays in the order of the header. In the header, None, booleans, numbers and strings have their JSON
-form. Every other value is a list that begins with its kind:
+form. Every other value is described by a list that begins with the kind of the value:
 
     ["list", values], ["tuple", values], ["dict", [[key, value], …]], ["bytes", length],
     ["array", dtype, shape], ["scalar", dtype] of NumPy, ["objects", shape, values] of an array of strings
@@ -46,7 +46,7 @@ def decode(message):
     except (struct.error, TypeError, KeyError, IndexError, RecursionError, ValueError) as error:
         raise ValueError(f"a message cannot be read ({type(error).__name__}: {error})") from None
     if rest.read(1):
-        raise ValueError("a message is longer than its header says")
+        raise ValueError("a message is longer than its header requires")
     return value
 
 
@@ -74,9 +74,9 @@ def _described_array(value, parts):
     if value.dtype == object:
         return ["objects", list(value.shape), [_described(item, parts) for item in value.ravel()]]
     if value.dtype.names:
-        raise TypeError(f"Replicas exchange no arrays of records, such as {value.dtype}.")
+        raise TypeError(f"Replicas cannot exchange arrays of records, such as {value.dtype}.")
     parts.append(value.tobytes())
-    # Types that are not NumPy's, such as bfloat16, are identified by their names.
+    # Types that do not belong to NumPy, such as bfloat16, are identified by their names.
     dtype = value.dtype.name if value.dtype.kind == "V" else value.dtype.str
     return ["array", dtype, list(value.shape)] if isinstance(value, np.ndarray) else ["scalar", dtype]
 
@@ -85,7 +85,7 @@ def _take(rest, length):
     """Returns the next `length` bytes of a stream."""
     content = rest.read(length) if length >= 0 else b""
     if len(content) != length:
-        raise ValueError("it is shorter than its header says")
+        raise ValueError("the message is shorter than its header requires")
     return content
 
 
@@ -113,7 +113,7 @@ def _array(kind, arguments, rest):
         array[:] = [_value(item, rest) for item in items]
         return array.reshape(shape)
     if kind not in ("array", "scalar"):
-        raise ValueError(f"there is no kind {kind!r}")
+        raise ValueError(f"unknown kind of value {kind!r}")
     dtype, shape = np.dtype(arguments[0]), tuple(arguments[1]) if kind == "array" else ()
     array = np.frombuffer(_take(rest, math.prod(shape) * dtype.itemsize), dtype).reshape(shape)
     return array.copy() if kind == "array" else array[()]

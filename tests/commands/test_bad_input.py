@@ -631,12 +631,13 @@ def no_task(given):
 @case("--use_tpu=true: TPUs are not supported. Leave it out to run on CPU or GPU", use_tpu=True)
 @case("Nothing to do: at least one of --do_train, --do_eval and --do_predict must be true",
       do_train=False, do_eval=False, do_predict=False)
-@case("--data_dir is empty. If the path is a variable of the shell, it is not set", data_dir="")
+@case("--data_dir is empty. Pass a path, or leave the flag out. If the path comes from a shell variable",
+      data_dir="")
 @case("--vocab_file is empty.", vocab_file="")
 @case("--spm_model_file is empty.", spm_model_file="")
 @case("--bert_config_file is empty.", bert_config_file="")
 @case("--output_dir is empty.", output_dir="")
-@case("--init_checkpoint is empty.", "set it, or leave the flag out", init_checkpoint="")
+@case("--init_checkpoint is empty.", "Pass a path, or leave the flag out.", init_checkpoint="")
 @case("--init_checkpoint is empty.", init_checkpoint=" ")
 def flag(given, **flags):
     given.flags.update(flags)
@@ -648,7 +649,7 @@ def only_do_train_and_false(given):
     given.flags["do_train"] = False
 
 
-@case("Arguments that are no flags: stray 3. Flags are --name=value")
+@case("This command takes only flags, written as --name=value. Remove or correct: stray 3.")
 def stray_argument(given):
     given.arguments = ["stray", "3"]
 

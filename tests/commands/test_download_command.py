@@ -56,7 +56,7 @@ def test_a_command_that_was_ended_goes_on(scripts, run, tmp_path):
             time.sleep(0.01)
         os.kill(running.pid, signal.SIGTERM)
         done = running.wait()
-        assert done.code == 143 and "terminated. The same command goes on." in done.err
+        assert done.code == 143 and "terminated. Run the same command again to continue." in done.err
         server.pause = None
         done = run(*flags)
         assert done.code == 0, done.err

@@ -24,6 +24,6 @@ def test_an_empty_path_is_refused(command, scripts, tmp_path):
         finished = scripts.run(f"{command}.py", *tiny.flags(**{name: ""}), cwd=tmp_path)
         assert finished.code == 1
         assert finished.err == (
-            f"{command}.py: error: --{name} is empty. If the path is a variable of the shell, it is not set: "
-            "set it, or leave the flag out.\n")
+            f"{command}.py: error: --{name} is empty. Pass a path, or leave the flag out. If the "
+            "path comes from a shell variable, the variable is not set.\n")
     assert not list(tmp_path.iterdir())

@@ -70,8 +70,9 @@ print(group.index, group.all_gather(group.index ** 2))
 """
     done = scripts.run(command, f"--act={act}", "--num_replicas=2", "--max_restarts=1", cwd=tmp_path)
     assert (done.code, done.out) == (0, "0 [0, 1]\n"), done
-    assert re.search(r"replica 1 \(process \d+\) was killed by SIGKILL\. If nobody did that, memory "
-                     r"ran out\. All replicas are started again: 1 of --max_restarts=1\.\n", done.err)
+    assert re.search(r"replica 1 \(process \d+\) was killed by SIGKILL\. If nobody killed it, the "
+                     r"machine ran out of memory\. All replicas are started again: 1 of "
+                     r"--max_restarts=1\.\n", done.err)
     assert re.search(r"TensorFlow .* on CPU, 1 threads \(no GPU found\), replica 0 of 2\.\n", done.err)
     log = (tmp_path / "replicas" / "1.log").read_text()
     assert ", replica 1 of 2.\n" in log and log.endswith("1 [0, 1]\n")
@@ -86,26 +87,28 @@ _ENDS = [
      r"error: replica 1: 1 is odd"),
     # It explains its error for a minute, and the others wait in a collective.
     ("group.report_error(ValueError('no room\\nat all')) if group.index else None; time.sleep(60)", 1,
-     r"error: replica 1 \(process \d+ on .+\): no room\. The same command goes on\."),
+     r"error: replica 1 \(process \d+ on .+\): no room\. Run the same command again to continue\."),
     ("raise OSError('the disk is full') if group.index == 0 else group.barrier()", 1,
      r"error: the disk is full"),
     ("import tensorflow.compat.v1 as tf\nif group.index: raise ValueError('the sky is down')\ntime.sleep(3)\n"
      "raise tf.errors.UnavailableError(None, tf.no_op(), 'gone')", 1, r"error: replica 1: the sky is down"),
     ("if group.index: {}['a name']\ngroup.barrier()", 1,
-     r"error: replica 1: KeyError: 'a name'\. Its log has the traceback\."),
+     r"error: replica 1: KeyError: 'a name'\. The traceback is in the log of this replica\."),
     ("import tensorflow.compat.v1 as tf\n"
      "if group.index: tf.Session().run(tf.debugging.Assert(False, ['no']))\ngroup.barrier()", 1,
-     r"error: replica 1: InvalidArgumentError: assertion failed: \[no\]\. Its log has the traceback\."),
+     r"error: replica 1: InvalidArgumentError: assertion failed: \[no\]\. The traceback is in the log of "
+     r"this replica\."),
     ("sys.exit(5) if group.index else time.sleep(300)", 5,
-     r"error: replica 1 \(process \d+\) ended with exit code 5 and without a message; .* The same "
-     r"command goes on\."),
+     r"error: replica 1 \(process \d+\) ended with exit code 5 and without a message; .* Run the same "
+     r"command again to continue\."),
     ("os.kill(os.getpid(), signal.SIGSTOP) if group.index else group.barrier()", 1,
-     r"error: replica 1 \(process \d+\) was stopped, as by SIGSTOP, and has been ended\. The same "
-     r"command goes on\."),
+     r"error: replica 1 \(process \d+\) was stopped \(for example by SIGSTOP\), so it was killed\. Run the "
+     r"same "
+     r"command again to continue\."),
     ("os.kill(os.getppid(), signal.SIGTERM) if group.index else None; time.sleep(300)", 143,
-     r"terminated\. The same command goes on\."),
+     r"terminated\. Run the same command again to continue\."),
     ("os.kill(os.getppid(), signal.SIGINT) if group.index else None; time.sleep(300)", 130,
-     r"interrupted\. The same command goes on\.")]
+     r"interrupted\. Run the same command again to continue\.")]
 
 
 @pytest.mark.slow(reason="starts fresh interpreters")
@@ -178,7 +181,8 @@ def test_a_port_that_is_taken_is_named(command, scripts, tmp_path):
     with socket.create_server(("0.0.0.0", 0)) as other:
         port = other.getsockname()[1]
         done = scripts.run(command, cwd=tmp_path, TF_CONFIG=machine(0, port))
-        assert done.code == 1 and f"command.py: error: Port {port}, which TF_CONFIG names" in done.err
+        assert done.code == 1 and (f"command.py: error: This machine cannot listen at port {port}, which "
+                                   f"TF_CONFIG names") in done.err
         # The only machine of its cluster needs it for its evaluator alone.
         done = scripts.run(command, "--act=print('done')", cwd=tmp_path, TF_CONFIG=machine(0, port, 1))
         assert (done.code, done.out) == (0, "done\n") and "An evaluator will not see" in done.err
@@ -248,8 +252,8 @@ def test_an_evaluator_without_a_chief_says_so(command, port, scripts, tmp_path):
     assert f"The chief of the cluster, 127.0.0.1:{port} in TF_CONFIG, was never" in done.err
 
 
-@pytest.mark.parametrize("script, said", [("extract_features.py", "this command has no --do_eval"),
-                                          ("run_classifier.py", "needs --output_dir")])
+@pytest.mark.parametrize("script, said", [("extract_features.py", "it has no flag --do_eval"),
+                                          ("run_classifier.py", "Pass --output_dir")])
 def test_what_cannot_be_an_evaluator_says_so(script, said, scripts, port, tmp_path):
     done = scripts.run(script, cwd=tmp_path, TF_CONFIG=machine(0, port, task="evaluator"))
     assert done.code == 1 and said in done.err.splitlines()[-1] and not list(tmp_path.iterdir())

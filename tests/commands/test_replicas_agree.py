@@ -27,7 +27,7 @@ def run_on_two_machines(port, directory, commands):  # noqa: F811 (the fixture's
 
 def check_refused(found, *words):
     for process, text in found:
-        assert process.returncode == 1 and "Replicas differ: " in text, text
+        assert process.returncode == 1 and "The replicas have different values: " in text, text
         assert all(word in text for word in words), text
 
 

@@ -508,9 +508,11 @@ def uninterrupted(scripts, training, tmp_path_factory):
     return Run(scripts, here, dict(training, output_dir=here / "output"))
 
 
-@pytest.mark.parametrize("phase, goes_on", [({}, " The same command goes on from the last checkpoint."),
+@pytest.mark.parametrize("phase, goes_on", [({}, " Run the same command again to continue from the last "
+                                                 "checkpoint."),
                                             (dict(do_train=True),
-                                             " The same command goes on from the last checkpoint."),
+                                             " Run the same command again to continue from the last "
+                                             "checkpoint."),
                                             (dict(do_eval=True), "")], ids=["by default", "train", "eval"])
 def test_interrupted_it_says_whether_the_same_command_goes_on(phase, goes_on, scripts, training, tmp_path):
     flags = {name: value for name, value in training.items() if name != "do_train"}

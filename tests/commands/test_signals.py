@@ -55,7 +55,7 @@ def test_a_training_saves_its_last_whole_step_and_goes_on_to_the_same_weights(nu
     assert finished.code == 128 + number, finished
     last = finished.err.splitlines()[-1]
     found = re.fullmatch(rf"run_classifier\.py: terminated\. The last step is saved in {output}/model\.ckpt-"
-                         r"(\d+): the same command goes on\.", last)
+                         r"(\d+): run the same command again to continue\.", last)
     assert found and 3 <= int(found.group(1)) < LAST_STEP, finished.err
     saved = output / f"model.ckpt-{found.group(1)}"
     assert tf.train.load_variable(str(saved), "global_step") == int(found.group(1))
@@ -90,8 +90,8 @@ def test_features_that_were_half_written_are_gone(scripts, training, tmp_path):
     finished = run.wait()
     assert time.monotonic() - begun < 20
     assert finished.code == 143, finished
-    assert finished.err.splitlines()[-1] == ("run_classifier.py: terminated. The same command goes on from "
-                                             "the last checkpoint.")
+    assert finished.err.splitlines()[-1] == ("run_classifier.py: terminated. Run the same command again "
+                                             "to continue from the last checkpoint.")
     assert not list((tmp_path / "output").glob("*.tf_record*"))
 
 

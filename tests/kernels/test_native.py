@@ -43,8 +43,9 @@ if child:
     os.waitpid(child, 0)
 """
 NO_COMPILER = (r"INFO No C\+\+ compiler found \(g\+\+, c\+\+, .* CXX "
-               r".*plain ops take the place of the kernels.*")
-BUILDING = "INFO Building the kernels for this CPU, once, with {}: about ten seconds."
+               r".*TensorFlow's ops are used instead.*")
+BUILDING = ("INFO Building the kernels for this CPU with {}. This takes about ten seconds and is "
+            "needed only once.")
 
 Compiler = collections.namedtuple("Compiler", ["path", "calls"])
 
@@ -191,7 +192,7 @@ def test_another_machine_has_another_library(change, machine, copying):
 def test_a_cache_that_cannot_be_written(cache, machine, copying):
     had, log = machine.probe(XDG_CACHE_HOME=cache)
     assert had and len(log) == 2 and log[0] == BUILDING.format("g++")
-    assert log[1].startswith("WARNING The kernels are built for this run alone")
+    assert log[1].startswith("WARNING The kernels are built for this run only")
     assert cache in log[1] and "XDG_CACHE" in log[1]
     assert len(copying.calls()) == 3 and not machine.kept()  # nor a temporary file
 
@@ -225,8 +226,8 @@ def test_a_compiler_that_fails_is_tried_again_by_the_next_process(lines, said, m
     for _ in range(2):
         had, (first, warning) = machine.probe()
         assert not had and first == BUILDING.format("g++")
-        instead = "Plain ops take the place of the kernels"
-        assert re.fullmatch(f"WARNING {instead}, .*C\\+\\+ compiler could not .* machine. .*{said}", warning)
+        instead = "The C\\+\\+ compiler could not build the kernels"
+        assert re.fullmatch(f"WARNING {instead} .* machine\\. .*{said}", warning)
         assert not machine.kept()
         assert len(compiler.calls()) > before
         before = len(compiler.calls())
@@ -244,7 +245,7 @@ def test_a_library_that_does_not_load_is_built_again(same, machine, copying):
     good = copying.path.read_text()
     write_compiler(copying.path, 'echo garbage > "$target"')
     had, (_, warning) = machine.probe()
-    assert not had and warning.startswith("WARNING Plain ops take the place of the kernels")
+    assert not had and warning.startswith("WARNING The C++ compiler could not build the kernels")
     copying.path.write_text(good)
     had, log = machine.probe(**{} if same else {"CXX": str(copying.path)})
     assert had and log[-1].startswith("INFO Building")
@@ -271,12 +272,12 @@ def test_what_a_build_that_was_killed_left_behind_goes_in_time(machine, copying)
 def test_a_user_without_a_home(machine, copying):
     had, log = machine.probe("def home():\n    raise RuntimeError('no home')\n"
                              "native_kernels.pathlib.Path.home = home", XDG_CACHE_HOME="")
-    assert had and log[-1].startswith("WARNING The kernels are built for this run alone")
+    assert had and log[-1].startswith("WARNING The kernels are built for this run only")
 
 
 def test_a_cxx_that_is_no_command_line(machine):
     had, log = machine.probe(CXX="g++ '-DWITH")
-    assert not had and len(log) == 1 and "Plain ops" in log[0]
+    assert not had and len(log) == 1 and "TensorFlow's ops are used instead" in log[0]
 
 
 # --- Training --------------------------------------------------------------------------------------------
@@ -320,7 +321,7 @@ def test_native_kernels_train_as_plain_ones_do(train, build, plain):
 def test_without_a_compiler_a_script_trains_and_says_so(train, machine, plain):
     losses, log, graph = train({**machine.environment, "CXX": "no-such-compiler"}, compile_kernels=True)
     assert 'op: "Bert' not in graph and "_XlaMustCompile" not in graph
-    said = r"^[\d:]+ No C\+\+ compiler found .*plain ops take the place of the kernels"
+    said = r"^[\d:]+ No C\+\+ compiler found .*TensorFlow's ops are used instead"
     assert len(re.findall(said, log, re.MULTILINE)) == 1
     assert "WARNING" not in log and not machine.kept()
     np.testing.assert_allclose(losses, plain, rtol=1e-3)

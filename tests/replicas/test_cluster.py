@@ -83,26 +83,28 @@ def test_all_machines_have_one_key_and_other_clusters_another():
 
 
 @pytest.mark.parametrize("text, said", [
-    ("{", "Expecting property name"), ("worker", "Expecting value"), ("[]", "it is no object"),
-    ("3", "it is no object"), ({"cluster": 3}, '"cluster" is no object'),
-    ({"cluster": {"worker": 2}}, '"worker" is no list of addresses'),
-    ({"cluster": {"worker": ["a"]}}, "'a' is no address"),
-    ({"cluster": {"worker": ["a:b"]}}, "'a:b' is no address"),
-    ({"cluster": {"worker": ["a:70000"]}}, "'a:70000' is no address"),
-    ({"cluster": {"worker": ["grpc://a:1"]}}, "is no address"),
-    ({"cluster": {"worker": [["a:1"]]}}, "is no address"),
-    ({"cluster": {"worker": {"0": "a:1", "2": "b:1"}}}, 'the members of "worker" are 0, 2, and not 0, 1'),
-    ({"task": "worker"}, '"task" is no object'),
-    ({"cluster": {"worker": ["a:1", "b:1"]}}, 'it has no {"task"'),
+    ("{", "Expecting property name"), ("worker", "Expecting value"), ("[]", "its content is not a JSON "
+                                                                            "object"),
+    ("3", "its content is not a JSON object"), ({"cluster": 3}, '"cluster" is not an object'),
+    ({"cluster": {"worker": 2}}, '"worker" is not a list of addresses'),
+    ({"cluster": {"worker": ["a"]}}, "'a' is not an address"),
+    ({"cluster": {"worker": ["a:b"]}}, "'a:b' is not an address"),
+    ({"cluster": {"worker": ["a:70000"]}}, "'a:70000' is not an address"),
+    ({"cluster": {"worker": ["grpc://a:1"]}}, "is not an address"),
+    ({"cluster": {"worker": [["a:1"]]}}, "is not an address"),
+    ({"cluster": {"worker": {"0": "a:1", "2": "b:1"}}}, 'the members of "worker" must be numbered 0, 1, but '
+                                                        'they are 0, 2'),
+    ({"task": "worker"}, '"task" is not an object'),
+    ({"cluster": {"worker": ["a:1", "b:1"]}}, 'the part {"task"'),
     (config("worker", 2, worker=["a:1", "b:1"]),
-     'this machine is worker 2, says "task", but "cluster" names worker 0, worker 1'),
+     '"task" says that this machine is worker 2, but "cluster" contains only worker 0, worker 1'),
     (config("worker", -1, worker=["a:1", "b:1"]), "this machine is worker -1"),
     (config("worker", None, worker=["a:1", "b:1"]), "this machine is worker None"),
     (config("chief", 0, worker=["a:1", "b:1"]), "this machine is chief 0"),
     (config("worker", 0, chief=["a:1", "b:1"]), "more than one chief"),
     (config("worker", 0, chief=["a:1"], master=["b:1"]), "more than one chief"),
     (config("worker", 0, worker=["a:1", "a:1"]), "it names a:1 twice"),
-    (config("workerpool0", 0, workerpool0=["a:1"]), "no machines of the kind workerpool0"),
+    (config("workerpool0", 0, workerpool0=["a:1"]), "machines of an unknown kind: workerpool0"),
     (config("evaluator", 0, evaluator=["a:1"]), "it names no machine that trains"),
     (config("worker", 0, worker=["a:1"], ps=["b:1"]), "parameter servers"),
     (config("ps", 0, worker=["a:1"]), "parameter servers"),
@@ -111,16 +113,16 @@ def test_all_machines_have_one_key_and_other_clusters_another():
     (config("worker", 1.5, worker=["a:1", "b:1"]), "this machine is worker 1.5"),
     (config("worker", True, worker=["a:1", "b:1"]), "this machine is worker True"),
     (config("worker", [0], worker=["a:1", "b:1"]), "this machine is worker [0]"),
-    (config("worker", "9" * 5000, worker=["a:1", "b:1"]), "99…, says"),
+    (config("worker", "9" * 5000, worker=["a:1", "b:1"]), "99…, but"),
     ("[" * 100_000, "it is nested too deeply"), ('{"task": ' * 100_000, "it is nested too deeply"),
-    ('{"cluster": {"worker": ["a:' + "1" * 5000 + '"]}}', "is no address"),
-    ({"cluster": {"worker": ["a b:1"]}}, "'a b:1' is no address"),
-    ({"cluster": {"worker": ["a\nb:1"]}}, "is no address"),
-    ({"cluster": {"worker": ["a" * 70 + ":1"]}}, "is no address"),
-    ({"cluster": {"worker": ["::1:2222"]}}, "'::1:2222' is no address"),
-    ({"cluster": {"worker": ["[::g]:2222"]}}, '"[host]:port" with an address of IPv6'),
-    ({"cluster": {"worker": ["[a]:2222"]}}, "is no address"),
-    ({"cluster": {"a\nb\ud800": ["a:1"]}}, "no machines of the kind 'a\\nb\\ud800'"),
+    ('{"cluster": {"worker": ["a:' + "1" * 5000 + '"]}}', "is not an address"),
+    ({"cluster": {"worker": ["a b:1"]}}, "'a b:1' is not an address"),
+    ({"cluster": {"worker": ["a\nb:1"]}}, "is not an address"),
+    ({"cluster": {"worker": ["a" * 70 + ":1"]}}, "is not an address"),
+    ({"cluster": {"worker": ["::1:2222"]}}, "'::1:2222' is not an address"),
+    ({"cluster": {"worker": ["[::g]:2222"]}}, '"[host]:port" for IPv6'),
+    ({"cluster": {"worker": ["[a]:2222"]}}, "is not an address"),
+    ({"cluster": {"a\nb\ud800": ["a:1"]}}, "machines of an unknown kind: 'a\\nb\\ud800'"),
     ({"sparseCluster": {"worker": {"1": "a:1"}}, "task": {"type": "worker", "index": 1}},
      "enableDynamicWorker")])
 def test_what_is_wrong_is_said(text, said):
@@ -129,4 +131,4 @@ def test_what_is_wrong_is_said(text, said):
     message = str(caught.value)
     assert "\n" not in message and len(message) < 600 and message.encode()
     assert said in message and message.startswith("The environment variable TF_CONFIG cannot be used: ")
-    assert message.endswith("Correct it, or unset it to run on this machine alone.")
+    assert message.endswith(", or unset it to run on this machine alone.")

@@ -77,7 +77,8 @@ def test_what_differs_is_named_on_all(meeting):
     found = meeting(3).run(lambda group: group.check_equal({"--seed": 7,
                                                             "--learning_rate": [1, 1, 2][group.index]},
                                                      "Start all alike."))
-    assert all(str(error).startswith("Replicas differ: --learning_rate is 1 in replica 0 and 2 in replica 2 "
+    assert all(str(error).startswith("The replicas have different values: --learning_rate is 1 in replica 0 "
+                                     "and 2 in replica 2 "
                                      f"(process {os.getpid()} on ") for error in found)
     assert all(str(error).endswith("Start all alike.") and "seed" not in str(error) for error in found)
 
@@ -110,7 +111,7 @@ def test_one_that_ends_before_the_others_is_an_error(meeting):
         return group.barrier()
 
     first, _ = meeting(2).run(work)
-    assert isinstance(first, ReplicaError) and "has ended before the others" in str(first)
+    assert isinstance(first, ReplicaError) and "has ended before the other replicas" in str(first)
 
 
 def test_a_connection_that_breaks_is_an_error(meeting):
@@ -121,21 +122,22 @@ def test_a_connection_that_breaks_is_an_error(meeting):
 
     first, second = meeting(2).run(work)
     assert isinstance(first, ReplicaError) and isinstance(second, ReplicaError)
-    assert "replica 1 (process " in str(first) and "without a word" in str(first)
+    assert "replica 1 (process " in str(first) and "lost its connection without a message" in str(first)
 
 
 def test_of_replicas_that_do_not_come_the_numbers_are_named(meeting):
     run = meeting(3, timeout=0.2)
     first, second = run.run(lambda group: group.barrier(), [run.group(0), run.group(2)])
-    assert "Of 3 replicas, 1 did not come" in str(first)
+    assert "Of 3 replicas, these did not connect within" in str(first)
     assert isinstance(second, ReplicaError)
 
 
 def test_who_counts_otherwise_is_named_on_both_sides(meeting):
     run = meeting(2, timeout=0.2)
     first, second = run.run(lambda group: group.barrier(), [run.group(0), run.group(1, count=3)])
-    assert "counts 3 replicas, replica 0 counts 2. Pass the same --num_replicas" in str(second)
-    assert "Of 2 replicas, 1 did not come" in str(first) and str(first).endswith(str(second))
+    assert ("belongs to a run of 3 replicas, but replica 0 to a run of 2. Pass the same "
+            "--num_replicas") in str(second)
+    assert "Of 2 replicas, these did not connect within" in str(first) and str(first).endswith(str(second))
 
 
 @pytest.mark.parametrize("index, told, words", [
@@ -158,7 +160,7 @@ def test_an_operation_that_breaks_when_another_has_left_is_about_that_one(meetin
         return group.leave() if group.index else group.find_cause(OSError("Socket closed"))
 
     found, _ = meeting(2).run(work)
-    assert found.about == 1 and str(found).endswith("has ended before the others.")
+    assert found.about == 1 and str(found).endswith("has ended before the other replicas.")
 
 
 def test_nobody_at_the_address_is_an_error(meeting):
@@ -170,8 +172,9 @@ def test_nobody_at_the_address_is_an_error(meeting):
 
 
 @pytest.mark.parametrize("changes, words", [
-    (dict(count=4), r"counts 4 replicas, replica 0 counts 3\. Pass the same --num_replicas"),
-    (dict(index=5), r"is replica 5 like one"),
+    (dict(count=4), r"belongs to a run of 4 replicas, but replica 0 to a run of 3\. Pass the same "
+                    r"--num_replicas"),
+    (dict(index=5), r"is replica 5, but this number is invalid"),
     (dict(key="bad0"), r"cannot be reached .* \(another run, or another program, listens there\)")])
 def test_a_replica_of_another_run_is_refused(changes, words, meeting):
     run = meeting(3, timeout=20)
@@ -191,7 +194,8 @@ def test_of_two_replicas_with_one_number_one_is_refused(meeting):
         first = pool.submit(run.group(0).meet)
         alike = [pool.submit(run.group(1).meet) for _ in range(2)]
         refused, left = concurrent.futures.wait(alike, return_when="FIRST_COMPLETED")
-        assert re.search(r"is replica 1 like one that is there already\. Another run uses the same address",
+        assert re.search(r"says that it is replica 1, but this number is invalid or already connected\. "
+                         r"Another run probably uses the same address",
                          str(refused.pop().exception()))
         run.group(2).meet()
         for one in (first, *left):
@@ -226,7 +230,7 @@ def test_a_slow_connection_is_cut_and_holds_no_deadline(meeting, monkeypatch):
     slow.start()
     begun = time.monotonic()
     found, = run.run(lambda group: None, [run.group(0)])
-    assert "Of 2 replicas, 1 did not come within 2 s" in str(found) and time.monotonic() - begun < 10
+    assert "Of 2 replicas, these did not connect within 2 s" in str(found) and time.monotonic() - begun < 10
     done.set()
     slow.join(10)
 
@@ -274,7 +278,7 @@ def test_a_replica_that_ended_while_others_are_awaited_counts_as_missing(meeting
         chief = pool.submit(run.group(0).meet)
         introduced(run, 1).close()
         pool.submit(run.group(2).meet)
-        assert "Of 3 replicas, 1 did not come" in str(chief.exception())
+        assert "Of 3 replicas, these did not connect within" in str(chief.exception())
 
 
 def test_replicas_meet_at_an_address_of_ipv6(meeting):
@@ -306,7 +310,7 @@ def test_nothing_that_a_replica_sends_is_unpickled(meeting, tmp_path, monkeypatc
         return group.barrier()
 
     first, _ = meeting(2).run(work)
-    assert "sent something that is no message of this version" in str(first) and not os.listdir(tmp_path)
+    assert "sent a message that this version of the program" in str(first) and not os.listdir(tmp_path)
 
 
 def test_what_cannot_be_exchanged_is_named(meeting):
@@ -361,4 +365,4 @@ def test_replica_0_listens_everywhere_where_its_address_is_of_another_machine(re
     monkeypatch.setattr(replica_meeting.logging, "warning", lambda text, *values: said.append(text % values))
     with replica_meeting.listener("chief", 0) as found:
         assert found.getsockname()[0] == "0.0.0.0"
-    assert len(said) == 1 and said[0].startswith("chief is no address of a network of this machine. ")
+    assert len(said) == 1 and said[0].startswith("chief is not an address of this machine. ")

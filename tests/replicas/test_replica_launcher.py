@@ -187,7 +187,7 @@ def test_gpus_are_counted_unless_they_are_named(monkeypatch):
 
 
 def test_more_replicas_than_gpus_are_refused():
-    with pytest.raises(ValueError, match=r"--num_replicas=3 needs as many GPUs, and this machine has 2 that "
+    with pytest.raises(ValueError, match=r"--num_replicas=3 needs 3 GPUs, but this machine has only 2 that "
                        r"CUDA_VISIBLE_DEVICES=0,1 shows\. Pass --num_replicas=2"):
         replica_launcher.count_here(3, {"CUDA_VISIBLE_DEVICES": "0,1"})
 
@@ -221,8 +221,8 @@ def test_replicas_of_one_of_several_machines(place, here):
 def test_a_port_that_is_taken_is_named():
     with socket.create_server(("0.0.0.0", 0)) as other:
         port = other.getsockname()[1]
-        with pytest.raises(OSError, match=rf"^Port {port}, which TF_CONFIG names for this machine, cannot be "
-                           r"listened at \(Address already in use\)\. Another job"):
+        with pytest.raises(OSError, match=rf"^This machine cannot listen at port {port}, which TF_CONFIG "
+                                  r"names \(Address already in use\)\. Another job"):
             run("", cluster=cluster.Cluster((f"a:{port}", "b:1"), 0))
 
 
@@ -262,8 +262,8 @@ time.sleep(0.2)
 end("error: {which} was lost", own=False, about={which})
 """, afterwards="Do it again.")
     assert end.code == 1 and end.again
-    assert re.fullmatch(rf"error: replica {which} \(process \d+\) was killed by SIGKILL\. If nobody did "
-                        r"that, memory ran out\. Do it again\.", end.message)
+    assert re.fullmatch(rf"error: replica {which} \(process \d+\) was killed by SIGKILL\. If nobody killed "
+                        r"it, the machine ran out of memory\. Do it again\.", end.message)
 
 
 def test_the_replica_that_others_speak_of_is_at_fault():
@@ -297,8 +297,8 @@ def test_of_an_error_of_another_replica_the_traceback_is_shown(capfd, asked, of_
 
 
 def test_without_anybodys_fault_it_is_said_what_replicas_say():
-    end = run("end('replica 5 gave no sign of life', own=False, about=5)")
-    assert end == (1, "error: replica 5 gave no sign of life", True)
+    end = run("end('replica 5 sent no message', own=False, about=5)")
+    assert end == (1, "error: replica 5 sent no message", True)
 
 
 def test_a_replica_that_does_not_end_after_a_failure_is_ended(here):
@@ -312,17 +312,19 @@ def test_a_stopped_replica_is_ended_when_another_one_names_it(here):
 if index == 1:
     os.kill(os.getpid(), signal.SIGSTOP)
 time.sleep(0.3)
-end("replica 1 gave no sign of life", own=False, about=1)
+end("replica 1 sent no message", own=False, about=1)
 """
     end = run(code, 3)
     assert end.code == 1 and re.fullmatch(
-        r"error: replica 1 \(process \d+\) was stopped, as by SIGSTOP, and has been ended\.", end.message)
+        r"error: replica 1 \(process \d+\) was stopped \(for example by SIGSTOP\), so it was "
+        r"killed\.", end.message)
 
 
 def test_a_replica_that_stays_stopped_is_ended_whether_another_one_notices_or_not():
     end = run("os.kill(os.getpid(), signal.SIGSTOP) if index else wait()", timeout=0.5, patience=0.3)
     assert end.again and re.fullmatch(
-        r"error: replica 1 \(process \d+\) was stopped, as by SIGSTOP, and has been ended\.", end.message)
+        r"error: replica 1 \(process \d+\) was stopped \(for example by SIGSTOP\), so it was "
+        r"killed\.", end.message)
 
 
 def test_a_replica_that_is_stopped_for_a_moment_goes_on():
@@ -339,8 +341,8 @@ else:
 
 def test_a_replica_that_goes_on_when_replica_0_has_ended_is_ended():
     end = run("wait() if index else None", timeout=0.3)
-    assert end.code == 1 and re.fullmatch(r"error: replica 1 \(process \d+\) did not end with the others, "
-                                          r"and has been ended\.", end.message)
+    assert end.code == 1 and re.fullmatch(r"error: replica 1 \(process \d+\) did not end when the other "
+                                          r"replicas ended, so it was killed\.", end.message)
 
 
 # --- Signals ---------------------------------------------------------------------------------------------

@@ -689,7 +689,8 @@ def test_killed_script_goes_on(scripts, files):
 
     interrupted = stop("i", signal.SIGINT)
     assert interrupted.code == 130
-    assert interrupted.err.endswith("create_pretraining_data.py: interrupted. The same command goes on.\n")
+    assert interrupted.err.endswith("create_pretraining_data.py: interrupted. "
+                                    "Run the same command again to continue.\n")
     assert stop("a", signal.SIGKILL).code == -signal.SIGKILL
     left = json.loads((files / "a.manifest.json").read_text())
     assert 0 < left["blocks_done"] < left["blocks"] == 20

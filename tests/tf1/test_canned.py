@@ -85,8 +85,8 @@ def test_without_names_classes_are_numbers_and_it_is_exported(tmp_path):
 
 
 @pytest.mark.parametrize(("more", "message"), [
-    (dict(label_vocabulary=["a"]), "n_classes=3, and label_vocabulary has 1 names"),
-    (dict(optimizer="Adamax"), "unknown optimizer='Adamax'; known: Adagrad"),
+    (dict(label_vocabulary=["a"]), "n_classes is 3, but label_vocabulary has 1 names"),
+    (dict(optimizer="Adamax"), "unknown optimizer 'Adamax'; the known names are Adagrad"),
 ])
 def test_what_cannot_be_is_refused(tmp_path, more, message):
     with pytest.raises(ValueError, match=message):
@@ -94,7 +94,7 @@ def test_what_cannot_be_is_refused(tmp_path, more, message):
 
 
 @pytest.mark.parametrize(("n_classes", "names", "message"), [
-    (2, None, "not below n_classes"), (3, ["a", "b", "d"], "label_vocabulary lacks one of the labels")])
+    (2, None, "not less than n_classes"), (3, ["a", "b", "d"], "label_vocabulary lacks one of the labels")])
 def test_a_label_that_is_no_class_is_named(tmp_path, n_classes, names, message):
     model = classifier(tmp_path, n_classes, label_vocabulary=names)
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):

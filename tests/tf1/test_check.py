@@ -19,7 +19,7 @@ PYTHON2 = [
     ("if x: print [1]; y = 2\nprint 'z'", "write `print('z')`"),
     ("try:\n  pass\nexcept (A, B), e: pass", "write `except (A, B) as e:`"),
     ("if node.op in ['Variable', 'VariableV2']: pass",
-     "variables have other ops than in TensorFlow 1; write `python -m tf1 --reference_variables`"),
+     "the ops of variables are not those of TensorFlow 1; write `python -m tf1 --reference_variables`"),
     ("raise ValueError, 'bad'", "write `raise ValueError('bad')`"),
     ("raise ValueError, 'bad', trace", "write `raise ValueError('bad').with_traceback(trace)`"),
     ("raise 'bad'", "write `raise RuntimeError('bad')`"),
@@ -29,10 +29,10 @@ PYTHON2 = [
     ("mode = 0755", "write `0o755`"),
     ("number = 10L", "write `10`"),
     ('s = ur"\\d"', 'write `r""`'),
-    ("f = lambda (a, b): a", "parameters are not unpacked"),
-    ("def f(a, (b, c)): pass", "`(b, c)`: parameters are not unpacked"),
+    ("f = lambda (a, b): a", "a lambda cannot unpack its parameters"),
+    ("def f(a, (b, c)): pass", "`(b, c)`: a function cannot unpack its parameters"),
     ("if x:\n\ty = 1\n        z = 2", "tabs and spaces are mixed"),
-    ("for i in xrange(9): pass", "`xrange`: Python 3 has no such name; write `range`"),
+    ("for i in xrange(9): pass", "`xrange`: Python 3 has no builtin of this name; write `range`"),
     ("isinstance(x, unicode)", "write `str`"),
     ("for k, v in d.iteritems(): pass", "`.iteritems()` is gone; write `d.items()`"),
     ("d.has_key('a')", "write `'a' in d`"),
@@ -61,7 +61,7 @@ PYTHON3 = [
     ("import collections\ncollections.Sequence", "gone since Python 3.10; write `collections.abc.Sequence`"),
     ("import time\ntime.clock()", "write `time.perf_counter`"),
     ("from fractions import gcd", "write `from math import gcd`"),
-    ("import json\njson.loads(x, encoding='utf-8')", "json has no encoding="),
+    ("import json\njson.loads(x, encoding='utf-8')", "json functions have no argument encoding"),
     ("x.cuda(async=True)", "async is a keyword since 3.7"),
     ("def f():\n  yield 1\n  raise StopIteration", "write `return`"),
     ("import inspect\ninspect.getargspec(f).keywords", "write `inspect.getfullargspec(f).varkw`"),
@@ -87,12 +87,13 @@ PACKAGES = [
     ("import tensorflow as tf\nif use_tpu or x:\n  tf.contrib.nothing", "tf.contrib is gone"),
     ("import tensorflow as tf\nif tpu is None:\n  tf.contrib.nothing", "tf.contrib is gone"),
     ("import tensorflow as tf\ndef metric_fn(loss, ids):\n  return {'a': tf.metrics.mean(loss), 'b': loss}",
-     "`'b': loss`: a metric is a pair (value, update op); write `tf.metrics.mean(loss)`"),
+     "`'b': loss`: a metric must be a pair (value, update op); write `tf.metrics.mean(loss)`"),
     ("import tensorflow as tf\ndef metric_fn(loss):\n  guess = tf.argmax(loss)\n  return {'b': guess}",
      "write `tf.metrics.mean(guess)`"),
     ("tags = graph.get_tensor_by_name('loss/ReverseSequence_1:0')", "TensorFlow chose this name, and"),
     ("NAME = 'crf/cond/Merge_1'\ngraph.get_operation_by_name(NAME)", 'write `tf.identity(x, name="…")`'),
-    ("graph.get_tensor_by_name('w/read:0')", "variables have other ops than in TensorFlow 1; write `python"),
+    ("graph.get_tensor_by_name('w/read:0')", "the ops of variables are not those of TensorFlow 1; write "
+                                             "`python"),
     ("import tensorflow as tf\ntf.contrib.graph_editor.connect(a, b)", "tf.contrib is gone; write"),
     ("import tensorflow as tf\ntf.contrib.learn.DNNClassifier()", "tf.contrib is gone; write tf.estimator"),
     ("import tensorflow as tf\ndef f():\n  return tf.nothing.like_it", "tf1 has no tf.nothing"),
@@ -103,7 +104,8 @@ PACKAGES = [
     ("from tensorflow.python.training import FileWriter", "write `tf.summary.FileWriter`"),
     ("import tensorflow as tf\ntf.contrib.tpu.TPUEstimator(f, use_tpu=True)", "TPUs are not supported"),
     ("import tensorflow as tf\ntf.contrib.tpu.RunConfig(cluster=f())", "write `cluster=None`"),
-    ("import no_such_package.part", "no_such_package is not installed, nor beside the file; write PYTHON"),
+    ("import no_such_package.part", "no_such_package is neither installed nor in the folder of the file; "
+                                    "write PYTHON"),
     ("from sklearn.externals import joblib", "write `import joblib`"),
     ("import yaml\nyaml.load(f)", "write `yaml.safe_load(f)`"),
     ("import pandas as pd\ntable.ix[3]", "pandas has no .ix"),
@@ -275,7 +277,7 @@ def test_a_module_in_another_folder_is_a_note(tmp_path, capsys):
     (tmp_path / "run.py").write_text("import os, tf_metrics\n")
     code, out = check(tmp_path, capsys)
     assert code == 0 and len(out) == 2
-    assert "run.py:1: note: `import tf_metrics`: tf_metrics is in scores, where this file does not" in out[0]
+    assert "run.py:1: note: `import tf_metrics`: tf_metrics is in scores, which is not on the path" in out[0]
     (tmp_path / "run.py").write_text("import os, sys, tf_metrics\nsys.path.append('scores')\n")
     assert len(check(tmp_path, capsys)[1]) == 1
 

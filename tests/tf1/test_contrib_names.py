@@ -47,7 +47,7 @@ def test_a_scope_ends_with_an_error():
 
 @pytest.mark.parametrize("scope, arguments, error, message", [
     ([len], dict(x=1), ValueError, "len is not decorated"), (3, {}, TypeError, "not int"),
-    ({}, dict(x=1), ValueError, "takes no further arguments; found x")])
+    ({}, dict(x=1), ValueError, "no further arguments are possible with an earlier scope; remove x")])
 def test_a_scope_refuses(scope, arguments, error, message):
     with pytest.raises(error, match=message), framework.arg_scope(scope, **arguments):
         pass
@@ -101,7 +101,7 @@ def test_what_is_no_variable_is_refused(graph):
     build_variables()
     with pytest.raises(ValueError, match="the graph has no variable a/b"):
         framework.get_unique_variable("a/b")
-    with pytest.raises(TypeError, match="include is 'a'; give a list"):
+    with pytest.raises(TypeError, match="include is 'a', but it must be a list"):
         framework.get_variables_to_restore("a")
 
 
@@ -142,7 +142,8 @@ def test_values_come_from_a_checkpoint(assign, checkpoint):
     assert renamed["x"] == [7]
     partly = assigned(assign, checkpoint, {"b": [1], "new": [2]}, ignore_missing_vars=True)
     assert partly["b"] == [7] and not partly["new"].any()
-    with pytest.raises(ValueError, match="has no new. Leave these out, or pass ignore_missing_vars=True"):
+    with pytest.raises(ValueError, match="does not contain new. Leave these variables out, or pass "
+                                         "ignore_missing_vars=True"):
         assigned(assign, checkpoint, {"b": [1], "new": [2]})
 
 
@@ -376,7 +377,7 @@ def test_strategies():
     assert distribute.DistributeConfig(1).eval_distribute is None
     assert distribute.AllReduceCrossDeviceOps("nccl") is distribute.AllReduceCrossTowerOps("nccl") is None
     for name in ("ParameterServerStrategy", "TPUStrategy"):
-        with pytest.raises(ValueError, match=f"{name}: .* not supported. Leave it out"):
+        with pytest.raises(ValueError, match=f"{name}: .* not supported. Leave the strategy out"):
             getattr(distribute, name)(num_gpus_per_worker=1)
 
 

@@ -141,7 +141,7 @@ def test_a_simple_recurrent_unit():
         return c, r * np.tanh(c) + (1 - r) * x
     outputs, c, _ = over_time(step, x)
     assert_same(run(build, values=values), [outputs, c])
-    with pytest.raises(ValueError, match="have 4 dimensions and the cell 3 units"):
+    with pytest.raises(ValueError, match="num_units is 3, but the last dimension of the inputs is 4"):
         run(lambda: tf.contrib.rnn.SRUCell(3)(tf.ones([1, 4]), tf.ones([1, 3])))
 
 
@@ -254,9 +254,9 @@ def test_layers_in_both_directions():
 
 @pytest.mark.parametrize("change, error, message", [
     (dict(cells_fw=[]), ValueError, "cells_fw must have one element"),
-    (dict(cells_bw=[]), ValueError, "cells_fw has 1, cells_bw 0"),
-    (dict(cells_bw=3), TypeError, "cells_bw must be a list; found int"),
-    (dict(initial_states_fw=[1, 2]), ValueError, "initial_states_fw 2")])
+    (dict(cells_bw=[]), ValueError, "cells_fw has 1, cells_bw has 0"),
+    (dict(cells_bw=3), TypeError, "cells_bw must be a list, not int"),
+    (dict(initial_states_fw=[1, 2]), ValueError, "initial_states_fw has 2")])
 def test_layers_in_both_directions_refuse(graph, change, error, message):
     arguments = dict(cells_fw=[tf.contrib.rnn.LSTMCell(2)], cells_bw=[tf.contrib.rnn.LSTMCell(2)],
                      inputs=tf.ones([1, 2, 3]), dtype=tf.float32)
@@ -265,5 +265,5 @@ def test_layers_in_both_directions_refuse(graph, change, error, message):
 
 
 def test_a_coupled_lstm_refuses_what_it_does_not_do():
-    with pytest.raises(ValueError, match="Leave num_unit_shards, num_proj_shards and layer_norm out"):
+    with pytest.raises(ValueError, match="num_unit_shards, num_proj_shards and layer_norm are not supported"):
         tf.contrib.rnn.CoupledInputForgetGateLSTMCell(2, layer_norm=True)

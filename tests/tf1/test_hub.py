@@ -462,7 +462,7 @@ def test_a_saved_model_of_one_variant_needs_no_tags(tmp_path):
 
 
 def test_names_that_are_not_there_name_what_takes_their_place():
-    for name, message in (("text_embedding_column", "apply a hub.Module in the model_fn"),
+    for name, message in (("text_embedding_column", "Apply a hub.Module in the model_fn"),
                           ("LatestModuleExporter", r"hub\.create_module_spec\(…\)\.export"),
                           ("KerasLayer", "pip install tensorflow-hub"), ("Modul", "not provided")):
         with pytest.raises(AttributeError, match=message):

@@ -385,8 +385,8 @@ def test_optimize_loss_waits_for_the_collected_updates():
 
 
 @pytest.mark.parametrize("options, message", [
-    (dict(optimizer="Adamax"), "unknown optimizer 'Adamax'; known: Adagrad, Adam,"),
-    (dict(optimizer=3), "optimizer=3; it must be an optimizer"),
+    (dict(optimizer="Adamax"), "unknown optimizer 'Adamax'; the known names are Adagrad, Adam,"),
+    (dict(optimizer=3), "optimizer is 3, but it must be the name"),
     (dict(variables=[]), "depends on no trainable variable|No variables")])
 def test_optimize_loss_refuses(options, message):
     with pytest.raises(ValueError, match=message):
@@ -577,8 +577,9 @@ def test_a_missing_name_of_contrib_says_what_to_use(module):
 
 
 @pytest.mark.parametrize("name, message", [
-    ("contrib.no_such_module.name", "tf.contrib.no_such_module: tf.contrib is gone. tf1 has no part of this"),
-    ("estimator.DNNRegressor", "write a model_fn"), ("estimator.export.nothing", "not provided"),
+    ("contrib.no_such_module.name", "tf.contrib.no_such_module: tf.contrib is gone. tf1 has neither a part "
+                                    "of this"),
+    ("estimator.DNNRegressor", "Write a model_fn"), ("estimator.export.nothing", "not provided"),
     ("nn.no_such_op", "tf.nn has no attribute"), ("no_such_name", "no attribute"),
     ("layers.no_such_layer", "tf.layers has no attribute"), ("mul", "tf.mul: .* Use `tf.multiply`"),
     ("train.SummaryWriter", "tf.train.SummaryWriter: .* Use `tf.summary.FileWriter`"),

@@ -153,7 +153,7 @@ def test_a_module_runs_too(fork):
 
 @pytest.mark.slow(reason="interpreters of their own, which load TensorFlow")
 @pytest.mark.parametrize("arguments, message", [
-    (["nothing.py"], "there is no file nothing.py"), ([], "name a script to run"),
+    (["nothing.py"], "there is no file nothing.py"), ([], "pass the name of a script to run"),
     (["-m", "no_such_module"], "No module named no_such_module")])
 def test_what_cannot_be_run_is_said(fork, arguments, message):
     done = start(fork, *arguments)
@@ -240,9 +240,9 @@ def test_a_module_of_tensorflow_1_is_found(statement):
     ("from tensorflow.contrib.learn import DNNClassifier", r"tf\.contrib is gone\. Use tf\.estimator"),
     ("import tensorflow.contrib.no_such_part", "tf.contrib is gone"),
     ("from tensorflow.contrib.layers.python.layers.layers import nothing", r"Use tf\.layers"),
-    ("from tensorflow.python.estimator.canned.dnn import DNNRegressor", "write a model_fn"),
+    ("from tensorflow.python.estimator.canned.dnn import DNNRegressor", "Write a model_fn"),
     ("from tensorflow_estimator.python.estimator.canned import nothing", "tf.estimator.nothing: not prov"),
-    ("from tensorflow.estimator import DNNRegressor", "write a model_fn"),
+    ("from tensorflow.estimator import DNNRegressor", "Write a model_fn"),
     ("import tf1.no_such_module", "no_such_module"), ("import tensorflow.no_such_module", "no_such_module")])
 def test_a_module_that_nobody_has_is_an_import_error(statement, message):
     with pytest.raises(ImportError, match=message):
@@ -253,7 +253,7 @@ def test_what_only_the_import_is_provided_of_says_so_when_used():
     with pytest.raises(NotImplementedError, match="AttentionWrapper: tf.contrib is gone"):
         tf1.contrib.seq2seq.AttentionWrapper(None, None)
     transforms = importlib.import_module("tensorflow.tools.graph_transforms")
-    with pytest.raises(NotImplementedError, match="removed its graph transforms"):
+    with pytest.raises(NotImplementedError, match="removed the graph transforms"):
         transforms.TransformGraph(None, [], [], [])
 
 

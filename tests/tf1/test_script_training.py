@@ -71,7 +71,7 @@ def test_params_may_be_any_object(counting):
     counting(HParams(rate=2), model_fn, dict(train_batch_size=4)).train(endless, steps=1)
     added = {"gradient_accumulation_steps": 1, "batch_size": 4}
     assert [seen[0], seen[-1]] == [{"rate": 2}, {"rate": 2, **added}]
-    with pytest.raises(TypeError, match="params is a Settings; it must be a dict"):
+    with pytest.raises(TypeError, match="params is a Settings, but it must be a dict"):
         counting(Settings(), model_fn, dict(train_batch_size=4))
 
 

@@ -88,7 +88,7 @@ def _is_text(node, part=""):
 
 
 def _method(call):
-    """Returns (object, name of the method) of a call of a method, else (None, None)."""
+    """Returns (object, name of the method) of a method call; (None, None) for other expressions."""
     return (call.func.value, call.func.attr) if isinstance(call.func, ast.Attribute) else (None, None)
 
 
@@ -109,7 +109,7 @@ def wrong(node, kind, problem, instead, note=False):
 
 
 # --- Python 2 --------------------------------------------------------------------------------------------
-# Each rule yields what `wrong` returns.
+# Each rule yields tuples like those of `wrong`.
 
 
 def old_methods(call, names):
@@ -209,7 +209,8 @@ def orders(call, names):
     if order is None and more and isinstance(more[0], ast.Lambda) and len(more[0].args.args) == 2:
         order = more[0]
     if order is not None:
-        yield wrong(call, PYTHON2, "there is no cmp", f"`key=functools.cmp_to_key({written(order)})`")
+        yield wrong(call, PYTHON2, "Python 3 has no cmp "
+                                   "argument", f"`key=functools.cmp_to_key({written(order)})`")
 
 
 def texts(call, names):
@@ -219,7 +220,7 @@ def texts(call, names):
         yield wrong(call, PYTHON2, "a str has no decode", f"`{written(receiver)}`")
     elif method in ("encode", "decode") and call.args and isinstance(call.args[0], ast.Constant) and (
             call.args[0].value in _BYTE_CODECS):
-        yield wrong(call, PYTHON2, "not an encoding of text",
+        yield wrong(call, PYTHON2, "this is not an encoding of text",
                     f"`codecs.{method}({written(receiver)}, {written(call.args[0])})`")
     elif names.called(call.func) == "codecs.getwriter" and call.args and names.of(call.args[0]) in (
             "sys.stdout", "sys.stderr"):
@@ -234,10 +235,11 @@ def files(call, names):
     name, mode = names.of(call.func), _mode(call)
     if name in ("builtins.open", "io.open") and "U" in mode and sys.version_info >= (3, 11):
         new = mode.replace("U", "")
-        yield wrong(call, PYTHON3, 'the mode "U" is gone', f'`"{new or "r"}"`')
+        yield wrong(call, PYTHON3, 'Python 3 has no mode "U"', f'`"{new or "r"}"`')
     elif name in ("csv.reader", "csv.writer", "csv.DictReader", "csv.DictWriter") and call.args and (
             names.called(call.args[0]) == "builtins.open") and "b" in _mode(names.scope.value(call.args[0])):
-        yield wrong(call, PYTHON2, "csv takes text", '`newline=""` in place of "b" in the mode')
+        yield wrong(call, PYTHON2, "the csv module needs a text "
+                                   "file", '`newline=""` in place of "b" in the mode')
 
 
 def _mode(call):
@@ -247,7 +249,8 @@ def _mode(call):
 
 def raised(node, names):
     if _is_text(node.exc):
-        yield wrong(node, PYTHON2, "a str cannot be raised", f"`raise RuntimeError({written(node.exc)})`")
+        yield wrong(node, PYTHON2, "only an exception can be raised, not a "
+                                   "str", f"`raise RuntimeError({written(node.exc)})`")
 
 
 def generators(function, names):
@@ -289,21 +292,22 @@ def arrays(call, names):
     name, first = names.of(call.func), call.args[0] if call.args else None
     receiver, method = _method(call)
     if name == "numpy.sum" and isinstance(first, ast.GeneratorExp) and not _sums_generators():
-        yield wrong(call, NUMPY, "np.sum takes no generator", f"`sum({ast.unparse(first)[1:-1]})`")
+        yield wrong(call, NUMPY, "np.sum does not accept a generator", f"`sum({ast.unparse(first)[1:-1]})`")
     elif name in _STACKS and isinstance(first, ast.GeneratorExp):
-        yield wrong(call, NUMPY, "it takes no generator",
+        yield wrong(call, NUMPY, "this function does not accept a generator",
                     f"`{written(call.func)}([{ast.unparse(first)[1:-1]}])`")
     elif name == "numpy.fromstring" and len(call.args) < 4 and _keyword(call, "sep") is None:
         instead = written(call).replace("fromstring", "frombuffer")
-        yield wrong(call, NUMPY, "it no longer reads bytes", f"`{instead}`")
+        yield wrong(call, NUMPY, "this function no longer reads bytes", f"`{instead}`")
     elif name == "numpy.array" and getattr(_keyword(call, "copy"), "value", None) is False:
         instead = written(call.func).replace("array", "asarray")
-        yield wrong(call, NUMPY, "it fails if a copy is needed",
+        yield wrong(call, NUMPY, "this call fails if a copy is needed",
                     f"`{instead}({written(first) if first else '…'})`", True)
     elif method == "item" and names.called(receiver) == "numpy.load":
         load = names.scope.value(receiver)
         if _keyword(load, "allow_pickle") is None:
-            yield call, NUMPY, f"`{written(load)}`: objects are not loaded", "`allow_pickle=True` as well"
+            yield (call, NUMPY, f"`{written(load)}`: arrays of objects are not loaded",
+                   "`allow_pickle=True` as well")
 
 
 def tables(node, names):
@@ -326,9 +330,10 @@ def others(call, names):
     """json, yaml, gensim."""
     name = names.of(call.func) or ""
     if name in ("json.load", "json.loads", "json.dump", "json.dumps") and _keyword(call, "encoding"):
-        yield wrong(call, PYTHON3, "json has no encoding=", "it without `encoding=`")
+        yield wrong(call, PYTHON3, "json functions have no argument encoding", "the call without `encoding=`")
     elif name == "yaml.load" and len(call.args) == 1 and not call.keywords:
-        yield wrong(call, PACKAGE, "it needs a Loader", f"`yaml.safe_load({written(call.args[0])})`")
+        yield wrong(call, PACKAGE, "this function needs a "
+                                   "Loader", f"`yaml.safe_load({written(call.args[0])})`")
     elif name.startswith("gensim.models.") and name.endswith(("Word2Vec", "Doc2Vec", "FastText")):
         for old, new in (("size", "vector_size"), ("iter", "epochs")):
             if _keyword(call, old):
@@ -350,7 +355,7 @@ def refused(call, names):
         if isinstance(cluster, ast.Call):
             yield call, TENSORFLOW, f"`cluster={written(cluster)}`: TPUs are not supported", "`cluster=None`"
     elif name == "tf.saved_model.load" and len(call.args) == 1 and not call.keywords:
-        yield wrong(call, TENSORFLOW, "in TensorFlow 1, it takes a session and tags first",
+        yield wrong(call, TENSORFLOW, "in TensorFlow 1, the first arguments are a session and tags",
                     f"`tf.compat.v2.saved_model.load({written(call.args[0])})`")
     elif ours and last in ("DEFINE_bool", "DEFINE_boolean") and [
             getattr(argument, "value", None) for argument in call.args[:2]] == ["use_tpu", True]:
@@ -380,15 +385,16 @@ def metrics(function, names):
         result = node.value if isinstance(node, ast.Return) else None
         for key, value in zip(result.keys, result.values) if isinstance(result, ast.Dict) else ():
             if isinstance(value, ast.Name) and value.id in tensors and key is not None:
-                yield (value, TENSORFLOW, f"`{written(key)}: {value.id}`: a metric is a pair (value, update "
-                       "op)", f"`tf.metrics.mean({value.id})`")
+                yield (value, TENSORFLOW, f"`{written(key)}: {value.id}`: a metric must be a pair (value, "
+                       "update op)", f"`tf.metrics.mean({value.id})`")
 
 
 def variable_ops(constant, names):
     """Reports code that freezes or walks graphs and looks for the ops of variables."""
     if constant.value in ("VarHandleOp", "VariableV2"):
-        yield (constant, TENSORFLOW, f"`{constant.value}`: variables have other ops than in TensorFlow 1",
-               "`python -m tf1 --reference_variables` where it is run", True)
+        yield (constant, TENSORFLOW, f"`{constant.value}`: the ops of variables are not those of TensorFlow "
+                                     f"1",
+               "`python -m tf1 --reference_variables` in the command line", True)
 
 
 def argument_specs(node, names):
@@ -401,18 +407,19 @@ def argument_specs(node, names):
 
 
 def names_in_graphs(call, names):
-    """Reports look-ups of ops by names that TensorFlow chose and not the program."""
+    """Reports look-ups of ops by names that TensorFlow, and not the program, has chosen."""
     receiver, method = _method(call)
     literal = names.scope.value(call.args[0]) if call.args and method in _BY_NAME else None
     if literal is None or not _is_text(literal):
         return
     last = re.sub(r":\d+$", "", literal.value).split("/")[-1]
     if last in ("read", "Assign"):
-        yield wrong(call, TENSORFLOW, "variables have other ops than in TensorFlow 1",
-                    "`python -m tf1 --reference_variables` where it is run", True)
+        yield wrong(call, TENSORFLOW, "the ops of variables are not those of TensorFlow 1",
+                    "`python -m tf1 --reference_variables` in the command line", True)
     elif re.fullmatch(r"[A-Z][A-Za-z0-9]*(_\d+)?", last):
-        yield wrong(call, TENSORFLOW, "TensorFlow chose this name, and another version may choose another",
-                    '`tf.identity(x, name="…")` where it is made, and that name here', True)
+        yield wrong(call, TENSORFLOW, "TensorFlow chose this name, and another version of TensorFlow may "
+                                      "choose a different name",
+                    '`tf.identity(x, name="…")` where the tensor is made, and this name here', True)
 
 
 _EVERY_CALL = (old_methods, lists_in_calls, divisions, orders, texts, files, arrays, tables, others, refused,

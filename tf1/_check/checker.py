@@ -25,7 +25,7 @@ def findings(path, text, fork):
       fork: the modules.Fork that contains the file.
 
     Returns:
-      sorted list of Finding. A line can have several, with different texts.
+      sorted list of Finding. A line can have several findings, with different texts.
     """
     tree, found = syntax.parsed(text)
     if tree is not None:
@@ -53,7 +53,7 @@ def _texts(paths, unread, seen):
     Args:
       paths: the files.
       unread: list of (path, reason); files that cannot be read are added.
-      seen: set of real paths. Files in it are left out; the files that were read are added.
+      seen: set of real paths. Files in this set are left out, and the files that were read are added to it.
 
     Returns:
       {path: (code, findings about its bytes)}.
@@ -74,7 +74,7 @@ def check(*roots):
     """Reads files and folders and prints the lines that will not run.
 
     Args:
-      roots: strs, each the path of a file or of a folder. Each is a separate program.
+      roots: paths of files or folders, each a str. Each path is checked as a separate program.
 
     Returns:
       the exit code: 0 if nothing was found, else 1. Notes do not count.
@@ -101,8 +101,9 @@ class _Total:
     """Counts over all files.
 
     Attributes:
-      read, files, notebooks: number of files that were read, of files with findings, of notebooks.
-      lines, notes: number of lines that will not run, and of notes.
+      read, files, notebooks: number of files that were read, number of files with findings, number of
+        notebooks.
+      lines, notes: number of lines that will not run, number of notes.
       unread: list of (path, reason) of the files that were not read.
       kinds: number of findings of each kind.
     """

@@ -5,7 +5,8 @@ import platform
 import re
 import sys
 
-# The nodes and calls of conditions on the Python version. A condition with other nodes is not decided.
+# The nodes and calls that conditions on the Python version consist of. Conditions with other nodes are not
+# evaluated.
 _NODES = (ast.Expression, ast.Compare, ast.Constant, ast.Name, ast.Attribute, ast.Subscript, ast.Slice,
           ast.Tuple, ast.List, ast.Call, ast.UnaryOp, ast.USub, ast.Load, ast.cmpop)
 _CALLED = {"int", "str", "float", "tuple", "platform.python_version", "sys.version.startswith",
@@ -76,7 +77,7 @@ def for_tpus(test):
 def tested_names(test):
     """Returns the names that a condition tests with hasattr, and the packages whose version it reads.
 
-    A package is returned with a dot, such as "np.", because findings contain its name with the dot.
+    The name of a package ends with a dot, such as "np.", because the dot also follows the name in findings.
     """
     names = set()
     for node in ast.walk(test):
@@ -89,7 +90,7 @@ def tested_names(test):
 
 
 def exceptions(caught):
-    """Returns the names of the exceptions that an `except` catches; {None} if it catches all."""
+    """Returns the names of the exceptions that an `except` catches; {None} if it catches all exceptions."""
     if caught is None:
         return {None}
     return {getattr(node, "attr", getattr(node, "id", "?"))

@@ -35,8 +35,8 @@ def _imported(name):
 def missing(name):
     """Looks up a dotted name of `tf` (the module `tf1`), `tensorflow` or `numpy`.
 
-    The function follows the parts of the name as long as these are modules. Attributes of other objects are
-    not checked.
+    The function checks the attributes of modules. It does not check the attributes of other objects, such as
+    classes.
 
     Returns:
       (the name up to the first part that does not exist, the error message), or None if all parts exist.
@@ -94,7 +94,7 @@ class Fork:
         self._homes[resolved.name].add(resolved.parent)
         for folder, above in itertools.pairwise([resolved, *resolved.parents]):
             if (folder / ".git").exists() or not _has_python_files(above):
-                break  # the folder above does not belong to the program
+                break  # the next folder above does not belong to the program
             self._above.append(above)
         self.methods, self._parts, self._changes_path, self._stars = set(), set(), False, {}
         for text in files.values():
@@ -126,7 +126,8 @@ class Fork:
             len(used) > 1 or package.lower() in self._root.resolve().name.lower())
 
     def is_only_beside(self, name, path):
-        """Returns whether a file can find a module only in its own package, which is not on `sys.path`.
+        """Returns whether a module is only in the package of a file, so that Python 3 does not find it by its
+        bare name.
 
         Args:
           name: name of the module, without a dot.
@@ -138,7 +139,8 @@ class Fork:
                 and not any(_is_module(folder, name) for folder in self._above) and not is_installed(name))
 
     def only_elsewhere(self, name, path):
-        """Returns the only folder with a module, if a file does not find the module there; else None.
+        """Returns the folder of a module, if only one folder contains it and the file does not find it there;
+        else None.
 
         Args:
           name: name of the module, without a dot.

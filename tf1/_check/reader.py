@@ -14,7 +14,8 @@ from tf1._check.scopes import FUNCTIONS, Scope, canonical
 
 # Subjects of findings.
 _IMPORT, _NAME, _ATTRIBUTE, _CALL = "import", "name", "attribute", "call"
-# {exception: subjects}. A `try` that catches the exception shows that the program expects such findings.
+# {exception: subjects}. If a `try` catches the exception, the program already handles findings with these
+# subjects.
 _GUARDS = {"ImportError": {_IMPORT}, "ModuleNotFoundError": {_IMPORT}, "NameError": {_NAME},
            "AttributeError": {_ATTRIBUTE, _CALL}, "TypeError": {_CALL}}
 _LEAVING = (ast.Return, ast.Raise, ast.Continue, ast.Break)
@@ -49,7 +50,8 @@ class Reader(ast.NodeVisitor):
         self._block(tree.body)
 
     def _emit(self, about, node, kind, what, instead, note=False):
-        """Adds a finding, unless the program itself protects the line; see `Finding` for the arguments."""
+        """Adds a finding, unless the program itself protects the line, for example with `try`; see `Finding`
+        for the arguments."""
         if not (any(name in what for name in self._known) or kind == TENSORFLOW and self._on_tpus):
             self.found.append((about, Finding(node.lineno, kind, what, instead, note)))
 
@@ -75,7 +77,7 @@ class Reader(ast.NodeVisitor):
                 holds = truth(node.test, self._scope)
                 taken = node.body if holds else node.orelse if holds is False else []
                 if taken and isinstance(taken[-1], _LEAVING):
-                    return  # the following lines are for another version of Python
+                    return  # the lines after this one are only for another version of Python
 
     def generic_visit(self, node):
         for _, value in ast.iter_fields(node):
@@ -198,8 +200,8 @@ class Reader(ast.NodeVisitor):
                        later)
         elif root == "keras":
             instead = statement.replace("keras", "tensorflow.keras", 1)
-            self._emit(_IMPORT, node, PACKAGE, f"`{statement}`: this is Keras 3, whose layers do not go into "
-                       "graphs of TensorFlow 1", f"`{instead}`", True)
+            self._emit(_IMPORT, node, PACKAGE, f"`{statement}`: imports Keras 3, whose layers cannot be used "
+                       "in graphs of TensorFlow 1", f"`{instead}`", True)
         elif self._runs_at_import and root not in self._packages and not modules.is_installed(root):
             self._packages.add(root)
             self._import_missing(node, root, statement)
@@ -207,21 +209,23 @@ class Reader(ast.NodeVisitor):
     def _import_missing(self, node, root, statement):
         """Reports the first import of a package that is not installed."""
         if root not in rules.PACKAGES and self._fork.is_called(root):
-            self._emit(_IMPORT, node, PACKAGE, f"`{statement}`: this may be the checked folder, under the "
-                       f"name {root}", "PYTHONPATH=… with the folder above it", True)
+            self._emit(_IMPORT, node, PACKAGE, f"`{statement}`: {root} is not installed; it may be another "
+                       "name of the checked folder", "PYTHONPATH=… with the folder above it", True)
         elif root in rules.PACKAGES:
             self._emit(_IMPORT, node, PACKAGE, f"`{statement}`: {root} is not installed",
                        f"`pip install {rules.PACKAGES[root]}` in a shell")
         else:  # no `pip install`: on PyPI, anybody may have registered a package with this name
-            self._emit(_IMPORT, node, PACKAGE, f"`{statement}`: {root} is not installed, nor beside the file",
-                       "PYTHONPATH=… with the folder that holds it, or install the package that it is from")
+            self._emit(_IMPORT, node, PACKAGE, f"`{statement}`: {root} is neither installed nor in the "
+                                               "folder of the file",
+                       "PYTHONPATH=… with the folder that contains {root}, or install the package that "
+                       "contains it")
 
     def _import_beside(self, node, module, full, statement):
         """Checks an import of a module of the program.
 
-        There are three possible findings. The module may lack the imported name. Only Python 2 may find the
-        module, because it also searched the package of the file. Or the module may be in a folder that is not
-        on the path.
+        There are three possible findings: the module lacks the imported name; only Python 2 finds the module,
+        because Python 2 also searches the package of the file; or the module is in a folder that is not on
+        the path.
         """
         name = full[len(module) + 1:]
         if name and self._fork.lacks(module, name, self._path):
@@ -229,13 +233,13 @@ class Reader(ast.NodeVisitor):
         if "." not in module and self._fork.is_only_beside(module, self._path):
             instead = f"from . {statement}" if statement.startswith("import") else statement.replace(
                 "from ", "from .", 1)
-            self._emit(_IMPORT, node, PYTHON2, f"`{statement}`: modules of the same package are not found by "
-                       "their bare names", f"`{instead}`")
+            self._emit(_IMPORT, node, PYTHON2, f"`{statement}`: Python 3 does not find modules of the same "
+                       "package without the name of the package", f"`{instead}`")
         elif (folder := self._fork.only_elsewhere(root := module.split(".")[0], self._path)) and (
                 self._runs_at_import and root not in self._packages):
             self._packages.add(root)
-            self._emit(_IMPORT, node, PACKAGE, f"`{statement}`: {root} is in {folder}, where this file does "
-                       "not find it", "PYTHONPATH=… with that folder", True)
+            self._emit(_IMPORT, node, PACKAGE, f"`{statement}`: {root} is in {folder}, which is not on the "
+                       "path of this file", "PYTHONPATH=… with that folder", True)
 
     def _import_inspected(self, node, module, full, statement):
         """Checks an import of a module of TensorFlow or NumPy."""
@@ -258,7 +262,7 @@ class Reader(ast.NodeVisitor):
             self.visit(node.value)
 
     def _chain(self, node):
-        """Checks a dotted name; returns whether its first part is a module or a builtin."""
+        """Checks a dotted name; returns whether the first part of the name is a module or a builtin."""
         name, known = self._scope.resolve(node)
         if name is None:
             return False
@@ -267,11 +271,12 @@ class Reader(ast.NodeVisitor):
             own_name = written(node).split(".")[0] == parts[0]  # not an alias of the builtin
             if own_name and parts[0] in rules.BUILTINS and not self._fork.stars_give(
                     self._scope.module.stars, parts[0]):
-                self._emit(_NAME, node, PYTHON2, f"`{parts[0]}`: Python 3 has no such name",
+                self._emit(_NAME, node, PYTHON2, f"`{parts[0]}`: Python 3 has no builtin of this name",
                            rules.code(rules.BUILTINS[parts[0]]))
         elif root in _INSPECTED:
             lacking = modules.missing(name)
-            # If a part of the first name's meaning is missing, this was reported at its import or assignment.
+            # If the part that is missing belongs to the import or assignment of the first name, it was
+            # reported there.
             if lacking and lacking[0].count(".") >= known:
                 self._emit(_ATTRIBUTE, node, *_lacks(f"`{written(node)}`", *lacking))
         elif root != "builtins" and not self._fork.has(root):
@@ -333,7 +338,7 @@ def _lacks(code, part, reason):
     Args:
       code: the code of the program with the name.
       part: the dotted name up to the first part that does not exist.
-      reason: the error message, in which a Namespace of tf1 may name a replacement.
+      reason: the error message. If a Namespace of tf1 raised the error, the message may name a replacement.
     """
     root, _, name = part.partition(".")
     if root == "numpy":

@@ -1,4 +1,5 @@
-"""Contains the tables of `python -m tf1 --check`: names that no longer exist, and their replacements."""
+"""Contains the tables of `python -m tf1 --check`: names that no longer exist, and the replacement for each
+name."""
 
 import dataclasses
 import re
@@ -133,7 +134,8 @@ _DROPPED = {
 # {name of the standard library: (version of Python that dropped it, replacement)}
 GONE = {name: (version, instead) for version, names in _DROPPED.items() for name, instead in names.items()}
 
-# {method without arguments that no class has any more: (kind of the finding, replacement without the object)}
+# {method without arguments that no class has any more: (kind of the finding, replacement; the object is left
+# out)}
 METHODS = {
     "iteritems": (PYTHON2, "items()"), "iterkeys": (PYTHON2, "keys()"), "itervalues": (PYTHON2, "values()"),
     "viewitems": (PYTHON2, "items()"), "viewkeys": (PYTHON2, "keys()"), "viewvalues": (PYTHON2, "values()"),
@@ -158,7 +160,7 @@ NUMPY_NAMES = {
     "trapz": "np.trapezoid", "typeDict": "np.sctypeDict", "unicode": "str", "unicode_": "np.str_",
 }
 
-# {name of another package that moved: replacement}
+# {name in another package that was moved or removed: replacement}
 MOVED = {
     "gensim.summarization": "gensim 3 (`pip install 'gensim<4'`)", "keras.engine": "tensorflow.keras.layers",
     "keras.layers.merge": "tensorflow.keras.layers", "keras.utils.np_utils": "tensorflow.keras.utils",
@@ -177,8 +179,8 @@ MOVED = {
     "sklearn.utils.linear_assignment_": "scipy.optimize.linear_sum_assignment",
 }
 
-# Modules whose package has the same name. For a module that is not in the tables, the checker names no
-# package, because anybody may have registered a package with this name.
+# Modules that are in a package with the same name. For modules outside of these tables, the checker does not
+# suggest a package, because anybody may have registered a package with the name of the module.
 _OF_THEIR_NAME = (
     "apache_beam", "flask_compress", "flask_cors", "gensim", "h5py", "jieba", "joblib", "keras", "keras_bert",
     "keras_contrib", "matplotlib", "nltk", "oauth2client", "pandas", "pytorch_pretrained_bert", "requests",

@@ -1,4 +1,5 @@
-"""Resolves the names of a file: imported names to dotted names, names with one assignment to their values."""
+"""Resolves the names of a file: an imported name to a dotted name, and a name with one assignment to its
+value."""
 
 import ast
 import builtins
@@ -110,9 +111,9 @@ class Scope:
         """Returns the meaning of an expression of names and dots.
 
         Returns:
-          (dotted name, number of its parts that come from the first name in the expression); (None, 0) if
-          the meaning is unknown. A name without a binding is `builtins.name`, if it is a builtin of Python 2
-          or 3.
+          (dotted name, number of parts of the dotted name that come from the first name in the expression);
+          (None, 0) if the meaning is unknown. A builtin of Python 2 or 3 without a binding is
+          `builtins.name`.
         """
         if isinstance(node, ast.Attribute):
             base, parts = self.resolve(node.value, depth)

@@ -18,21 +18,22 @@ _EXEC = re.compile(_STATEMENT + r"(exec)(?=[ \t]*[\"']|[ \t]+[A-Za-z_])")
 _RAISE = re.compile(_STATEMENT + r"(raise)[ \t]+(?=[^;]*,)")
 _EXCEPT = re.compile(r"^[ \t]*except\b([^:]*?)([ \t]*,[ \t]*)([A-Za-z_][\w.]*)[ \t]*:")
 # Rules for expressions: (pattern in a text without strings and comments, replacement, kind of the finding,
-# what is wrong, the code to write instead; None if that is the replacement).
+# what is wrong, the code to write instead, or None if the replacement is that code).
 _EXPRESSIONS = (
-    (re.compile(r"\b[uU][rR](?=[\"'])"), "r", PYTHON2, 'the prefix ur"" is gone', '`r""`'),
+    (re.compile(r"\b[uU][rR](?=[\"'])"), "r", PYTHON2, 'Python 3 has no prefix ur""', '`r""`'),
     (re.compile(r"`([^`\n]+)`"), r"repr(\1)", PYTHON2, "backticks are gone", None),
     (re.compile(r"<>"), "!=", PYTHON2, "<> is gone", None),
     (re.compile(r"(?<![\w.])0+([1-7][0-7]*)[lL]?(?![\w.])"), r"0o\1", PYTHON2,
-     "octal numbers have another prefix", None),
-    (re.compile(r"(?<![\w.])(0[xX][\da-fA-F]+|\d+)[lL]\b"), r"\1", PYTHON2, "numbers have no L", None),
+     "octal numbers begin with 0o", None),
+    (re.compile(r"(?<![\w.])(0[xX][\da-fA-F]+|\d+)[lL]\b"), r"\1", PYTHON2,
+     "Python 3 has no suffix L for numbers", None),
     (re.compile(r"\blambda\s*\(([\w\s,()]+)\)\s*:"), r"lambda \1:", PYTHON2,
-     "a lambda's parameters are not unpacked", "lambda pair: … pair[0] … pair[1]"),
+     "a lambda cannot unpack its parameters", "lambda pair: … pair[0] … pair[1]"),
     (re.compile(r"\basync\b(?!\s+(?:def|with|for)\b)"), "async_", PYTHON3, "async is a keyword since 3.7",
      "another name"),
 )
 _TUPLE_PARAMETER = re.compile(r"^\s*def\s+\w+\s*\((?:[^()]*,)?\s*(\([\w\s,]+\))")
-_MOST_MENDED = 20  # lines of a file that are replaced by `pass`
+_MOST_MENDED = 20  # largest number of lines of a file that are replaced by `pass`
 
 
 def decoded(content):
@@ -44,8 +45,9 @@ def decoded(content):
         text = content.decode(encoding)
     except (SyntaxError, UnicodeDecodeError) as error:
         line = content.count(b"\n", 0, getattr(error, "start", 0)) + 1
-        found.append(Finding(line, SYNTAX, "the file is not UTF-8, and its first line names no encoding",
-                             "the file in UTF-8 (`iconv -f GB18030 -t UTF-8`, or from latin-1)"))
+        found.append(Finding(line, SYNTAX, "the file is not UTF-8, and it does not begin with a line that "
+                                           "names its encoding",
+                             "the file again, as UTF-8 (with `iconv -f GB18030 -t UTF-8`, or `-f latin-1`)"))
         text = content.decode("utf-8", errors="replace")
     except LookupError:
         text = content.decode("utf-8", errors="replace")
@@ -169,17 +171,19 @@ class _Repair:
                     edits += [edit] if edit else []
             if match := _EXCEPT.match(statement):
                 comma = start + match.start(2)
-                self.emit(comma, PYTHON2, f"`{shortened(self.text[start:start + match.end()].strip())}`: "
-                          "`as` names the exception", f"`except{match[1].rstrip()} as {match[3]}:`")
+                self.emit(comma, PYTHON2, f"`{shortened(self.text[start:start + match.end()].strip())}`: the "
+                          "name of the exception follows `as`", f"`except{match[1].rstrip()} as {match[3]}:`")
                 edits.append((comma, start + match.end(2), " as "))
             if match := _TUPLE_PARAMETER.match(statement):
-                self.emit(start + match.start(1), PYTHON2, f"`{match[1]}`: parameters are not unpacked",
-                          "one name, and unpack it in the function")
+                self.emit(start + match.start(1), PYTHON2, f"`{match[1]}`: a function cannot unpack its "
+                                                           "parameters",
+                          "one parameter, and unpack it in the function")
                 edits.append((start + match.start(1), start + match.end(1), match[1][1:-1]))
         self.apply(edits)
 
     def call(self, start, masked, end, call, what):
-        """Returns the edit that turns a statement of Python 2 into a call; None if Python 3 parses it.
+        """Returns the edit that turns a statement of Python 2 into a call; None if Python 3 parses the
+        statement.
 
         Args:
           start, end: positions of the keyword and of the end of the logical line.
@@ -203,7 +207,7 @@ class _Repair:
         return start, end, new
 
     def mend(self, error):
-        """Replaces a line that Python 3 does not parse by `pass`; returns whether that was possible."""
+        """Replaces a line that Python 3 does not parse by `pass`; returns whether this was possible."""
         lines = self.text.split("\n")
         number = min(error.lineno or 1, len(lines)) - 1
         if isinstance(error, TabError):

@@ -25,7 +25,7 @@ from tf1._names import estimator_parts, internals, summary, tensorflow_names
 from tf1._names.namespace import Namespace, defined_names, own_names
 from tf1._replicas import strategies
 
-# Parts of contrib that are replaced by the part of `tf` with the same name.
+# Parts of contrib for which the part of `tf` with the same name is used.
 _SAME_NAME = (
     "autograph", "distribute", "estimator", "feature_column", "image", "keras", "linalg", "lookup", "losses",
     "metrics", "nn", "quantization", "saved_model", "signal", "summary")
@@ -66,9 +66,9 @@ def _contrib_namespace(module, own, base=None):
     def explain(name):
         use = REPLACEMENTS[module]
         if module == "slim" and slim.package():
-            use = "another name: the package tf-slim has no such name"
+            use = "a different name: the package tf-slim has no such name"
         elif module in _IN_SLIM and module != "slim" and not slim.package():
-            use += f", or, if it has this name, {slim.INSTALL}"
+            use += f", or {slim.INSTALL}, if this package has the name"
         return f"tf.contrib is gone. Use {use}."
 
     return Namespace(f"tf.contrib.{module}", own, base, explain)
@@ -144,4 +144,4 @@ contrib = Namespace(
     {module: _contrib_namespace(module, _MODULES.get(module, {}),
                                 slim.part(_IN_SLIM[module]) if module in _IN_SLIM else None)
      for module in REPLACEMENTS},
-    explain=lambda name: "tf.contrib is gone. tf1 has no part of this name, and knows no replacement for it.")
+    explain=lambda name: "tf.contrib is gone. tf1 has neither a part of this name nor a known replacement.")

@@ -23,7 +23,8 @@ def arg_scope_func_key(op):
 
 
 def add_arg_scope(func):
-    """Returns a decorated function, which takes missing arguments from the `arg_scope` around the call."""
+    """Decorates a function. A call of the decorated function takes missing arguments from the `arg_scope`
+    around the call."""
     key = arg_scope_func_key(func)
 
     @functools.wraps(func)
@@ -43,7 +44,7 @@ def arg_scope(list_ops_or_scope, **kwargs):
     Args:
       list_ops_or_scope: list or tuple of functions that are decorated with `add_arg_scope`, or a scope from
         an earlier call.
-      **kwargs: the default arguments. Give none if list_ops_or_scope is an earlier scope.
+      **kwargs: the default arguments. Must be empty if list_ops_or_scope is an earlier scope.
 
     Yields:
       the scope. It can be passed to a later call.
@@ -54,7 +55,7 @@ def arg_scope(list_ops_or_scope, **kwargs):
     """
     if isinstance(list_ops_or_scope, dict):
         if kwargs:
-            raise ValueError("arg_scope: an earlier scope takes no further arguments; found "
+            raise ValueError("arg_scope: no further arguments are possible with an earlier scope; remove "
                              f"{', '.join(kwargs)}.")
         scope = dict(list_ops_or_scope)
     elif isinstance(list_ops_or_scope, (list, tuple)):
@@ -66,8 +67,8 @@ def arg_scope(list_ops_or_scope, **kwargs):
             key = arg_scope_func_key(op)
             scope[key] = {**scope.get(key, {}), **kwargs}
     else:
-        raise TypeError("arg_scope takes a list or tuple of functions, or an earlier scope, not "
-                        f"{type(list_ops_or_scope).__name__}.")
+        raise TypeError("arg_scope: the first argument must be a list or tuple of functions, or an earlier "
+                        f"scope, not {type(list_ops_or_scope).__name__}.")
     SCOPES.append(scope)
     try:
         yield scope
@@ -154,12 +155,12 @@ def get_variables_by_suffix(suffix, scope=None):
 
 
 def get_variables_by_name(given_name, scope=None):
-    """Returns the variables whose name, or the last part of it, is `given_name`."""
+    """Returns the variables whose full name, or the last part of whose name, is `given_name`."""
     return get_variables(scope, f"/{given_name}:|^{given_name}:")
 
 
 def get_unique_variable(var_op_name):
-    """Returns the variable with a name; raises ValueError if the graph does not have it."""
+    """Returns the variable with a name; raises ValueError if the graph has no such variable."""
     for var in get_variables(var_op_name):
         if var.op.name == var_op_name:
             return var
@@ -172,7 +173,8 @@ def get_variable_full_name(var):
 
 
 def _slice(variable):
-    """Returns the SaveSliceInfoDef of a slice of a partitioned variable; an empty one for other variables."""
+    """Returns the SaveSliceInfoDef of a slice of a partitioned variable; for other variables, an empty
+    SaveSliceInfoDef."""
     return variable.to_proto().save_slice_info_def
 
 
@@ -184,7 +186,8 @@ def get_variables_to_restore(include=None, exclude=None):
     """
     for name, scopes in (("include", include), ("exclude", exclude)):
         if scopes is not None and not isinstance(scopes, (list, tuple)):
-            raise TypeError(f"get_variables_to_restore: {name} is {scopes!r}; give a list of scopes.")
+            raise TypeError(f"get_variables_to_restore: {name} is {scopes!r}, but it must be a list of "
+                            "scopes.")
     included = get_variables() if include is None else [
         var for scope in include for var in get_variables(scope)]
     excluded = {var.op.name for scope in exclude or [] for var in get_variables(scope)}
@@ -192,7 +195,7 @@ def get_variables_to_restore(include=None, exclude=None):
 
 
 def filter_variables(var_list, include_patterns=None, exclude_patterns=None, reg_search=True):
-    """Returns the variables whose names match a pattern to include and no pattern to exclude.
+    """Returns the variables whose names match one of include_patterns and none of exclude_patterns.
 
     Args:
       var_list: variables.
@@ -253,8 +256,8 @@ def _wanted(model_path, var_list, ignore_missing_vars):
                  for name, var in var_list.items()}
     missing = [name for name in named if not reader.has_tensor(name)]
     if missing and not ignore_missing_vars:
-        raise ValueError(f"The checkpoint {model_path} has no {', '.join(missing)}. Leave these out, or pass "
-                         "ignore_missing_vars=True.")
+        raise ValueError(f"The checkpoint {model_path} does not contain {', '.join(missing)}. Leave these "
+                         "variables out, or pass ignore_missing_vars=True.")
     for name in missing:
         logging.warning("Variable %s is not in the checkpoint %s", name, model_path)
         del named[name]
@@ -262,7 +265,7 @@ def _wanted(model_path, var_list, ignore_missing_vars):
 
 
 def _other_shape(name, shape, model_path, var):
-    return ValueError(f"{name} has the shape {list(shape)} in the checkpoint {model_path}, and "
+    return ValueError(f"{name} has the shape {list(shape)} in the checkpoint {model_path}, but "
                       f"{var.shape.as_list()} in the graph.")
 
 
@@ -275,7 +278,7 @@ def assign_from_checkpoint(model_path, var_list, ignore_missing_vars=False):
       ignore_missing_vars: whether to leave out variables that the checkpoint lacks, with a warning.
 
     Raises:
-      ValueError: the checkpoint lacks a variable, or has it in another shape.
+      ValueError: the checkpoint lacks a variable, or contains it with a different shape.
     """
     reader, named = _wanted(model_path, var_list, ignore_missing_vars)
     pairs = []
@@ -297,13 +300,14 @@ def assign_from_checkpoint_fn(model_path, var_list, ignore_missing_vars=False, r
 
     Args:
       model_path, var_list, ignore_missing_vars: see `assign_from_checkpoint`.
-      reshape_variables: whether a value with the same size and another shape is reshaped.
+      reshape_variables: whether to reshape a value that has the size of the variable but a different shape.
 
     Returns:
       the function; None if the checkpoint contains none of the variables.
 
     Raises:
-      ValueError: var_list is empty, or the checkpoint lacks a variable, or has it in another shape.
+      ValueError: var_list is empty; or the checkpoint lacks a variable, or contains it with a different
+        shape.
     """
     if not var_list:
         raise ValueError("assign_from_checkpoint_fn: var_list is empty.")

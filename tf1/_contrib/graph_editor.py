@@ -26,7 +26,7 @@ def _ops(things):
 
 
 def _walk(seeds, neighbours, inclusive, within_ops, within_ops_fn):
-    """Returns the ops that can be reached from the seeds, each op once. The seeds come first."""
+    """Returns the ops that can be reached from the seeds, each op once. The list begins with the seeds."""
     def is_within(op):
         return (within_ops is None or op in within_ops) and (within_ops_fn is None or within_ops_fn(op))
 
@@ -50,7 +50,8 @@ def get_backward_walk_ops(seed_ops, inclusive=True, within_ops=None, within_ops_
       seed_ops: ops or tensors at which the walk starts.
       inclusive: whether to return the seed ops, too.
       within_ops: list of ops. The walk visits only ops in this list. None for all ops.
-      within_ops_fn: function of an op; the walk visits only ops for which it is true. None for all ops.
+      within_ops_fn: function of an op. The walk visits only ops for which this function returns true. None
+        for all ops.
       stop_at_ts: tensors that the walk does not follow.
       control_inputs: whether the walk follows control inputs.
     """
@@ -138,7 +139,7 @@ def copy_with_input_replacements(sgv, replacement_ts, dst_graph=None, dst_scope=
 
     Args:
       sgv: a `SubGraphView` or list of ops.
-      replacement_ts: {input of the ops: the tensor that is the input of the copies instead}.
+      replacement_ts: {input of the ops: the tensor that the copies get instead of this input}.
       dst_graph: the graph of the ops, or None.
       dst_scope: name scope of the copies.
       src_scope, reuse_dst_scope: not supported.
@@ -155,10 +156,10 @@ def copy_with_input_replacements(sgv, replacement_ts, dst_graph=None, dst_scope=
         raise NotImplementedError(
             "tf.contrib.graph_editor.copy_with_input_replacements: "
             + (f"{loops[0]} is control flow, which is not copied." if loops else
-               "another graph, src_scope and reuse_dst_scope are not supported."))
+               "dst_graph (another graph), src_scope and reuse_dst_scope are not supported."))
     copies = _Copies()
     in_order = {op: place for place, op in enumerate(ops[0].graph.get_operations())} if ops else {}
-    for op in sorted(ops, key=in_order.get):  # a graph lists an op after its inputs
+    for op in sorted(ops, key=in_order.get):  # in a graph's list, an op follows its inputs
         copy = _copied(op, dst_scope, copies, replacement_ts)
         copies._transformed_ops[op] = copy
         copies._transformed_ts.update(zip(op.outputs, copy.outputs))
@@ -166,7 +167,7 @@ def copy_with_input_replacements(sgv, replacement_ts, dst_graph=None, dst_scope=
 
 
 def _copied(op, scope, copies, replacements):
-    """Returns the copy of one op. The ops of its inputs were copied before."""
+    """Returns the copy of one op. The ops that compute its inputs must already be copied."""
     inputs = [replacements[tensor] if tensor in replacements else copies._transformed_ts.get(tensor, tensor)
               for tensor in op.inputs]
     before = [copies._transformed_ops.get(other, other) for other in op.control_inputs]
@@ -184,7 +185,7 @@ def _copied(op, scope, copies, replacements):
 
 
 def reroute_ts(ts0, ts1, can_modify=None, cannot_modify=None):
-    """Replaces the inputs of ops: ts0 take the place of ts1.
+    """Replaces the inputs of ops: ts0 replace ts1.
 
     Args:
       ts0: the new tensors.

@@ -55,7 +55,7 @@ def batch_norm(inputs, decay=0.999, center=True, scale=False, epsilon=0.001, act
       epsilon: number that is added to the variance.
       param_initializers: {name of a variable: initializer}.
       updates_collections: collections to which the updates of the moving averages are added. If None, the
-        result waits for the updates.
+        result of the layer is computed after the updates.
       is_training: bool or scalar tensor. If false, the moving averages are used for the normalization.
       **unsupported: other arguments of TensorFlow 1.15. They must be None, except for `fused`.
 
@@ -67,8 +67,8 @@ def batch_norm(inputs, decay=0.999, center=True, scale=False, epsilon=0.001, act
     """
     others = {name: value for name, value in unsupported.items() if value is not None and name != "fused"}
     if others:
-        raise ValueError(f"tf.contrib.layers.batch_norm: {', '.join(others)} is not supported. Use "
-                         "tf.layers.batch_normalization.")
+        raise ValueError(f"tf.contrib.layers.batch_norm: the argument {', '.join(others)} is not supported. "
+                         "Use tf.layers.batch_normalization.")
     initializers = {"beta": tf.zeros_initializer(), "gamma": tf.ones_initializer(),
                     "moving_mean": tf.zeros_initializer(),
                     "moving_variance": tf.ones_initializer(), **(param_initializers or {})}
@@ -100,7 +100,7 @@ def batch_norm(inputs, decay=0.999, center=True, scale=False, epsilon=0.001, act
 
 
 def _bessel(inputs):
-    """Returns n / (n - 1) for n values of a channel: Bessel's correction of the variance.
+    """Returns n / (n - 1), Bessel's correction of the variance, where n is the number of values of a channel.
 
     TensorFlow's fused kernel for two and four dimensions used this correction for the moving average of the
     variance.
@@ -214,8 +214,8 @@ def variance_scaling_initializer(factor=2.0, mode="FAN_IN", uniform=False, seed=
       ValueError: the mode is unknown.
     """
     if mode not in ("FAN_IN", "FAN_OUT", "FAN_AVG"):
-        raise ValueError(f"variance_scaling_initializer: unknown mode {mode!r}; known: FAN_IN, "
-                         "FAN_OUT, FAN_AVG.")
+        raise ValueError(f"variance_scaling_initializer: unknown mode {mode!r}; the known modes are FAN_IN, "
+                         "FAN_OUT and FAN_AVG.")
     return tf.variance_scaling_initializer(factor, mode.lower(), "uniform" if uniform else "truncated_normal",
                                            seed, dtype)
 
@@ -272,7 +272,7 @@ def optimize_loss(loss, global_step, learning_rate, optimizer, gradient_noise_sc
                   gradient_multipliers=None, clip_gradients=None, learning_rate_decay_fn=None,
                   update_ops=None, variables=None, name=None, summaries=None,
                   colocate_gradients_with_ops=False, increment_global_step=True):
-    """Builds a training step and returns the loss, a tensor that waits for the step.
+    """Builds a training step and returns the loss, as a tensor that is computed after the step.
 
     Args:
       loss: scalar tensor.
@@ -285,7 +285,7 @@ def optimize_loss(loss, global_step, learning_rate, optimizer, gradient_noise_sc
       gradient_multipliers: {variable or its name: factor of its gradient}, or None.
       clip_gradients: maximum global norm of the gradients, or a function of (gradient, variable) pairs.
       learning_rate_decay_fn: function of learning_rate and global_step that returns the rate of the step.
-      update_ops: ops for which the loss waits; the collection UPDATE_OPS if None.
+      update_ops: ops that run before the returned loss is computed; the collection UPDATE_OPS if None.
       variables: variables to train; all trainable variables if None.
       name: variable scope.
       summaries: list of loss, learning_rate, gradients, gradient_norm and global_gradient_norm; or None for
@@ -323,14 +323,14 @@ def optimize_loss(loss, global_step, learning_rate, optimizer, gradient_noise_sc
 def _optimizer(optimizer, rate):
     if isinstance(optimizer, str):
         if optimizer not in _OPTIMIZERS:
-            raise ValueError(f"optimize_loss: unknown optimizer {optimizer!r}; known: "
+            raise ValueError(f"optimize_loss: unknown optimizer {optimizer!r}; the known names are "
                              f"{', '.join(_OPTIMIZERS)}.")
         optimizer = _OPTIMIZERS[optimizer]
     if isinstance(optimizer, tf.train.Optimizer):
         return optimizer
     if not callable(optimizer):
-        raise ValueError(f"optimize_loss: optimizer={optimizer!r}; it must be an optimizer's name, class or "
-                         "instance, or a function.")
+        raise ValueError(f"optimize_loss: optimizer is {optimizer!r}, but it must be the name, the class or "
+                         "an instance of an optimizer, or a function.")
     return optimizer() if rate is None else optimizer(rate)
 
 

@@ -20,8 +20,8 @@ def streaming_concat(values, axis=0, max_size=None, metrics_collections=None, up
       (value, update), like the functions of `tf.metrics`.
     """
     if max_size is not None:
-        raise ValueError("tf.contrib.metrics.streaming_concat: max_size is not supported. Cut the result "
-                         "instead.")
+        raise ValueError("tf.contrib.metrics.streaming_concat: max_size is not supported. Leave it out, and "
+                         "truncate the result instead.")
     with tf.variable_scope(name, "streaming_concat", [values]):
         shape = values.shape.as_list()
         initial = [0 if index == axis % len(shape) else size for index, size in enumerate(shape)]

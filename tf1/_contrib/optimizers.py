@@ -23,7 +23,7 @@ class DecoupledWeightDecayExtension(object):
           weight_decay: float, scalar tensor, or a function without arguments that returns the value.
           *args, **kwargs: arguments of the optimizer.
         """
-        self._decayed = None  # references of the variables that decay; None if all decay
+        self._decayed = None  # references of the variables that decay; None if all variables decay
         self._weight_decay = weight_decay
         super().__init__(*args, **kwargs)
 
@@ -36,7 +36,7 @@ class DecoupledWeightDecayExtension(object):
         """Calls `apply_gradients` of the optimizer; see `minimize` for decay_var_list."""
         self._choose(decay_var_list)
         pairs = list(grads_and_vars)
-        # All gradients must be computed from the weights before the decay.
+        # All gradients must be computed before the decay changes the weights.
         with tf.control_dependencies([gradient for gradient, _ in pairs if gradient is not None]):
             return super().apply_gradients(pairs, global_step=global_step, name=name)
 
@@ -164,7 +164,8 @@ class WrappedOptimizer(tf.train.Optimizer):
 
 
 class MovingAverageOptimizer(WrappedOptimizer):
-    """An optimizer that keeps moving averages of the weights. `swapping_saver` saves them as the weights."""
+    """An optimizer that keeps moving averages of the weights. `swapping_saver` saves the averages as
+    weights."""
 
     def __init__(self, opt, average_decay=0.9999, num_updates=None, sequential_update=True):
         """Wraps an optimizer.
@@ -194,7 +195,7 @@ class MovingAverageOptimizer(WrappedOptimizer):
         """Returns a `tf.train.Saver` that swaps the names of the weights and of their averages.
 
         In its checkpoints, the average has the name of the weight, and the weight the name of the average. A
-        training that continues restores with the same saver, which swaps them back.
+        continued training restores with the same saver, which swaps the names back.
 
         Args:
           var_list: variables or {name: variable}; all global variables if None.
@@ -215,8 +216,8 @@ class MovingAverageOptimizer(WrappedOptimizer):
         for variable, average in self._averaged:
             if variable.ref() in name_of:
                 if average.ref() not in name_of:
-                    raise ValueError(f"swapping_saver: var_list has {variable.op.name}, but not its average "
-                                     f"{average.op.name}.")
+                    raise ValueError(f"swapping_saver: var_list contains {variable.op.name}, but not its "
+                                     f"average {average.op.name}. Add the average.")
                 swapped[name_of[variable.ref()]] = average
                 swapped[name_of[average.ref()]] = variable
         return tf.train.Saver(swapped, name=name, **kwargs)
@@ -285,7 +286,7 @@ class FixedLossScaleManager(LossScaleManager):
     def __init__(self, loss_scale):
         """Creates the loss scale; raises ValueError if it is less than 1."""
         if loss_scale < 1:
-            raise ValueError(f"The loss scale is {loss_scale}; it must be at least 1.")
+            raise ValueError(f"The loss scale is {loss_scale}, but it must be at least 1.")
         self._loss_scale = tf.convert_to_tensor(loss_scale, tf.float32)
 
     def get_loss_scale(self):

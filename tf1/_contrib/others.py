@@ -1,4 +1,4 @@
-"""Defines the parts of `tf.contrib` that have only a few functions here. Each docstring names the part."""
+"""Defines the small parts of `tf.contrib`, with a few functions each. Each docstring names the part."""
 
 import tensorflow.compat.v1 as tf
 
@@ -19,11 +19,11 @@ def sequence_loss(logits, targets, weights, average_across_timesteps=True, avera
       name: name scope.
 
     Returns:
-      float tensor, [B, T] without the dimensions over which the mean is computed.
+      float tensor of shape [B, T], without the dimensions over which the mean is computed.
     """
     with tf.name_scope(name, "sequence_loss", [logits, targets, weights]):
         function = softmax_loss_function or tf.nn.sparse_softmax_cross_entropy_with_logits
-        # Programs wrote functions for this argument that expect labels [B · T] and logits [B · T, N].
+        # Functions that programs pass as this argument expect labels [B · T] and logits [B · T, N].
         flat = function(labels=tf.reshape(targets, [-1]),
                         logits=tf.reshape(logits, [-1, logits.shape.as_list()[2]]))
         losses = tf.reshape(flat, tf.shape(weights)) * weights
@@ -51,8 +51,8 @@ def transform_graph(input_graph_def, inputs, outputs, transforms):
     Raises:
       NotImplementedError: always.
     """
-    raise NotImplementedError("TransformGraph: TensorFlow removed its graph transforms. Leave the call out, "
-                              "or use tensorflow.python.tools.optimize_for_inference_lib.")
+    raise NotImplementedError("TransformGraph: TensorFlow removed the graph transforms. Remove the call, or "
+                              "use tensorflow.python.tools.optimize_for_inference_lib.")
 
 
 def _refused(name):
@@ -63,7 +63,7 @@ def _refused(name):
     return type(name, (), {"__init__": refuse})
 
 
-# Names that encoder-decoder libraries import. BERT does not use them.
+# Names that encoder-decoder libraries import, but that BERT does not use.
 SEQ2SEQ_CLASSES = {name: _refused(name) for name in (
     "AttentionMechanism", "AttentionWrapper", "AttentionWrapperState", "BahdanauAttention",
     "BahdanauMonotonicAttention", "BasicDecoder", "BasicDecoderOutput", "BeamSearchDecoder",

@@ -9,7 +9,7 @@ from bertlib.checkpoints import checkpoint_files
 
 
 class Predictor(object):
-    """Holds a model in a session. Called with {input name: array}, returns {output name: array}.
+    """Holds a model in a session. A call with {input name: array} returns {output name: array}.
 
     Attributes:
       graph: the tf.Graph of the model.
@@ -26,7 +26,7 @@ class Predictor(object):
     def __call__(self, input_dict):
         unknown = sorted(set(input_dict) - set(self.feed_tensors))
         if unknown:
-            raise ValueError(f"The model has no input {', '.join(unknown)}; it has "
+            raise ValueError(f"The model has no input {', '.join(unknown)}; its inputs are "
                              f"{', '.join(sorted(self.feed_tensors))}.")
         feeds = {self.feed_tensors[name]: value for name, value in input_dict.items() if value is not None}
         return self.session.run(self.fetch_tensors, feeds)
@@ -58,7 +58,7 @@ def from_saved_model(export_dir, signature_def_key=None, signature_def=None, inp
         if signature_def is None:
             key = signature_def_key or tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
             if key not in loaded.signature_def:
-                raise ValueError(f"{export_dir} has no signature {key!r}; it has "
+                raise ValueError(f"{export_dir} has no signature {key!r}; its signatures are "
                                  f"{', '.join(sorted(loaded.signature_def))}.")
             signature_def = loaded.signature_def[key]
         input_names = {name: info.name for name, info in signature_def.inputs.items()}

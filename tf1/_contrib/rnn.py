@@ -12,7 +12,7 @@ def _in_depth(inputs):
     """Returns the size of the last dimension; raises ValueError if it is unknown."""
     depth = inputs.shape.as_list()[-1]
     if depth is None:
-        raise ValueError("The last dimension of the inputs of a cell must be known; found the shape "
+        raise ValueError("The last dimension of a cell's inputs must be known, but the shape is "
                          f"{inputs.shape}.")
     return depth
 
@@ -34,8 +34,9 @@ class _Cell(tf.nn.rnn_cell.RNNCell):
 class LayerNormBasicLSTMCell(_Cell):
     """Implements an LSTM with layer normalization (arXiv:1607.06450) and dropout (arXiv:1603.05118).
 
-    Variables: kernel; with layer_norm also gamma and beta below input, transform, forget, output and state;
-    without layer_norm also bias. Dropout drops only new values, with the mask of `keyed_random.dropout`.
+    The variables are kernel, and either bias (without layer_norm), or gamma and beta in each of the scopes
+    input, transform, forget, output and state (with layer_norm). Dropout is applied only to new values, with
+    the mask of `keyed_random.dropout`.
     """
 
     def __init__(self, num_units, forget_bias=1.0, input_size=None, activation=tf.tanh, layer_norm=True,
@@ -86,7 +87,8 @@ class LayerNormBasicLSTMCell(_Cell):
 class CoupledInputForgetGateLSTMCell(_Cell):
     """Implements an LSTM in which input gate = 1 - forget gate (Greff et al. 2015, arXiv:1503.04069).
 
-    Variables: W and B; with peepholes also W_F_diag and W_O_diag; with a projection also W_P.
+    The variables are W and B. A cell with peepholes also has W_F_diag and W_O_diag, and a cell with a
+      projection also has W_P.
     """
 
     def __init__(self, num_units, use_peepholes=False, initializer=None, num_proj=None, proj_clip=None,
@@ -99,7 +101,7 @@ class CoupledInputForgetGateLSTMCell(_Cell):
           use_peepholes: whether the gates depend on the state of the cell.
           initializer: initializer of the weights.
           num_proj: size of the output; the size of the state if None.
-          proj_clip: maximum absolute value of the output with num_proj; no limit if None.
+          proj_clip: with num_proj: maximum absolute value of the output; no limit if None.
           num_unit_shards, num_proj_shards: must be 1.
           forget_bias: bias that is added to the forget gate.
           state_is_tuple: whether the state is a pair. If false, it is one tensor.
@@ -111,8 +113,8 @@ class CoupledInputForgetGateLSTMCell(_Cell):
           ValueError: an argument is not supported.
         """
         if num_unit_shards != 1 or num_proj_shards != 1 or layer_norm:
-            raise ValueError("CoupledInputForgetGateLSTMCell: shards of variables and layer_norm are not "
-                             "supported. Leave num_unit_shards, num_proj_shards and layer_norm out.")
+            raise ValueError("CoupledInputForgetGateLSTMCell: num_unit_shards, num_proj_shards and "
+                             "layer_norm are not supported. Leave them out.")
         super().__init__(_reuse=reuse)
         self._num_units, self._num_proj, self._proj_clip = num_units, num_proj, proj_clip
         self._peepholes, self._initializer = use_peepholes, initializer
@@ -154,7 +156,8 @@ class CoupledInputForgetGateLSTMCell(_Cell):
 class SRUCell(_Cell):
     """Implements a simple recurrent unit (Lei et al. 2017, arXiv:1709.02755, equations 3 to 7).
 
-    Variables: kernel and bias. The inputs are added to the output, so they must have num_units dimensions.
+    The variables are kernel and bias. The inputs are added to the output, so the size of their last dimension
+      must be num_units.
     """
 
     def __init__(self, num_units, activation=None, reuse=None, name=None):
@@ -169,8 +172,8 @@ class SRUCell(_Cell):
     def call(self, inputs, state):
         units, depth = self._num_units, _in_depth(inputs)
         if depth != units:
-            raise ValueError(f"SRUCell: the inputs have {depth} dimensions and the cell {units} units; these "
-                             "must be the same.")
+            raise ValueError(f"SRUCell: num_units is {units}, but the last dimension of the inputs is "
+                             f"{depth}. Both must be the same.")
         kernel = tf.get_variable("kernel", [depth, 3 * units], inputs.dtype)
         bias = tf.get_variable("bias", [2 * units], inputs.dtype, tf.zeros_initializer())
         new, *gates = tf.split(tf.matmul(inputs, kernel), 3, 1)
@@ -234,7 +237,8 @@ class LSTMBlockCell(_Cell):
 
 
 class LSTMBlockFusedCell(object):
-    """Runs an LSTM over whole sequences in one op. Variables: lstm_fused_cell/kernel and …/bias."""
+    """Runs an LSTM over whole sequences in one op. The variables are lstm_fused_cell/kernel and
+    lstm_fused_cell/bias."""
 
     def __init__(self, num_units, forget_bias=1.0, cell_clip=None, use_peephole=False, reuse=None, dtype=None,
                  name="lstm_fused_cell"):
@@ -252,13 +256,14 @@ class LSTMBlockFusedCell(object):
         Args:
           inputs: float [T, B, D], or a list of T tensors [B, D].
           initial_state: pair of tensors [B, num_units]; zeros if None.
-          dtype: dtype of these zeros; the dtype of the inputs if None.
+          dtype: dtype of the zeros of the initial state; the dtype of the inputs if None.
           sequence_length: integer [B]; all sequences have length T if None.
           scope: scope of the variables.
 
         Returns:
-          (outputs, state): outputs are [T, B, num_units], or a list if the inputs are a list, and 0 after the
-          end of each sequence. The state is an LSTMStateTuple of the states at the end of each sequence.
+          (outputs, state). The outputs have the shape [T, B, num_units], or are a list if the inputs are a
+          list; after the end of a sequence, they are 0. The state is an LSTMStateTuple with the state at the
+          end of each sequence.
         """
         is_list = isinstance(inputs, (list, tuple))
         inputs = tf.stack(inputs) if is_list else tf.convert_to_tensor(inputs)
@@ -286,7 +291,7 @@ class LSTMBlockFusedCell(object):
         inside = tf.transpose(tf.sequence_mask(lengths, steps, dtype))[:, :, tf.newaxis]
         outputs = result.h * inside
         outputs.set_shape([*inputs.shape[:2], self._num_units])
-        # For each sequence, takes the state after its last position; the initial state if its length is 0.
+        # For each sequence, takes the state after its last position, or the initial state if its length is 0.
         at = tf.stack([lengths, tf.range(batch)], 1)
         last = [tf.gather_nd(tf.concat([[first], values], 0), at)
                 for first, values in zip(initial_state, (result.cs, outputs))]
@@ -338,11 +343,12 @@ def stack_bidirectional_dynamic_rnn(cells_fw, cells_bw, inputs, initial_states_f
                  initial_states_bw=initial_states_bw)
     for name, values in lists.items():
         if values is not None and not isinstance(values, (list, tuple)):
-            raise TypeError(f"stack_bidirectional_dynamic_rnn: {name} must be a list; found "
+            raise TypeError(f"stack_bidirectional_dynamic_rnn: {name} must be a list, not "
                             f"{type(values).__name__}.")
         if name.startswith("cells") and not values or values is not None and len(values) != len(cells_fw):
-            raise ValueError(f"stack_bidirectional_dynamic_rnn: {name} must have one element for each layer; "
-                             f"cells_fw has {len(cells_fw)}, {name} {len(values or [])}.")
+            raise ValueError(f"stack_bidirectional_dynamic_rnn: {name} must have one element for each layer, "
+                             f"and at least one; cells_fw has {len(cells_fw)}, {name} has "
+                             f"{len(values or [])}.")
     none = [None] * len(cells_fw)
     states = []
     with tf.variable_scope(scope or "stack_bidirectional_rnn"):

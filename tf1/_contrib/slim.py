@@ -1,4 +1,4 @@
-"""Provides the package tf-slim as tf.contrib.slim, if the package is installed. It is not required.
+"""Provides the package tf-slim as tf.contrib.slim, if the package is installed. tf1 does not require it.
 
 The package also has the names of `tf.contrib.layers` and `tf.contrib.training` that tf1 does not define.
 """

@@ -17,8 +17,8 @@ class HParams(object):
         """Creates hyperparameters.
 
         Args:
-          hparam_def: hyperparameters to copy, as `to_proto` returns them. A protocol buffer of TensorFlow 1
-            is not supported.
+          hparam_def: hyperparameters to copy, in the form that `to_proto` returns. A protocol buffer of
+            TensorFlow 1 is not supported.
           model_structure: any object. `get_model_structure` returns it.
           **kwargs: names and values.
 
@@ -26,8 +26,8 @@ class HParams(object):
           ValueError: hparam_def is a protocol buffer; or see `add_hparam`.
         """
         if not isinstance(hparam_def, (HParams, type(None))):
-            raise ValueError("HParams(hparam_def=…): TensorFlow removed that protocol buffer. Pass names and "
-                             "values: HParams(learning_rate=0.1, …).")
+            raise ValueError("HParams(hparam_def=…): TensorFlow removed the protocol buffer of "
+                             "hyperparameters. Pass names and values instead: HParams(learning_rate=0.1, …).")
         if hparam_def is not None:
             kwargs = hparam_def.values()
         self._hparam_types = {}  # {name: (type, whether it is a list)}
@@ -42,11 +42,12 @@ class HParams(object):
           ValueError: the object already has an attribute with this name, or the value is an empty list.
         """
         if getattr(self, name, None) is not None:
-            raise ValueError(f"Hyperparameter name is reserved: {name}")
+            raise ValueError(f"HParams already has an attribute {name}. Choose a different name for the "
+                             "hyperparameter.")
         is_list = isinstance(value, (list, tuple))
         if is_list and not value:
-            raise ValueError(f"Multi-valued hyperparameters cannot be empty: {name}. The first "
-                             "element defines the type.")
+            raise ValueError(f"The hyperparameter {name} is an empty list. Pass at least one element, "
+                             "because the first element defines the type.")
         self._hparam_types[name] = (type(value[0] if is_list else value), is_list)
         setattr(self, name, value)
 
@@ -55,11 +56,11 @@ class HParams(object):
 
         Raises:
           KeyError: no hyperparameter has this name.
-          ValueError: the value is a list and the hyperparameter is not, or the reverse; or the value cannot
-            be converted. For example, an integer can become a float, but a float cannot become an integer.
+          ValueError: only one of the value and the hyperparameter is a list; or the value cannot be
+            converted. For example, an integer can become a float, but a float cannot become an integer.
         """
         if name not in self._hparam_types:
-            raise KeyError(f"Unknown hyperparameter: {name}; known: "
+            raise KeyError(f"Unknown hyperparameter {name}; the known ones are "
                            f"{', '.join(sorted(self._hparam_types)) or 'none'}.")
         kind, is_list = self._hparam_types[name]
         if isinstance(value, list) != is_list:
@@ -108,21 +109,22 @@ class HParams(object):
         """Returns the value of a hyperparameter; `default` if it does not exist.
 
         Raises:
-          ValueError: the default has another type than the hyperparameter.
+          ValueError: the default does not have the type of the hyperparameter.
         """
         if key not in self._hparam_types:
             return default
         if default is not None:
             kind, is_list = self._hparam_types[key]
             if isinstance(default, list) != is_list:
-                raise ValueError(f"Hparam {key!r}: the default {default!r} is incompatible, because the "
-                                 f"value is {'a list' if is_list else 'no list'}.")
+                raise ValueError(f"The hyperparameter {key!r} is {'a list' if is_list else 'not a list'}, so "
+                                 f"the default {default!r} does not fit.")
             for element in default if is_list else [default]:
                 _cast(key, kind, element)
         return getattr(self, key)
 
     def to_proto(self, export_scope=None):
-        """Returns a copy that can be passed as hparam_def. The argument export_scope is ignored."""
+        """Returns a copy that can be passed as the argument hparam_def. The argument export_scope is
+        ignored."""
         return type(self)(hparam_def=self)
 
     def set_model_structure(self, model_structure):
@@ -152,7 +154,8 @@ def _cast(name, kind, value):
     for number in (numbers.Integral, numbers.Number):
         wrong |= issubclass(kind, number) and not isinstance(value, number)
     if wrong:
-        raise ValueError(f"Could not cast hparam {name!r} of type {kind.__name__!r} from value {value!r}")
+        raise ValueError(f"The hyperparameter {name!r} must have the type {kind.__name__}; the value "
+                         f"{value!r} cannot be converted")
     return kind(value)
 
 
@@ -182,16 +185,17 @@ def parse_values(values, type_map, ignore_unknown=False):
     while position < len(values):
         match = _ASSIGNMENT.match(values, position)
         if not match:
-            raise ValueError(f"Malformed hyperparameter value: {values[position:]}")
+            raise ValueError("Cannot read hyperparameters from here on; expected name=value or "
+                             f"name=[value,value]: {values[position:]}")
         position = match.end()
         name, elements, single = match.groups()
         if name not in type_map:
             if ignore_unknown:
                 continue
-            raise ValueError(f"Unknown hyperparameter type for {name}; known: "
+            raise ValueError(f"Unknown hyperparameter {name}; the known ones are "
                              f"{', '.join(sorted(type_map)) or 'none'}.")
         if name in parsed:
-            raise ValueError(f"Multiple assignments to variable {name!r} in {values!r}")
+            raise ValueError(f"The hyperparameter {name!r} occurs more than once in {values!r}")
         parsed[name] = _parsed(name, type_map[name], single.strip()) if elements is None else [
             _parsed(name, type_map[name], part) for part in re.split(r"[ ,]", elements) if part]
     return parsed
@@ -204,4 +208,5 @@ def _parsed(name, kind, text):
                 text.isalpha()) else bool(int(text))
         return text if kind is type(None) else kind(text)
     except ValueError as error:
-        raise ValueError(f"Could not parse hparam {name!r} of type {kind.__name__!r}: {text!r}") from error
+        raise ValueError(f"The hyperparameter {name!r} must have the type {kind.__name__}; found "
+                         f"{text!r}") from error

@@ -1,7 +1,8 @@
 """tf.estimator.DNNClassifier: a multilayer perceptron over feature columns.
 
-It is the only canned estimator (an Estimator that contains its model) that programs around BERT use. These
-programs train it on BERT's vectors. Variables, loss and metrics have the names and values of TensorFlow 1.15.
+A canned estimator is an Estimator that contains its model. This is the only one that programs around BERT
+use: they train it on BERT's vectors. Variables, loss and metrics have the names and values of TensorFlow
+1.15.
 """
 
 import tensorflow.compat.v1 as tf
@@ -17,7 +18,8 @@ _LEARNING_RATE = 0.05  # used if the optimizer is given by its name
 
 
 class DNNClassifier(script_estimator.Estimator):
-    """Classifies with dense layers over feature columns and a softmax; a sigmoid if there are two classes."""
+    """Classifies with dense layers over feature columns, and a softmax (or a sigmoid if there are two
+    classes)."""
 
     def __init__(self, hidden_units, feature_columns, model_dir=None, n_classes=2, weight_column=None,
                  label_vocabulary=None, optimizer="Adagrad", activation_fn=tf.nn.relu, dropout=None,
@@ -44,10 +46,10 @@ class DNNClassifier(script_estimator.Estimator):
           ValueError: the length of label_vocabulary is not n_classes, or no optimizer has this name.
         """
         if label_vocabulary is not None and len(label_vocabulary) != n_classes:
-            raise ValueError(f"DNNClassifier: n_classes={n_classes}, and label_vocabulary has "
+            raise ValueError(f"DNNClassifier: n_classes is {n_classes}, but label_vocabulary has "
                              f"{len(label_vocabulary)} names.")
         if isinstance(optimizer, str) and optimizer not in _OPTIMIZERS:
-            raise ValueError(f"DNNClassifier: unknown optimizer={optimizer!r}; known: "
+            raise ValueError(f"DNNClassifier: unknown optimizer {optimizer!r}; the known names are "
                              f"{', '.join(_OPTIMIZERS)}.")
 
         def model_fn(features, labels, mode):
@@ -108,7 +110,7 @@ def _ids(labels, vocabulary, n_classes):
     if vocabulary is None:
         labels = tf.cast(labels, tf.int64)
         in_range = tf.debugging.assert_less(labels, tf.constant(n_classes, tf.int64),
-                                            ["DNNClassifier: a label is not below n_classes", labels])
+                                            ["DNNClassifier: a label is not less than n_classes", labels])
         with tf.control_dependencies([in_range]):
             return tf.identity(labels)
     table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(

@@ -13,14 +13,14 @@ os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 tf = quiet_tensorflow.load()
 
 _verbosity = tf.logging.get_verbosity()
-tf.logging.set_verbosity(tf.logging.ERROR)  # otherwise the next two calls log that they are deprecated
+tf.logging.set_verbosity(tf.logging.ERROR)  # otherwise the next two calls log deprecation warnings
 tf.disable_v2_behavior()
 tf.enable_resource_variables()
 tf.logging.set_verbosity(_verbosity)
 
 
 def disable_v2_behavior():
-    """Replaces tf.disable_v2_behavior. If the program calls it again, resource variables stay enabled."""
+    """Replaces tf.disable_v2_behavior with a function that leaves resource variables enabled."""
     uses_resources = tf.resource_variables_enabled()
     tf.disable_v2_behavior()
     if uses_resources:
@@ -35,7 +35,8 @@ warnings.filterwarnings("ignore", r"`tf\.(layers|nn\.rnn_cell)\.", UserWarning)
 
 
 def _is_shown_once(record):
-    """Filters records of TensorFlow's handler: false if the root logger also writes to the terminal."""
+    """Filters records of TensorFlow's handler. Returns False if the root logger also writes to the
+    terminal."""
     return not any(type(handler) is logging.StreamHandler for handler in logging.root.handlers)
 
 

@@ -40,8 +40,8 @@ def build_raw_serving_input_receiver_fn(features, default_batch_size=None):
     """Returns a serving_input_receiver_fn that is fed the features themselves.
 
     Args:
-      features: {name: tensor}. Only dtype and shape of the tensors are used.
-      default_batch_size: first dimension of the fed arrays; any size if None.
+      features: {name: tensor}. Only the dtype and the shape of each tensor are used.
+      default_batch_size: first dimension of the fed arrays; None allows any size.
     """
     kinds = {name: (tensor.dtype, [default_batch_size, *tensor.shape.as_list()[1:]])
              for name, tensor in features.items()}
@@ -57,7 +57,7 @@ def build_parsing_serving_input_receiver_fn(feature_spec, default_batch_size=Non
 
     Args:
       feature_spec: {name: FixedLenFeature or VarLenFeature}.
-      default_batch_size: number of fed examples; any number if None.
+      default_batch_size: number of fed examples; None allows any number.
     """
     def serving_input_receiver_fn():
         serialized = tf.placeholder(tf.string, [default_batch_size], "input_example_tensor")
@@ -89,7 +89,8 @@ def numpy_input_fn(x, y=None, batch_size=128, num_epochs=1, shuffle=None, queue_
     data = x if y is None else (x, y)
     sizes = {len(array) for array in tf.nest.flatten(data)}
     if len(sizes) != 1:
-        raise ValueError(f"numpy_input_fn: the arrays have different numbers of examples: {sorted(sizes)}.")
+        raise ValueError("numpy_input_fn: all arrays must have the same number of examples; found "
+                         f"{sorted(sizes)}.")
     size = sizes.pop()
 
     def input_fn():
@@ -129,7 +130,7 @@ class TrainSpec(collections.namedtuple("TrainSpec", ["input_fn", "max_steps", "h
 class EvalSpec(collections.namedtuple("EvalSpec",
                                       ["input_fn", "steps", "name", "hooks", "exporters", "start_delay_secs",
                                        "throttle_secs"], defaults=[100, None, None, None, 120, 600])):
-    """Describes the evaluations of `train_and_evaluate`: arguments of `Estimator.evaluate`, and three others.
+    """Describes the evaluations of `train_and_evaluate`: arguments of `Estimator.evaluate`, and these fields:
 
     exporters: an `Exporter`, or a list of them.
     throttle_secs: minimum number of seconds between two evaluations.
@@ -184,8 +185,8 @@ class _Evaluator(tf.train.CheckpointSaverListener):
         if global_step_value != self._evaluated_step:
             self._evaluate(global_step_value, is_the_final_export=True)
         else:
-            # This step was evaluated before it was known that it is the last step. An exporter that
-            # exported nothing then, such as a FinalExporter, is called a second time.
+            # This step was evaluated before it was known to be the last step. An exporter that exported
+            # nothing at that time, such as a FinalExporter, is called a second time.
             self.exports = [directory or self._export(exporter, is_the_final_export=True)
                             for directory, exporter in zip(self.exports, self._exporters)]
 
@@ -226,10 +227,11 @@ class InMemoryEvaluatorHook(tf.train.SessionRunHook):
           ValueError: every_n_iter is not positive, or estimator is not an Estimator.
         """
         if every_n_iter is None or every_n_iter <= 0:
-            raise ValueError(f"InMemoryEvaluatorHook: invalid every_n_iter={every_n_iter}; it must be "
+            raise ValueError(f"InMemoryEvaluatorHook: every_n_iter is {every_n_iter}, but it must be "
                              "positive.")
         if not isinstance(estimator, script_estimator.Estimator):
-            raise ValueError(f"This hook is for a tf.estimator.Estimator, not {type(estimator).__name__}.")
+            raise ValueError("InMemoryEvaluatorHook: estimator must be a tf.estimator.Estimator, not "
+                             f"{type(estimator).__name__}.")
         self._estimator, self._evaluation = estimator, (input_fn, steps, hooks)
         self._name, self._every = name, every_n_iter
 
@@ -272,8 +274,8 @@ class _SavedModelExporter(Exporter):
 
     def __init__(self, name, serving_input_receiver_fn, assets_extra=None, as_text=False, exports_to_keep=5):
         if exports_to_keep is not None and exports_to_keep < 1:
-            raise ValueError(f"exports_to_keep is {exports_to_keep}; "
-                             "it must be positive, or None to keep all.")
+            raise ValueError(f"exports_to_keep is {exports_to_keep}, but it must be positive, or None to "
+                             "keep all exports.")
         self.name = name
         self._serving_input_receiver_fn = serving_input_receiver_fn
         self._assets_extra = assets_extra
@@ -315,7 +317,8 @@ def _loss_smaller(best_eval_result, current_eval_result):
 
 
 class BestExporter(_SavedModelExporter):
-    """Exports the model after each evaluation that is better than all before, also those of earlier runs."""
+    """Exports the model after each evaluation that is better than all previous ones, including those of
+    earlier runs."""
 
     def __init__(self, name="best_exporter", serving_input_receiver_fn=None,
                  event_file_pattern="eval/*.tfevents.*", compare_fn=_loss_smaller, assets_extra=None,
@@ -376,10 +379,12 @@ def make_early_stopping_hook(estimator, should_stop_fn, run_every_secs=60, run_e
     Args:
       estimator: unused; TensorFlow 1 wrote to its directory.
       should_stop_fn: the function.
-      run_every_secs, run_every_steps: seconds or steps between two calls of the function. Give only one.
+      run_every_secs, run_every_steps: seconds or steps between two calls of the function. Pass exactly one of
+        the two.
     """
     if (run_every_secs is None) == (run_every_steps is None):
-        raise ValueError("Give exactly one of run_every_secs and run_every_steps.")
+        raise ValueError("make_early_stopping_hook: pass either run_every_secs or run_every_steps, and None "
+                         "for the other one.")
     return _StopHook(should_stop_fn, run_every_secs, run_every_steps)
 
 
@@ -404,7 +409,7 @@ class _StopHook(tf.train.SessionRunHook):
 
 def stop_if_higher_hook(estimator, metric_name, threshold, eval_dir=None, min_steps=0, run_every_secs=60,
                         run_every_steps=None):
-    """Returns a hook that ends training once a metric was above a threshold.
+    """Returns a hook that ends training after a metric was above a threshold.
 
     Args:
       estimator: the Estimator that wrote the evaluations.
@@ -412,7 +417,7 @@ def stop_if_higher_hook(estimator, metric_name, threshold, eval_dir=None, min_st
       threshold: the threshold.
       eval_dir: directory with the event files of the evaluations; `estimator.eval_dir()` if None.
       min_steps: evaluations of earlier steps are ignored.
-      run_every_secs, run_every_steps: seconds or steps between two checks. Give one of the two.
+      run_every_secs, run_every_steps: seconds or steps between two checks. Pass exactly one of the two.
     """
     def should_stop():
         return any(value > threshold for _, value in _history(estimator, metric_name, eval_dir, min_steps))
@@ -421,7 +426,7 @@ def stop_if_higher_hook(estimator, metric_name, threshold, eval_dir=None, min_st
 
 def stop_if_lower_hook(estimator, metric_name, threshold, eval_dir=None, min_steps=0, run_every_secs=60,
                        run_every_steps=None):
-    """Returns a hook that ends training once a metric was below a threshold; see `stop_if_higher_hook`."""
+    """Returns a hook that ends training after a metric was below a threshold; see `stop_if_higher_hook`."""
     def should_stop():
         return any(value < threshold for _, value in _history(estimator, metric_name, eval_dir, min_steps))
     return make_early_stopping_hook(estimator, should_stop, run_every_secs, run_every_steps)
@@ -459,7 +464,7 @@ def _history(trained, metric_name, eval_dir, min_steps):
 
 
 def _steps_since_maximum(history):
-    """Returns the steps between the first maximum and the last value; -1 if there are no values."""
+    """Returns the number of steps between the first maximum and the last value; -1 if there are no values."""
     if not history:
         return -1
     best_step, _ = max(history, key=lambda pair: pair[1])
@@ -470,7 +475,8 @@ def _steps_since_maximum(history):
 
 
 class InputPipelineConfig(object):
-    """Lists the ways in which hosts of a TPU can share the input. Without a TPU, all have the same effect."""
+    """Lists the ways in which hosts of a TPU can share the input. Without a TPU, all ways have the same
+    effect."""
 
     PER_SHARD_V1 = 1
     PER_HOST_V1 = 2
@@ -529,7 +535,7 @@ class TPUEstimatorSpec(estimator.EstimatorSpec):
                                training_hooks=training_hooks, evaluation_hooks=evaluation_hooks,
                                prediction_hooks=prediction_hooks)
         if host_call is not None:
-            summary.start_writers()  # also the writers that were created with tf.compat.v2.summary
+            summary.start_writers()  # this also starts writers that were created with tf.compat.v2.summary
         return spec
 
     def as_estimator_spec(self):
@@ -538,7 +544,7 @@ class TPUEstimatorSpec(estimator.EstimatorSpec):
 
 
 def CrossShardOptimizer(opt, reduction=None, name=None, group_assignment=None):
-    """Returns the optimizer unchanged: a single shard has nothing to sum. Other arguments are ignored."""
+    """Returns the optimizer unchanged, because there is only one shard. The other arguments are ignored."""
     return opt
 
 

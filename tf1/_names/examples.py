@@ -1,18 +1,19 @@
-"""Writing and parsing `tf.train.Example`s in the way of TensorFlow 1."""
+"""Writes and parses `tf.train.Example`s in the way TensorFlow 1 does."""
 
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 
 def _whole(value):
-    """Returns a bool or whole float as an int. Returns other values unchanged; protobuf refuses them."""
+    """Returns a bool or a whole float as an int. Returns other values unchanged, so that protobuf checks
+    them."""
     if isinstance(value, (bool, np.bool_, float, np.floating)) and float(value).is_integer():
         return int(value)
     return value
 
 
 class _Int64ListType(type):
-    """Makes `Int64List` behave as the class of the protobuf message."""
+    """Makes `Int64List` behave like the class of the protobuf message."""
 
     def __call__(cls, value=()):
         return tf.train.Int64List(value=[_whole(number) for number in value])

@@ -16,16 +16,17 @@ _OF_THE_PACKAGE = {"KerasLayer": "keras_layer", "load": "module_v2", "resolve": 
 REPLACEMENTS = {
     **dict.fromkeys(("image_embedding_column", "sparse_text_embedding_column", "text_embedding_column",
                      "text_embedding_column_v2"),
-                    "not provided: apply a hub.Module in the model_fn, and use its output."),
+                    "not provided. Apply a hub.Module in the model_fn, and use its output."),
     **dict.fromkeys(("LatestModuleExporter", "create_module_spec_from_saved_model",
-                     "register_module_for_export"), "not provided: hub.create_module_spec(…).export(…) "
-                    "writes a module with the weights of a checkpoint."),
+                     "register_module_for_export"), "not provided. Use hub.create_module_spec(…).export(…), "
+                    "which writes a module with the weights of a checkpoint."),
 }
 
 
 def _explain(name):
     if name in _OF_THE_PACKAGE:
-        return "of TensorFlow 2; `pip install tensorflow-hub` provides it. tf.saved_model.load does without."
+        return ("a name of TensorFlow 2. Install it with `pip install tensorflow-hub`, or use "
+                "tf.saved_model.load.")
     return REPLACEMENTS.get(name, "not provided.")
 
 

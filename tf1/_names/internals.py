@@ -1,9 +1,9 @@
 """Defines all names that `tf1` takes from TensorFlow and Keras 2 outside of their public interfaces.
 
-Programs of TensorFlow 1.x use names that TensorFlow 2 no longer publishes, and `tf1` gives them back. So this
-module has more names than `bertlib/graph/tensorflow_internals.py`. The comment above a name says why we need
-it and which public name does not replace it. No other file of `tf1` imports such a name or reads a private
-attribute of an object of TensorFlow; `tests/graph/test_tensorflow_internals.py` tests that.
+`tf1` restores names that programs of TensorFlow 1.x use and that TensorFlow 2 no longer publishes. So this
+module has more names than `bertlib/graph/tensorflow_internals.py`. The comment above a name says why the name
+is needed, and why a similar public name does not replace it. No other file of `tf1` imports such a name or
+reads a private attribute of an object of TensorFlow; `tests/graph/test_tensorflow_internals.py` tests that.
 `docs/development/house.md` describes the steps for a new release of TensorFlow. The modules that programs
 import by name are in `tf1/_run/modules.py`.
 """
@@ -29,7 +29,7 @@ from tf_keras.src.legacy_tf_layers import normalization
 
 __all__ = ["export_output", "lookup_ops", "nest", "normalization", "summary_ops_v2"]
 
-# --- Names of TensorFlow that programs use without a change ----------------------------------------------
+# --- Names of TensorFlow that programs use unchanged ----------------------------------------------
 
 # export_output: the classes that were public as tf.estimator.export until TensorFlow 2.15.
 # Programs also import the module itself.
@@ -39,28 +39,30 @@ __all__ = ["export_output", "lookup_ops", "nest", "normalization", "summary_ops_
 # other arguments, and do not find the global step of a graph.
 should_record_summaries = summary_ops_v2._legacy_contrib_should_record_summaries
 
-# tf.contrib.autograph.convert and tf.contrib.staging.StagingArea. `convert` converts a function when it is
-# called; the public `tf.autograph.to_graph` converts it at once. `tf.raw_ops.Stage` and `tf.raw_ops.Unstage`
-# are the ops of a StagingArea without the class.
+# tf.contrib.autograph.convert and tf.contrib.staging.StagingArea. `convert` converts a function when the
+# function is called; the public `tf.autograph.to_graph` converts it immediately. `tf.raw_ops.Stage` and
+# `tf.raw_ops.Unstage` are the ops of a StagingArea without the class.
 autograph_convert = autograph_api.convert
 StagingArea = data_flow_ops.StagingArea
 # tf.contrib.framework.deprecated and deprecated_args. TensorFlow has no public names for them.
 deprecated, deprecated_args = deprecation.deprecated, deprecation.deprecated_args
 # tf.contrib.framework.smart_cond. The public `tf.cond` refuses a Python bool.
 smart_cond, smart_constant_value = smart_conds.smart_cond, smart_conds.smart_constant_value
-# tensorflow.python.layers.normalization looks for this module of Keras (normalization) under its old name.
+# tensorflow.python.layers.normalization imports this module of Keras (normalization) by its old name.
 
 
 # --- Graphs ----------------------------------------------------------------------------------------------
 
 
 def control_outputs(op):
-    """Returns the ops that wait for an op. The public `control_inputs` has only the other direction."""
+    """Returns the ops that wait for an op. The public `control_inputs` gives only the ops for which an op
+    waits."""
     return op._control_outputs
 
 
 def set_device(op, device):
-    """Sets the device of an existing op. `tf.device` affects only new ops, and merges devices."""
+    """Sets the device of an existing op. `tf.device` affects only new ops, and merges the device with outer
+    scopes."""
     op._set_device(device)
 
 
@@ -103,13 +105,13 @@ def noise_shape(layer, inputs):
 # The class of resource variables. `tf.Variable` does not replace it: it is also the base class of reference
 # variables, whose methods must not change.
 ResourceVariable = resource_variable_ops.BaseResourceVariable
-# Registers, for a class of fetches, a function that returns the tensors to fetch instead. A replacement of
+# Registers a function that replaces fetches of a class by the tensors to fetch. A replacement of
 # `tf.Session.run` would not reach fetches inside lists and dicts.
 register_fetch = session.register_session_run_conversion_functions
 
 
 def silence_deprecations():
-    """Turns off TensorFlow's warnings that names of TensorFlow 1 are deprecated.
+    """Turns off TensorFlow's warnings about deprecated names of TensorFlow 1.
 
     The public `tf.logging.set_verbosity` would also hide other warnings.
     """
@@ -117,7 +119,8 @@ def silence_deprecations():
 
 
 def add_reference(variable_class):
-    """Gives resource variables the method `_ref` of reference variables. Some programs call it."""
+    """Gives resource variables the method `_ref` of reference variables, because some programs call
+    `_ref`."""
     variable_class._ref = lambda self: self
 
 
@@ -146,8 +149,8 @@ def replace_resource_update(wrapper):
     """Replaces the update of a resource variable with a dense or sparse gradient in `tf.train.Optimizer`.
 
     Args:
-      wrapper: function that gets the method and returns a method with the same arguments. The method is
-        (self, optimizer, gradient) -> op.
+      wrapper: function that gets the original method, (self, optimizer, gradient) -> op, and returns a
+        replacement with the same arguments.
     """
     processor = optimizers._DenseResourceVariableProcessor
     processor.update_op = wrapper(processor.update_op)

@@ -1,6 +1,6 @@
 """Implements dropout and shuffling with random numbers that depend only on seed, step and place in the model.
 
-`bertlib.graph.randomness` computes the numbers. Two runs of a program with the same seed are therefore equal.
+So two runs of a program with the same seed draw the same numbers. `bertlib.graph.randomness` computes them.
 """
 
 import functools
@@ -21,16 +21,16 @@ def dropout(x, keep_prob=None, noise_shape=None, seed=None, name=None, rate=None
       noise_shape: shape of the mask, which is broadcast to the shape of x.
       seed: an additional key for the random numbers of the mask.
       name: name of the op.
-      rate: float or scalar tensor, 1 - keep_prob. Give keep_prob or rate, but not both.
+      rate: float or scalar tensor, 1 - keep_prob. Pass either keep_prob or rate.
 
     Raises:
       ValueError: both or neither of keep_prob and rate are given, or the rate is not in [0, 1).
     """
     if (keep_prob is None) == (rate is None):
-        raise ValueError("tf.nn.dropout: give either keep_prob or rate.")
+        raise ValueError("tf.nn.dropout: pass either keep_prob or rate, and not both.")
     rate = 1.0 - keep_prob if rate is None else rate
     if isinstance(rate, (int, float)) and not 0 <= rate < 1:
-        raise ValueError(f"tf.nn.dropout: rate is {rate}; it must be in [0, 1).")
+        raise ValueError(f"tf.nn.dropout: rate is {rate}, but it must be at least 0 and less than 1.")
     if isinstance(rate, (int, float)) and rate == 0:
         return tf.convert_to_tensor(x)
     with tf.name_scope(name, "dropout", [x]):
@@ -61,7 +61,7 @@ def _loops():
 def _uniform_in_loop(shape, site):
     """Returns uniform numbers that differ between the iterations of a loop.
 
-    The integer variables of the loop, such as its counter, tell one iteration from another.
+    The integer variables of the loop, such as its counter, make the numbers of each iteration different.
 
     Args:
       shape: integer vector.

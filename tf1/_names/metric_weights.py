@@ -1,9 +1,9 @@
 """Makes metrics with a confusion matrix accept weights whose length differs from that of the labels.
 
 Forks compute the scores of tags with `tensorflow.python.ops.metrics_impl._streaming_confusion_matrix`, which
-also computes `tf.metrics.mean_iou`. TensorFlow 1 compared the lengths only if the graph knew them. It ignored
-weights after the last label. If there were too few weights, it read the memory after the weights. TensorFlow
-2 refuses weights of another length in both cases.
+also computes `tf.metrics.mean_iou`. TensorFlow 1 compared the two lengths only if both were known when the
+graph was built. Otherwise it ignored additional weights, and if there were too few weights, it read the
+memory behind them. TensorFlow 2 refuses weights of a different length in every case.
 """
 
 import functools
@@ -12,8 +12,8 @@ import tensorflow.compat.v1 as tf
 
 from tf1._names import internals
 
-_WRONG_NUMBER = ("A metric has the wrong number of weights: it takes one for each label, each position or "
-                 "each example. Number of weights, shape of labels:")
+_WRONG_NUMBER = ("A metric has the wrong number of weights: pass one weight for each label, for each "
+                 "position or for each example. Number of weights, shape of labels:")
 
 
 def _for_each_label(weights, labels):
@@ -44,7 +44,7 @@ def _for_each_label(weights, labels):
 
 
 def install():
-    """Replaces TensorFlow's function, so that all metrics that call it accept such weights."""
+    """Replaces TensorFlow's function, so that all metrics that call the function accept such weights."""
     internals.replace_confusion_matrix(_with_weights_of_any_length)
 
 

@@ -14,10 +14,10 @@ class Namespace(types.ModuleType):
         Args:
           name: the name that programs use for the module, such as "tf.contrib.layers" or "tensorflow_hub".
           own: {name: object}, the names of tf1.
-          base: function without arguments that returns the other module, or None if the namespace contains
-            only the names in `own`.
+          base: function without arguments that returns the other module. None if the namespace contains only
+            the names in `own`.
           explain: function of a missing name that returns the advice for the error message, or None if there
-            is no advice. The default is the function of the other module, if that is a Namespace.
+            is no advice. By default, if the other module is a Namespace, its function is used.
         """
         super().__init__(f"tf1.{name[3:]}" if name.startswith("tf.") else name)
         self._title = name

@@ -12,8 +12,8 @@ import tensorflow.compat.v1 as tf
 from tf1._names import internals
 
 _VARIABLE = internals.ResourceVariable
-_ADVICE = ("; it is a resource variable. Call tf.disable_resource_variables() after the imports, and "
-           "variables are those of TensorFlow 1.")
+_ADVICE = ("; this variable is a resource variable. To use the reference variables of TensorFlow 1, call "
+           "tf.disable_resource_variables() after the imports.")
 
 
 def _initialized_value(self):
@@ -26,7 +26,8 @@ def _initialized_value(self):
 
 
 def _new_tensor(operation):
-    """Returns the method for a statement such as `v += x`: it returns a new tensor and does not change v."""
+    """Returns the method for a statement such as `v += x`. The method returns a new tensor and does not
+    change v."""
     return lambda self, other: getattr(self, operation)(other)
 
 
@@ -48,15 +49,16 @@ def assign(ref, value, validate_shape=None, use_locking=None, name=None):
 
 
 def _depth(optimizer, method):
-    """Returns how many classes above the optimizer's class a method is defined; 0 for the class itself."""
+    """Returns the number of inheritance steps from the optimizer's class to the class that defines a
+    method."""
     return next(depth for depth, kind in enumerate(type(optimizer).__mro__) if method in vars(kind))
 
 
 def _for_published_optimizers(update_op):
     """Makes an optimizer use its own `_apply_dense` and `_apply_sparse` if it was written for TensorFlow 1.
 
-    For example, TensorFlow calls only `_resource_apply_dense` for resource variables. If a subclass of
-    `tf.train.AdamOptimizer` defines only `_apply_dense`, TensorFlow would silently use Adam's update.
+    TensorFlow calls only `_resource_apply_dense` for resource variables. So if a subclass of
+    `tf.train.AdamOptimizer` defined only `_apply_dense`, TensorFlow would silently use Adam's update.
     """
     @functools.wraps(update_op)
     def update(self, optimizer, gradient):
@@ -81,7 +83,7 @@ def _with_advice(apply_op):
 
 
 def _fetched(fetch):
-    """Returns what a session fetches for a name or tensor.
+    """Returns the object that a session should fetch for a name or tensor.
 
     The name "v:0" was the value of a reference variable. With a resource variable, "v:0" is the handle, so
     this function returns the variable instead.

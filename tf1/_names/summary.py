@@ -1,4 +1,5 @@
-"""Defines tf.contrib.summary: ops that write summaries themselves, so that no hook must fetch them."""
+"""Defines tf.contrib.summary: ops that write summaries directly, so that no hook has to fetch and write
+them."""
 
 import tensorflow.compat.v1 as tf
 

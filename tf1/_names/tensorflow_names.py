@@ -13,7 +13,7 @@ from tf1._names import canned, estimator_parts, examples, internals, keyed_rando
 from tf1._names.namespace import Namespace, own_names
 from tf1._run import script_config, script_estimator
 
-# {name of TensorFlow 0.x or of its models, which no later version has: its name in TensorFlow 1}
+# {name that only TensorFlow 0.x or its models had: its name in TensorFlow 1}
 RENAMED = {
     "tf.batch_matmul": "tf.matmul", "tf.inv": "tf.reciprocal",
     "tf.merge_all_summaries": "tf.summary.merge_all", "tf.mul": "tf.multiply", "tf.neg": "tf.negative",
@@ -58,7 +58,8 @@ def _set_verbosity(level):
 
 
 def _run_app(main=None, argv=None):
-    """Calls tf.app.run. Shows each message of tf.logging only once, although absl adds a second handler."""
+    """Calls tf.app.run. Shows each message of tf.logging only once, even though absl adds a second
+    handler."""
     _python_logging.getLogger("tensorflow").propagate = False
     _tf.app.run(main or sys.modules["__main__"].main, argv)
 
@@ -93,9 +94,9 @@ _HOOKS = ("CheckpointSaverHook", "CheckpointSaverListener", "FeedFnHook", "Final
 
 def _no_estimator(name):
     if name.startswith(("DNN", "Linear", "Boosted", "Baseline")):
-        return ("canned estimators except DNNClassifier are gone; write a model_fn for "
-                "tf.estimator.Estimator, as tf1/_names/canned.py does.")
-    return "not provided; `python -m tf1 --names` lists the names that are."
+        return ("not provided: of the canned estimators, only DNNClassifier is available. Write a model_fn "
+                "for tf.estimator.Estimator; tf1/_names/canned.py is an example.")
+    return "not provided. `python -m tf1 --names` lists the available names."
 
 
 _INPUTS = own_names(estimator_parts, "numpy_input_fn", "pandas_input_fn")

@@ -37,12 +37,12 @@ def _to_write(path):
 
 
 def _to_read(path):
-    """Returns the path of the redirected file; the given path if this process has not written it."""
+    """Returns the path of the redirected file; the given path if this process has not written the file."""
     return _own.get(_key(path), path) if isinstance(path, (str, bytes, os.PathLike)) else path
 
 
 def _at(place, function):
-    """Returns a function that changes its first argument, a path, with `place` before it calls `function`."""
+    """Returns a function that applies `place` to its first argument, a path, and then calls `function`."""
     @functools.wraps(function, updated=())
     def at_place(path, *args, **kwargs):
         return function(place(path), *args, **kwargs)

@@ -40,13 +40,14 @@ def mean(pairs, sparse_as_dense=False, exchange_dtype=None):
 
     Args:
       pairs: list of (gradient, variable); a gradient is a tensor, tf.IndexedSlices or None.
-      sparse_as_dense: convert tf.IndexedSlices to tensors. If false, they receive the rows of all replicas,
-        as in one graph with the examples of all replicas. If two replicas have the same row, it occurs twice,
-        and a clipped norm counts both occurrences.
+      sparse_as_dense: whether to convert tf.IndexedSlices to tensors. If false, the result contains the rows
+        of all replicas, as in one graph with the examples of all replicas. A row that two replicas have
+        occurs twice, and counts twice in the norm for clipping.
       exchange_dtype: floating dtype in which tensors are exchanged; the dtype of each tensor if None.
 
     Returns:
-      list of the means, in the order of the pairs; in a graph without replicas, the unchanged gradients.
+      list of the means, in the order of the pairs. In a graph without replicas, the gradients are returned
+      unchanged.
     """
     all_reduce = collectives.current_all_reduce()
     means = [gradient for gradient, _ in pairs]

@@ -1,4 +1,4 @@
-"""Serves `import horovod.tensorflow as hvd`, for the replicas of `python -m tf1 --num_replicas`.
+"""Provides `import horovod.tensorflow as hvd` for the replicas of `python -m tf1 --num_replicas`.
 
 This module contains only the functions of Horovod that scripts with an Estimator use, such as NVIDIA's BERT.
 Such a script divides the work itself: each process reads its own input, and only the process with rank 0 uses
@@ -24,7 +24,7 @@ def init(*args, **kwargs):
 
 def _group():
     if not horovod_mode.is_initialized():
-        raise ValueError("Horovod has not been initialized: call hvd.init() first.")
+        raise ValueError("hvd.init() has not been called. Call it before all other functions of hvd.")
     return replica_group.current()
 
 
@@ -136,8 +136,8 @@ class BroadcastGlobalVariablesHook(broadcast.BroadcastHook):
 
 
 def _explain(name):
-    return (f"tf1 provides only these names of Horovod: {', '.join(sorted(_NAMES))}. For others, install "
-            "Horovod itself.")
+    return (f"tf1 provides only these names of Horovod: {', '.join(sorted(_NAMES))}. For other names, "
+            "install Horovod itself.")
 
 
 _NAMES = defined_names(sys.modules[__name__])

@@ -19,8 +19,8 @@ def launch(count, timeout, max_restarts, open_ports, arguments):
 
     Args:
       count: number of replicas on this machine; 0 for one on each GPU.
-      timeout: seconds within which all replicas end after one failed.
-      max_restarts: how often all replicas are restarted after a failure.
+      timeout: seconds within which all replicas end after one replica has failed.
+      max_restarts: largest number of restarts of all replicas after failures.
       open_ports, arguments: whether other machines can reach the ports of the replicas, and the arguments of
         the script; see `network_namespace.for_replicas`.
 
@@ -36,8 +36,8 @@ def launch(count, timeout, max_restarts, open_ports, arguments):
         return None
     machines = cluster.from_environment()
     if machines is not None and machines.is_evaluator:
-        raise ValueError("TF_CONFIG makes this machine an evaluator. Replica 0 of a script evaluates: "
-                         "leave the evaluator out of the cluster.")
+        raise ValueError("TF_CONFIG makes this machine an evaluator, but in a script, replica 0 evaluates. "
+                         "Remove the evaluator from the cluster.")
     count = replica_launcher.count_here(count)
     if count == 1 and (machines is None or len(machines.addresses) == 1):
         return None
@@ -51,14 +51,15 @@ def launch(count, timeout, max_restarts, open_ports, arguments):
 
 @contextlib.contextmanager
 def joined():
-    """Joins the other replicas, if this process is a replica, and leaves them after the block."""
+    """A context manager: if this process is a replica, joins the other replicas, and leaves them after the
+    block."""
     if not replica_group.is_replica():
         yield
         return
     try:
         group = replica_group.join()
         gradients.install(tf1)
-        sys.meta_path.insert(0, horovod.FINDER)  # an installed Horovod would not know the other replicas
+        sys.meta_path.insert(0, horovod.FINDER)  # an installed Horovod would not find the other replicas
         yield
     except BaseException as error:
         _leave(replica_group.current(), error)
@@ -67,7 +68,8 @@ def joined():
 
 
 def _leave(group, error):
-    """Tells the other replicas and the launcher why this process ends. The launcher prints the reason.
+    """Reports to the other replicas and to the launcher why this process ends. The launcher prints the
+    reason.
 
     Raises:
       SystemExit: another replica failed first, or a restart may help.

@@ -7,7 +7,7 @@ def scatter_batches(dataset, group):
     """Returns a dataset of tuples with one batch for each replica.
 
     If fewer batches than replicas remain at the end, these batches are dropped. All replicas run the same
-    pipeline and have the same position in the input, so it is enough that replica 0 saves the position.
+    pipeline and have the same position in the input, so only replica 0 needs to save the position.
 
     Args:
       dataset: the dataset that an input_fn returned.
@@ -17,9 +17,9 @@ def scatter_batches(dataset, group):
       ValueError: the input_fn returned something else.
     """
     if not isinstance(dataset, tf.compat.v2.data.Dataset):
-        raise ValueError("With several replicas, an input_fn must return a dataset, because its batches are "
-                         f"distributed to the replicas; this one returned {type(dataset).__name__}.")
-    # All replicas must end after the same step.
+        raise ValueError("With several replicas, the input_fn must return a dataset, so that its batches can "
+                         f"be distributed to the replicas, but it returned {type(dataset).__name__}.")
+    # Incomplete rounds are dropped, because all replicas must end after the same step.
     rounds = dataset.window(group.count, drop_remainder=True)
     return rounds.flat_map(lambda *components: tf.data.Dataset.zip(tuple(
         _zipped(components).skip(index).take(1) for index in range(group.count))))

@@ -1,4 +1,5 @@
-"""Defines tf.contrib.distribute's strategies on one machine, and the strategy of a replica's process."""
+"""Defines the strategies of tf.contrib.distribute for one machine, and the strategy in the process of a
+replica."""
 
 import collections
 import contextlib
@@ -15,7 +16,7 @@ class DistributeConfig(collections.namedtuple("DistributeConfig", ["train_distri
 
 
 class Replicas(object):
-    """Is the strategy of a process that is one of several replicas. It contains only their number.
+    """The strategy in a process that is one of several replicas. It contains only the number of replicas.
 
     The devices that the script names have no effect.
     """
@@ -34,7 +35,7 @@ def mirrored_strategy(devices=None, num_gpus=None, num_gpus_per_worker=None, cro
 
     Args:
       devices: names of devices.
-      num_gpus, num_gpus_per_worker: number of GPUs, instead of devices. 0 uses the CPU.
+      num_gpus, num_gpus_per_worker: number of GPUs; pass it instead of devices. 0 uses the CPU.
       cross_device_ops, cross_tower_ops: object that sums the gradients; the strategy chooses if None.
       auto_shard_dataset: ignored.
     """
@@ -56,8 +57,8 @@ def collective_all_reduce_strategy(num_gpus_per_worker=0, communication=None):
 
 def _refused(name, reason):
     def strategy(*args, **kwargs):
-        raise ValueError(f"tf.contrib.distribute.{name}: {reason} "
-                         "Leave it out: the run then uses one device.")
+        raise ValueError(f"tf.contrib.distribute.{name}: {reason} Leave the strategy out; the run then uses "
+                         "one device.")
     strategy.__doc__ = f"Raises ValueError: {reason}"
     strategy.__name__ = name
     return strategy

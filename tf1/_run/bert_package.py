@@ -1,6 +1,7 @@
-"""Serves the package `bert` of bert-tensorflow with this project's published modules, if no other is found.
+"""Provides the package `bert` of bert-tensorflow, if Python finds no other package `bert`.
 
-For example, `from bert import run_classifier` and `import bert.modeling` then import our modules.
+The modules of the package are this project's published modules. For example, `from bert import
+run_classifier` and `import bert.modeling` then work.
 """
 
 import importlib
@@ -12,7 +13,8 @@ from tf1._run.ours import PUBLISHED
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds the package `bert` and its modules. It is the last finder: an installed package overrides it."""
+    """Finds the package `bert` and its modules. It is the last finder, so an installed package is found
+    first."""
 
     def find_spec(self, name, path=None, target=None):
         package, _, module = name.partition(".")
@@ -22,5 +24,5 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def exec_module(self, module):
         name = module.__name__.partition(".")[2]
-        if name:  # our module replaces a module of the package
+        if name:  # this project's module replaces a module of the package
             sys.modules[module.__name__] = importlib.import_module(name)

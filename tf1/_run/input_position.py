@@ -3,8 +3,8 @@
 The input of this project's commands does not need this: see `input_pipeline.batch_of_step`.
 
 The position of `model.ckpt-<step>` is in `input_position/model.ckpt-<step>`, also in TensorFlow's checkpoint
-format. It is a separate file, because some programs that list the contents of a checkpoint cannot read the
-state of an iterator. It contains
+format. The position has a separate file, because some programs that list the contents of a checkpoint cannot
+read the state of an iterator. The file contains
 
     fingerprint   int64: a digest of the input pipeline
     start         int64: the global step at which the input was at its beginning
@@ -13,7 +13,7 @@ state of an iterator. It contains
 The fingerprint is needed because a state is valid only for the same pipeline. For example, after a change of
 the batch size, TensorFlow would restore the state without an error and return a batch of the old size.
 
-A Python generator has no state that could be saved. Its first batches are read again instead.
+A Python generator has no state that could be saved. Instead, the batches before the position are read again.
 """
 
 import functools
@@ -26,14 +26,16 @@ import tensorflow.compat.v1 as tf
 from bertlib.checkpoints import checkpoint_files
 
 _ITERATORS = ("IteratorV2", "Iterator", "OneShotIterator")
-# Attributes that differ between processes, or that do not change the elements of the pipeline.
+# Attributes that are left out of digests: they differ between processes, or do not change the elements of the
+# pipeline.
 _ATTRIBUTES_LEFT_OUT = ("_class", "_output_shapes", "container", "metadata", "shared_name", "token")
-# The policy that also saves pipelines with Python functions. It assumes that the functions have no state.
+# The policy under which TensorFlow also saves pipelines with Python functions. It assumes that these
+# functions have no state.
 _IGNORE_EXTERNAL_STATE = 1
 
 
 class InputPosition(tf.train.SessionRunHook):
-    """Saves and restores the position of the iterators of a graph. As a hook, it notes whether a step ran.
+    """Saves and restores the position of the iterators of a graph. As a hook, records whether a step was run.
 
     Attributes:
       moved: whether `restore` moved the iterators from their beginning.
@@ -76,8 +78,8 @@ class InputPosition(tf.train.SessionRunHook):
         If the input has changed since the checkpoint, a warning is logged, and the input starts from its
         beginning.
 
-        Call it before the first step, but after `after_create_session` of all hooks: a hook of the model_fn
-        may initialize the iterators.
+        Call this method before the first step, but after `after_create_session` of all hooks, because a hook
+        of the model_fn may initialize the iterators.
 
         Args:
           session: a raw session whose iterators are initialized.
@@ -102,7 +104,7 @@ class InputPosition(tf.train.SessionRunHook):
                 raise _damaged(path, error) from error
         elif self.moved:
             batches = (step - start) * batches_per_step
-            logging.info("Reading the first %d batches of the input again, to reach its saved position.",
+            logging.info("Reading the first %d batches of the input again, to reach the saved position.",
                          batches)
             for _ in range(batches):
                 session.run(self._batches)
@@ -119,13 +121,14 @@ class InputPosition(tf.train.SessionRunHook):
         except (tf.errors.OpError, ValueError, IndexError) as error:
             raise _damaged(path, error) from error
         if fingerprint != self._fingerprint:
-            logging.warning("The input has changed since %s was saved (files, batch size or code), so it "
-                            "starts from its beginning.", checkpoint)
+            logging.warning("The files, the batch size or the code of the input have changed since %s was "
+                            "saved. The input therefore starts from its beginning.", checkpoint)
             return None
         return int(start)
 
     def save(self, session, checkpoint):
-        """Saves the position of the input before its checkpoint is written. Does nothing before `restore`."""
+        """Saves the position of the input; call it before the checkpoint is written. Does nothing before
+        `restore`."""
         if self._start is None:
             return
         path = _path_beside(checkpoint)

@@ -1,8 +1,10 @@
-"""Serves modules that programs of TensorFlow 1.x do not import through `tf`, and that TensorFlow lacks now.
+"""Provides modules that TensorFlow 2 lacks, for programs of TensorFlow 1.x that import them by their full
+names.
 
 After `import tf1`, each file can import them, for example with `from tensorflow.contrib.tpu.python.tpu import
-tpu_config`. Each module of `tf` is also found under the name `tf1`, because `rewriting` changes imports to
-that name: `from tf1.nn import rnn_cell`. A missing name raises an ImportError that says what to use instead.
+tpu_config`. Each module of `tf` is also found below the name `tf1`, because `rewriting` changes imports to
+this name. An example is `from tf1.nn import rnn_cell`. A missing name raises an ImportError that says what to
+use instead.
 """
 
 import importlib
@@ -18,8 +20,9 @@ from tf1._names.namespace import ModuleFinder, Namespace, own_names
 from tf1._replicas import horovod
 from tf1._run import bert_package, ours
 
-# {folder of TensorFlow 1.15 below `tf.contrib`: its files}. Each file serves all names of its part, also
-# names that another file defined in TensorFlow 1.15. `_ESTIMATOR_FILES` is the same list for the Estimator.
+# {folder of TensorFlow 1.15 below `tf.contrib`: files in the folder}. Each of these modules has all names of
+# its part of `tf.contrib`, including names that a different file defined in TensorFlow 1.15.
+# `_ESTIMATOR_FILES` is the same list for the Estimator.
 _CONTRIB_FILES = {
     "cluster_resolver.python.training": "tpu_cluster_resolver cluster_resolver",
     "crf.python.ops": "crf",
@@ -90,7 +93,7 @@ def _files():
 
 
 _FILES = _files()
-# {prefix of a module's name in programs: the parts below it that this finder serves; None for all}
+# {prefix of a module's name in programs: the parts below the prefix that this finder serves; None for all}
 _ROOTS = {"tensorflow.compat.v1.": ("contrib", "estimator"),
           "tensorflow.": ("app", "contrib", "distributions", "estimator", "flags", "gfile", "layers",
                           "logging", "python_io", "resource_loader"),
@@ -102,18 +105,19 @@ def _find(name):
     # 1. A module that moved within TensorFlow.
     if name in _MOVED:
         return Namespace(name, {}, lambda: importlib.import_module(_MOVED[name]))
-    # The module's name with "tensorflow." in place of the prefix from `_ROOTS` that the program wrote.
+    # The name of the module in which "tensorflow." replaces the prefix (one of `_ROOTS`) that the program
+    # wrote.
     root = next((root for root in _ROOTS if name.startswith(root)), "")
     file = f"tensorflow.{name[len(root):]}" if root else name
-    # 2. A file of TensorFlow 1.15, such as tensorflow.contrib.crf.python.ops.crf. The module has all names of
-    # the file's part of `tf`.
+    # 2. A file of TensorFlow 1.15, such as tensorflow.contrib.crf.python.ops.crf. The returned module has all
+    #    names of the file's part of `tf`.
     if file in _FILES:
         return Namespace(name, {}, lambda: _FILES[file])
     # 3. A module inside a file of TensorFlow 1.15, such as tensorflow_estimator.estimator.export.
     package, _, part = file.rpartition(".")
     if package in _FILES:
         return _part(_FILES[package], part, name)
-    # 4. Any other module, or a part that TensorFlow still has. Another finder serves it, so return None.
+    # 4. Any other module, or a part that TensorFlow still has: return None, because another finder finds it.
     path = name[len(root):].split(".")
     if not root or path[0].startswith("_") or _ROOTS[root] and path[0] not in _ROOTS[root]:
         return None
@@ -126,7 +130,7 @@ def _find(name):
 
 
 def _part(module, name, full):
-    """Returns the part of a module that is a module itself; None if it has no such part.
+    """Returns a part of a module if the part is a module itself; else None.
 
     Args:
       module: the module.
@@ -146,7 +150,8 @@ def _part(module, name, full):
 
 
 def _put_back():
-    """Adds names to TensorFlow's own modules that these modules lost, and that programs import from there."""
+    """Adds to TensorFlow's own modules the names that programs import from them, but that later versions
+    removed."""
     for module, names in {
         "tensorflow.python.framework.ops": own_names(tf, "IndexedSlices", "Tensor"),
         "tensorflow.python.framework.graph_util": own_names(
@@ -166,6 +171,6 @@ def _put_back():
 # This also replaces an installed tensorflow_hub, because its later versions have no hub.Module.
 sys.modules["tensorflow_hub"] = hub.hub
 sys.meta_path.insert(0, ours.Finder())
-# The last finders: an installed `bert` or `horovod` overrides them.
+# These are the last finders, so an installed `bert` or `horovod` is found first.
 sys.meta_path += [ModuleFinder(_find), bert_package.Finder(), horovod.FINDER]
 _put_back()

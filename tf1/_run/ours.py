@@ -1,4 +1,5 @@
-"""Lists this project's modules in the root folder. A fork's module with the same name overrides ours."""
+"""Lists this project's modules in the root folder. If a fork has a module with the same name, the fork's
+module is used."""
 
 import importlib.abc
 import importlib.machinery
@@ -9,23 +10,25 @@ import sys
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 PUBLISHED = {"create_pretraining_data", "extract_features", "modeling", "optimization", "run_classifier",
              "run_classifier_with_tfhub", "run_pretraining", "run_squad", "tokenization"}
-# The other commands exist only in a checkout. The installed package has no modules with their names.
+# These commands exist as modules only in a checkout, not in the installed package.
 _IN_CHECKOUT = {"build_vocab", "convert_checkpoint", "download", "export", "glue_submission", "plan_memory",
                 "predict", "run_ner"}
 MODULES = PUBLISHED | (_IN_CHECKOUT if (_ROOT / "pyproject.toml").is_file() else set())
 
 
 def is_ours(path):
-    """Returns whether a file is a module of this project. A fork's files may be in the same folder."""
+    """Returns whether a file is a module of this project. The folder alone does not decide this, because a
+    fork's files may be in the same folder."""
     path = pathlib.Path(path).resolve()
     return (path.parent == _ROOT and path.stem in MODULES
             or any(_ROOT / room in path.parents for room in ("bertlib", "tf1")))
 
 
 def find_spec(name, path=None, target=None):
-    """Searches for a module like Python, but takes ours only if no other folder on `sys.path` has one.
+    """Finds a module in the way Python does, but uses this project's module only if no other folder has one.
 
-    For example, a fork may append the folder of its `modeling.py` to `sys.path`, after this project's folder.
+    The other folders are those on `sys.path`. For example, a fork may append the folder of its `modeling.py`
+    to `sys.path`, after this project's folder.
 
     Args:
       name, path, target: see importlib.abc.MetaPathFinder.find_spec.

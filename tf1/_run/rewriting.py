@@ -1,8 +1,8 @@
-"""Imports files of TensorFlow 1.x as if their `import tensorflow as tf` were `import tf1 as tf`.
+"""Imports files for TensorFlow 1.x as if each `import tensorflow as tf` in them were `import tf1 as tf`.
 
-Only the syntax tree in memory is changed, and line numbers stay the same. No `.pyc` file is written, so other
-runs of the same files do not get the changed code. The imports change in the fork's own files and in the
-packages that `--also` names. All other libraries keep TensorFlow 2.
+Only the syntax tree in memory is changed, and line numbers stay the same. No `.pyc` file is written.
+Otherwise other runs of the same files would get the changed code. The imports change in the fork's own files
+and in the packages that `--also` names. All other libraries keep TensorFlow 2.
 """
 
 import ast
@@ -34,7 +34,7 @@ class _Imports(ast.NodeTransformer):
                 aliases.append(alias)
             elif alias.asname or "." not in alias.name:
                 aliases.append(ast.alias(replacement, alias.asname or alias.name))
-            else:  # `import tensorflow.contrib.crf` binds only `tensorflow`
+            else:  # `import tensorflow.contrib.crf` binds only the name `tensorflow`
                 statements.append(ast.Expr(ast.Call(ast.Name("__import__", ast.Load()),
                                                     [ast.Constant(replacement)], [])))
                 aliases.append(ast.alias("tf1", "tensorflow"))
@@ -49,7 +49,8 @@ class _Imports(ast.NodeTransformer):
 
 
 def _our_name(module):
-    """Returns the name below `tf1` of a module of TensorFlow; None if its import is not changed."""
+    """Returns the name below `tf1` of a module of TensorFlow; None if imports of the module are not
+    changed."""
     parts = module.split(".")
     if parts[0] != "tensorflow" or parts[1:2] and parts[1] in _INNER:
         return None

@@ -18,7 +18,8 @@ _HIDDEN = (*(os.path.join(_FOLDER, name) for name in ("__main__.py", "_replicas/
 
 
 def run_script(path, arguments, packages=()):
-    """Runs a file like Python, but changes the imports of TensorFlow in this file and in its modules.
+    """Runs a file in the way Python does, but changes the imports of TensorFlow in this file and in its
+    modules.
 
     Args:
       path: the file.
@@ -61,7 +62,7 @@ def _prepare(argv, packages):
 
 
 def _main_module(path):
-    """Returns a new module `__main__`, which replaces ours in `sys.modules`."""
+    """Returns a new module `__main__`, which replaces that of `python -m tf1` in `sys.modules`."""
     module = types.ModuleType("__main__")
     vars(module).update(__file__=path, __builtins__=builtins)
     sys.modules["__main__"] = module
@@ -69,7 +70,8 @@ def _main_module(path):
 
 
 def _show(kind, error, traceback):
-    """Prints an error like Python, without the frames of tf1's modules that run and import the script."""
+    """Prints an error in the way Python does, but without the frames of tf1's modules that run and import the
+    script."""
     sys.__excepthook__(kind, error.with_traceback(_without_ours(traceback)), None)
 
 

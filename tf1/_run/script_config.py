@@ -5,7 +5,7 @@ from bertlib.replicas import cluster
 
 
 class RunConfig(run_config.RunConfig):
-    """Extends the core's `RunConfig` by the other arguments and attributes of TensorFlow's RunConfig."""
+    """Extends the core's `RunConfig` by the arguments and attributes that only TensorFlow's RunConfig has."""
 
     task_type = "worker"
     num_ps_replicas = 0
@@ -26,7 +26,7 @@ class RunConfig(run_config.RunConfig):
 
         Raises:
           ValueError: a strategy has several replicas or TF_CONFIG names several processes, but this process
-            has no other replicas; or the core's RunConfig refuses an argument.
+            was started alone; or the core's RunConfig refuses an argument.
         """
         if not self.group:
             refuse_clusters()
@@ -34,9 +34,9 @@ class RunConfig(run_config.RunConfig):
         for name, strategy in (("train_distribute", train_distribute), ("eval_distribute", eval_distribute)):
             if not self.group and strategy is not None and strategy.num_replicas_in_sync > 1:
                 count = strategy.num_replicas_in_sync
-                raise ValueError(f"{name} has {count} replicas. Start the script as python -m tf1 "
-                                 f"--num_replicas={count}, or leave {name} out: the run then uses one "
-                                 "device.")
+                raise ValueError(f"{name} has {count} replicas, but the script was started as one process. "
+                                 f"Start it with python -m tf1 --num_replicas={count}, or leave {name} out "
+                                 "to use one device.")
         self.train_distribute, self.eval_distribute = train_distribute, eval_distribute
         self.device_fn = device_fn
         self.protocol = protocol
@@ -61,6 +61,6 @@ def refuse_clusters():
     """
     machines = cluster.from_environment()
     if machines and (len(machines.addresses) > 1 or machines.is_evaluator):
-        raise ValueError("The environment variable TF_CONFIG names a cluster, but this process is alone: "
-                         "each process would train alone, in the same directory. Start the script as "
-                         "python -m tf1 --num_replicas=1 SCRIPT, or unset TF_CONFIG.")
+        raise ValueError("The environment variable TF_CONFIG names a cluster, but the script was started "
+                         "without replicas: each process would train alone, in the same directory. Start the "
+                         "script with python -m tf1 --num_replicas=1 SCRIPT, or unset TF_CONFIG.")

@@ -17,8 +17,8 @@ class Estimator(estimator.Estimator):
 
         Args:
           config: a `script_config.RunConfig`.
-          params: dict for the model_fn and the input_fn, or an object of another class. Both functions get
-            a copy of such an object. If batch sizes are given, it needs a method set_hparam, like HParams.
+          params: dict for the model_fn and the input_fn, or an object of another class. Both functions get a
+            copy of the object. If batch sizes are given, the object needs a method set_hparam, like HParams.
           warm_start_from: checkpoint from which the training starts if model_dir has no checkpoint; or an
             object whose attributes are the arguments of `tf.train.warm_start`, such as `WarmStartSettings`.
 

@@ -1,10 +1,10 @@
 """Trains a script's own model.
 
-`bertlib` trains on its own input with its own optimizers. `Builder` and `TrainingSession` override steps of
-the classes in `bertlib` that have the same names, because a script may have
+`bertlib` trains on its own input with its own optimizers. `Builder` and `TrainingSession` override methods of
+the classes with the same names in `bertlib`, because a script may have
 
-- an input_fn that cannot start at a given global step: its position is saved with each checkpoint, and its
-  batches are scattered over the replicas;
+- an input_fn that cannot start at a given global step. The position of its input is saved with each
+  checkpoint, and its batches are scattered over the replicas;
 - params of any class, a device_fn, hooks that save checkpoints, a checkpoint to start from;
 - an optimizer that does not define whether it reads the global step before or after the increment;
 - starting weights drawn at random, which must be the same in all replicas;
@@ -36,8 +36,8 @@ class Builder(model_graph.Builder):
 
     def check_params(self):
         if not isinstance(self.params, dict) and not hasattr(self.params, "set_hparam"):
-            raise TypeError(f"params is a {type(self.params).__name__}; it must be a dict, because the "
-                            "Estimator adds batch_size to it.")
+            raise TypeError(f"params is a {type(self.params).__name__}, but it must be a dict, because the "
+                            "Estimator adds batch_size to params.")
         super().check_params()
 
     def batch_size(self, mode):
@@ -91,7 +91,8 @@ class TrainingSession(training_session.TrainingSession):
     def run(self):
         super().run()
         if self._position and self._position.moved and not self._position.has_trained:
-            # No step was taken, so the saved position is the end of the input. Train from its beginning.
+            # No step was taken, so the saved position is the end of the input. Start the input from its
+            # beginning.
             self._continues_input = False
             super().run()
 
@@ -111,10 +112,10 @@ class TrainingSession(training_session.TrainingSession):
         return step
 
     def not_averaged_message(self, replicas):
-        return (f"The model_fn trains {replicas} replicas whose gradients are not averaged: each would train "
-                "alone. Start the script with python -m tf1, and build its train_op with tf.gradients, or "
-                "with minimize or compute_gradients of a tf.train.Optimizer; with Horovod, use "
-                "hvd.DistributedOptimizer.")
+        return (f"The gradients of the model_fn are not averaged over the {replicas} replicas, so each "
+                "replica would train alone. Start the script with python -m tf1, and compute the gradients "
+                "with tf.gradients, or with minimize or compute_gradients of a tf.train.Optimizer. With "
+                "Horovod, use hvd.DistributedOptimizer.")
 
     def make_hooks(self, step, scaffold, listeners):
         hooks = super().make_hooks(step, scaffold, listeners)
@@ -146,5 +147,5 @@ class TrainingSession(training_session.TrainingSession):
         super().take_steps(session, step, vote)
 
     def ends_before(self, micro_batch):
-        # Ends only between whole steps, because the position of the input is saved there.
+        # Ends only between two steps, because only there the position of the input can be saved.
         return super().ends_before(micro_batch) and not (self._position and micro_batch)

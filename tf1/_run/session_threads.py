@@ -1,7 +1,7 @@
 """Limits the number of threads of a session.
 
-TensorFlow starts a temporary pool of `intra_op_parallelism_threads` threads for each restored variable. For
-example, a program of TensorFlow 1 sets 1024 in both fields of its `tf.ConfigProto`. Then
+TensorFlow starts a temporary pool of `intra_op_parallelism_threads` threads for each restored variable. If a
+program of TensorFlow 1 sets 1024 in both fields of its `tf.ConfigProto`, for example,
 `tf.train.init_from_checkpoint` starts tens of thousands of threads, and the process aborts.
 """
 
@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.system import workers
 
-_LARGEST = 64  # a pool with at most this number of threads is not changed, even if there are fewer cores
+_LARGEST = 64  # pools of at most this size are not changed, even if there are fewer cores
 _FIELDS = ("intra_op_parallelism_threads", "inter_op_parallelism_threads")
 
 
@@ -24,7 +24,7 @@ def limited(config):
       config: tf.ConfigProto, or None.
 
     Returns:
-      a changed copy of config; config itself if none of its pools is too large.
+      a changed copy of config; the unchanged config if no pool is too large.
     """
     cores = workers.available_cores()
     too_large = [] if config is None else [
@@ -49,7 +49,7 @@ def install():
 
 
 def _with_limit(create):
-    """Returns the `__init__` of a class with a limit on its argument config."""
+    """Returns a replacement for the `__init__` of a class, which limits the argument config."""
     signature = inspect.signature(create)
 
     @functools.wraps(create)

@@ -1,7 +1,7 @@
 """Defines the order in which a training step of a script reads and increments the global step.
 
-Schedules and dropout read the global step. In graphs of published optimizers, the reads may run before or
-after the increment, so two runs of the same program could give different results.
+Schedules and dropout read the global step. In graphs of published optimizers, these reads may run before or
+after the step is incremented, so two runs of the same program could give different results.
 """
 
 import tensorflow.compat.v1 as tf
@@ -17,8 +17,8 @@ def order_reads(global_step, train_op):
 
     All reads of a reference variable share one buffer, so they must run before the increment.
 
-    A read that serves only the bias correction of an optimizer, a division by 1 - beta ** step, comes after
-    the increment instead: before the increment, the first step would divide by zero.
+    The exception is a read that is used only for the bias correction of an optimizer, a division by 1 - beta
+    ** step. It runs after the increment, because before the increment the first step would divide by zero.
 
     Args:
       global_step: the variable.
@@ -53,7 +53,7 @@ def _only_corrects(read):
 
 
 def _takers(op):
-    """Returns the ops that use the value of a reference variable, directly behind one or more Identity ops.
+    """Returns the ops that read the value of a reference variable through one or more Identity ops.
 
     The output of such an Identity op is in the memory of the variable.
     """
@@ -63,7 +63,8 @@ def _takers(op):
 
 
 def _uses(op):
-    """Returns the uses of an op's outputs, also behind Cast, Identity or Sqrt: [(op, index of input)]."""
+    """Returns the uses of an op's outputs, directly or through Cast, Identity or Sqrt: [(op, index of
+    input)]."""
     uses = []
     for output in op.outputs:
         for use in output.consumers():

@@ -28,8 +28,8 @@ inline float Load(Bfloat16 value) { return FloatOf(static_cast<uint32_t>(value.b
 
 inline void Store(float value, float* target) { *target = value; }
 inline void Store(float value, Bfloat16* target) {
-  // Rounds to the nearest value, and halves to the even one. A NaN is handled separately, because its upper 16
-  // bits alone could mean infinity.
+  // Rounds to the nearest value, and in a tie to the even value. A NaN is handled separately, because the
+  // upper 16 bits of a NaN could mean infinity.
   const uint32_t bits = BitsOf(value);
   const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16, upper_half = (bits >> 16) | 0x40;
   target->bits = static_cast<uint16_t>(value == value ? rounded : upper_half);
@@ -115,8 +115,8 @@ void GeluGradientRow(int64_t width, const T* gradient, const T* inputs, const fl
   }
 }
 
-// Only a loop without branches can process several elements at a time. So template parameters, not branches
-// in the loop, say which optional arrays are missing.
+// Only a loop without branches can process several elements at a time. So template parameters, and not
+// branches in the loop, decide which optional arrays are used.
 template <bool has_mask>
 inline float Dropped(float value, const uint8_t* mask, int64_t index, float mask_scale) {
   if constexpr (!has_mask) return value;
@@ -130,7 +130,8 @@ auto Choose(bool condition, const F& f) {
   return condition ? f(std::true_type()) : f(std::false_type());
 }
 
-// Computes the values of one row that are normalized, minus their mean. Returns 1 / their standard deviation.
+// Computes the values of one row before the normalization, minus their mean. Returns 1 / their standard
+// deviation.
 template <bool has_bias, bool has_mask, bool has_residual, typename T>
 float Center(const Norm<T>& norm, int64_t width, int64_t at, float* centered) {
   const T *inputs = norm.inputs + at, *residual = norm.residual + at;
@@ -195,8 +196,9 @@ void NormGradientRow(const Norm<T>& norm, int64_t width, int64_t at, const T* gr
   }
 }
 
-// The rows of a softmax are short. A loop over values of less than 32 bits processes more elements at a time,
-// so it treats several rows as one. Loops over a single row contain only floats.
+// The rows of a softmax are short. A loop over values of less than 32 bits processes more elements at a time
+// than a short row has. So such a loop treats several rows as one, and loops over a single row contain only
+// floats.
 constexpr int64_t kRowsAtOnce = 16;
 
 template <bool has_mask, typename T>
@@ -390,8 +392,8 @@ void DropoutMask(uint64_t key, uint64_t counter_low, uint64_t counter_high, int6
 #pragma omp simd
     for (int lane = 0; lane < kLanes; ++lane) {
       const uint64_t low = counter_low + first + lane, high = counter_high + (low < counter_low);
-      // Only the lower 32 bits of each word count. The upper 32 bits may contain the rest of a product: if the
-      // words had 32 bits, the compiler would have to reorder the elements of vectors.
+      // Only the lower 32 bits of each word are used; the upper 32 bits may contain a part of a product. With
+      // words of 32 bits, the compiler would have to reorder the elements of vectors.
       uint64_t word_0 = low, word_1 = low >> 32, word_2 = high, word_3 = high >> 32;
       uint32_t key_0 = static_cast<uint32_t>(key), key_1 = static_cast<uint32_t>(key >> 32);
 #pragma GCC unroll 10

@@ -1,10 +1,9 @@
-// The arithmetic of the kernels in `formulas.py`, each in one pass through memory. The code includes no header
-// of TensorFlow, so that it can be compiled for the CPU of this machine: TensorFlow's headers do not allow
-// this.
+// Computes the functions of `formulas.py`, each in one pass through memory. The code includes no header of
+// TensorFlow, because these headers do not allow code that is compiled for the CPU of this machine.
 //
 // Matrices are row-major. Functions over rows process the rows [begin, end), so that several threads can share
-// the rows. Sums over rows are added to the values in their arrays. A null pointer means that an optional
-// array is missing.
+// the rows. Sums over rows are added to the previous values of the output arrays. A null pointer means that
+// an optional array is missing.
 
 #ifndef NATIVE_LOOPS_H_
 #define NATIVE_LOOPS_H_
@@ -83,8 +82,8 @@ template <typename T>
 void SoftmaxGradient(Rows rows, const T* gradient, const T* probabilities, const uint8_t* mask, float scale,
                      float mask_scale, T* score_gradient, T* dropped);
 
-// Converts rows [R, number · N · H] into `number` arrays [B, N, F, H], and back. A row belongs to the position
-// b F + f. The values of a position without a row are zeros.
+// Converts rows [R, number · N · H] into `number` arrays [B, N, F, H], and back. Each row belongs to a
+// position b · F + f. For positions without a row, the values are zeros.
 template <typename T>
 struct Heads {
   int64_t number, heads, length, size;  // number, N, F, H
@@ -99,14 +98,14 @@ struct Heads {
 
 // Computes eight booleans for each of the blocks [begin, end) of a Philox stream (Salmon et al. 2011). A
 // boolean is true if 16 bits of the block, as a signed integer, are at least `threshold`. The mask has `size`
-// booleans; the rest of the last block is not written.
+// booleans; booleans of the last block beyond `size` are not written.
 void DropoutMask(uint64_t key, uint64_t counter_low, uint64_t counter_high, int64_t begin, int64_t end,
                  int64_t size, int16_t threshold, uint8_t* mask);
 
 struct AdamW {
   float factor, rate, decay, beta_1, beta_2, epsilon;
 
-  // Updates the elements [begin, end). The arrays of the new values may be those of the old values.
+  // Updates the elements [begin, end). The new values may be written to the arrays of the old values.
   void Update(int64_t begin, int64_t end, const float* gradient, const float* old_w, const float* old_m,
               const float* old_v, float* w, float* m, float* v) const;
 };

@@ -1,5 +1,5 @@
-// The ops "Bert…" of TensorFlow for the kernels in loops.h, for CPUs. `formulas.py` documents the functions
-// that they compute. An optional input is a list of at most one tensor.
+// Defines TensorFlow's ops "Bert…" for CPUs, which call the loops in loops.h. `formulas.py` documents the
+// functions that the ops compute. An optional input is a list of at most one tensor.
 
 #include <algorithm>
 #include <type_traits>
@@ -26,8 +26,8 @@ using tensorflow::TensorShape;
 using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
 
-// Number of rows whose sum one thread computes. The order of additions must not depend on the number of
-// threads.
+// Number of rows whose sum one thread computes. It is constant, because the order of additions must not
+// depend on the number of threads.
 constexpr int64_t kRowsPerBlock = 64;
 // Approximate cycles of a simple operation on one element. From this number, TensorFlow chooses the number of
 // threads.
@@ -76,7 +76,8 @@ const Element<T>* OptionalData(OpKernelContext* context, const char* name, int64
 // Returns the length of a tensor's rows, its last dimension.
 int64_t Width(const Tensor& tensor) { return tensor.dims() ? tensor.dim_size(tensor.dims() - 1) : 1; }
 
-// Adds up the sums of blocks of rows, [blocks, number, width], into `number` outputs [width] from `first` on.
+// Adds up the sums of blocks of rows, [blocks, number, width]. Writes the totals to `number` outputs [width],
+// beginning with the output `first`.
 void AddBlocks(OpKernelContext* context, const std::vector<float>& sums, int64_t number, int64_t width,
                int first) {
   const int64_t blocks = sums.size() / std::max<int64_t>(number * width, 1);
@@ -92,8 +93,8 @@ void AddBlocks(OpKernelContext* context, const std::vector<float>& sums, int64_t
   }
 }
 
-// Calls work(rows, sums [number, width]) for each block of rows. The totals of the sums are the outputs from
-// `first` on.
+// Calls work(rows, sums [number, width]) for each block of rows. Writes the totals of the sums to `number`
+// outputs, beginning with the output `first`.
 template <typename Work>
 void InBlocks(OpKernelContext* context, int64_t rows, int64_t width, int64_t number, int first,
               const Work& work) {
@@ -505,8 +506,8 @@ class AdamWOp : public OpKernel {
   float beta_1_, beta_2_, epsilon_;
 };
 
-// The outputs [0, same) have the shape of the input `of`. The other outputs are vectors with the length of its
-// last dimension.
+// The outputs [0, same) have the shape of the input `of`. The other outputs are vectors with the length of
+// the last dimension of `of`.
 auto ShapedLike(int of, int same) {
   return [of, same](InferenceContext* context) {
     const ShapeHandle shape = context->input(of);
