@@ -98,7 +98,8 @@ def test_commands_of_our_own_run_without_the_checkout(site, tmp_path):
     assert done.returncode == 0 and done.stdout.startswith("Predicts with a trained model"), done.stderr
     assert "--input_file" in done.stdout
     done = run("bert-export", "--model_dir=nothing")
-    assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith("bert-export: error: nothing")
+    assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith(
+        "bert-export: error: --model_dir=nothing")
     (tmp_path / "train.txt").write_text("It O\nsaw O\nRome B-LOC\n\n" * 8, encoding="utf-8")
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "it", "saw", "rome"]
     (tmp_path / "vocab.txt").write_text("\n".join(tokens) + "\n")
