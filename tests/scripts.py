@@ -81,18 +81,18 @@ class Scripts(object):
                                       "environment": environment(**changes)})
 
     def run_bash(self, program, *, cwd, **changes):
-        """Runs a program of bash; returns `Finished`. Where it calls python with a file, that is a fork of the
-        server, with the standard streams of the call."""
+        """Runs a program of bash; returns `Finished`. Where it calls python with a file, that is a fork of
+        the server, with the standard streams of the call."""
         pipes = [self._server.stdin.fileno(), self._server.stdout.fileno()]
         with tempfile.TemporaryDirectory() as directory:
             python = os.path.join(directory, "python")
             with open(python, "x") as file:
                 file.write(_PYTHON.format(python=sys.executable, pipes=pipes))
             os.chmod(python, 0o700)
-            changes["PATH"] = os.pathsep.join([directory, os.path.dirname(sys.executable), os.environ["PATH"]])
-            done = subprocess.run(["bash", "-c", program], cwd=cwd, env=environment(**changes), pass_fds=pipes,
-                                  stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8",
-                                  timeout=_TIME_LIMIT_SECONDS)
+            path = os.pathsep.join([directory, os.path.dirname(sys.executable), os.environ["PATH"]])
+            done = subprocess.run(["bash", "-c", program], cwd=cwd, env=environment(PATH=path, **changes),
+                                  pass_fds=pipes, stdin=subprocess.DEVNULL, capture_output=True,
+                                  encoding="utf-8", timeout=_TIME_LIMIT_SECONDS)
         return Finished(done.returncode, done.stdout, done.stderr)
 
     def run(self, script, *flags, cwd, **changes):
@@ -132,8 +132,8 @@ def _serve():
     for line in sys.stdin:
         request = json.loads(line)
         # Made here: they must exist when `Running` reads them.
-        streams = [os.open(request.get("stdin", os.devnull), os.O_RDONLY),
-                   *(os.open(request[name], os.O_WRONLY | os.O_CREAT, 0o600) for name in ("stdout", "stderr"))]
+        outputs = [os.open(request[name], os.O_WRONLY | os.O_CREAT, 0o600) for name in ("stdout", "stderr")]
+        streams = [os.open(request.get("stdin", os.devnull), os.O_RDONLY), *outputs]
         pid = os.fork()
         if not pid:
             os.close(replies)

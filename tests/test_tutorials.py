@@ -1,5 +1,5 @@
-"""The pages in docs/tutorials run from top to bottom, in a copy of the repository, with short trainings of the
-first layer of the installed model."""
+"""The pages in docs/tutorials run from top to bottom, in a copy of the repository, with short trainings of
+the first layer of the installed model."""
 
 import importlib.util
 import json
@@ -17,9 +17,9 @@ TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 def program_of(page):
     """The bash program of a page: its blocks of bash and Python in their order, with shorter trainings.
 
-    The comment `<!-- test: --flag=value -->` gives flags another value in all commands of the page. The comment
-    `<!-- test: --flag=value for --other=its -->` puts one flag in the place of another one. A block after the
-    comment `<!-- not run -->` is left out: it needs a network, Docker or a published checkpoint.
+    The comment `<!-- test: --flag=value -->` gives flags another value in all commands of the page. The
+    comment `<!-- test: --flag=value for --other=its -->` puts one flag in the place of another one. A block
+    after the comment `<!-- not run -->` is left out: it needs a network, Docker or a published checkpoint.
     """
     text = page.read_text(encoding="utf-8")
     lines = ["set -euo pipefail"]
