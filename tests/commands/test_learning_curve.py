@@ -158,7 +158,8 @@ def test_the_weights_are_those_of_a_training_without_it(name, trainings, outputs
 @_again
 @pytest.mark.parametrize("name, changes", [
     ("squad", dict(find_null_threshold=True)),
-    ("classifier", dict(task_name="mnli", num_train_epochs=1, label_smoothing=0.1)),
+    pytest.param("classifier", dict(task_name="mnli", num_train_epochs=1, label_smoothing=0.1),
+                 marks=pytest.mark.soak(reason="one more training; test_glue_tasks.py evaluates both sets")),
     pytest.param("classifier", dict(doc_stride=4, max_seq_length=12), marks=pytest.mark.soak(
         reason="one more training; test_long_texts.py evaluates windows"))],
                          ids=["threshold", "sets", "windows"])

@@ -203,7 +203,8 @@ def test_results_are_those_of_an_open_run_byte_for_byte(scripts, tiny_model, tmp
     assert found[0] == found[1] and {"eval_results.txt", "test_results.tsv"} <= set(found[0])
 
 
-@pytest.mark.slow(reason="a training of two replicas in interpreters of their own")
+@pytest.mark.soak(reason="a training of two replicas in interpreters; test_network_namespace.py closes "
+                  "ports as this user")
 def test_a_user_without_rights_trains_with_closed_ports(tiny_model, tmp_path):
     """test_replicas_train.py does so as root."""
     if os.geteuid():
