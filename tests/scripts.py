@@ -92,7 +92,7 @@ class Scripts(object):
             path = os.pathsep.join([directory, os.path.dirname(sys.executable), os.environ["PATH"]])
             done = subprocess.run(["bash", "-c", program], cwd=cwd, env=environment(PATH=path, **changes),
                                   pass_fds=pipes, stdin=subprocess.DEVNULL, capture_output=True,
-                                  encoding="utf-8", timeout=_TIME_LIMIT_SECONDS)
+                                  encoding="utf-8", timeout=3 * _TIME_LIMIT_SECONDS)
         return Finished(done.returncode, done.stdout, done.stderr)
 
     def run(self, script, *flags, cwd, **changes):
