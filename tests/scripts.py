@@ -38,6 +38,23 @@ def run_fresh(script, *flags, cwd, **changes):
     return Finished(done.returncode, done.stdout, done.stderr)
 
 
+# The command `python` of `Scripts.run_bash`.
+_PYTHON = """#!{python} -IS
+import json, os, sys
+requests, replies = {pipes}
+if not (sys.argv[1:] and sys.argv[1].endswith(".py")):
+    os.execv("{python}", ["{python}", *sys.argv[1:]])
+streams = {{name: f"/proc/{{os.getpid()}}/fd/{{number}}"
+           for number, name in enumerate(("stdin", "stdout", "stderr"))}}
+request = dict(streams, argv=sys.argv[1:], cwd=os.getcwd(), environment=dict(os.environ))
+os.write(requests, json.dumps(request).encode() + b"\\n")
+with open(replies, closefd=False) as lines:
+    lines.readline()
+    code = int(lines.readline())
+sys.exit(code if code >= 0 else 128 - code)
+"""
+
+
 class Scripts(object):
     """Starts the server; a context manager that stops it."""
 
@@ -62,6 +79,21 @@ class Scripts(object):
         """
         return Running(self._server, {"argv": [str(ROOT / script), *map(str, flags)], "cwd": str(cwd),
                                       "environment": environment(**changes)})
+
+    def run_bash(self, program, *, cwd, **changes):
+        """Runs a program of bash; returns `Finished`. Where it calls python with a file, that is a fork of
+        the server, with the standard streams of the call."""
+        pipes = [self._server.stdin.fileno(), self._server.stdout.fileno()]
+        with tempfile.TemporaryDirectory() as directory:
+            python = os.path.join(directory, "python")
+            with open(python, "x") as file:
+                file.write(_PYTHON.format(python=sys.executable, pipes=pipes))
+            os.chmod(python, 0o700)
+            path = os.pathsep.join([directory, os.path.dirname(sys.executable), os.environ["PATH"]])
+            done = subprocess.run(["bash", "-c", program], cwd=cwd, env=environment(PATH=path, **changes),
+                                  pass_fds=pipes, stdin=subprocess.DEVNULL, capture_output=True,
+                                  encoding="utf-8", timeout=3 * _TIME_LIMIT_SECONDS)
+        return Finished(done.returncode, done.stdout, done.stderr)
 
     def run(self, script, *flags, cwd, **changes):
         """Runs a script to its end; returns `Finished`. Arguments are those of `start`."""
@@ -101,21 +133,22 @@ def _serve():
         request = json.loads(line)
         # Made here: they must exist when `Running` reads them.
         outputs = [os.open(request[name], os.O_WRONLY | os.O_CREAT, 0o600) for name in ("stdout", "stderr")]
+        streams = [os.open(request.get("stdin", os.devnull), os.O_RDONLY), *outputs]
         pid = os.fork()
         if not pid:
             os.close(replies)
-            _become(request, outputs)
+            _become(request, streams)
             return request
-        for output in outputs:
-            os.close(output)
+        for stream in streams:
+            os.close(stream)
         os.write(replies, f"{pid}\n".encode())
         os.write(replies, f"{os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])}\n".encode())
     return None
 
 
-def _become(request, outputs):
-    """Gives this process what a request asks for."""
-    for number, file in enumerate([os.open(os.devnull, os.O_RDONLY), *outputs]):
+def _become(request, streams):
+    """Gives this process what a request asks for, and its standard streams."""
+    for number, file in enumerate(streams):
         os.dup2(file, number)
         os.close(file)
     os.environ.clear()

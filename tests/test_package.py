@@ -77,9 +77,6 @@ def runner(site, folder):
 @pytest.mark.slow(reason="starts fresh interpreters")
 def test_published_commands_run_without_the_checkout(site, tmp_path):
     run = runner(site, tmp_path)
-    done = run("bert-run-classifier", "--help")
-    assert done.returncode == 0 and done.stdout.startswith("Fine-tunes BERT to classify"), done.stderr
-    assert "--task_name" in done.stdout and "--recompute" in done.stdout
     done = run("bert-create-pretraining-data", f"--input_file={site}/bertlib/samples/pretraining/dev.txt",
                f"--vocab_file={site}/bertlib/samples/pretraining/vocab.txt", "--output_file=out.tfrecord",
                "--dupe_factor=1")
@@ -94,11 +91,9 @@ def test_published_commands_run_without_the_checkout(site, tmp_path):
 @pytest.mark.slow(reason="starts fresh interpreters, and replicas")
 def test_commands_of_our_own_run_without_the_checkout(site, tmp_path):
     run = runner(site, tmp_path)
-    done = run("bert-predict", "--help")
-    assert done.returncode == 0 and done.stdout.startswith("Predicts with a trained model"), done.stderr
-    assert "--input_file" in done.stdout
     done = run("bert-export", "--model_dir=nothing")
-    assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith("bert-export: error: nothing")
+    assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith(
+        "bert-export: error: --model_dir=nothing")
     (tmp_path / "train.txt").write_text("It O\nsaw O\nRome B-LOC\n\n" * 8, encoding="utf-8")
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "it", "saw", "rome"]
     (tmp_path / "vocab.txt").write_text("\n".join(tokens) + "\n")

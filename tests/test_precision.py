@@ -127,9 +127,9 @@ def test_where_one_dnn_may_not_use_the_instructions_no_op_that_it_would_take_is_
     assert any(op.outputs and op.outputs[0].dtype == tf.bfloat16 for op in graph.get_operations())
 
 
-@pytest.mark.slow(reason="an interpreter of its own: oneDNN reads the variable once in a process")
-@pytest.mark.parametrize("limit", ["AVX2", pytest.param("AVX512_CORE", marks=pytest.mark.soak(
-    reason="one more interpreter; the graph is shown above for each limit"))])
+@pytest.mark.soak(reason="interpreters of their own, as oneDNN reads the variable once in a process; the "
+                  "graph is shown above for each limit")
+@pytest.mark.parametrize("limit", ["AVX2", "AVX512_CORE"])
 def test_run_classifier_in_bf16_where_one_dnn_may_not_use_the_instructions(limit, tiny_model, tmp_path):
     data = tiny.write_task(tmp_path / "data", "mrpc", train=8, dev=4)
     flags = tiny.flags(**tiny_model.flags, task_name="MRPC", data_dir=data, do_train=True, do_eval=True,
@@ -515,7 +515,8 @@ def results_of(output):
 
 
 @pytest.mark.slow(reason="three whole runs; steps in 16 bits are shown above without a script")
-@pytest.mark.parametrize("precision, tolerance", [("bf16", 0.05), ("fp16", 0.01)])
+@pytest.mark.parametrize("precision, tolerance", [("bf16", 0.05), pytest.param("fp16", 0.01, marks=(
+    pytest.mark.soak(reason="one more run; overflows are shown above without a script")))])
 def test_run_classifier_goes_on_in_16_bits_and_ends_near_fp32(classifier, precision, tolerance, tmp_path):
     output = tmp_path / "output"
     losses = classifier.run_second_epoch(output, precision=precision, do_eval=True, do_predict=True)

@@ -290,8 +290,9 @@ def test_the_import_of_a_command_defines_its_flags_and_makes_a_command_of_the_pr
     ["tensorflow", "bertlib.tasks.classification.classification_head", "modeling", "tf1", "run_squad",
      "bertlib.runs.estimator_setup",
      "tokenization"],
-    ["tf1", "bertlib.commands.plan_memory", "run_pretraining", "optimization", "bertlib.estimator.estimator",
-     "tensorflow"]])
+    pytest.param(["tf1", "bertlib.commands.plan_memory", "run_pretraining", "optimization",
+                  "bertlib.estimator.estimator", "tensorflow"],
+                 marks=pytest.mark.soak(reason="one more interpreter for another order"))])
 def test_the_order_of_imports_does_not_matter(modules):
     code = "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(name)\n" \
            "import tensorflow.compat.v1 as tf; print(tf.executing_eagerly(), tf.resource_variables_enabled())"

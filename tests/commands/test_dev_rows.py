@@ -109,7 +109,7 @@ def test_a_training_that_goes_on_keeps_the_rows(scripts, trained, tmp_path):
         trained["output_dir"] / "eval.tf_record")
 
 
-@pytest.mark.slow(reason="a whole run; test_dev_split.py draws the rows")
+@pytest.mark.soak(reason="a whole run; test_dev_split.py draws the rows")
 def test_a_new_training_draws_the_same_rows_with_any_seed(scripts, trained, tmp_path):
     finished = again(scripts, trained, tmp_path, output_dir=tmp_path / "new", do_train=True, do_eval=None,
                      dev_fraction=0.2, seed=8, num_train_epochs=0.34)

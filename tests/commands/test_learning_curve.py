@@ -145,7 +145,9 @@ def test_the_curve_holds_the_metrics_of_each_checkpoint(name, outputs):
         assert f"{label}: {100 / full_score * float(last[metric]):.1f} %" in texts
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["classifier", *(
+    pytest.param(name, marks=pytest.mark.soak(reason="one more run for what the classifier shows"))
+    for name in ("squad", "pretraining", "ner", "hub"))])
 def test_the_weights_are_those_of_a_training_without_it(name, trainings, outputs, tmp_path):
     without = trainings.finished(name, tmp_path / "without", eval_each_checkpoint=None, do_eval=None)
     assert not list(without.glob("learning_curve.*"))
@@ -156,8 +158,11 @@ def test_the_weights_are_those_of_a_training_without_it(name, trainings, outputs
 @_again
 @pytest.mark.parametrize("name, changes", [
     ("squad", dict(find_null_threshold=True)),
-    ("classifier", dict(task_name="mnli", num_train_epochs=1, label_smoothing=0.1)),
-    ("classifier", dict(doc_stride=4, max_seq_length=12))], ids=["threshold", "sets", "windows"])
+    pytest.param("classifier", dict(task_name="mnli", num_train_epochs=1, label_smoothing=0.1),
+                 marks=pytest.mark.soak(reason="one more training; test_glue_tasks.py evaluates both sets")),
+    pytest.param("classifier", dict(doc_stride=4, max_seq_length=12), marks=pytest.mark.soak(
+        reason="one more training; test_long_texts.py evaluates windows"))],
+                         ids=["threshold", "sets", "windows"])
 def test_other_evaluations_have_a_curve(name, changes, trainings, tmp_path):
     if changes.get("task_name") == "mnli":
         changes = {**changes, "data_dir": tiny.write_task(tmp_path, "mnli", train=20, dev=6)}

@@ -25,15 +25,15 @@ def wait_for_step(run, step):
         time.sleep(0.05)
 
 
-@pytest.mark.slow(reason="two replicas, 520 steps")
+@pytest.mark.slow(reason="two replicas, 160 steps")
 def test_replicas_start_no_threads_from_step_to_step(scripts, tiny_model, tmp_path):
     flags = dict(tiny_model.flags, bert_config_file=tiny_model.shallow, task_name="mrpc", do_train=True,
                  data_dir=tiny.write_task(tmp_path / "data", "mrpc", train=8), train_batch_size=4,
-                 num_train_epochs=260, save_checkpoints_steps=1000, log_steps=10, num_replicas=2,
+                 num_train_epochs=80, save_checkpoints_steps=1000, log_steps=5, num_replicas=2,
                  output_dir=tmp_path / "output")
     run = scripts.start("run_classifier.py", *tiny.flags(**flags), cwd=tmp_path)
     found = []
-    for step in (50, 500):
+    for step in (30, 150):
         wait_for_step(run, step)
         found.append([count_threads(pid) for pid in replicas_of(run.pid)])
     assert run.wait().code == 0

@@ -189,7 +189,7 @@ def test_another_task_and_named_columns(predict):
      "--output_file=lines.txt would overwrite lines.txt that --input_file reads. Pass another --output_file"),
     (dict(output_file="."), "--output_file=. is a directory"),
     pytest.param(dict(interactive=True, num_replicas=2), "--interactive asks for one text at a time",
-                 marks=pytest.mark.slow(reason="starts two interpreters")),
+                 marks=pytest.mark.soak(reason="starts two interpreters")),
     (dict(max_restarts=1), "--max_restarts=1 needs --input_file and --output_file"),
 ])
 def test_what_cannot_be_is_refused(scripts, model_dir, tmp_path, flags, problem):

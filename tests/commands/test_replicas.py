@@ -8,7 +8,6 @@ import os
 import re
 import signal
 import socket
-import threading
 import time
 
 import model_directories
@@ -78,9 +77,8 @@ print(group.index, group.all_gather(group.index ** 2))
     assert ", replica 1 of 2.\n" in log and log.endswith("1 [0, 1]\n")
 
 
-# Acts, and how replicas end then. `_SLOW_ENDS` are an error in all replicas, an error in one, a process that
-# has ended, and a signal.
-_SLOW_ENDS = (0, 5, 7, 9)
+# Acts, and how replicas end then. `_SLOW_ENDS` are an error in one replica and a signal.
+_SLOW_ENDS = (5, 9)
 _ENDS = [
     ("raise ValueError('the sky is down')", 1, r"error: the sky is down"),
     ("raise ValueError(f'{group.index} is odd') if group.index else group.barrier()", 1,
@@ -114,7 +112,8 @@ _ENDS = [
 @pytest.mark.slow(reason="starts fresh interpreters")
 @pytest.mark.parametrize("act, code, last", [pytest.param(*end, marks=[] if number in _SLOW_ENDS else (
     pytest.mark.soak(reason="starts two fresh interpreters for each end; test_replica_group.py has the "
-                     "messages of errors"))) for number, end in enumerate(_ENDS)])
+                     "messages of errors, test_replica_launcher.py the ends of processes")))
+                                             for number, end in enumerate(_ENDS)])
 def test_how_replicas_end(act, code, last, command, scripts, tmp_path):
     command.write_text(command.read_text().replace("launch.run(main,", "launch.run(main, resumable=True,"))
     done = scripts.run(command, f"--act={act}", "--num_replicas=2", "--replica_timeout=20", cwd=tmp_path)
@@ -152,20 +151,13 @@ def test_an_unusable_flag_is_answered_as_by_one_process(scripts, tiny_model, tmp
 
 
 @pytest.mark.slow(reason="starts fresh interpreters")
-def test_two_machines(command, port, tmp_path):
+def test_two_machines(command, port, scripts, tmp_path):
     act = "print(group.index, group.all_gather((group.index, group.local_index)))"
-    finished = {}
-
-    def run(index):
-        finished[index] = run_fresh(command, f"--act={act}", "--num_replicas=2", cwd=tmp_path,
-                                    TF_CONFIG=machine(index, port))
-
-    machines = [threading.Thread(target=run, args=(index,)) for index in (0, 1)]
-    for thread in machines:
-        thread.start()
-    for thread in machines:
-        thread.join()
-    assert [finished[index].code for index in (0, 1)] == [0, 0], finished
+    flags = [f"--act={act}", "--num_replicas=2"]
+    first = scripts.start(command, *flags, cwd=tmp_path, TF_CONFIG=machine(0, port))
+    second = run_fresh(command, *flags, cwd=tmp_path, TF_CONFIG=machine(1, port))
+    finished = [first.wait(), second]
+    assert [one.code for one in finished] == [0, 0], finished
     assert finished[0].out == "0 [(0, 0), (1, 1), (2, 0), (3, 1)]\n"
 
 

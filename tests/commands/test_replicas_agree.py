@@ -90,6 +90,7 @@ def test_answers_of_another_model_are_refused(scripts, tiny_model, port, tmp_pat
     assert not (tmp_path / "answers.jsonl").exists()
 
 
+@pytest.mark.soak(reason="two launchers; the other tests show that code is compared")
 def test_another_module_of_a_forks_script_is_refused(port, tmp_path):  # noqa: F811
     fork = running.ROOT / "tests" / "tf1" / "forks" / "fork_optimizer"
     for name in ("one", "two"):

@@ -632,9 +632,8 @@ def test_padding_is_left_out_of_training_unless_it_is_not_to_be_trimmed(mrpc, un
 
 @pytest.mark.slow(reason="simulates a step for each mode and number of micro-batches; "
                   "test_memory_planner.py has small graphs")
-@pytest.mark.parametrize("recompute", [
-    pytest.param("layers", marks=pytest.mark.soak(reason="one more simulation; auto chooses among all")),
-    "auto"])
+@pytest.mark.parametrize("recompute", ["layers", pytest.param("auto", marks=pytest.mark.soak(
+    reason="six more simulations; a tutorial runs it, and test_memory_planner.py has the choice"))])
 def test_what_saves_memory_is_found_and_trains_the_same_model(scripts, uninterrupted, training, tmp_path,
                                                               recompute):
     """Micro-batches and recomputation change no number: once through a script."""
@@ -663,9 +662,9 @@ def test_what_cannot_fit_is_refused_before_anything_is_written(scripts, training
 @pytest.mark.slow(reason="simulates a dozen training steps; test_training_step.py and test_memory_planner.py "
                   "have small ones")
 @pytest.mark.parametrize("recompute, changes", [
-    pytest.param("layers", {"as it is", "--optimizer=adafactor"}, marks=pytest.mark.soak(
-        reason="once more; the other one has more to say")),
-    ("attention", {"as it is", "--recompute=layers", "--recompute=layers --optimizer=adafactor"})],
+    ("layers", {"as it is", "--optimizer=adafactor"}),
+    pytest.param("attention", {"as it is", "--recompute=layers", "--recompute=layers --optimizer=adafactor"},
+                 marks=pytest.mark.soak(reason="once more, with a third simulation of each batch size"))],
     ids=["layers", "attention"])
 def test_what_will_not_fit_is_said_before_training_and_an_end_of_memory_says_what_would(
         scripts, training, tmp_path, recompute, changes):

@@ -195,7 +195,6 @@ def test_a_module_that_cannot_be_used(scripts, flags, tiny_model, tmp_path, alte
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.slow(reason="makes another module, and runs with it")
 def test_another_modules_output_directory_is_refused(output, scripts, flags, tiny_model, tmp_path):
     module = hub_modules.write(tiny_model, tmp_path / "module", config=tiny_model.shallow, seed=2,
                                do_lower_case=False)

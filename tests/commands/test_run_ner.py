@@ -120,7 +120,6 @@ def test_the_trained_model_tags_a_file_without_tags(run, scripts, flags, tmp_pat
                      for rows in columns_of(run[0] / "test_predictions.conll")]
 
 
-@pytest.mark.slow(reason="a whole run")
 def test_tags_that_training_lacks_are_told_and_count_as_wrong(run, scripts, flags, tmp_path):
     dev = tmp_path / "dev.txt"
     dev.write_text("cat 0 B-ANIMAL\n\nhere 0 B-PLACE\nbird 1 B-ANIMAL\n")

@@ -259,7 +259,6 @@ def test_micro_batches_with_different_numbers_of_masked_words_make_the_same_step
                               - whole[name]) <= 2e-3 * np.linalg.norm(whole[name] - start[name]), name
 
 
-@pytest.mark.slow(reason="a whole run of another script")
 def test_a_classifier_starts_from_it(trained, tiny_model, tmp_path):
     # Instances are numbers: which words they mean, only their maker knows.
     flags = dict(init_checkpoint=trained.output, vocab_file=tiny_model.vocab, max_seq_length=tiny.SEQ_LENGTH)

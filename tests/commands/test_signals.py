@@ -42,9 +42,10 @@ def values_of(checkpoint):
 
 @pytest.mark.parametrize("number, steps", [
     (signal.SIGTERM, 1),
-    *(pytest.param(*values, marks=pytest.mark.slow(
-        reason="three whole runs; test_stopping.py ends trainings of micro-batches too"))
-      for values in ((signal.SIGHUP, 1), (signal.SIGTERM, 4)))])
+    pytest.param(signal.SIGTERM, 4, marks=pytest.mark.slow(
+        reason="three whole runs; test_stopping.py ends trainings of micro-batches too")),
+    pytest.param(signal.SIGHUP, 1, marks=pytest.mark.soak(
+        reason="three whole runs; a terminal that is closed below sends the same signal"))])
 def test_a_training_saves_its_last_whole_step_and_goes_on_to_the_same_weights(number, steps, scripts,
                                                                               training, tmp_path):
     flags = dict(training, do_train=True, gradient_accumulation_steps=steps)
@@ -169,14 +170,11 @@ def test_ctrl_c_while_modules_are_loaded_is_answered_in_one_line(tmp_path):
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "command.py: interrupted.\n")
 
 
-def _alike(*values):
-    return pytest.param(*values, marks=pytest.mark.slow(
-        reason="an interpreter of its own, which loads TensorFlow"))
-
-
 @pytest.mark.parametrize("error, said", [
-    _alike("KeyboardInterrupt", "command.py: interrupted.\n"),
-    _alike("stopping.Stopped", "command.py: terminated.\n"), _alike("ZeroDivisionError", "SystemError")])
+    pytest.param(*values, marks=mark(reason="an interpreter of its own, which loads TensorFlow"))
+    for mark, values in ((pytest.mark.soak, ("KeyboardInterrupt", "command.py: interrupted.\n")),
+                         (pytest.mark.slow, ("stopping.Stopped", "command.py: terminated.\n")),
+                         (pytest.mark.soak, ("ZeroDivisionError", "SystemError")))])
 def test_what_interrupted_code_makes_of_a_signal_is_answered_alike(error, said, tmp_path):
     done = run_python("from bertlib.command_line import launch\nfrom bertlib.system import stopping\n"
                       "def main(_):\n  try:\n"

@@ -40,17 +40,23 @@ CLOSED = "the standard output is closed. Redirect it to a file or to /dev/null."
 
 
 @pytest.mark.parametrize(("redirection", "says"), [
-    (">&-", CLOSED), pytest.param("> /dev/full", FULL, marks=own_interpreter)])
+    (">&-", CLOSED), pytest.param("> /dev/full", FULL, marks=pytest.mark.soak(
+        reason="an interpreter of its own; predict.py shows it below"))])
 def test_an_output_that_cannot_be_written_is_one_line(tmp_path, redirection, says):
     assert_one_line(in_shell(redirection, tmp_path, "download.py", "--list"), "download.py", says)
+
+
+_others = pytest.mark.soak(reason="interpreters of their own; `launch` answers for all commands")
 
 
 @own_interpreter
 @pytest.mark.parametrize(("redirection", "says"), [(">&-", CLOSED), ("> /dev/full", FULL)])
 @pytest.mark.parametrize(("script", "flags"), [
-    ("predict.py", {}), ("predict.py", {"interactive": True}), ("build_vocab.py", {"help": True}),
-    ("plan_memory.py", {"bert_config_file": "bert_config.json", "max_seq_length": "20", "recompute": "layers",
-                        "output_file": "chart.svg", "gpu_memory_gb": 2, "reserve_gb": 1})])
+    ("predict.py", {}), pytest.param("predict.py", {"interactive": True}, marks=_others),
+    pytest.param("build_vocab.py", {"help": True}, marks=_others),
+    pytest.param("plan_memory.py", {"bert_config_file": "bert_config.json", "max_seq_length": "20",
+                                    "recompute": "layers", "output_file": "chart.svg", "gpu_memory_gb": 2,
+                                    "reserve_gb": 1}, marks=_others)])
 def test_every_command_that_prints_says_so(tiny_model, model_dir, tmp_path, script, flags, redirection, says):
     (tmp_path / "lines.txt").write_text("the cat\na dog\n")
     if script == "predict.py":

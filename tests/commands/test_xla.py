@@ -63,23 +63,18 @@ def measure(wrap, config, rows, layers):
         return found, before, resident("VmHWM")
 
 
-def run(run_script, rows, layers, cwd):
+def run(rows, layers, cwd):
     """What `main` prints."""
-    done = run_script("tests/commands/test_xla.py", str(rows), str(layers), cwd=cwd,
+    done = run_fresh("tests/commands/test_xla.py", str(rows), str(layers), cwd=cwd,
                       PYTHONPATH=f"{ROOT}:{ROOT / 'tests'}")
     assert not done.code, done.err
     return json.loads(done.out)
 
 
-@pytest.mark.slow(reason="XLA compiles a model twice")
-def test_what_is_recomputed_where_xla_compiles_has_the_same_gradients(scripts, tmp_path):
-    assert run(scripts.run, FEW, 2, tmp_path)["difference"] < 1e-4
-
-
 @pytest.mark.slow(reason="measures what a process really allocates, "
                   "at sizes beside which XLA's own memory is small")
-def test_what_is_recomputed_is_not_kept_where_xla_compiles(tmp_path):
-    found = run(run_fresh, ROWS, LAYERS, tmp_path)
+def test_what_is_recomputed_where_xla_compiles_is_not_kept_and_has_the_same_gradients(tmp_path):
+    found = run(ROWS, LAYERS, tmp_path)
     # Each layer's input, and what is there while one of them is computed again. With XLA merging the two
     # computations, or putting the gradients of all kernels off to the end, it would be 30 and more.
     assert found["recomputed"] < 20 * TENSOR

@@ -440,7 +440,7 @@ def simulated(mode):
     return memory_planner.predict_memory(build).activations
 
 
-@pytest.mark.slow(reason="simulates three graphs")
+@pytest.mark.soak(reason="simulates three graphs; below, memory is measured")
 def test_simulated_memory():
     none, attention, layers = map(simulated, modeling.RECOMPUTE)
     scores = 4 * 8 * 2 * 128 * 128  # bytes of one layer's

@@ -41,6 +41,7 @@ MODELS = {
                   {"doc_stride": 8, "max_query_length": 8}),
     "pre-training": ("pre-training", pretraining_head.head_shapes(CONFIG), None, {})}
 QUICK = ("classification", "tagging_crf")
+SLOW = ("multilabel", "questions", "pre-training")
 
 
 def written(directory, tiny_model, name):
@@ -127,8 +128,13 @@ def exported(tmp_path_factory, tiny_model):
 
 @pytest.fixture(scope="module")
 def others(tmp_path_factory, tiny_model):
-    return export_and_run([name for name in MODELS if name not in QUICK],
-                          tmp_path_factory.mktemp("others"), tiny_model)
+    return export_and_run(SLOW, tmp_path_factory.mktemp("others"), tiny_model)
+
+
+@pytest.fixture(scope="module")
+def variants(tmp_path_factory, tiny_model):
+    return export_and_run([name for name in MODELS if name not in QUICK + SLOW],
+                          tmp_path_factory.mktemp("variants"), tiny_model)
 
 
 # --- What the signatures answer --------------------------------------------------------------------------
@@ -191,11 +197,18 @@ def test_an_export_answers_in_plain_tensorflow_as_the_predictor_does(exported, n
     check(exported, name, signature)
 
 
-@pytest.mark.slow(reason="a graph for each signature of each of five more heads")
+@pytest.mark.slow(reason="a graph for each signature of each of three more heads")
 @pytest.mark.parametrize("signature", SIGNATURES)
-@pytest.mark.parametrize("name", [name for name in MODELS if name not in QUICK])
+@pytest.mark.parametrize("name", SLOW)
 def test_exports_of_other_heads_answer_as_the_predictor_does(others, name, signature):
     check(others, name, signature)
+
+
+@pytest.mark.soak(reason="graphs of heads that are parts of those of QUICK")
+@pytest.mark.parametrize("signature", SIGNATURES)
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in QUICK + SLOW])
+def test_exports_of_simpler_heads_answer_as_the_predictor_does(variants, name, signature):
+    check(variants, name, signature)
 
 
 def test_an_export_answers_in_tf1_as_the_predictor_does(exported):
@@ -292,7 +305,6 @@ def prediction_log():
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("serving.PredictionLog"))
 
 
-@pytest.mark.slow(reason="an export and an interpreter of its own")
 def test_warm_up_requests_are_those_that_tensorflow_serving_reads(exported):
     one, _ = exported["tagging_crf", "ids"]
     path = os.path.join(one.path, "assets.extra", "tf_serving_warmup_requests")
@@ -370,13 +382,27 @@ def test_questions_are_not_exported_with_text(tmp_path, tiny_model):
         export_text.export(questions, str(tmp_path / "export"))
 
 
+OF_TEXTS = tuple(name for name in MODELS if task_of(name) in export_text.TASKS and name not in QUICK)
+
+
 @pytest.fixture(scope="module")
 def of_texts(tmp_path_factory, tiny_model):
-    """{kind: (`Exported`, texts, outputs of each signature)} of exports that take text."""
-    directory, made, calls = tmp_path_factory.mktemp("texts"), {}, []
-    for name in MODELS:
-        if task_of(name) not in export_text.TASKS:
-            continue
+    """Returns (`Exported`, outputs of each signature) of an export that takes text, of those of `QUICK` or of
+    `OF_TEXTS`."""
+    made = {}
+
+    def found(name):
+        names = QUICK if name in QUICK else OF_TEXTS
+        if names not in made:
+            made[names] = export_texts_and_run(names, tmp_path_factory.mktemp("texts"), tiny_model)
+        return made[names][name]
+    return found
+
+
+def export_texts_and_run(names, directory, tiny_model):
+    """{kind: (`Exported`, outputs of each signature)} of exports of some kinds that take text."""
+    made, calls = {}, []
+    for name in names:
         one = made[name] = Exported(name, directory, tiny_model)
         path = export_text.export(one.model, str(directory / name / "export_text"))
         if one.task == "tagging":
@@ -393,14 +419,20 @@ def of_texts(tmp_path_factory, tiny_model):
     return {name: (one, next(results), next(results)) for name, one in made.items()}
 
 
-needs_package = pytest.mark.slow(reason="graphs and SavedModels of five heads, and interpreters that load "
+needs_package = pytest.mark.slow(reason="graphs and SavedModels of two heads, and an interpreter that loads "
                                  "two packages of ops")
 
 
+def with_heads(*names):
+    """Names of heads, of which only those of `QUICK` are not for `make soak` alone."""
+    more = pytest.mark.soak(reason="more heads of the same texts")
+    return [name if name in QUICK else pytest.param(name, marks=more) for name in names]
+
+
 @needs_package
-@pytest.mark.parametrize("name", ["classification", "multilabel", "regression"])
+@pytest.mark.parametrize("name", with_heads("classification", "multilabel", "regression"))
 def test_text_in_gives_what_the_predictor_gives(of_texts, name):
-    one, pairs, single = of_texts[name]
+    one, pairs, single = of_texts(name)
     lone = [index for index, texts in enumerate(one.texts) if len(texts) == 1]
     assert 10 < len(lone) < EXAMPLES - 10
     assert tiny.SEQ_LENGTH in [len(row["input_ids"]) for row in one.rows]  # some were cut
@@ -411,9 +443,9 @@ def test_text_in_gives_what_the_predictor_gives(of_texts, name):
 
 
 @needs_package
-@pytest.mark.parametrize("name", ["tagging", "tagging_crf"])
+@pytest.mark.parametrize("name", with_heads("tagging", "tagging_crf"))
 def test_words_in_give_the_predictors_tags(of_texts, name):
-    one, of_text, of_words = of_texts[name]
+    one, of_text, of_words = of_texts(name)
     compared = 0
     for (text,), row, words, tags in zip(one.texts, of_text["words"], of_words["tags"], of_text["tags"]):
         asked_about = text.split()

@@ -168,7 +168,7 @@ class Run(object):
                                    *self.flags(output, **changes), cwd=self.directory)
 
 
-_CLASSIFIER = pytest.param(Classifier, marks=pytest.mark.slow(
+_CLASSIFIER = pytest.param(Classifier, marks=pytest.mark.soak(
     reason="a fork's whole run; the pairs use most of its names"))
 
 

@@ -141,20 +141,15 @@ def test_a_replica_that_is_killed_ends_all_and_they_go_on(alone, tmp_path):
     assert_close(found, alone[1]["own"])
 
 
-_one_more = pytest.mark.soak(reason="three interpreters with TensorFlow; test_replicas.py shows the same "
-                             "launcher with our commands")
-
-
-@pytest.mark.slow(reason="three interpreters with TensorFlow each")
+@pytest.mark.soak(reason="three interpreters with TensorFlow each; test_replicas.py shows "
+                  "the same launcher with our commands")
 @pytest.mark.parametrize("fault, code, message", [
     (KILL, 1, r"error: replica 1 \(process \d+\) was killed by SIGKILL\. If nobody killed it, the "
      r"machine ran out of memory\."),
-    pytest.param(STOP, 1, r"error: replica 1 \(process \d+\) was stopped \(for example by SIGSTOP\), so it "
-     r"was killed\.", marks=_one_more),
-    pytest.param("raise KeyError('the sky')", 1, r"error: replica 1: KeyError: 'the sky'", marks=_one_more),
+    (STOP, 1, r"error: replica 1 \(process \d+\) was stopped \(for example by SIGSTOP\), so it was killed\."),
+    ("raise KeyError('the sky')", 1, r"error: replica 1: KeyError: 'the sky'"),
     # The launcher passes it on, and replicas have no more to say to it than one process.
-    pytest.param(TERMINATE.replace("getpid", "getppid") + "; signal.pause()", 143, r"terminated\.",
-                 marks=_one_more)])
+    (TERMINATE.replace("getpid", "getppid") + "; signal.pause()", 143, r"terminated\.")])
 def test_a_failure_ends_all_within_the_timeout_with_one_message(fault, code, message, tmp_path):
     process = start(tmp_path, "--batch_size=4", f"--fault={fault}",
                     options=["--num_replicas=2", f"--replica_timeout={TIMEOUT}"])

@@ -140,7 +140,7 @@ def input_fn():
     return tf.data.Dataset.from_tensors(hub_modules.inputs()).repeat(9)
 
 
-@pytest.mark.slow(reason="three trainings of a module; run_classifier_with_tfhub.py starts from one, and "
+@pytest.mark.soak(reason="three trainings of a module; run_classifier_with_tfhub.py starts from one, and "
                   "test_estimator.py goes on")
 def test_an_estimator_starts_from_it_and_goes_on_from_its_own_checkpoint(module, tiny_model, tmp_path):
     name = "bert/encoder/layer_0/output/dense/kernel"
@@ -489,7 +489,7 @@ def test_an_installed_packages_other_names_are_its_own(tmp_path, monkeypatch):
 FORK = ("tests/tf1/forks/start.py", "fork_hub.py")
 
 
-@pytest.mark.slow(reason="a whole run; run_classifier_with_tfhub.py trains a module too")
+@pytest.mark.soak(reason="a whole run; run_classifier_with_tfhub.py trains a module too")
 def test_a_script_with_flags_of_ours_trains_a_module(scripts, module, tiny_model, tmp_path):
     tiny.write_task(tmp_path, "mrpc", train=8)
     output = tmp_path / "output"

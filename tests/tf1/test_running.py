@@ -116,12 +116,6 @@ def test_variables_are_those_of_tensorflow_1_if_asked_for(tmp_path):
     assert kinds == ["VarHandleOp", "VariableV2"]
 
 
-@pytest.mark.slow(reason="an interpreter of its own, which loads TensorFlow")
-def test_a_run_leaves_no_compiled_files_of_the_fork(fork):
-    start(fork, "task.py", "--mode=run")
-    assert not list(fork.rglob("*.pyc"))
-
-
 @pytest.mark.slow(reason="interpreters of their own, which load TensorFlow")
 def test_a_traceback_has_the_forks_frames_alone(fork):
     done = start(fork, "task.py", "--mode=error")
@@ -145,16 +139,19 @@ def test_a_file_of_python_2_is_named(fork):
 
 
 @pytest.mark.slow(reason="an interpreter of its own, which loads TensorFlow")
-def test_a_module_runs_too(fork):
+def test_a_module_runs_too_and_leaves_no_compiled_files(fork):
     done = start(fork, "-m", "task", "--mode=run")
     assert done.returncode == 0, done.stderr
+    assert not list(fork.rglob("*.pyc"))  # of none of the runs
     assert f"{fork}/task.py" in done.stdout and "['--mode=run']" in done.stdout
 
 
-@pytest.mark.slow(reason="interpreters of their own, which load TensorFlow")
+@pytest.mark.slow(reason="an interpreter of its own, which loads TensorFlow")
 @pytest.mark.parametrize("arguments, message", [
-    (["nothing.py"], "there is no file nothing.py"), ([], "pass the name of a script to run"),
-    (["-m", "no_such_module"], "No module named no_such_module")])
+    (["nothing.py"], "there is no file nothing.py"), *(
+        pytest.param(*values, marks=pytest.mark.soak(reason="an interpreter of its own for each refusal"))
+        for values in (([], "pass the name of a script to run"),
+                       (["-m", "no_such_module"], "No module named no_such_module")))])
 def test_what_cannot_be_run_is_said(fork, arguments, message):
     done = start(fork, *arguments)
     assert done.returncode != 0 and message in last_lines(done.stderr, 1)[0]

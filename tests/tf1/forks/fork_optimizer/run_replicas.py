@@ -157,7 +157,8 @@ def run():
     found = {"files": write_and_read()}
     for kind in ("own", "adam", "clipped"):
         estimator = estimator_of(kind)
-        estimator.train(input_fn, max_steps=STEPS - 1)
+        if kind == "own":
+            estimator.train(input_fn, max_steps=STEPS - 1)
         estimator.train(input_fn, max_steps=STEPS)  # goes on from the checkpoint, and in the input
         found[kind] = weights_of(estimator)
     found["evaluated"] = evaluated(estimator)
