@@ -184,7 +184,7 @@ def data_directory_that_is_a_file(given):
     given.flags["data_dir"] = given.data / "train.tsv"
 
 
-@case("--data_dir is required", "sample of MRPC only, not of CoLA")
+@case("--data_dir is required", "a sample of MRPC, but not of CoLA")
 def task_without_a_sample(given):
     del given.flags["data_dir"]
     given.flags["task_name"] = "CoLA"
@@ -203,10 +203,11 @@ def fewer_examples_than_a_batch(given, **flags):
 SIZE = len(tiny.VOCABULARY)
 
 
-@case("{model}/vocab.txt", "has no line [PAD]: pass a BERT vocabulary", token="[PAD]")
-@case("{model}/vocab.txt", "has no line [UNK]:", token="[UNK]")
-@case("{model}/vocab.txt", "has no line [CLS]:", token="[CLS]")
-@case("{model}/vocab.txt", "has no line [SEP]:", token="[SEP]")
+@case("{model}/vocab.txt", "lacks special tokens that are required: [PAD]. Pass a BERT "
+                           "vocabulary", token="[PAD]")
+@case("{model}/vocab.txt", "lacks special tokens that are required: [UNK].", token="[UNK]")
+@case("{model}/vocab.txt", "lacks special tokens that are required: [CLS].", token="[CLS]")
+@case("{model}/vocab.txt", "lacks special tokens that are required: [SEP].", token="[SEP]")
 def vocabulary_without(given, token):
     path = given.flags["vocab_file"]
     path.write_text(path.read_text().replace(token + "\n", "other\n"))
@@ -215,14 +216,14 @@ def vocabulary_without(given, token):
 @case(f"{{model}}/vocab.txt has {SIZE + 1} entries, but the config's vocab_size is {SIZE}: from line "
       f"{SIZE + 1} on",
       "of one and the same checkpoint", line=b"more")
-@case(f"{{model}}/vocab.txt, lines 6 and {SIZE + 1}: both are 'a'", line=b"a")
+@case(f"{{model}}/vocab.txt, lines 6 and {SIZE + 1}: both lines contain 'a'", line=b"a")
 @case(f"{{model}}/vocab.txt, line {SIZE + 1}:", "is not UTF-8. Convert", line=b"\xe9t\xe9")
 def vocabulary_with_one_more(given, line):
     with open(given.flags["vocab_file"], "ab") as file:
         file.write(line + b"\n")
 
 
-@case("{model}/vocab.txt has 50 entries", f"vocab_size is {SIZE}: it ends at line 50")
+@case("{model}/vocab.txt has 50 entries", f"vocab_size is {SIZE}: the embeddings after line 50 belong")
 def vocabulary_too_short(given):
     path = given.flags["vocab_file"]
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:50]))
@@ -246,7 +247,7 @@ def vocabulary_that_is_a_directory(given):
 # --- Configuration ---------------------------------------------------------------------------------------
 
 
-@case("--max_seq_length=41 is above max_position_embeddings=40 in {model}/bert_config.json", "Lower it")
+@case("--max_seq_length=41 is above max_position_embeddings=40 in {model}/bert_config.json", "Pass a lower")
 def sequences_longer_than_the_positions(given):
     given.flags["max_seq_length"] = 41
 
@@ -299,12 +300,12 @@ def configuration_that_is_not_utf8(given):
 @case("bert_config.json", "hidden_act is 3; it must be a string", hidden_act=3)
 @case("bert_config.json", "num_hidden_layers is 1000000000; it must be at most 1000", "hidden_size=16 and "
       "num_hidden_layers=2", num_hidden_layers=10**9)
-@case("bert_config.json", "its sizes make a model of 4.4e+12 weights, and at most 1e+11 are built",
+@case("bert_config.json", "a model with these sizes has 4.4e+12 weights, but at most 1e+11 are",
       "For comparison, --init_checkpoint={model}/bert_model.ckpt has", hidden_size=2**20, num_hidden_layers=1,
       intermediate_size=2)
 @case("bert_config.json", "vocab_size is 1000000000000; it must be at most 16777216", vocab_size=10**12)
 @case("bert_config.json", f"hidden_size is 1{59 * '0'}…; it must be at most", hidden_size=10**4000)
-@case("bert_config.json", "model_type='roberta' is not supported, only 'bert'", model_type="roberta")
+@case("bert_config.json", "model_type='roberta' is not supported; use 'bert'", model_type="roberta")
 def configuration_with(given, **changes):
     given.configure(**changes)
 
@@ -529,14 +530,14 @@ def tokenizer_configuration_of(given, text):
 # --- Output directory ------------------------------------------------------------------------------------
 
 
-@case("--output_dir={output} holds checkpoints that do not fit this run; probably they are another model's. "
-      "Use another directory, or remove them", "{output}/model.ckpt-3",
+@case("--output_dir={output} contains checkpoints that do not fit this run. They probably belong to another "
+      "model. Use another directory, or remove these checkpoints.", "{output}/model.ckpt-3",
       "output_weights: the checkpoint has [3, 16], the model [2, 16]", "another number of labels")
 def output_of_another_task(given):
     given.train_there(num_labels=3)
 
 
-@case("--output_dir={output} holds checkpoints that do not fit this run",
+@case("--output_dir={output} contains checkpoints that do not fit this run",
       "the checkpoint has [16], the model [24]")
 def output_of_another_configuration(given):
     given.train_there()
@@ -580,8 +581,8 @@ def output_directory_that_is_a_file(given, below):
     given.flags["output_dir"] = given.output / below
 
 
-@case("--output_dir={output}: {output} is a link to nothing", to="nowhere")
-@case("--output_dir={output}: {output} is a link to nothing", to="output")
+@case("--output_dir={output}: {output} is a broken link", to="nowhere")
+@case("--output_dir={output}: {output} is a broken link", to="output")
 def output_directory_that_is_a_link_to_nothing(given, to):
     given.output.symlink_to(given.output.parent / to)
 
@@ -628,7 +629,7 @@ def no_task(given):
 @case("--num_train_epochs=1e+308", "must be at most 1e+09", num_train_epochs=1e308)
 @case("--do_train=maybe", "boolean flag", do_train="maybe")
 @case("Unknown command line flag 'max_seq_lenght'. Did you mean: max_seq_length", max_seq_lenght=20)
-@case("--use_tpu=true: TPUs are not supported. Leave it out to run on CPU or GPU", use_tpu=True)
+@case("--use_tpu=true: TPUs are not supported. Leave the flag out to run on CPU or GPU", use_tpu=True)
 @case("Nothing to do: at least one of --do_train, --do_eval and --do_predict must be true",
       do_train=False, do_eval=False, do_predict=False)
 @case("--data_dir is empty. If the path is a variable of the shell, it is not set", data_dir="")

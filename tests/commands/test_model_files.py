@@ -174,9 +174,10 @@ def test_a_run_without_training_need_not_be_told_again(output, where, caplog):
     assert (given.crf, given.max_seq_length, given.label_all_pieces) == (True, 20, False)
     assert given.bert_config_file == str(output / "bert_config.json")
     assert given.vocab_file == str(output / "vocab.txt")
-    assert re.search(rf"Not given, and so as in the training \({output}/run\.json\): .*--max_seq_length=20",
+    assert re.search(rf"have their values from the training \({output}/run\.json\): .*--max_seq_length=20",
                      caplog.text)
-    said = f"Given otherwise than in the training ({output}/run.json): --label_all_pieces=false (there true)"
+    said = (f"other values than in the training ({output}/run.json): --label_all_pieces=false (in the "
+            "training: true)")
     assert said in caplog.text
 
 
@@ -195,7 +196,8 @@ def test_task_and_data_are_those_of_the_training(output, tmp_path):
     other = settings_of(output_dir=output, task_name="mrpc")
     run_record.inherit_settings(other, "tagging", without=["task_name"])
     assert other.data_dir is None and other.task_name == "mrpc"
-    with pytest.raises(ValueError, match="--task_name=mrpc, where the training had ner. Leave them out"):
+    with pytest.raises(ValueError, match=r"--task_name=mrpc \(in the training: ner\)\. Leave these flags "
+                                         r"out"):
         run_record.inherit_settings(other, "tagging")
 
 
@@ -243,5 +245,6 @@ def test_installed_weights_are_checked_before_they_are_used(monkeypatch, tmp_pat
     assert settings.init_checkpoint == str(tmp_path)
     with open(tmp_path / "model.safetensors", "r+b") as weights:
         weights.truncate(1000)
-    with pytest.raises(ValueError, match=r"model\.safetensors is damaged or another one: its SHA-256 is"):
+    with pytest.raises(ValueError, match=r"model\.safetensors is damaged or is another model: its SHA-256 "
+                                         r"is"):
         model_config.resolve_model_flags(settings_of(do_train=True))

@@ -156,7 +156,7 @@ def test_the_case_of_the_files_is_taken_if_no_flag_gives_one(model, caplog):
         tokenizer = vocabularies.load_tokenizer(given)
     assert tokenizer.tokenize("TOKYO Café") == ["TOKYO", "Café"]
     assert given.do_lower_case is False
-    said = f"--do_lower_case not given: using False ({model / 'tokenizer_config.json'} says so)"
+    said = f"--do_lower_case not given: using False (the value in {model / 'tokenizer_config.json'})"
     assert said in caplog.text
 
 
@@ -165,9 +165,10 @@ ACCENTED = ["für", "über", "the", "a", "dog"]
 
 
 @pytest.mark.parametrize("words, message", [
-    (CASED, "no text has 2 of the 5 words in {}, such as Paris, London: it is probably a cased model's. Pass "
-            "--do_lower_case=false; or pass --do_lower_case=true"),
-    (ACCENTED, "such as für, über: they have accents"), (["한국", "어", "the"], "such as 한국, 어")])
+    (CASED, "2 of the 5 words in {}, such as Paris, London, never occur in lower-cased text. The vocabulary "
+            "probably belongs to a cased model. Pass --do_lower_case=false"),
+    (ACCENTED, "such as für, über, never occur in lower-cased text. They have accents"),
+    (["한국", "어", "the"], "such as 한국, 어")])
 def test_a_cased_vocabulary_needs_the_flag(tmp_path, words, message):
     path = tmp_path / "vocab.txt"
     path.write_text("".join(f"{token}\n" for token in [*SPECIAL, *words]), encoding="utf-8")

@@ -136,7 +136,7 @@ def test_instances_and_records_are_those_of_the_plain_algorithm(tmp_path, length
     plain_pretraining.write(plain, tokenizer, length, 6, written[0])
     create_pretraining_data.write_instance_to_example_files(instances, tokenizer, length, 6, written[1])
     assert contents(written[0]) == contents(written[1])
-    with pytest.raises(ValueError, match="there is room for 4"):
+    with pytest.raises(ValueError, match="but at most 4 can be written"):
         create_pretraining_data.write_instance_to_example_files(instances, tokenizer, 4, 6, written[1])
     assert contents(written[0]) == contents(written[1])
 
@@ -638,7 +638,8 @@ def test_script(scripts, files):
     assert done.code == 0, done.err
     assert "more.txt: 360 of its 360 documents have one sentence only" in done.err
     assert "corpus.txt:" not in done.err
-    assert ("--max_predictions_per_seq=20 is more than can be used: --masked_lm_prob=0.15 of 32 tokens are 5"
+    assert ("--max_predictions_per_seq=20 is higher than needed: with --masked_lm_prob=0.15, an instance of "
+            "32 tokens has 5 masked tokens."
             in done.err)
     assert "420 documents, 720 sentences" in done.err and "random word" in done.err and "[CLS]" in done.err
     written = contents([files / "a", files / "b"])
@@ -666,11 +667,11 @@ def test_script_without_mask_in_its_vocabulary_and_with_few_predictions(scripts,
     (files / "vocab.txt").write_text((files / "vocab.txt").read_text().replace("[MASK]", "[UNUSED]"))
     done = scripts.run("create_pretraining_data.py", "--input_file=corpus.txt", "--output_file=a",
                        "--vocab_file=vocab.txt", cwd=files)
-    assert done.code == 1 and "vocab.txt has no [MASK]" in done.err
+    assert done.code == 1 and "vocab.txt has no entry [MASK]" in done.err
     (files / "vocab.txt").write_text((files / "vocab.txt").read_text().replace("[UNUSED]", "[MASK]"))
     done = scripts.run("create_pretraining_data.py", "--input_file=corpus.txt", "--output_file=a",
                        "--vocab_file=vocab.txt", "--max_seq_length=512", "--dupe_factor=1", cwd=files)
-    assert done.code == 0 and "To mask this fraction, pass --max_predictions_per_seq=77" in done.err
+    assert done.code == 0 and "To mask all of them, pass --max_predictions_per_seq=77" in done.err
 
 
 def test_killed_script_goes_on(scripts, files):
