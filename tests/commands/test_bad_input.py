@@ -342,20 +342,20 @@ def checkpoint_of_another_configuration(given, **changes):
 
 
 @case(f"bert/embeddings/word_embeddings: the checkpoint has [50, 16], the model [{SIZE}, 16]",
-      f"vocab_size is wrong in the configuration: it says {SIZE}, the checkpoint has 50 words")
+      f"vocab_size={SIZE} in the configuration is wrong: the checkpoint has 50 words")
 def checkpoint_of_another_vocabulary(given):
     words = "bert/embeddings/word_embeddings"
     tiny.write_tensorflow(given.flags["init_checkpoint"], {**given.weights, words: given.weights[words][:50]})
 
 
-@case("was trained with another number of labels, 3, the task has 2. Train first")
+@case("of labels: it has 3 labels, but the task has 2. Train first")
 def checkpoint_of_another_task(given):
     given.flags["do_train"] = False
     head = {"output_weights": np.zeros((3, 16), np.float32), "output_bias": np.zeros(3, np.float32)}
     tiny.write_tensorflow(given.flags["init_checkpoint"], {**given.weights, **head})
 
 
-@case("none of the names agree (it holds a, b, …)")
+@case("it has none of the names of BERT's variables (its names are a, b, …)")
 def checkpoint_of_something_else(given):
     tiny.write_tensorflow(given.flags["init_checkpoint"],
                           {"b": np.zeros(1, np.float32), "a": np.zeros(1, np.float32)})
@@ -390,7 +390,7 @@ def checkpoint_without_index(given):
     (given.model / "bert_model.ckpt.index").unlink()
 
 
-@case("There is no checkpoint {model}/model.ckpt", "That directory has: {model}/bert_model.ckpt")
+@case("There is no checkpoint {model}/model.ckpt", "Checkpoints in this directory: {model}/bert_model.ckpt")
 def misspelt_checkpoint(given):
     given.flags["init_checkpoint"] = given.model / "model.ckpt"
 
@@ -404,21 +404,21 @@ def missing_starting_weights_without_their_configuration(given, path):
     given.flags["init_checkpoint"] = f"{given.here}/{path}"
 
 
-@case("one file of a checkpoint; name the prefix: {model}/bert_model.ckpt")
+@case("one file of a checkpoint. Name the prefix of the checkpoint: {model}/bert_model.ckpt")
 def one_file_of_a_checkpoint(given):
     given.flags["init_checkpoint"] = given.model / "bert_model.ckpt.index"
 
 
-@case("{model}/bert_model.ckpt is damaged: bert/pooler/dense/bias holds values that are not finite")
+@case("{model}/bert_model.ckpt is damaged: bert/pooler/dense/bias contains values that are not finite")
 def checkpoint_with_nan(given):
     given.weights["bert/pooler/dense/bias"] = np.full(16, np.nan, np.float32)
     tiny.write_tensorflow(given.flags["init_checkpoint"], given.weights)
 
 
-@case("{model}/hugging_face/model.safetensors is not a whole safetensors file", "Copy or download the",
+@case("{model}/hugging_face/model.safetensors is not a complete safetensors file", "Copy or download the",
       left=0.5)
-@case("{model}/hugging_face/model.safetensors is not a whole safetensors file", left=0.01)
-@case("{model}/hugging_face/model.safetensors is not a whole safetensors file", left=0)
+@case("{model}/hugging_face/model.safetensors is not a complete safetensors file", left=0.01)
+@case("{model}/hugging_face/model.safetensors is not a complete safetensors file", left=0)
 def truncated_safetensors(given, left):
     path = given.use_hugging_face() / "model.safetensors"
     truncate(path, int(path.stat().st_size * left))
@@ -432,15 +432,16 @@ def safetensors_that_lack_variables(given):
     safetensors.save_file(tiny.hugging_face(given.weights), directory / "model.safetensors")
 
 
-@case("{model}/bert_model.ckpt is quantized, or no model's: bert/pooler/dense/kernel is of type int8.",
-      "Take the model from before its quantization")
+@case("{model}/bert_model.ckpt is quantized, or does not belong to a model: bert/pooler/dense/kernel has the "
+      "type int8.",
+      "Use the model from before the quantization")
 def quantized_checkpoint(given):
     given.weights["bert/pooler/dense/kernel"] = np.ones([16, 16], np.int8)
     tiny.write_tensorflow(given.flags["init_checkpoint"], given.weights)
 
 
-@case("{model}/hugging_face is quantized, or no model's: bert/", "is of type int8",
-      f"and {len(tiny.shapes()) - 1} more are no weights either")
+@case("{model}/hugging_face is quantized, or does not belong to a model: bert/", "has the type int8",
+      f"and {len(tiny.shapes()) - 1} more tensors have such types")
 def quantized_safetensors(given):
     directory = given.use_hugging_face()
     arrays = {name: np.ones(values.shape, np.int8) for name, values in given.weights.items()}
@@ -448,14 +449,14 @@ def quantized_safetensors(given):
     safetensors.save_file({**tiny.hugging_face(arrays), **scales}, directory / "model.safetensors")
 
 
-@case("{model}/hugging_face: bert/pooler/dense/bias holds 1e+300, which float32 cannot hold")
+@case("{model}/hugging_face: bert/pooler/dense/bias contains 1e+300, which is too large for float32")
 def numbers_beyond_float32(given):
     directory = given.use_hugging_face()
     given.weights["bert/pooler/dense/bias"] = np.full(16, 1e300)
     safetensors.save_file(tiny.hugging_face(given.weights), directory / "model.safetensors")
 
 
-@case("{model}/bert_model.ckpt is damaged: output_bias holds values that are not finite")
+@case("{model}/bert_model.ckpt is damaged: output_bias contains values that are not finite")
 def checkpoint_with_nan_in_the_head(given):
     head = {"output_weights": np.zeros((2, 16), np.float32), "output_bias": np.full(2, np.nan, np.float32)}
     tiny.write_tensorflow(given.flags["init_checkpoint"], {**given.weights, **head})
@@ -473,7 +474,7 @@ def missing_safetensors(given):
     given.flags["init_checkpoint"] = given.here / "none.safetensors"
 
 
-@case("The directory {model}/hugging_face holds neither model.safetensors nor a TensorFlow checkpoint")
+@case("The directory {model}/hugging_face contains neither model.safetensors nor a TensorFlow checkpoint")
 def directory_without_weights(given):
     (given.use_hugging_face() / "model.safetensors").unlink()
 
@@ -560,7 +561,7 @@ def output_with_truncated(given, file, left):
     truncate(path, int(path.stat().st_size * left))
 
 
-@case("{output} holds checkpoints, but no file `checkpoint` that names them, and none is whole",
+@case("{output} contains checkpoints, but no file `checkpoint` that names them, and all of them are damaged",
       "model.ckpt-3 is damaged")
 def output_without_its_list_and_damaged(given):
     given.train_there()
@@ -568,7 +569,7 @@ def output_without_its_list_and_damaged(given):
     truncate(given.output / "model.ckpt-3.data-00000-of-00001")
 
 
-@case("{output}/checkpoint names model.ckpt-3, but there is no model.ckpt-3.index beside it")
+@case("{output}/checkpoint names model.ckpt-3, but the directory contains no model.ckpt-3.index")
 def output_without_the_checkpoint_it_names(given):
     given.train_there()
     (given.output / "model.ckpt-3.index").unlink()

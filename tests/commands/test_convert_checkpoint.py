@@ -446,12 +446,12 @@ def missing_input(given):
     given.flags["input"] = given.model / "nothing"
 
 
-@case("--input={model}: ", "holds neither model.safetensors nor")
+@case("--input={model}: ", "contains neither model.safetensors nor")
 def nothing_in_the_directory(given):
     (given.model / "model.safetensors").unlink()
 
 
-@case("not a whole safetensors file", "download")
+@case("not a complete safetensors file", "download")
 def truncated_safetensors(given):
     path = given.model / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
@@ -464,7 +464,7 @@ def truncated_checkpoint(given):
     given.flags["weights_only"] = True
 
 
-@case("{model}/bert_model.ckpt is damaged: bert/pooler/dense/bias holds values that are not finite",
+@case("{model}/bert_model.ckpt is damaged: bert/pooler/dense/bias contains values that are not finite",
       kind="tensorflow")
 def not_a_number(given):
     weights = {**tiny.weights(), "bert/pooler/dense/bias": np.full(WIDTH, np.nan, np.float32)}
@@ -498,7 +498,7 @@ def what_the_published_model_does_not_have(given):
     given.configure(position_embedding_type="relative_key", tie_word_embeddings=False)
 
 
-@case("does not fit the model", "num_hidden_layers is wrong")
+@case("does not fit the model", "num_hidden_layers=3 in the configuration is wrong")
 def configuration_of_another_model(given):
     given.configure(num_hidden_layers=3)
 
@@ -509,7 +509,7 @@ def transposed_head(given):
         **tiny.weights(), "output_weights": np.zeros((WIDTH, 3), np.float32)})
 
 
-@case("checkpoint of something else")
+@case("not a checkpoint of BERT")
 def no_encoder(given):
     safetensors.save_file({"roberta.pooler.dense.weight": np.ones((2, 2), np.float32)},
                           given.model / "model.safetensors")

@@ -90,7 +90,7 @@ def test_a_sentence_piece_model_has_a_name_of_its_own(tmp_path):
     assert found["spm.model"] == b"\xff\x00pieces" and "vocab.txt" not in found
     assert json.loads(found["tokenizer_config.json"]) == {"do_lower_case": True}
     (tmp_path / "vocab.txt").write_text("another model's")
-    with pytest.raises(ValueError, match=r"has vocab\.txt that this training did not write"):
+    with pytest.raises(ValueError, match=r"contains vocab\.txt, which this training did not write"):
         put(tmp_path, found)
     # One that an earlier run wrote makes room.
     (tmp_path / "vocab.txt").write_text("x\n")
@@ -142,7 +142,7 @@ def test_what_an_earlier_run_wrote_and_this_one_has_not_goes(tiny_model, tmp_pat
 def test_labels_that_cannot_be(tmp_path, text):
     assert output_files.read_labels(tmp_path) is None
     (tmp_path / "labels.txt").write_text(text)
-    with pytest.raises(ValueError, match=r"labels\.txt should have a different label in each line"):
+    with pytest.raises(ValueError, match=r"labels\.txt is empty or contains a label twice"):
         output_files.read_labels(tmp_path)
 
 
@@ -221,7 +221,7 @@ def test_the_models_own_directory_may_be_the_output(scripts, tiny_model, tmp_pat
     before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in model.iterdir()}
     refused = scripts.run("run_classifier.py", *tiny.flags(**{
         **given, "bert_config_file": tiny_model.config}), cwd=tmp_path)
-    assert refused.code == 1 and "has bert_config.json that this training did not write" in refused.err
+    assert refused.code == 1 and "contains bert_config.json, which this training did not write" in refused.err
     assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in model.iterdir()} == before
     done = scripts.run("run_classifier.py", *tiny.flags(**given), cwd=tmp_path)
     assert done.code == 0, done.err

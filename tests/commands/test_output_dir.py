@@ -317,8 +317,8 @@ def test_a_directory_without_checkpoints_is_nobodys(mrpc, tmp_path):
 
 @pytest.mark.parametrize("text, complaint", [
     ("{\"format\": ", "is damaged: "), pytest.param("[" * 100000, "is damaged: ", id="nested"),
-    ("[]", "is no record of format 1"),
-    ("{\"format\": 9}", "is no record of format 1")])
+    ("[]", "is not a record of format 1"),
+    ("{\"format\": 9}", "is not a record of format 1")])
 def test_a_record_that_cannot_be_read_is_said(mrpc, tmp_path, text, complaint):
     output = mrpc.copy(tmp_path)
     (output / "run.json").write_text(text)

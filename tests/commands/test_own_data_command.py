@@ -299,7 +299,7 @@ GOOD = dict(train_file="train.csv", dev_file="dev.csv", test_file="test.csv")
     ({}, dict(dev_file="none.csv"), "--dev_file=none.csv: there is no such file."),
     ({}, dict(train_file="/tmp"), "--train_file=/tmp is a directory; name the file"),
     ({}, dict(label_file="none.txt"), "--label_file=none.txt: there is no such file."),
-    ({}, dict(text_column=""), "--text_column=: a column's name is empty"),
+    ({}, dict(text_column=""), "--text_column=: the name of a column is empty"),
     ({}, dict(task_name="mrpc"), "--train_file is for your own data, but --task_name=mrpc"),
     ({}, dict(data_dir="."), "--data_dir=. is for the known tasks"),
     ({}, dict(xnli_language="de"), "--xnli_language=de: only XNLI has languages"),
@@ -323,7 +323,7 @@ GOOD = dict(train_file="train.csv", dev_file="dev.csv", test_file="test.csv")
     ({}, dict(text_column="a,b,c"), "--text_column=a,b,c names 3 columns"),
     ({}, dict(label_column="a,b"), "--label_column=a,b names several columns, but this run has "
                                    "--task_type=classification"),
-    ({}, dict(header="false"), "--header=false: without a header row columns have no names"),
+    ({}, dict(header="false"), "--header=false: without a header row, columns have no names"),
     ({}, dict(train_batch_size=32), "3 training examples and --num_train_epochs=3.0 make no batch"),
     ({}, dict(output_dir=".", test_file="test_results.tsv", text_column=1, label_column=2, header="true"),
      "--output_dir=. would overwrite ./test_results.tsv, which is test_results.tsv, that --test_file reads")])

@@ -150,7 +150,7 @@ def test_the_columns_of_a_training_are_found_in_each_spelling_of_a_file(name, se
     ("the cat,a dog\n", "one.csv", "the columns are the cat, a dog"),
     ('{"first": "the cat", "second": null}\n', "one.jsonl", "one.jsonl:1: the text is null, and should "
      "be a text"),
-    ("the cat\n", "one.txt", "one.txt:1: there is one text; the model takes text_a and text_b")])
+    ("the cat\n", "one.txt", "one.txt:1: the line has only one text, but the model takes text_a")])
 def test_a_pair_model_answers_no_single_texts(lines, name, problem, predict, pair_dir):
     done, answers = predict(lines, name, model_dir=pair_dir)
     assert done.code == 1 and not answers and problem in done.err, done.err
@@ -183,7 +183,7 @@ def test_another_task_and_named_columns(predict):
 
 @pytest.mark.parametrize("flags, problem", [
     (dict(input_file="nowhere.txt"), "--input_file=nowhere.txt: there is no such file"),
-    (dict(model_dir="."), ". is no output directory of a training"),
+    (dict(model_dir="."), "so it is not the output directory of a training"),
     (dict(task="tagging"), "was trained for classification"),
     (dict(output_file="lines.txt"),
      "--output_file=lines.txt would overwrite lines.txt that --input_file reads. Pass another --output_file"),

@@ -390,8 +390,7 @@ def test_labels_that_are_none_or_not_distinct_are_refused(labels):
             return labels
 
     with pytest.raises(ValueError, match=r"^Processor.get_labels\(\) returns \[.*\]. It must return each "
-                                         r"label of "
-                       r"the task"):
+                       r"label of the task"):
         run_classifier.get_labels(Processor())
 
 

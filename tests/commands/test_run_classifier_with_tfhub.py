@@ -155,7 +155,7 @@ def test_a_module_without_tokenization_info_is_given_a_vocabulary(scripts, flags
     (dict(bert_hub_module_handle=""), "--bert_hub_module_handle is empty"),
     (dict(bert_hub_module_handle="nothing"), "--bert_hub_module_handle: There is no directory nothing"),
     (dict(bert_hub_module_handle="."), "has no saved_model.pb. Name the directory"),
-    (dict(bert_hub_module_handle="https://tfhub.dev/google/b/1"), "nothing is downloaded"),
+    (dict(bert_hub_module_handle="https://tfhub.dev/google/b/1"), "modules are not downloaded"),
     (dict(init_checkpoint="bert_model.ckpt"), "--init_checkpoint=bert_model.ckpt: a hub module is used"),
     (dict(precision="bf16"), "--precision=bf16: a hub module is used with its own weights"),
     (dict(compile_kernels=True), "--compile_kernels=true: a hub module is used with its own weights"),

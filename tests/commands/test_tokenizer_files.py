@@ -97,7 +97,7 @@ def test_files_beside_a_safetensors_file_count_too(model, tmp_path_factory):
     checkpoint = f"--init_checkpoint={other / 'model.safetensors'}"
     assert vocabularies.load_tokenizer(settings_of(model, checkpoint)).tokenize("TOKYO") == ["TOKYO"]
     write(model, "tokenizer_config.json", {"do_lower_case": True})
-    with pytest.raises(ValueError, match=r"says do_lower_case=true, and .* do_lower_case=false\. Take the "
+    with pytest.raises(ValueError, match=r"says do_lower_case=true, but .* do_lower_case=false\. Use the "
                        r"vocabulary"):
         vocabularies.load_tokenizer(settings_of(model, checkpoint))
 
@@ -109,12 +109,13 @@ def test_files_beside_a_safetensors_file_count_too(model, tmp_path_factory):
      "tokenizer_class='BertJapaneseTokenizer', "
      "which is not supported"),
     ("tokenizer_config.json", {"tokenizer_class": 3}, "tokenizer_class=3, which is not"),
-    ("tokenizer_config.json", {"cls_token": "<s>"}, "cls_token='<s>'; here it is '[CLS]'"),
-    ("special_tokens_map.json", {"unk_token": {"content": "<unk>"}}, "unk_token='<unk>'; here it is '[UNK]'"),
+    ("tokenizer_config.json", {"cls_token": "<s>"}, "cls_token='<s>', which is not supported"),
+    ("special_tokens_map.json", {"unk_token": {"content": "<unk>"}}, "unk_token='<unk>', which is not"),
     ("tokenizer_config.json", {"strip_accents": "no"},
      "strip_accents='no'; it should be true, false or null"),
     ("tokenizer_config.json", {"do_lower_case": None}, "do_lower_case=null; it should be true or false"),
-    ("tokenizer.json", {"normalizer": None}, "normalizer: type=null, which is not supported, only "
+    ("tokenizer.json", {"normalizer": None}, "normalizer: type=null, which is not supported; the only "
+                                             "supported value is "
      "'BertNormalizer'"),
     ("tokenizer.json", {"normalizer": {"type": "Sequence"}}, "normalizer: type='Sequence'"),
     ("tokenizer.json", {"pre_tokenizer": {"type": "Whitespace"}}, "pre_tokenizer: type='Whitespace'"),

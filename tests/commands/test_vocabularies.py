@@ -158,8 +158,8 @@ def test_a_reordered_vocabulary_beside_the_weights_is_refused(scripts, tiny_mode
     before = sorted(tmp_path.rglob("*"))
     refused = scripts.run(script, *tiny.flags(**flags(output)), cwd=tmp_path)
     assert refused.code == 1 and sorted(tmp_path.rglob("*")) == before
-    assert (f"error: {output}/vocab.txt: these are not the entries, in their order, of the vocabulary that "
-            f"the model was trained with, says {output}/run.json.") in refused.err, refused.err
+    assert (f"error: {output}/vocab.txt differs in its entries, or in their order, from the vocabulary with "
+            f"which the model was trained, according to {output}/run.json.") in refused.err, refused.err
 
 
 @pytest.mark.parametrize("script, flags", [
@@ -193,5 +193,5 @@ def test_labels_that_differ_between_two_files_are_refused(scripts, tiny_model, t
     (tmp_path / "texts.txt").write_text("the cat\n")
     refused = scripts.run("predict.py", *tiny.flags(model_dir=output, input_file="texts.txt"), cwd=tmp_path)
     assert refused.code == 1 and not refused.out
-    assert (f"error: {output}/labels.txt and {output}/run.json differ in the labels or their order: "
+    assert (f"error: {output}/labels.txt and {output}/run.json differ in the labels or in their order, "
             ) in refused.err, refused.err

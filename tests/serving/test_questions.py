@@ -50,7 +50,7 @@ def test_a_byte_order_mark_and_windows_line_ends_are_no_text():
 
 def test_the_sign_between_two_texts_means_that_only_to_models_of_two():
     assert values(read("a ||| b\n", "text", fields=("text",))) == [("a ||| b",)]
-    assert "there is one text; the model takes text_a and text_b, with ||| between them" in values(
+    assert "the line has only one text, but the model takes text_a and text_b, with ||| between them" in values(
         read("a\n", "text", required=2))[0]
 
 
@@ -89,7 +89,7 @@ def test_a_header_names_the_columns_of_the_training(input_format, separator):
      "columns are question, replies"),
     ("question\na\n", "lines:1: there is no column 'reply'"),
     ("a\tb\n", "lines:1: there is no column 'question' (--text_column); the columns are a, b"),
-    ("question\treply\treply\na\tb\tc\n", "lines:1: column 'reply' is there 2 times"),
+    ("question\treply\treply\na\tb\tc\n", "lines:1: 2 columns are named 'reply'"),
     ("question\tre\u200bply\na\tb\n", r"the columns are question, 're\u200bply'. If this row")])
 def test_columns_that_are_not_there_are_an_error_that_lists_those_that_are(lines, expected):
     assert expected in refusal(lines, "tsv", OWN, required=2)
@@ -131,17 +131,17 @@ def test_flags_are_about_a_file_of_other_columns_than_the_training():
 
 
 @pytest.mark.parametrize("flags, expected", [
-    ({"text_column": ""}, "--text_column=: a column's name is empty"),
+    ({"text_column": ""}, "--text_column=: the name of a column is empty"),
     ({"text_column": "1,1"}, "--text_column=1,1 names a column twice"),
-    ({"text_column": "a,b,c"}, "--text_column=a,b,c names 3 columns, and the model takes text_a and text_b"),
-    ({"header": "false"}, "--header=false: without a header row columns have no names")])
+    ({"text_column": "a,b,c"}, "--text_column=a,b,c names 3 columns, but the model takes text_a and text_b"),
+    ({"header": "false"}, "--header=false: without a header row, columns have no names")])
 def test_flags_that_cannot_be_are_refused(flags, expected):
     assert expected in refusal("a\tb\n", "tsv", OWN, flags=flags)
 
 
 def test_numbers_of_the_training_count_from_the_end_too():
     assert values(read("7\tb\ta\n", "tsv", {"text_column": "-1,2"})) == [("a", "b")]
-    assert "--text_column names column 4, and there are columns 1 to 2" in refusal(
+    assert "--text_column names column 4, but the columns have the numbers 1 to 2" in refusal(
         "a\tb\n", "tsv", {"text_column": "4"}, fields=("text_a",))
 
 
@@ -159,7 +159,7 @@ def test_whether_the_first_line_is_a_header_may_be_said(header, expected):
 def test_a_header_of_numbered_columns_is_refused_and_not_answered(ahead, lines):
     settings = {"text_column": "1", "label_column": "2"}
     labels = ("x", "z")
-    assert "lines:1: the columns are given by number, and this looks like a header row" in refusal(
+    assert "lines:1: the columns are given by number, but this row looks like a header row" in refusal(
         lines, "tsv", settings, fields=("text_a",), labels=labels, ahead=ahead)
     first, _, rest = lines.partition("\n")
     assert len(read(lines, "tsv", settings, fields=("text_a",), flags={"header": "false"})) == len(
@@ -287,8 +287,8 @@ def test_sentences_in_columns_are_read_as_by_run_ner():
     assert [(question.line, question.values) for question in found] == [(3, (["cats", "eat"],)),
                                                                        (6, (["a\u3000b"],))]
     assert values(read(lines, "conll", flags={"token_column": 1}, **tagger))[0] == (["1", "2"],)
-    assert "are for a model that tags words" in refusal(lines, "conll")
-    assert "lines:2: 1 columns, but line 1 has 2" in refusal("a O\nb\n", "conll", **tagger)
+    assert "is only for models that tag words" in refusal(lines, "conll")
+    assert "lines:2: the row has 1 columns, but line 1 has 2" in refusal("a O\nb\n", "conll", **tagger)
 
 
 @pytest.mark.parametrize("name, expected", [

@@ -88,7 +88,9 @@ def test_columns_of_a_flag(text, columns):
 
 
 @pytest.mark.parametrize("text, problem", [
-    ("", "a column's name is empty"), ("a,,b", "a column's name is empty"), ("1,1", "names a column twice")])
+    ("", "the name of a column is empty"), ("a,,b", "the name of a column is empty"), ("1,1", "names a "
+                                                                                              "column "
+                                                                                              "twice")])
 def test_columns_that_a_flag_cannot_name_are_refused(text, problem):
     with pytest.raises(ValueError, match=f"--text_column={text}:? {problem}"):
         row_examples.parse_columns(text)
@@ -100,7 +102,8 @@ def test_columns_that_a_flag_cannot_name_are_refused(text, problem):
 @pytest.mark.parametrize("header, rows, expected", [
     (None, [["was", "kind"], ["a", "x"], ["b", "y"], ["c", "x"], ["d", "y"]], "looks like a header row: was"),
     (None, [["Text", "x"], ["a", "x"], ["b", "y"]], "looks like a header row: Text, x"),
-    (True, [["a", "x"], ["b", "y"], ["c", "x"]], ":1: --header=true, but 'x' is in the column of the labels"),
+    (True, [["a", "x"], ["b", "y"], ["c", "x"]], ":1: --header=true, but this row looks like an example: it "
+                                                 "has 'x'"),
     (None, [["a", "x"], ["b", "y"], ["c", "x"]], None),
     # A label's only example may come first.
     (None, [["a", "x"], ["b", "y"], ["c", "z"]], None),
@@ -269,19 +272,22 @@ def test_a_column_that_holds_no_known_label_is_none_of_labels(tmp_path):
     ("a.txt", "", "the ending of its name should say the format: .csv, .tsv"),
     ("a.csv", "", "the file is empty"), ("a.jsonl", "\n \n", "the file is empty"),
     ("a.csv", "text,label\n", ":1: there is a header row and nothing after it"),
-    ("a.csv", "text,label\na,x\nb\n", ":3: 1 columns, but line 1 has 2; all rows should have as many. A text "
+    ("a.csv", "text,label\na,x\nb\n", ":3: the row has 1 columns, but line 1 has 2; all rows must have the "
+                                      "same number of columns. A text "
      "with a comma"),
-    ("a.tsv", "text\tlabel\na\tx\ty\n", ":2: 3 columns, but line 1 has 2"),
+    ("a.tsv", "text\tlabel\na\tx\ty\n", ":2: the row has 3 columns, but line 1 has 2"),
     ("a.csv", "text,label\na,x\n\nb,y\n", ":3: the line is blank"),
     ("a.csv", 'text,label\na,x\n"b,y\nc,z\n', ":3: a quote is not closed"),
     ("a.csv", 'text,label\n"a"b,x\n', ":2: a quote is not closed, or stands in the middle"),
     ("a.csv", "text,label\na\0,x\n", ":2: there is a NUL character"),
     ("a.csv", b"text,label\na,x\n\xff,y\n", ":3: byte 0xff at offset 15 is not UTF-8"),
-    ("a.csv", "text,text,label\na,b,x\n", ":1: column 'text' is there 2 times"),
-    ("a.csv", "body,label\na,x\n", ":1: say with --text_column where the texts are; the columns are body, "
+    ("a.csv", "text,text,label\na,b,x\n", ":1: 2 columns are named 'text'"),
+    ("a.csv", "body,label\na,x\n", ":1: no column has a usual name for texts. Name the columns of the texts "
+                                   "with --text_column; the columns are body, "
      "label. If this row is not a header"),
-    ("a.csv", "text,sentence,label\na,b,x\n", ":1: the texts may be in text or sentence: say with"),
-    ("a.csv", "text,kind\na,x\n", ":1: say with --label_column where the labels are"),
+    ("a.csv", "text,sentence,label\na,b,x\n", ":1: the texts may be in text or sentence. Name their columns "
+                                              "with"),
+    ("a.csv", "text,kind\na,x\n", ":1: no column has a usual name for labels. Name"),
     ("a.csv", "text,label\na,x\n ,y\n", ":3: the text is empty"),
     ("a.csv", "sentence1,sentence2,label\na,b,x\nc,,y\n", ":3: the second text is empty"),
     ("a.csv", "text,label\na,x\nb, \n", ":3: the label is empty"),
@@ -291,13 +297,14 @@ def test_a_column_that_holds_no_known_label_is_none_of_labels(tmp_path):
     ("a.jsonl", '{"text": "a", "text": "b", "label": 1}\n', ":1: this is no line of JSON: 'text' is there "
      "twice"),
     ("a.jsonl", '{"text": "a", "label": 1}\n{"text": "a"}\n', ":2: there is no 'label', but 'text'"),
-    ("a.jsonl", '{"text": null, "label": 1}\n', ":1: the text is null, and should be a text"),
-    ("a.jsonl", '{"body": "b", "label": 1}\n', ":1: say with --text_column where the texts are; the columns "
+    ("a.jsonl", '{"text": null, "label": 1}\n', ":1: the text is null, but should be a text"),
+    ("a.jsonl", '{"body": "b", "label": 1}\n', ":1: no column has a usual name for texts. Name the columns "
+                                               "of the texts with --text_column; the columns "
      "are body, label."),
     ("a.csv", "text,label\ra,x\r", ":1: cannot be split at commas: a carriage return (\\r) stands alone"),
-    ("a.tsv", "text;label\na;x\n", "the columns are text;label (only one: are the "
-     "columns of a .csv separated by commas or semicolons, and those of a .tsv by tabs?)"),
-    ("a.jsonl", '{"text": "a", "label": ["x"]}\n', ':1: the label is ["x"], and should be a text. If a text '
+    ("a.tsv", "text;label\na;x\n", "the columns are text;label (only one column was found: are the "
+     "columns of a .csv file separated by commas or semicolons, and those of a .tsv file by tabs?)"),
+    ("a.jsonl", '{"text": "a", "label": ["x"]}\n', ':1: the label is ["x"], but should be a text. If a text '
      "may have several labels, pass --task_type=multilabel."),
     ("a.jsonl", '{"text": "a", "label": "x"}\n{"text": "b", "label": "x\\ud800"}\n', ":2: there is half of a "
      "surrogate pair"),
@@ -323,9 +330,9 @@ def test_a_document_of_any_length_is_read_and_a_lost_quote_before_one_is_found(t
 
 @pytest.mark.parametrize("text, label, expected", [
     (["queston"], ["kind"], ":1: there is no column 'queston' (--text_column); the columns are "
-     "question, answer, kind. If this row is not a header, give the numbers"),
+     "question, answer, kind. If this row is not a header, pass the numbers"),
     (["question"], ["sort"], ":1: there is no column 'sort' (--label_column)"),
-    ([4], ["kind"], ":1: --text_column names column 4, and there are columns 1 to 3"),
+    ([4], ["kind"], ":1: --text_column names column 4, but the columns have the numbers 1 to 3"),
     ([0], ["kind"], ":1: --text_column names column 0"), (["kind"], ["kind"], "name a column twice"),
     (["question", "question"], ["kind"], "name a column twice")])
 def test_columns_that_are_not_there_are_refused_and_those_that_are_listed(text, label, expected, tmp_path):
