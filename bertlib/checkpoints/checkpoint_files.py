@@ -24,7 +24,7 @@ _numbers = itertools.count()
 
 
 def list_by_ending(directory, *endings):
-    """Returns the sorted paths in a directory whose names have one of the endings; [] if it does not exist."""
+    """Returns the sorted paths in a directory whose names have one of the endings; [] if it is missing."""
     if not tf.gfile.IsDirectory(directory or "."):
         return []
     return [os.path.join(directory, name) for name in sorted(tf.gfile.ListDirectory(directory or "."))

@@ -357,8 +357,8 @@ class DataProcessor:
         return path, lines
 
     def _load_examples(self, data_dir, split, set_type=None):
-        """Reads the examples of a set; returns a list with at least one example. The guids of the examples begin
-        with `set_type`, or with `split` if `set_type` is None."""
+        """Reads the examples of a set; returns a list with at least one example. The guids of the examples
+        begin with `set_type`, or with `split` if `set_type` is None."""
         path, lines = self._load_lines(data_dir, split)
         with name_file_in_errors(path):
             examples = self._create_examples(lines, set_type or split)
@@ -449,7 +449,7 @@ class MnliProcessor(DataProcessor):
 
 
 class AxProcessor(DataProcessor):
-    """The diagnostic set of the benchmark. The set has no training file; a model trained on MNLI predicts it."""
+    """The diagnostic set of the benchmark. It has no training file; it is predicted with a model of MNLI."""
 
     name = "AX"
     submission: ClassVar = {"AX.tsv": ("test", 1104)}

@@ -156,9 +156,9 @@ def make_windows(example, max_seq_length, tokenizer, doc_stride=0):
 def cut_into_windows(tokens_a, tokens_b, room, doc_stride):
     """Cuts a text, or a pair of texts, into windows that are short enough for the model.
 
-    In a pair, the longer text is cut into windows; if both texts are equally long, it is the second text. The
-    other text is truncated by `_truncate_seq_pair` and is part of each window. The first window equals the result of
-    `_truncate_seq_pair` for the whole pair.
+    In a pair, the longer text is cut into windows; if both texts are equally long, the second text is cut.
+    The other text is truncated by `_truncate_seq_pair` and is part of each window. The first window equals
+    the result of `_truncate_seq_pair` for the whole pair.
 
     Args:
       tokens_a, tokens_b: lists of tokens; tokens_b is empty for a single text.

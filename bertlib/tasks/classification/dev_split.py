@@ -112,11 +112,10 @@ def _choose_dev_rows(split, fraction, groups, order):
                        key=lambda index: (strata[index], order(index)))
     number = min(round(fraction * len(firsts)), len(divisible) // 2)
     if number < 1:
-        why = ("the fraction is less than one example. Raise --dev_fraction, or name" if divisible else
-               "no two different examples have the same label, and the only example of a label is needed for "
-               "training. Name")
+        single = "" if divisible else ", because none of them shares its label with another example"
         raise ValueError(f"--dev_fraction={fraction} selects none of the {len(split.rows)} examples in "
-                         f"{split.path}: {why} a --dev_file.")
+                         f"{split.path}{single}. {'Raise --dev_fraction, or name' if divisible else 'Name'} "
+                         "a --dev_file.")
     # The groups are sorted by strata. Groups at equal distances are therefore the same share of each stratum.
     taken = {divisible[(2 * place + 1) * len(divisible) // (2 * number)] for place in range(number)}
     return {index for group in groups if group[0] in taken for index in group}
