@@ -117,37 +117,38 @@ def test_bad_input_is_refused_in_one_message_before_anything_is_written(
 # --- Data ------------------------------------------------------------------------------------------------
 
 
-@case("{data}/train.tsv does not exist: MrpcProcessor looks in the data directory {data} for dev.tsv, "
-      "test.tsv, train.tsv", file="train.tsv")
+@case("{data}/train.tsv does not exist. MrpcProcessor needs these files in the data directory {data}: "
+      "dev.tsv, test.tsv, train.tsv", file="train.tsv")
 @case("{data}/dev.tsv does not exist", file="dev.tsv")
 @case("{data}/test.tsv does not exist", file="test.tsv")
 def missing_data_file(given, file):
     (given.data / file).unlink()
 
 
-@case("{data}/train.tsv: the file is empty; it should hold the train examples", file="train.tsv")
+@case("{data}/train.tsv: the file is empty; it should contain the train examples", file="train.tsv")
 @case("{data}/dev.tsv: the file is empty", file="dev.tsv")
 @case("{data}/test.tsv: the file is empty", file="test.tsv")
 def empty_data_file(given, file):
     truncate(given.data / file, 0)
 
 
-@case("{data}/dev.tsv:1: there is a header row and nothing after it")
+@case("{data}/dev.tsv:1: the file has only a header row")
 def data_file_without_rows(given):
     path = given.data / "dev.tsv"
     path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
 
 
-@case("{data}/train.tsv:3: expected at least 5 tab-separated columns, found 4; complete the row or remove it",
+@case("{data}/train.tsv:3: the row has 4 tab-separated columns, but at least 5 are needed; complete the row "
+      "or remove it",
       file="train.tsv")
-@case("{data}/test.tsv:3: expected at least 5 tab-separated columns, found 4", file="test.tsv")
+@case("{data}/test.tsv:3: the row has 4 tab-separated columns, but at least 5 are needed", file="test.tsv")
 def row_with_too_few_columns(given, file):
     given.edit_row(file, 3, lambda line: line.rsplit(b"\t", 1)[0] + b"\n")
 
 
-@case("{data}/train.tsv:2: label '2' is not one of 0, 1: correct the row or remove it", file="train.tsv")
-@case("{data}/dev.tsv:2: label '2' is not one of 0, 1", file="dev.tsv")
-@case("{data}/test.tsv:2: label '2' is not one of 0, 1", file="test.tsv")
+@case("{data}/train.tsv:2: the label '2' is not one of 0, 1: correct the row or remove it", file="train.tsv")
+@case("{data}/dev.tsv:2: the label '2' is not one of 0, 1", file="dev.tsv")
+@case("{data}/test.tsv:2: the label '2' is not one of 0, 1", file="test.tsv")
 def unknown_label(given, file):
     given.edit_row(file, 2, lambda line: b"2" + line[1:])
 
@@ -266,7 +267,7 @@ def configuration_that_is_a_directory(given):
 @case("{model}/bert_config.json is not JSON", "4300 digits", text='{"vocab_size": ' + "1" * 5000 + "}")
 @case("{model}/bert_config.json is not JSON", "line 1 column 2", text="{vocab_size: 3}")
 @case("{model}/bert_config.json is not JSON", text="")
-@case("{model}/bert_config.json must hold a JSON object, not a list", text="[]")
+@case("{model}/bert_config.json must contain a JSON object, not a list", text="[]")
 def configuration_of(given, text):
     given.flags["bert_config_file"].write_text(text)
 
@@ -523,7 +524,7 @@ def casing_against_the_tokenizers_configuration(given):
 
 @case("{model}/hugging_face/tokenizer_config.json is damaged: its brackets are nested", text='{"a":' * 100000)
 @case("{model}/hugging_face/tokenizer_config.json is not JSON", text="")
-@case("{model}/hugging_face/tokenizer_config.json must hold a JSON object, not a list", text="[]")
+@case("{model}/hugging_face/tokenizer_config.json must contain a JSON object, not a list", text="[]")
 def tokenizer_configuration_of(given, text):
     (given.use_hugging_face() / "tokenizer_config.json").write_text(text)
 

@@ -29,7 +29,7 @@ def test_checkpoints_and_data_are_fetched_and_then_there(run, tmp_path):
     with Server(FILES) as server:
         server.cuts = [100]
         done = run(*flags, f"--base_url={server.address}")
-        assert done.code == 0 and "The connection broke off after 100 of" in done.err, done.err
+        assert done.code == 0 and "The connection was interrupted after 100 of" in done.err, done.err
         again = run(*flags, f"--base_url={server.address}")
         assert len(server.requests) == 5  # of which two are for the zip that broke off
     assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()} == {
@@ -68,7 +68,7 @@ def test_a_command_that_was_ended_goes_on(scripts, run, tmp_path):
 
 @pytest.mark.parametrize(("content", "says"), [
     (b"", "train-v1.1.json: the server sent an empty file"),
-    (b" \n<!DOCTYPE html><title>Log in</title>", "train-v1.1.json: a web page came in place of the file"),
+    (b" \n<!DOCTYPE html><title>Log in</title>", "train-v1.1.json: the server sent a web page"),
     (b"{}", 'as it does not have the JSON fields of SQuAD: "data", "paragraphs", "context" and "qas"'),
     (b'{"data": []}', "as it contains no question"), (b'{"data": [1]}', "as it does not have the JSON"),
     (SQUAD[:-20], "as it does not have the JSON"), (b"[" * 10**5, "it does not have the JSON")], ids=range(7))
@@ -87,15 +87,15 @@ def test_what_an_earlier_version_took_for_done_is_not(run, tmp_path):
     for part in ("train", "dev"):
         (tmp_path / "data" / "squad" / f"{part}-v1.1.json").write_bytes(b"{}" if part == "dev" else SQUAD)
     done = run("--data=squad1.1", "--base_url=http://127.0.0.1:9")
-    said = "dev-v1.1.json is there already, but it does not have the JSON fields of"
+    said = "dev-v1.1.json already exists, but it does not have the JSON fields of"
     assert done.code == 1 and said in done.err, done.err
 
 
 @pytest.mark.parametrize(("name", "path", "content", "says"), [
     ("AX", "/glue/data/AX.tsv", b"not found", "as its first line does not consist of 3 or more columns"),
     ("RTE", "/glue/data/RTE.zip", zip_of({f"{name}.tsv": b"x" for name in ("train", "dev", "test")}),
-     "train.tsv in it cannot be used, as its first line does not consist of 3 or more columns"),
-    ("RTE", "/glue/data/RTE.zip", b"{}", "is damaged, or no zip")])
+     "its file train.tsv cannot be used, as its first line does not consist of 3 or more columns"),
+    ("RTE", "/glue/data/RTE.zip", b"{}", "is damaged, or is not a zip")])
 def test_what_is_no_table_is_not_done(run, tmp_path, name, path, content, says):
     with Server({path: content}) as server:
         done = run(f"--data={name}", f"--base_url={server.address}")

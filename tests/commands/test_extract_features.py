@@ -237,7 +237,8 @@ def test_what_fails_leaves_no_file(tmp_path):
                   lambda path: feature_extraction.write_npz(path, rows(), [0], [3, 1, 2], np.float32)):
         with pytest.raises(KeyboardInterrupt):
             write(str(tmp_path / "x"))
-    with pytest.raises(ValueError, match="would have 2 values, not 3 × 1 × 2: the input changed"):
+    with pytest.raises(ValueError, match="would have 2 values instead of 3 × 1 × 2, because the input was "
+                                         "changed"):
         feature_extraction.write_npz(str(tmp_path / "x"), list(zip(*[iter(next(rows()))] * 2)), [0],
                                      [3, 1, 2], np.float32)
     assert not list(tmp_path.iterdir())
@@ -250,7 +251,7 @@ def test_what_fails_leaves_no_file(tmp_path):
     (dict(input_file=None), "--input_file is required"),
     (dict(input_file="nowhere.txt"), "nowhere.txt: there is no such"),
     (dict(input_file="empty.txt"), "empty.txt is empty"),
-    (dict(input_file="latin.txt"), "latin.txt, line 2: byte 4 of it, 0xe9, is not UTF-8"),
+    (dict(input_file="latin.txt"), "latin.txt, line 2: byte 4 of this line, 0xe9, is not UTF-8"),
     (dict(layers="-1,-3"), "the model has no layer -3. Its 2 layers have the numbers 0 to 1, or -2 to -1"),
     (dict(layers="last"), "--layers=last is not a list of whole numbers"),
     (dict(output_dtype="float16"), "Pass --output_format=npz or --output_format=tfrecord"),

@@ -75,8 +75,8 @@ def test_a_second_run_is_refused_and_changes_nothing(mrpc, tmp_path):
             assert refused.code == 1 and contents(output) == before
             hint = r" With --results_dir=DIRECTORY, .*" if changes else ""
             assert re.search(rf"\nrun_classifier\.py: error: {re.escape(str(output))} is in use: process "
-                             rf"{os.getpid()} on \S+, since \d{{4}}-.* writes there\. Wait until that has "
-                             rf"ended, or stop it, or name another place\.{hint}\n$",
+                             rf"{os.getpid()} on \S+, since \d{{4}}-.* writes there\. Wait until this "
+                             rf"process has ended, or stop it, or name another path\.{hint}\n$",
                              refused.err), refused.err
 
 

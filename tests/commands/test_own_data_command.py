@@ -290,7 +290,7 @@ GOOD = dict(train_file="train.csv", dev_file="dev.csv", test_file="test.csv")
     ({}, dict(label_file="labels.txt"), "train.csv:3: the label 'y' is not one of x, w, which are in "
      "--label_file=labels.txt"),
     ({"train.csv": [["a cat", "1"], ["a dog", "much"]]}, dict(task_type="regression"),
-     "train.csv:3: the score 'much' is no finite number"),
+     "train.csv:3: the score 'much' is not a finite number"),
     ({"train.csv": [["a cat", "1"], ["a dog", "1"]]}, dict(task_type="regression"),
      "train.csv: all 2 examples have the same label, 1.0"),
     ({"dev.csv": [["a cat", "x"], [" ", "y"]]}, {}, "dev.csv:3: the text is empty"),

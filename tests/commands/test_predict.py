@@ -148,7 +148,7 @@ def test_the_columns_of_a_training_are_found_in_each_spelling_of_a_file(name, se
     ("first,secnd\nthe cat,a dog\n", "one.csv", "one.csv:1: there is no column 'second' (--text_column); "
      "the columns are first, secnd"),
     ("the cat,a dog\n", "one.csv", "the columns are the cat, a dog"),
-    ('{"first": "the cat", "second": null}\n', "one.jsonl", "one.jsonl:1: the text is null, and should "
+    ('{"first": "the cat", "second": null}\n', "one.jsonl", "one.jsonl:1: the text is null, but should "
      "be a text"),
     ("the cat\n", "one.txt", "one.txt:1: the line has only one text, but the model takes text_a")])
 def test_a_pair_model_answers_no_single_texts(lines, name, problem, predict, pair_dir):
@@ -233,7 +233,7 @@ def test_a_reader_that_goes_away_ends_it_in_one_line(model_dir):
         process.stdin.close()
         err = process.stderr.read()
         assert process.wait() == 1
-    assert "predict.py: error: nobody reads the standard output any more" in err.splitlines()[-1]
+    assert "predict.py: error: the standard output cannot be written: the other end" in err.splitlines()[-1]
 
 
 @pytest.mark.slow(reason="an interpreter of its own, which loads TensorFlow")

@@ -185,7 +185,7 @@ def clipped(outputs):
     (lambda outputs: {name: tf.stop_gradient(output) for name, output in outputs.items()},
      "cannot be trained: its pooled_output has no gradient"),
     (lambda outputs: {"vectors": outputs["pooled_output"]},
-     "has the outputs vectors, and should have pooled_output"),
+     "has the outputs vectors, but should have pooled_output"),
 ], ids=["gradient", "no gradient", "outputs"])
 def test_a_module_that_cannot_be_used(scripts, flags, tiny_model, tmp_path, alter, message):
     module = hub_modules.write(tiny_model, tmp_path / "module", config=tiny_model.shallow, alter=alter)

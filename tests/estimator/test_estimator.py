@@ -1094,7 +1094,7 @@ def test_naming_an_older_checkpoint_gets_past_a_damaged_one(trained):
 def test_a_missing_checkpoint_is_named(trained):
     os.remove(f"{trained.model_dir}/model.ckpt-3.index")
     with pytest.raises(FileNotFoundError, match=r"names model.ckpt-3, "
-                       r"but there is no model.ckpt-3.index beside it"):
+                       r"but the directory contains no model.ckpt-3.index"):
         trained.train(endless, steps=1)
 
 

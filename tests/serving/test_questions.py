@@ -50,8 +50,8 @@ def test_a_byte_order_mark_and_windows_line_ends_are_no_text():
 
 def test_the_sign_between_two_texts_means_that_only_to_models_of_two():
     assert values(read("a ||| b\n", "text", fields=("text",))) == [("a ||| b",)]
-    assert "the line has only one text, but the model takes text_a and text_b, with ||| between them" in values(
-        read("a\n", "text", required=2))[0]
+    said = values(read("a\n", "text", required=2))[0]
+    assert "the line has only one text, but the model takes text_a and text_b, with ||| between them" in said
 
 
 def test_lines_are_read_no_sooner_than_needed():
@@ -242,10 +242,10 @@ def test_json_lines_by_field_and_by_the_names_of_the_training():
 
 @pytest.mark.parametrize("lines, input_format, problem", [
     (b"a\xff\n", "text", "byte 0xff at offset 1 is not UTF-8"),
-    ("a\0\n", "text", "there is a NUL character"), ("a\0\tb\n", "tsv", "there is a NUL character"),
-    ("{\n", "jsonl", "no line of JSON"), ("[1]\n", "jsonl", "an object a line"), ("\n", "jsonl", "blank"),
+    ("a\0\n", "text", "contains a NUL character"), ("a\0\tb\n", "tsv", "contains a NUL character"),
+    ("{\n", "jsonl", "not valid JSON"), ("[1]\n", "jsonl", "each line is a JSON"), ("\n", "jsonl", "blank"),
     ('{"other": 1}\n', "jsonl", "there is no column 'text_a'; the columns are other"),
-    ('{"text_a": "a", "n": NaN}\n', "jsonl", "NaN is no value of JSON"),
+    ('{"text_a": "a", "n": NaN}\n', "jsonl", "NaN is not a JSON value"),
     ('{"text_a": "a", "n": 1e400}\n', "jsonl", "the number 1e400 is too large"),
     ('{"text_a": "\\ud800"}\n', "jsonl", "half of a surrogate pair"),
     ('{"text_a": "a", "text_a": "b"}\n', "jsonl", "'text_a' is there twice"),

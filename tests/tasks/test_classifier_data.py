@@ -434,16 +434,16 @@ def test_empty_file(task, tmp_path):
 
 def test_header_only(tmp_path):
     path = write(tmp_path / "dev.tsv", MRPC_HEADER)
-    with pytest.raises(ValueError, match=f"{path}:1: .*header row and nothing after it"):
+    with pytest.raises(ValueError, match=f"{path}:1: the file has only a header row"):
         classifier_data.MrpcProcessor().get_dev_examples(str(tmp_path))
     path = write(tmp_path / "test.tsv", ["index", "sentence"])
-    with pytest.raises(ValueError, match=f"{path}:1: .*header row and nothing after it"):
+    with pytest.raises(ValueError, match=f"{path}:1: the file has only a header row"):
         classifier_data.ColaProcessor().get_test_examples(str(tmp_path))
 
 
 def test_no_row_in_the_language(tmp_path):
     path = write(tmp_path / "xnli.dev.tsv", XNLI_HEADER, xnli_row("de", "neutral", "A", "B"))
-    with pytest.raises(ValueError, match=f"{path}: no example in language 'zh' among 2 lines"):
+    with pytest.raises(ValueError, match=f"{path}: the 2 lines contain no example in language 'zh'"):
         classifier_data.XnliProcessor().get_dev_examples(str(tmp_path))
 
 
@@ -464,7 +464,7 @@ def test_row_with_too_few_columns(task, split, header, good, short, expected, tm
     good = [*good[:-1], good[-1]] if task != "mrpc" else [*good[:-1], '"B']
     rows = [*([header] if header else []), good, good, short, good]
     path = write(tmp_path / processor._FILES[split], *rows)
-    message = f"{path}:{rows.index(short) + 1}: expected at least {expected} .* found {len(short)};"
+    message = f"{path}:{rows.index(short) + 1}: the row has {len(short)} .* at least {expected} are needed;"
     with pytest.raises(ValueError, match=message):
         getattr(processor, f"get_{split}_examples")(str(tmp_path))
 
@@ -482,7 +482,7 @@ def test_unknown_label(task, name, rows, line, label, tmp_path):
     with pytest.raises(ValueError) as caught:
         processor.get_dev_examples(str(tmp_path))
     known = ", ".join(processor.get_labels())
-    assert str(caught.value).startswith(f"{path}:{line}: label {label!r} is not one of {known}: ")
+    assert str(caught.value).startswith(f"{path}:{line}: the label {label!r} is not one of {known}: ")
     assert ("without a header row" in str(caught.value)) == (task == "cola")
 
 
@@ -496,7 +496,7 @@ def test_unknown_test_label(tmp_path):
 
 def test_pairs_without_agreed_label(tmp_path):
     path = write(tmp_path / "dev_matched.tsv", MNLI_HEADER, mnli_row("1", "A", "B", "-"))
-    with pytest.raises(ValueError, match=f"{path}:2: label '-' .*unlabelled; remove such rows"):
+    with pytest.raises(ValueError, match=f"{path}:2: the label '-' .*; remove all rows with this label"):
         classifier_data.MnliProcessor().get_dev_examples(str(tmp_path))
 
 

@@ -126,7 +126,7 @@ def test_scores_are_from_0_to_5(score, allowed, tmp_path):
     if allowed:
         assert classifier_data.StsbProcessor().get_dev_examples(tmp_path)[1].label == float(score)
         return
-    with pytest.raises(ValueError, match=f"{path}:3: score {score} is not from 0 to 5: correct"):
+    with pytest.raises(ValueError, match=f"{path}:3: the score {score} is not between 0 and 5: correct"):
         classifier_data.StsbProcessor().get_dev_examples(tmp_path)
 
 
@@ -134,7 +134,7 @@ def test_scores_are_from_0_to_5(score, allowed, tmp_path):
 def test_a_score_that_is_no_number(score, tmp_path):
     header, row = LAYOUTS["sts-b"][:2]
     path = write(tmp_path / "dev.tsv", header, row, [*row[:-1], score])
-    with pytest.raises(ValueError, match=f"{path}:3: score '{score}' is no finite number"):
+    with pytest.raises(ValueError, match=f"{path}:3: the score '{score}' is not a finite number"):
         classifier_data.StsbProcessor().get_dev_examples(tmp_path)
 
 
@@ -207,7 +207,7 @@ def test_scores_of_another_regression_have_its_own_range(tmp_path, monkeypatch):
     assert glue_submission_files.find_problem(path, expected) is None
     path.write_text(path.read_text().replace("17.000000", "40.5"))
     problem = glue_submission_files.find_problem(path, expected)
-    assert problem.endswith(":3: '40.5' is no number from -10 to 40")
+    assert problem.endswith(":3: '40.5' is not a number from -10 to 40")
 
 
 def test_scores_without_a_declared_range_are_any_finite_numbers(tmp_path):
@@ -223,18 +223,18 @@ HEADER = b"index\tprediction\n"
 
 @pytest.mark.parametrize("content, labels, problem", [
     (HEADER + b"0\t1\n1\t0\n", ["0", "1"], None),
-    (HEADER + b"0\t1\n1\t0", ["0", "1"], r":3: the last line has no end"),
-    (b"", ["0", "1"], r":1: the header has to be 'index\\tprediction', and is ''"),
+    (HEADER + b"0\t1\n1\t0", ["0", "1"], r":3: the last line has no line end"),
+    (b"", ["0", "1"], r":1: the header must be 'index\\tprediction', but is ''"),
     (b"0\t1\n1\t0\n", ["0", "1"], r":1: the header .* is '0\\t1'"),
-    (HEADER + b"0\t1\n2\t0\n", ["0", "1"], r":3: the index has to be 1, and is '2'"),
-    (HEADER + b"0\t1\n1 0\n", ["0", "1"], r":3: the index has to be 1, and is '1 0'"),
+    (HEADER + b"0\t1\n2\t0\n", ["0", "1"], r":3: the index must be 1, but is '2'"),
+    (HEADER + b"0\t1\n1 0\n", ["0", "1"], r":3: the index must be 1, but is '1 0'"),
     (HEADER + b"0\t1\n1\tyes\n", ["0", "1"], r":3: 'yes' is not one of 0, 1"),
-    (HEADER + b"0\t1\n", ["0", "1"], r": 1 predictions, and the test set has 2 examples"),
-    (HEADER + b"0\t1\n1\t0\n2\t0\n", ["0", "1"], r": 3 predictions, and the test set has 2 examples"),
+    (HEADER + b"0\t1\n", ["0", "1"], r" contains 1 predictions, but the test set has 2 examples"),
+    (HEADER + b"0\t1\n1\t0\n2\t0\n", ["0", "1"], r" contains 3 predictions, but the test set has 2 examples"),
     (HEADER + b"0\t0\n1\t5.000\n", None, None),
-    (HEADER + b"0\t0\n1\t5.001\n", None, r":3: '5.001' is no number from 0 to 5"),
-    (HEADER + b"0\tnan\n1\t5\n", None, r":2: 'nan' is no number from 0 to 5"),
-    (HEADER + b"0\t\n1\t5\n", None, r":2: '' is no number"),
+    (HEADER + b"0\t0\n1\t5.001\n", None, r":3: '5.001' is not a number from 0 to 5"),
+    (HEADER + b"0\tnan\n1\t5\n", None, r":2: 'nan' is not a number from 0 to 5"),
+    (HEADER + b"0\t\n1\t5\n", None, r":2: '' is not a number"),
     (HEADER + b"0\t\xe9\n1\t5\n", None, r" is not UTF-8"),
 ])
 def test_what_is_wrong_with_a_file_of_predictions(content, labels, problem, tmp_path):

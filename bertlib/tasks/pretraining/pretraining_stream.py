@@ -375,15 +375,15 @@ def _check_output_files(input_files, output_files, remote=False):
     for path in output_files:
         directory = os.path.dirname(path) or "."
         if files.is_remote(path) and not remote:
-            raise ValueError(f"--output_file: {path} is not a local file. Output is written in parts, which "
+            raise ValueError(f"Output file {path} is not a local file. Output is written in parts, which "
                              "is possible only for local files. Name a local file, and copy it afterwards.")
         if named[files.file_identity(path)] > 1:
-            raise ValueError(f"--output_file: {path} is named twice, or is also an input file. Name another "
+            raise ValueError(f"Output file {path} is named twice, or is also an input file. Name another "
                              "file.")
         if files.is_directory(path):
-            raise IsADirectoryError(f"--output_file: {path} is a directory. Name a file.")
+            raise IsADirectoryError(f"Output file {path} is a directory. Name a file.")
         if files.is_special(path):
-            raise ValueError(f"--output_file: {path} is a device or a FIFO. Name a regular file: output is "
+            raise ValueError(f"Output file {path} is a device or a FIFO. Name a regular file: output is "
                              "written in parts, so that a killed run can be continued.")
         if files.is_remote(path):
             files.make_directories(directory)
@@ -391,10 +391,10 @@ def _check_output_files(input_files, output_files, remote=False):
         try:
             os.makedirs(directory, exist_ok=True)
         except OSError as error:
-            raise type(error)(f"--output_file: {path} cannot be written, because the directory {directory} "
+            raise type(error)(f"Output file {path} cannot be written, because the directory {directory} "
                               f"does not exist and cannot be created ({error.strerror}).") from error
         if not os.access(directory, os.W_OK | os.X_OK):
-            raise PermissionError(f"--output_file: {path} cannot be written: there is no permission to write "
+            raise PermissionError(f"Output file {path} cannot be written: there is no permission to write "
                                   f"in {directory}.")
 
 
