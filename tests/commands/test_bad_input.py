@@ -492,7 +492,7 @@ def pickled_weights(given):
     given.flags["init_checkpoint"].write_bytes(b"\x80\x04")
 
 
-@case("--vocab_file is required: there is no vocab.txt or spm.model beside "
+@case("--vocab_file is required: there is no vocab.txt or spm.model in the directory of "
       "--init_checkpoint={model}/hugging_face")
 def directory_without_vocabulary(given):
     (given.use_hugging_face() / "vocab.txt").unlink()

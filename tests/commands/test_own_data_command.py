@@ -326,7 +326,8 @@ GOOD = dict(train_file="train.csv", dev_file="dev.csv", test_file="test.csv")
     ({}, dict(header="false"), "--header=false: without a header row, columns have no names"),
     ({}, dict(train_batch_size=32), "3 training examples and --num_train_epochs=3.0 make no batch"),
     ({}, dict(output_dir=".", test_file="test_results.tsv", text_column=1, label_column=2, header="true"),
-     "--output_dir=. would overwrite ./test_results.tsv, which is test_results.tsv, that --test_file reads")])
+     "--output_dir=. would overwrite ./test_results.tsv (the same file as test_results.tsv), which "
+     "--test_file reads")])
 def test_bad_input_is_refused_in_one_message_before_anything_is_written(
         files, flags, expected, scripts, tiny_model, tmp_path):
     for name in ("train.csv", "dev.csv", "test.csv"):

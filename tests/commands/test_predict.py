@@ -186,7 +186,8 @@ def test_another_task_and_named_columns(predict):
     (dict(model_dir="."), "so it is not the output directory of a training"),
     (dict(task="tagging"), "was trained for classification"),
     (dict(output_file="lines.txt"),
-     "--output_file=lines.txt would overwrite lines.txt that --input_file reads. Pass another --output_file"),
+     "--output_file=lines.txt would overwrite lines.txt, which --input_file reads. Pass another "
+     "--output_file"),
     (dict(output_file="."), "--output_file=. is a directory"),
     pytest.param(dict(interactive=True, num_replicas=2), "--interactive asks for one text at a time",
                  marks=pytest.mark.slow(reason="starts two interpreters")),

@@ -124,8 +124,8 @@ def test_files_beside_a_safetensors_file_count_too(model, tmp_path_factory):
     ("tokenizer.json", {"model": {"max_input_chars_per_word": -1}}, "max_input_chars_per_word=-1; it should "
      "be a"),
     ("tokenizer.json", {"added_tokens": [{"id": 400, "content": "<user>"}]},
-     "adds the token '<user>', which"),
-    ("added_tokens.json", {"<user>": 400}, "adds the token '<user>', which"),
+     "adds the token '<user>', but"),
+    ("added_tokens.json", {"<user>": 400}, "adds the token '<user>', but"),
     ("tokenizer.json", [], "must contain a JSON object, not a list"),
 ])
 def test_what_would_make_other_tokens_is_refused(model, name, content, message):
