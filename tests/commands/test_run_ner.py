@@ -195,7 +195,8 @@ def test_what_is_read_is_not_overwritten(scripts, tiny_model, tmp_path):
     before = test.read_bytes()
     flags = dict(tiny_model.flags, do_predict=True, test_file="out/test_predictions.conll", output_dir="out")
     done = scripts.run("run_ner.py", *tiny.flags(**flags), cwd=tmp_path)
-    assert done.code == 1 and "would overwrite out/test_predictions.conll, which --test_file reads" in done.err
+    assert done.code == 1
+    assert "would overwrite out/test_predictions.conll, which --test_file reads" in done.err
     assert test.read_bytes() == before
 
 
