@@ -73,8 +73,8 @@ def resolve(handle):
         unpack = " Unpack it, and name the directory." if handle.endswith(_ARCHIVES) else ""
         raise NotADirectoryError(f"{handle} is a file, but a hub module is a directory.{unpack}")
     if not any(files.exists(os.path.join(handle, name)) for name in _SAVED_MODEL):
-        raise ValueError(f"{handle} is no hub module: it has no {_SAVED_MODEL[0]}. Name the directory that "
-                         "contains this file and the folders variables and assets.")
+        raise ValueError(f"{handle} is not a hub module: it has no {_SAVED_MODEL[0]}. Name the directory "
+                         "that contains this file and the folders variables and assets.")
     declaration = os.path.join(handle, hub_export.DECLARATION)
     if files.exists(declaration) and files.read_bytes(declaration) != hub_export.FORMAT_3:
         raise ValueError(f"{declaration} is damaged, or the module has a format that is not supported. Only "
@@ -120,7 +120,7 @@ class ModuleSpec(object):
             raise ValueError(f"{self.directory}: {_SAVED_MODEL[0]} is damaged ({error}).") from error
         self._variants = {frozenset(graph.meta_info_def.tags): graph for graph in graphs}
         if not self._variants:
-            raise ValueError(f"{self.directory}: {_SAVED_MODEL[0]} is damaged: it holds no graph.")
+            raise ValueError(f"{self.directory}: {_SAVED_MODEL[0]} is damaged: it contains no graph.")
 
     @property
     def variables(self):

@@ -287,7 +287,7 @@ def check_output(settings, source):
                                     f"but a subdirectory already has the name {name}. Remove it, or name "
                                     "another directory.")
     if blocking and not settings.force:
-        raise FileExistsError(f"--output={settings.output} holds files that would be replaced: "
+        raise FileExistsError(f"--output={settings.output} contains files that would be replaced: "
                               f"{', '.join(blocking)}. "
                               "Use another directory, or pass --force to replace them.")
 

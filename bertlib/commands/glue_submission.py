@@ -89,5 +89,5 @@ def main(argv):
         raise ValueError(f"--output_file={settings.output_file} would overwrite predictions that are read. "
                          "Name another file.")
     glue_submission_files.write_zip(settings.output_file, members)
-    logging.info("%s holds the predictions of %d of %d test sets: %s.", settings.output_file, len(members),
+    logging.info("%s contains the predictions of %d of %d test sets: %s.", settings.output_file, len(members),
                  len(expected), ", ".join(map(os.path.basename, members)))

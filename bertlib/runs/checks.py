@@ -30,7 +30,7 @@ def check_segments(config, reason):
     if config.type_vocab_size < 2:
         raise ValueError(f"type_vocab_size is {config.type_vocab_size} in the model's configuration: the "
                          f"model cannot tell a second text from the first, but {reason}. Use a model with "
-                         "type_vocab_size=2, such as a published one.")
+                         "type_vocab_size=2, such as a published model.")
 
 
 def refuse_tpus(settings):

@@ -66,7 +66,7 @@ def label_names(config, path):
         name, str | int)} if isinstance(id2label, dict) else {}
     names = [str(named[index]) for index in sorted(named)]
     if not names or len(names) != len(id2label) or sorted(named) != list(range(len(names))):
-        raise ValueError(f"{path}: \"id2label\" has to be an object with a name for each id from 0 on, such "
+        raise ValueError(f"{path}: \"id2label\" must be an object with a name for each id from 0 on, such "
                          f"as {{\"0\": \"no\", \"1\": \"yes\"}}; it is {str(id2label):.80}.")
     return None if names == [f"LABEL_{index}" for index in range(len(names))] else names
 

@@ -117,7 +117,7 @@ def test_unused_entries_stand_where_the_published_ones_do():
 def test_a_size_without_room_for_the_characters():
     words = {"ab": 2, "ba": 2}
     assert build_vocab.learn_vocab(words, 9) == [*SPECIAL, "a", "b", "##a", "##b"]
-    with pytest.raises(ValueError, match="--vocab_size=8 is too small: 5 special tokens and .* are 9 "
+    with pytest.raises(ValueError, match="--vocab_size=8 is too small: 5 special tokens and .* need 9 "
                        "entries. Pass"):
         build_vocab.learn_vocab(words, 8)
     with pytest.raises(ValueError, match="--min_frequency=5: each word of the text contains a character"):

@@ -363,7 +363,7 @@ def test_nothing_is_replaced_without_force(convert, refusal, tiny_model, tmp_pat
     for name in (*old, "README.md"):
         (out / name).write_text("old")
     message = refusal(input=tiny_model.checkpoint, output=out)
-    assert f"--output={out} holds files that would be replaced: {', '.join(old)}. " in message
+    assert f"--output={out} contains files that would be replaced: {', '.join(old)}. " in message
     assert "--force" in message
 
     convert(input=tiny_model.checkpoint, output=out, force=True)
@@ -616,6 +616,6 @@ def test_a_refused_conversion_removes_what_one_left_that_was_killed_at_its_end(s
     (tmp_path / ".convert_checkpoint.killed.lock").touch()
     flags = tiny.flags(input=source / "bert_model.ckpt", output="converted", to="hugging_face")
     finished = scripts.run("convert_checkpoint.py", *flags, cwd=tmp_path)
-    assert finished.code == 1 and "holds files that would be replaced" in finished.err
+    assert finished.code == 1 and "contains files that would be replaced" in finished.err
     assert not list(tmp_path.glob(".convert_checkpoint*"))
     assert (tmp_path / "converted" / "model.safetensors").read_bytes() == b"whole"

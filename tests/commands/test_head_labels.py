@@ -82,7 +82,7 @@ def test_a_head_with_other_labels_starts_at_random_or_is_refused(model, tmp_path
 def test_names_that_are_not_one_for_each_id(model, tmp_path, names):
     name_labels(model, names)
     with pytest.raises(ValueError,
-                       match='config.json: "id2label" has to be an object with a name for each id'):
+                       match='config.json: "id2label" must be an object with a name for each id'):
         starting(model, tmp_path / "output")
 
 

@@ -301,8 +301,8 @@ class _Phases:
         self._input_fn = functools.cache(self._write_features)  # writes the features of a split only once
         self._of_task = task_suffix(settings)
         if self._of_task:
-            logging.info("The names of result files end in %s, because %s holds the training and the results "
-                         "of another task.", self._of_task, settings.results_dir)
+            logging.info("The names of result files end in %s, because %s contains the training and the "
+                         "results of another task.", self._of_task, settings.results_dir)
 
     def train(self, num_train_steps):
         """Trains. With --eval_each_checkpoint, also evaluates each checkpoint."""
