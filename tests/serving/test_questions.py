@@ -108,7 +108,7 @@ def test_a_pair_without_its_second_text_is_a_bad_line_of_json(line):
 def test_names_of_the_fields_do_in_place_of_those_of_the_training():
     assert values(read("text_b,text_a,id\nb,a,7\n", "csv", OWN, required=2)) == [("a", "b")]
     assert values(read('{"text_a": "a", "text_b": "b"}\n', "jsonl", OWN, required=2)) == [("a", "b")]
-    assert "there is a text_b" in values(read("text_a,text_b\na,b\n", "csv", {"text_column": "body"},
+    assert "the line has a text_b" in values(read("text_a,text_b\na,b\n", "csv", {"text_column": "body"},
                                               fields=("text_a",)))[0]
 
 
@@ -248,9 +248,9 @@ def test_json_lines_by_field_and_by_the_names_of_the_training():
     ('{"text_a": "a", "n": NaN}\n', "jsonl", "NaN is not a JSON value"),
     ('{"text_a": "a", "n": 1e400}\n', "jsonl", "the number 1e400 is too large"),
     ('{"text_a": "\\ud800"}\n', "jsonl", "half of a surrogate pair"),
-    ('{"text_a": "a", "text_a": "b"}\n', "jsonl", "'text_a' is there twice"),
+    ('{"text_a": "a", "text_a": "b"}\n', "jsonl", "the key 'text_a' occurs twice"),
     ("x\n", "tsv", "1 columns, but line 1 has 2"), ("\n", "csv", "the line is blank"),
-    ('a"b,"c"d\n', "csv", "a quote is not closed, or stands in the middle"),
+    ('a"b,"c"d\n', "csv", "a quote is not closed, or is in the middle"),
     ("a\rb,c\n", "csv", "a carriage return"),
 ])
 def test_a_bad_line_is_named_and_the_next_one_is_read(lines, input_format, problem):
@@ -288,7 +288,7 @@ def test_sentences_in_columns_are_read_as_by_run_ner():
                                                                        (6, (["a\u3000b"],))]
     assert values(read(lines, "conll", flags={"token_column": 1}, **tagger))[0] == (["1", "2"],)
     assert "is only for models that tag words" in refusal(lines, "conll")
-    assert "lines:2: the row has 1 columns, but line 1 has 2" in refusal("a O\nb\n", "conll", **tagger)
+    assert "lines:2: the line has 1 columns, but line 1 has 2" in refusal("a O\nb\n", "conll", **tagger)
 
 
 @pytest.mark.parametrize("name, expected", [

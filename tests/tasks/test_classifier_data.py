@@ -109,7 +109,7 @@ def test_second_text_cut_to_nothing_has_no_separator():
 
 def test_too_short_a_sequence_is_refused():
     assert convert("a", "b", length=3).input_ids == [5, 5, 0]
-    with pytest.raises(ValueError, match=r"example g: max_seq_length 2 .* take 3"):
+    with pytest.raises(ValueError, match=r"example g: --max_seq_length=2 .* need 3"):
         convert("a", "b", length=2)
     assert convert("a", length=2).input_ids == [5, 5]
     with pytest.raises(ValueError, match="take 2"):
@@ -405,7 +405,7 @@ def test_subclass_with_other_labels(tmp_path):
     write(tmp_path / "dev_mismatched.tsv", MNLI_HEADER, mnli_row("3", "A", "B", "not_entailment"))
     assert described(BinaryMnli().get_dev_examples(str(tmp_path))) == [
         ("dev_mismatched-3", "A", "B", "not_entailment")]
-    with pytest.raises(ValueError, match=r"line 2: label 'x'"):
+    with pytest.raises(ValueError, match=r"line 2: the label 'x'"):
         BinaryMnli()._create_examples([MNLI_HEADER, mnli_row("3", "A", "B", "x")], "train")
     assert BinaryMnli()._create_examples([], "train") == []
     assert BinaryMnli()._create_examples([MNLI_HEADER], "train") == []
@@ -415,7 +415,7 @@ def test_subclass_with_other_labels(tmp_path):
 
 
 def test_missing_file_names_the_directory_and_what_it_should_hold(tmp_path):
-    message = f"train.tsv does not exist: .*{tmp_path} for dev_matched.tsv, dev_mismatched.tsv, "
+    message = f"train.tsv does not exist: .*{tmp_path}: dev_matched.tsv, dev_mismatched.tsv, "
     with pytest.raises(FileNotFoundError, match=message):
         classifier_data.MnliProcessor().get_train_examples(str(tmp_path))
     with pytest.raises(FileNotFoundError, match=r"multinli\.train\.zh\.tsv"):
@@ -490,7 +490,7 @@ def test_unknown_test_label(tmp_path):
     path = write(tmp_path / "test.tsv", MRPC_HEADER, ["x", "1", "2", "A", "B"])
     processor = classifier_data.MrpcProcessor()
     assert len(processor.get_test_examples(str(tmp_path))) == 1
-    with pytest.raises(ValueError, match=f"{path}:2: label 'x'"):
+    with pytest.raises(ValueError, match=f"{path}:2: the label 'x'"):
         processor.get_test_labels(str(tmp_path))
 
 
@@ -512,5 +512,5 @@ def test_bytes_that_are_not_utf8(mark, tmp_path):
 
 def test_stray_carriage_return_is_located(tmp_path):
     path = write(tmp_path / "dev.tsv", MRPC_HEADER, ["1", "1", "2", "A\rA", "B"])
-    with pytest.raises(ValueError, match=f"{path}:2: cannot be split at tabs"):
+    with pytest.raises(ValueError, match=f"{path}:2: the line cannot be split at tabs"):
         classifier_data.MrpcProcessor().get_dev_examples(str(tmp_path))

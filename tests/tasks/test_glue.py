@@ -115,7 +115,7 @@ def test_cut_off_rows_of_qqp_are_left_out_but_in_the_test_set(tmp_path):
     write(tmp_path / "test.tsv", test_header, test_row, test_row[:2])
     processor = classifier_data.QqpProcessor()
     assert described(processor.get_train_examples(tmp_path)) == [expected] * 2
-    with pytest.raises(ValueError, match=r"test\.tsv:3: expected at least 3 .* found 2"):
+    with pytest.raises(ValueError, match=r"test\.tsv:3: the row has 2 .* at least 3 are needed"):
         processor.get_test_examples(tmp_path)
 
 
@@ -146,12 +146,12 @@ def test_a_column_that_is_missing_and_a_row_that_is_cut_off(task, split, tmp_pat
     read = getattr(processor, f"get_{split}_examples")
     path = write(tmp_path / f"{split}.tsv", header, row, row[:-1])
     if (task, split) != ("qqp", "dev"):
-        message = f"{path}:3: expected at least {len(row)} .* found {len(row) - 1}"
+        message = f"{path}:3: the row has {len(row) - 1} .* at least {len(row)} are needed"
         with pytest.raises(ValueError, match=message):
             read(tmp_path)
     wrong = [*header[:-1], "other"]
     write(path, wrong, row)
-    message = f"{path}:1: there is no column '{header[-1]}' .* {', '.join(wrong)}"
+    message = f"{path}:1: the header row has no column '{header[-1]}', only {', '.join(wrong)}"
     with pytest.raises(ValueError, match=message):
         read(tmp_path)
 
@@ -159,7 +159,7 @@ def test_a_column_that_is_missing_and_a_row_that_is_cut_off(task, split, tmp_pat
 def test_an_unknown_label(tmp_path):
     header, row = LAYOUTS["rte"][:2]
     path = write(tmp_path / "dev.tsv", header, [*row[:-1], "neutral"])
-    with pytest.raises(ValueError, match=f"{path}:2: label 'neutral' is not one of entailment, not_ent"):
+    with pytest.raises(ValueError, match=f"{path}:2: the label 'neutral' is not one of entailment, not_ent"):
         classifier_data.RteProcessor().get_dev_examples(tmp_path)
 
 

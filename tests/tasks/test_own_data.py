@@ -135,8 +135,8 @@ NUMBERED = [[f"text {number}", f"{number}"] for number in (3, 4, 5)]
 def test_a_header_is_noticed_where_a_label_occurs_once_and_where_there_are_none(rows, labels, tmp_path):
     path = written(tmp_path, "test.csv", rows, None)
     reader = row_examples.ExampleReader("classification", [1], labels)
-    with pytest.raises(ValueError, match="test.csv:1: the columns are given by number, and this looks like a "
-                       "header row: .* Pass --header=true if it is one, --header=false if it is an example"):
+    with pytest.raises(ValueError, match="test.csv:1: the columns are given by number, but this row looks like a "
+                       "header row: .* pass --header=true; if it is an example, pass --header=false"):
         reader.read(path, needs_labels=False)
     for header, number in ((True, len(rows) - 1), (False, len(rows))):
         if header is True and labels and rows[0][1] == "x":
@@ -297,7 +297,7 @@ def test_a_column_that_holds_no_known_label_is_none_of_labels(tmp_path):
     ("a.jsonl", '{"text": "a", "text": "b", "label": 1}\n', ":1: the line is not valid JSON: the key 'text' "
                                                             "occurs "
      "twice"),
-    ("a.jsonl", '{"text": "a", "label": 1}\n{"text": "a"}\n', ":2: there is no 'label', but 'text'"),
+    ("a.jsonl", '{"text": "a", "label": 1}\n{"text": "a"}\n', ":2: the row has no 'label', only 'text'"),
     ("a.jsonl", '{"text": null, "label": 1}\n', ":1: the text is null, but should be a text"),
     ("a.jsonl", '{"body": "b", "label": 1}\n', ":1: no column has a usual name for texts. Name the columns "
                                                "of the texts with --text_column; the columns "
@@ -308,7 +308,7 @@ def test_a_column_that_holds_no_known_label_is_none_of_labels(tmp_path):
      "columns of a .csv file separated by commas or semicolons, and those of a .tsv file by tabs?)"),
     ("a.jsonl", '{"text": "a", "label": ["x"]}\n', ':1: the label is ["x"], but should be a text. If a text '
      "may have several labels, pass --task_type=multilabel."),
-    ("a.jsonl", '{"text": "a", "label": "x"}\n{"text": "b", "label": "x\\ud800"}\n', ":2: there is half of a "
+    ("a.jsonl", '{"text": "a", "label": "x"}\n{"text": "b", "label": "x\\ud800"}\n', ":2: the line contains half of a "
      "surrogate pair"),
     ("a.jsonl.gz", b"text\n", "is not a gzip file, or is damaged"),
     ("a.jsonl.gz", gzip.compress(b'{"text": "a"}\n' * 99, mtime=0)[:-9], "is truncated")])
@@ -350,7 +350,7 @@ def test_rows_of_json_with_and_without_labels_are_not_taken_for_unlabelled(tmp_p
     for order, line in ((rows, 1), (rows[::-1], 3)):
         path.write_text("".join(json.dumps(row) + "\n" for row in order))
         for label in (None, ["label"]):
-            with pytest.raises(ValueError, match=f"test.jsonl:{line}: there is no 'label', but 'text'"):
+            with pytest.raises(ValueError, match=f"test.jsonl:{line}: the row has no 'label', only 'text'"):
                 row_examples.ExampleReader("classification", ["text"], label).read(str(path),
                                                                                    needs_labels=False)
 
@@ -402,8 +402,8 @@ def test_labels_that_hardly_differ_are_found(labels, groups):
 @pytest.mark.parametrize("label, value, expected", [
     (["red", "blue"], "2", ":2: the column 'red' contains 2. It should contain 1"),
     (["red"], '["x", 1, null]', ":2: a label is null"),
-    (["red"], '["x,y"]', ":2: the label 'x,y' has ',' in it"),
-    (["red", "a,b"], "1", ":1: the label 'a,b' has ',' in it")])
+    (["red"], '["x,y"]', ":2: the label 'x,y' contains ','"),
+    (["red", "a,b"], "1", ":1: the label 'a,b' contains ','")])
 def test_labels_that_cannot_be_told_apart_are_refused(label, value, expected, tmp_path):
     path = tmp_path / "train.jsonl"
     path.write_text('{"text": "a", "red": 1, "blue": 0, "a,b": 1}\n'

@@ -232,7 +232,7 @@ def test_a_context_without_tokens_makes_no_window_and_a_warning(context, tokeniz
 
 
 @pytest.mark.parametrize("lengths, complaint", [
-    (LENGTHS(8, 0, 2), "doc_stride is 0; it should be at least 1"),
+    (LENGTHS(8, 0, 2), "doc_stride is 0; it must be at least 1"),
     (LENGTHS(8, 2, -1), "max_query_length is -1"),
     (LENGTHS(6, 2, 3), "question q: max_seq_length 6 leaves no room for the context after 3 tokens .* "
      "max_query_length")])
@@ -476,7 +476,7 @@ def test_what_cannot_be_read_says_where(read, content, complaint):
     ('\n{"id": ', "file:3:8: this is not JSON"),
     ("[" * 100000 + "]" * 100000, "file:2: the JSON value that begins here is nested too deeply"),
     ("[1]", r"file:2: there should be an object with 'context' here, not \[1\]"),
-    ('{"id": "1", "question": "q", "context": "c"}', "file:2: the id '1' was already used at .*file:1;")])
+    ('{"id": "1", "question": "q", "context": "c"}', "file:2: the id '1' was already used at .*file:1\\.")])
 def test_bad_json_lines_say_where(read, second, complaint):
     with pytest.raises(ValueError, match=complaint):
         read('{"id": "1", "question": "q", "context": "c"}\n' + second, False)
