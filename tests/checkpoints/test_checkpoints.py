@@ -261,7 +261,7 @@ def test_a_missing_file_is_named(tmp_path):
 def test_a_prefix_that_does_not_exist_is_answered_with_those_that_do(tmp_path):
     write_tensorflow(tmp_path / "bert_model.ckpt", {"a": np.float32(1)})
     message = refusal(tmp_path / "bert_modell.ckpt")
-    assert "bert_modell.ckpt.index" in message and f"has: {tmp_path / 'bert_model.ckpt'}." in message
+    assert "bert_modell.ckpt.index" in message and f"directory: {tmp_path / 'bert_model.ckpt'}." in message
     assert "no checkpoint" in refusal(tmp_path / "no" / "such" / "model.ckpt")
 
 
@@ -360,7 +360,7 @@ def test_a_checkpoint_file_that_names_a_missing_checkpoint_is_an_error_not_a_fre
     write_steps(tmp_path, [5, 10])
     os.remove(tmp_path / "model.ckpt-10.index")
     for ask in (checkpoint_formats.latest_checkpoint, checkpoint_formats.all_checkpoints):
-        with pytest.raises(FileNotFoundError, match=r"names model\.ckpt-10, but there is no "
+        with pytest.raises(FileNotFoundError, match=r"names model\.ckpt-10, but the directory contains no "
                            r"model\.ckpt-10\.index"):
             ask(str(tmp_path))
 

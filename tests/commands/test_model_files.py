@@ -117,7 +117,8 @@ def test_what_means_the_same_is_left_alone(tiny_model, tmp_path):
 def test_somebody_elses_file_is_not_replaced(tiny_model, tmp_path, name, text):
     wanted = model_files.model_file_contents(settings_of(vocab_file=tiny_model.vocab), CONFIG, ["0", "1"])
     (tmp_path / name).write_text(text)
-    with pytest.raises(ValueError, match=f"--output_dir={tmp_path} has {name} that this training did not "):
+    with pytest.raises(ValueError, match=f"--output_dir={tmp_path} contains {name}, which this training did "
+                                         "not "):
         put(tmp_path, wanted)
     # What an earlier run wrote is, as long as it is that.
     ours = model_files.hash_contents({name: text.encode()})

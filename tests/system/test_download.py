@@ -336,7 +336,7 @@ def test_a_directory_of_another_content_is_not_touched(server, tmp_path):
 def test_a_zip_that_lies_there_is_used_and_kept(server, tmp_path):
     (tmp_path / "all").mkdir()
     (tmp_path / "all" / "m.zip").write_bytes(b"no zip")
-    with pytest.raises(http_download.DamagedError, match="m.zip is damaged.*Remove the file"):
+    with pytest.raises(http_download.DamagedError, match="m.zip is damaged.*Remove the zip"):
         http_download.download(ZIP, str(tmp_path), server.address)
     (tmp_path / "all" / "m.zip").write_bytes(zip_of(MODEL))
     assert http_download.download(ZIP, str(tmp_path), server.address) and not server.requests

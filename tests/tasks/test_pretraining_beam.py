@@ -153,7 +153,7 @@ def test_files_of_another_file_system(tmp_path):
     assert contents([tmp_path / "there" / name for name in "01"]) == contents(expected)
     assert sorted(os.listdir(tmp_path / "there")) == ["0", "0.manifest.json", "1"]
     assert pretraining_stream.write_training_data(*arguments, cluster=cluster()) == manifest
-    with pytest.raises(ValueError, match="only local files"):
+    with pytest.raises(ValueError, match="is not a local file"):
         pretraining_stream.write_training_data(*arguments)
 
 
@@ -162,8 +162,9 @@ def test_files_of_another_file_system(tmp_path):
 
 @pytest.mark.parametrize("mode", ["in_memory", "multi_threading"])
 @pytest.mark.parametrize("content, complaint", [
-    (b"one\ntwo \xe9\n", "^[^ ]*b, line 2: byte 5 of it, 0xe9, is not UTF-8. Convert the file to UTF-8.$"),
-    (b"\n \n", "b: the input files contain no text"),
+    (b"one\ntwo \xe9\n", "^[^ ]*b, line 2: byte 5 of this line, 0xe9, is not UTF-8. Convert the file to "
+                         "UTF-8.$"),
+    (b"\n \n", "/b, .*: the input files contain no text"),
     (b"one\ntwo\n", "only one document, .* pass --next_sentence=false")])
 def test_bad_text(tmp_path, mode, content, complaint, capfd):
     paths = [str(tmp_path / name) for name in ("a", "b", "c")]

@@ -488,8 +488,8 @@ def test_a_manifest_that_was_not_written_here_is_refused(tmp_path, change):
 
 @pytest.mark.parametrize("change, complaint", [
     (lambda found: {**found, "files": [1]}, "the output files were 1"),
-    (lambda found: {**found, "blocks": 3}, "it has 3 blocks, not 1"),
-    (lambda found: {**found, "blocks": 10**30, "blocks_done": 10**30}, "blocks, not 1")])
+    (lambda found: {**found, "blocks": 3}, "the number of blocks was 3 and is now 1"),
+    (lambda found: {**found, "blocks": 10**30, "blocks_done": 10**30}, "and is now 1")])
 def test_a_manifest_of_another_output_is_refused(tmp_path, change, complaint):
     refuse_manifest(tmp_path, change, f"is the complete or unfinished output of another run: "
                                       f".*{complaint}.*remove")
@@ -697,7 +697,7 @@ def test_killed_script_goes_on(scripts, files):
     assert 0 < left["blocks_done"] < left["blocks"] == 20
     assert not (files / "a").exists() and not (files / "b").exists()
     done = scripts.run("create_pretraining_data.py", "--output_file=a,b", *flags, cwd=files)
-    assert f"{left['blocks_done']} of 20 blocks are there already" in done.err
+    assert f"{left['blocks_done']} of 20 blocks are already written" in done.err
     whole = scripts.run("create_pretraining_data.py", "--output_file=c,d", *flags, cwd=files)
     assert done.code == whole.code == 0
     assert contents([files / "a", files / "b"]) == contents([files / "c", files / "d"])

@@ -353,7 +353,7 @@ def signed(*names):
     (lambda path: hub.create_module_spec(signed(None)), ValueError, r"added no signature\. Call "
                                                                     r"hub\.add_sig"),
     (lambda path: hub.create_module_spec(lambda: (signed("a")(), hub.add_signature("a"))), ValueError,
-     r"has a signature 'a' already"),
+     r"already has a signature 'a'"),
     (lambda path: hub.create_module_spec(signed("a"), [((), {}), ((), {})]), ValueError, "the tags \\[\\]"),
     (lambda path: hub.create_module_spec(signed("a")).export(path / "new"), ValueError, "checkpoint_path=…"),
     (lambda path: hub.create_module_spec(signed("a")).export(path / "new", checkpoint_path=path / "no"),
