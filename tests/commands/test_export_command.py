@@ -104,7 +104,7 @@ def test_each_training_command_exports_what_it_trained(command, train, tmp_path)
 
 @pytest.mark.parametrize(("command", "changes", "message"), [
     ("run_classifier.py", dict(output_dir="taken"),
-     "taken/export: taken/export is not a directory. Name another one."),
+     "taken/export: taken/export is not a directory. Name another directory."),
     ("run_classifier.py", dict(do_train=False, do_predict=True, test_file="data.csv",
                                label_file="labels.txt"), "out: there is no such directory."),
     ("run_pretraining.py", dict(vocab_file=None, init_checkpoint=None),

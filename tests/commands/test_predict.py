@@ -138,7 +138,7 @@ def test_the_columns_of_a_training_are_found_in_each_spelling_of_a_file(name, se
     lines = "".join(f"{line}\r\n" for line in [header, *map(separator.join, ROWS)])
     done, answers = predict(lines, name, model_dir=pair_dir)
     assert done.code == 0, done.err
-    assert "as in the training" in done.err and "--text_column=first,second" in done.err
+    assert "from the training" in done.err and "--text_column=first,second" in done.err
     assert [(found["id"], found["first"], found["second"], found["kind"]) for found in answers] == [
         tuple(row) for row in ROWS]
     assert [found["probabilities"] for found in answers] == of_plain_rows

@@ -149,7 +149,7 @@ def test_what_fits_is_found_out_with_a_crf(scripts, flags, tmp_path):
 
 @pytest.mark.parametrize("name, text, message", [
     ("train.txt", "\n\n", "train.txt: the file is blank;"),
-    ("train.txt", "a O\n\nb x O\n", "train.txt:3: 3 columns, but line 1 has 2;"),
+    ("train.txt", "a O\n\nb x O\n", "train.txt:3: the line has 3 columns, but line 1 has 2;"),
     ("train.txt", "a O\nb NN\n", "train.txt:2: 'NN' is not a tag"),
     ("train.txt", "a O\nb O\n", "train.txt: all tags are O, so there is nothing to learn"),
     ("train.txt", "a B-X\n\nb O\nc I-X\n\nd B-X\n",

@@ -135,7 +135,8 @@ NUMBERED = [[f"text {number}", f"{number}"] for number in (3, 4, 5)]
 def test_a_header_is_noticed_where_a_label_occurs_once_and_where_there_are_none(rows, labels, tmp_path):
     path = written(tmp_path, "test.csv", rows, None)
     reader = row_examples.ExampleReader("classification", [1], labels)
-    with pytest.raises(ValueError, match="test.csv:1: the columns are given by number, but this row looks like a "
+    with pytest.raises(ValueError, match="test.csv:1: the columns are given by number, but this row looks "
+                                         "like a "
                        "header row: .* pass --header=true; if it is an example, pass --header=false"):
         reader.read(path, needs_labels=False)
     for header, number in ((True, len(rows) - 1), (False, len(rows))):
@@ -308,7 +309,8 @@ def test_a_column_that_holds_no_known_label_is_none_of_labels(tmp_path):
      "columns of a .csv file separated by commas or semicolons, and those of a .tsv file by tabs?)"),
     ("a.jsonl", '{"text": "a", "label": ["x"]}\n', ':1: the label is ["x"], but should be a text. If a text '
      "may have several labels, pass --task_type=multilabel."),
-    ("a.jsonl", '{"text": "a", "label": "x"}\n{"text": "b", "label": "x\\ud800"}\n', ":2: the line contains half of a "
+    ("a.jsonl", '{"text": "a", "label": "x"}\n{"text": "b", "label": "x\\ud800"}\n', ":2: the line contains "
+                                                                                     "half of a "
      "surrogate pair"),
     ("a.jsonl.gz", b"text\n", "is not a gzip file, or is damaged"),
     ("a.jsonl.gz", gzip.compress(b'{"text": "a"}\n' * 99, mtime=0)[:-9], "is truncated")])

@@ -138,7 +138,7 @@ def test_a_run_here_that_was_interrupted_is_finished(tmp_path, monkeypatch):
     monkeypatch.setattr(pretraining_beam.Cluster, "write", None)
     for where in (None, cluster()):
         stream(tmp_path, texts, recipe, cluster=where, **arguments)
-        with pytest.raises(ValueError, match="random_seed was 12345, is 1"):
+        with pytest.raises(ValueError, match="random_seed was 12345 and is now 1"):
             stream(tmp_path, texts, recipe, cluster=where, random_seed=1, **arguments)
     assert os.stat(paths[0]).st_mtime_ns == before
 

@@ -394,7 +394,8 @@ def archived(path):
 @pytest.mark.parametrize(("change", "error", "message"), [
     (lambda path: path / "nothing", FileNotFoundError, r"There is no directory .*nothing of a hub module"),
     (archived, NotADirectoryError, r"is a file, but a hub module is a directory\. Unpack it"),
-    (without("saved_model.pb"), ValueError, r"no hub module: it has no saved_model\.pb\. Name the directory"),
+    (without("saved_model.pb"), ValueError, r"not a hub module: it has no saved_model\.pb\. Name the "
+                                            r"directory"),
     (damaged("saved_model.pb", b"\xff\xff"), ValueError, r"saved_model\.pb is damaged"),
     (damaged("tfhub_module.pb", b"\x08\x04"), ValueError, r"tfhub_module\.pb is damaged, or the module has a "
                                                           r"format"),
