@@ -53,26 +53,27 @@ def define_flags():
                           "prediction. false: an instance is a sequence of complete sentences, with [SEP] "
                           "at the end of a document, all in segment 0 and with next-sentence label 0.")
         flags.DEFINE_float("short_seq_prob", 0.1,
-                           "Probability of a random, shorter target length: for each pass over a document, "
-                           "or with --next_sentence=false for each instance.")
+                           "Probability of using a random, shorter target length. It is drawn once for each "
+                           "pass over a document; with --next_sentence=false, once for each instance.")
         flags.DEFINE_integer("dupe_factor", 10, "Number of passes over the text, each with different masks "
                              "and pairs.", lower_bound=1)
         flags.DEFINE_integer("random_seed", 12345, "Random seed. The same seed and text give the same files.")
         flags.DEFINE_integer("shuffle_buffer_documents", 1000,
-                             "Number of documents that are shuffled together, and from which random second "
-                             "sentences are drawn. Each process keeps this number of documents and their "
-                             "instances in memory. The files depend on it.", lower_bound=2)
+                             "Number of documents that are shuffled together. Random second sentences also "
+                             "come from these documents. Each process keeps this number of documents and "
+                             "their instances in memory. Another number gives other files.", lower_bound=2)
     common_flags.define_tokenizer_flags()
     with common_flags.section("Memory and speed"):
         flags.DEFINE_integer("num_workers", 1,
-                             "Number of processes; 0: one for each CPU core. The files do not depend on it. "
-                             "Each process works on --shuffle_buffer_documents documents at a time, so "
-                             "several processes help only if the text has more documents.",
+                             "Number of processes; 0: one for each CPU core. The number of processes does "
+                             "not change the files. Each process works on --shuffle_buffer_documents "
+                             "documents at a time, so several processes help only if the text has more than "
+                             "--shuffle_buffer_documents documents.",
                              lower_bound=0, upper_bound=common_flags.MAX_WORKERS)
         flags.DEFINE_string("beam_runner", None,
                             "Apache Beam runner that does the work: DirectRunner (on this machine), "
-                            "FlinkRunner, SparkRunner, DataflowRunner or another one. The files do not "
-                            "depend on it.")
+                            "FlinkRunner, SparkRunner, DataflowRunner or another one. The runner does not "
+                            "change the files.")
         flags.DEFINE_list("beam_options", [],
                           "Options of the Beam runner, name=value with commas between them, such as "
                           "direct_num_workers=2,direct_running_mode=multi_processing.")
@@ -282,8 +283,9 @@ def write_instance_to_example_files(instances, tokenizer, max_seq_length, max_pr
 
     def pack(numbers, length):
         if len(numbers) > length:
-            raise ValueError(f"An instance has {len(numbers)} tokens or predictions; there is room for "
-                             f"{length}. Write with the lengths it was made with.")
+            raise ValueError(f"An instance has {len(numbers)} tokens or predictions, but at most {length} "
+                             "can be written. Pass the max_seq_length and the max_predictions_per_seq with "
+                             "which the instances were created.")
         return example_encoding.varints([*numbers, *[0] * (length - len(numbers))])
 
     def pack_tokens(tokens, length):
@@ -311,7 +313,7 @@ def list_paths(settings, name):
     """Returns the paths in the value of a flag, a list of str.
 
     Raises:
-      ValueError: there are none.
+      ValueError: the flag names no path.
     """
     paths = [path.strip() for path in (getattr(settings, name) or "").split(",") if path.strip()]
     if not paths:
@@ -327,8 +329,8 @@ def load_tokenizer(settings):
                              "of the installed uncased model")
     tokenizer = vocabularies.load_tokenizer(settings)
     if "[MASK]" not in tokenizer.vocab:
-        raise ValueError(f"{settings.vocab_file or settings.spm_model_file} has no [MASK]. Rename an unused "
-                         "entry to it.")
+        raise ValueError(f"{settings.vocab_file or settings.spm_model_file} has no entry [MASK], which is "
+                         "needed to mask words. Rename an unused entry to [MASK].")
     return tokenizer
 
 
@@ -338,26 +340,28 @@ def check_predictions(settings):
         settings.max_seq_length, settings.masked_lm_prob, settings.max_predictions_per_seq)
     expected = max(1, round(length * fraction))
     if most < expected:
-        logging.warning("--max_predictions_per_seq=%d limits --masked_lm_prob=%g: in %d tokens, %d would be "
-                        "masked. To mask this fraction, pass --max_predictions_per_seq=%d.", most, fraction,
-                        length, expected, expected)
+        logging.warning("--max_predictions_per_seq=%d is too low for --masked_lm_prob=%g: in an instance of "
+                        "%d tokens, %d tokens should be masked. To mask all of them, pass "
+                        "--max_predictions_per_seq=%d.", most, fraction, length, expected, expected)
     elif most > 2 * expected:
-        logging.warning("--max_predictions_per_seq=%d is more than can be used: --masked_lm_prob=%g of %d "
-                        "tokens are %d. The rest costs time in training; --max_predictions_per_seq=%d is "
-                        "enough.", most, fraction, length, expected, expected)
+        logging.warning("--max_predictions_per_seq=%d is higher than needed: with --masked_lm_prob=%g, an "
+                        "instance of %d tokens has %d masked tokens. The unused predictions cost time in "
+                        "training. Pass --max_predictions_per_seq=%d.", most, fraction, length, expected,
+                        expected)
 
 
 def create_cluster(settings):
     """Returns the `pretraining_beam.Cluster` that the flags describe, or None."""
     if settings.beam_runner is None:
         if settings.is_given("beam_options"):
-            raise ValueError("--beam_options is for a runner of Apache Beam. Name it with --beam_runner.")
+            raise ValueError("--beam_options has no effect without --beam_runner. Name a runner of Apache "
+                             "Beam with --beam_runner, or leave --beam_options out.")
         return None
     if settings.is_given("num_workers"):
-        raise ValueError("--num_workers is the number of processes of this command, and --beam_runner "
-                         "replaces these processes. Set the number of the runner's workers with "
-                         "--beam_options, such as direct_num_workers. Leave --num_workers or --beam_runner "
-                         "out.")
+        raise ValueError("--num_workers cannot be used with --beam_runner, because the Beam runner replaces "
+                         "the processes of this command. Leave one of these two flags out. To set the number "
+                         "of workers of the Beam runner, use --beam_options, for example "
+                         "--beam_options=direct_num_workers=2.")
     # Imported only if the flag is used, because Apache Beam is an optional package.
     from bertlib.tasks.pretraining import pretraining_beam
 
@@ -395,7 +399,9 @@ def main(_):
     """Writes the data."""
     settings = common_flags.read_settings()
     cluster = create_cluster(settings)
-    gc.freeze()  # TensorFlow's objects stay alive. Searching them for garbage takes a third of the time.
+    # TensorFlow's objects stay alive. If they were searched for garbage, the search would take a third of the
+    # time of this command.
+    gc.freeze()
     input_files = corpus.find_input_files(list_paths(settings, "input_file"))
     output_files = list_paths(settings, "output_file")
     tokenizer = load_tokenizer(settings)

@@ -2,8 +2,8 @@
 
     python extract_features.py --input_file=text.txt --output_file=features.jsonl --layers=-1,-2,-3,-4
 
-This uses the installed model. A line "a ||| b" is a pair of texts. The next command writes one vector for
-each line, to a file of a hundredth of the size:
+This uses the installed model. A line "a ||| b" is a pair of texts. The next command writes only one vector
+for each line. The size of its file is a hundredth of the size of the first file:
 
     python extract_features.py --input_file=text.txt --output_file=vectors.npz --layers=-1 --pooling=mean \\
       --output_format=npz --output_dtype=float16 --vocab_file=$BERT_DIR/vocab.txt \\
@@ -48,10 +48,10 @@ def define_flags():
         flags.DEFINE_string("layers", "-1,-2,-3,-4", "Layers to extract, with commas between them: 0 is the "
                             "first layer, -1 the last one.")
         flags.DEFINE_enum("pooling", "none", feature_extraction.POOLING,
-                          "none: one vector for each token. cls, mean: one vector for each line, that of "
-                          "[CLS] or the mean over all tokens.")
+                          "none: one vector for each token. cls: one vector for each line, the vector of "
+                          "[CLS]. mean: one vector for each line, the mean over all tokens.")
         flags.DEFINE_enum("output_format", "jsonl", ["jsonl", "npz", "tfrecord"],
-                          "Format of the output file. jsonl is the published one.")
+                          "Format of the output file. jsonl is the format of the published script.")
         flags.DEFINE_enum("output_dtype", "float32", ["float32", "float16"], "Data type of the vectors in "
                           "npz and tfrecord.")
         flags.DEFINE_integer("batch_size", 32, "Batch size: number of lines.", lower_bound=1)
@@ -80,8 +80,8 @@ def resolve_flags(settings):
         raise ValueError("--input_file is required: a text file with one example a line.")
     require_file(settings, "input_file")
     if settings.output_dtype == "float16" and settings.output_format == "jsonl":
-        raise ValueError("--output_dtype=float16: numbers in JSON have no precision. Pass "
-                         "--output_format=npz or tfrecord.")
+        raise ValueError("--output_dtype=float16 has no effect with --output_format=jsonl, because numbers "
+                         "in JSON have no data type. Pass --output_format=npz or --output_format=tfrecord.")
     model_config.resolve_model_flags(settings)
     if not settings.init_checkpoint:
         raise ValueError("--init_checkpoint is required: the vectors of a model with random weights are "
@@ -98,18 +98,18 @@ def layer_indexes(settings, config):
     """Returns --layers as a list of int.
 
     Raises:
-      ValueError: it is not a list of whole numbers, or the model does not have one of the layers.
+      ValueError: --layers is not a list of whole numbers, or the model does not have one of the layers.
     """
     try:
         indexes = [int(text) for text in settings.layers.split(",")]
     except ValueError:
-        raise ValueError(f"--layers={settings.layers}: "
-                         "it takes whole numbers with commas between them, such as -1,-2.") from None
+        raise ValueError(f"--layers={settings.layers} is not a list of whole numbers. Pass whole numbers "
+                         "with commas between them, such as -1,-2.") from None
     count = config.num_hidden_layers
     for index in indexes:
         if not -count <= index < count:
-            raise ValueError(f"--layers={settings.layers}: the model has {count} layers, 0 to {count - 1} or "
-                             f"-{count} to -1; there is no {index}.")
+            raise ValueError(f"--layers={settings.layers}: the model has no layer {index}. Its {count} "
+                             f"layers have the numbers 0 to {count - 1}, or -{count} to -1.")
     return indexes
 
 
@@ -125,7 +125,7 @@ def survey(settings, config, generate_features):
       (number of lines, number of tokens, fingerprint of the input).
 
     Raises:
-      ValueError: the input is empty, or has a pair of texts and the model has one segment.
+      ValueError: the input is empty, or it contains a pair of texts although the model has only one segment.
     """
     lines = tokens = num_full = 0
     digest = hashlib.blake2b(digest_size=16)
@@ -137,10 +137,10 @@ def survey(settings, config, generate_features):
         tokens += len(feature.tokens)
         num_full += len(feature.tokens) == settings.max_seq_length
     if not lines:
-        raise ValueError(f"--input_file={settings.input_file} is empty.")
+        raise ValueError(f"--input_file={settings.input_file} is empty. Name a file with at least one line.")
     if num_full:
-        logging.warning("%d of %d lines fill --max_seq_length=%d: longer lines are truncated.", num_full,
-                        lines, settings.max_seq_length)
+        logging.warning("%d of %d lines reach --max_seq_length=%d; lines with more tokens are truncated.",
+                        num_full, lines, settings.max_seq_length)
     return lines, tokens, digest.hexdigest()
 
 

@@ -27,7 +27,7 @@ import tokenization
 
 FLAGS = flags.FLAGS  # a published name, for scripts that import this one
 
-# Flags of properties that a module already has -> values of the flag that do not contradict the module.
+# {flag for a property that a hub module already has: values of the flag that do not contradict the module}.
 _NOT_FOR_MODULES = {
     "bert_config_file": (None,), "init_checkpoint": (None,), "spm_model_file": (None,),
     "precision": ("fp32",), "recompute": ("none",), "recompute_segment": (1,),
@@ -38,8 +38,9 @@ def define_flags():
     """Defines the flags of this command."""
     with common_flags.section("Model", WEIGHTS):
         flags.DEFINE_string("bert_hub_module_handle", None,
-                            "Directory of the hub module, which contains saved_model.pb; or an address of a "
-                            "module in the cache $TFHUB_CACHE_DIR.")
+                            "Directory of the hub module, that is, the directory that contains "
+                            "saved_model.pb; or the address of a module that is already in the cache "
+                            "$TFHUB_CACHE_DIR.")
     common_flags.define_classification_flags()
     common_flags.define_fine_tuning_flags(max_seq_length=128)
 
@@ -90,8 +91,8 @@ def create_tokenizer_from_hub_module(bert_hub_module_handle):
     spec = hub_module.load_module_spec(bert_hub_module_handle)
     vocab_file, do_lower_case = hub_encoder.read_tokenization_info(spec)
     if vocab_file is None:
-        raise ValueError(f"{bert_hub_module_handle} has no signature 'tokenization_info', which names its "
-                         "vocabulary.")
+        raise ValueError(f"{bert_hub_module_handle} has no signature 'tokenization_info', so its vocabulary "
+                         "is unknown. Create a tokenization.FullTokenizer from the vocab.txt of the module.")
     return tokenization.FullTokenizer(vocab_file, do_lower_case)
 
 
@@ -136,9 +137,9 @@ def settle_tokenizer(settings, module):
     handle = settings.bert_hub_module_handle
     if module.vocab_file is None:
         if settings.vocab_file is None:
-            raise ValueError(f"--bert_hub_module_handle={handle} has no signature 'tokenization_info', which "
-                             "names its vocabulary. Pass --vocab_file, and --do_lower_case=false for a cased "
-                             "model.")
+            raise ValueError(f"--bert_hub_module_handle={handle} has no signature 'tokenization_info', so "
+                             "the vocabulary of the module is unknown. Pass --vocab_file. If the model is "
+                             "cased, also pass --do_lower_case=false.")
         return vocabularies.load_tokenizer(settings)
     if settings.vocab_file is not None:
         raise ValueError(f"--vocab_file={settings.vocab_file}: the hub module has its own vocabulary, "
@@ -157,7 +158,7 @@ def check_length(settings, module):
     length = settings.max_seq_length
     if module.positions is not None and length > module.positions:
         raise ValueError(f"--max_seq_length={length}: the hub module has only {module.positions} positions. "
-                         "Pass a smaller length.")
+                         f"Pass --max_seq_length={module.positions} or less.")
     if module.length is None:
         return
     if module.length != length:

@@ -2,7 +2,8 @@
 
     python run_pretraining.py
 
-This trains a tiny model on the sample text, in some minutes. With records of create_pretraining_data.py:
+This trains a tiny model on the sample text, in some minutes. The next command trains on records that were
+written by create_pretraining_data.py:
 
     python run_pretraining.py --do_train=true --do_eval=true --input_file='/tmp/data/*.tfrecord' \\
       --output_dir=/tmp/output/ --bert_config_file=$BERT_DIR/bert_config.json \\
@@ -63,7 +64,8 @@ def define_flags():
     with common_flags.section("Task", INPUT):
         flags.DEFINE_string("input_file", None, "TFRecord files of create_pretraining_data.py for training: "
                             "paths or globs, with commas between them.")
-        flags.DEFINE_string("eval_file", None, "TFRecord files for evaluation. By default --input_file.")
+        flags.DEFINE_string("eval_file", None, "TFRecord files for evaluation. The default is the value of "
+                            "--input_file.")
     with common_flags.section("Task", SPEED):
         flags.DEFINE_bool("do_train", False, "Train the model.")
         flags.DEFINE_bool("do_eval", False, "Evaluate on --eval_file.")
@@ -75,16 +77,16 @@ def define_flags():
         flags.DEFINE_integer("max_eval_steps", 100, "Maximum number of evaluation batches.", lower_bound=1)
     common_flags.define_model_flags(max_seq_length=128)
     with common_flags.section("Model", WEIGHTS):
-        flags.DEFINE_string("vocab_file", None, "The vocabulary of the records, one WordPiece a line. It is "
-                            "not used here, but copied to --output_dir for fine-tuning. By default the file "
-                            "in the directory of --init_checkpoint, or the one that the manifest of the "
-                            "records names.")
+        flags.DEFINE_string("vocab_file", None, "The vocabulary of the records, one WordPiece a line. This "
+                            "command only copies the file to --output_dir, for fine-tuning. The default is "
+                            "the file in the directory of --init_checkpoint, or the file that the manifest "
+                            "of the records names.")
         flags.DEFINE_string("spm_model_file", None, "The SentencePiece model of the records. It replaces "
                             "--vocab_file.")
         flags.DEFINE_bool("do_lower_case", None, "Whether the text of the records was converted to lower "
-                          "case; recorded in --output_dir with the vocabulary. By default the value in the "
-                          "manifest of the records, or in tokenizer_config.json in the directory of the "
-                          "vocabulary.")
+                          "case. The value is recorded in --output_dir with the vocabulary. The default is "
+                          "the value in the manifest of the records, or the value in tokenizer_config.json "
+                          "in the directory of the vocabulary.")
     with common_flags.section("Training", WEIGHTS):
         flags.DEFINE_integer("num_train_steps", 100000, "Number of training steps.", lower_bound=1)
         flags.DEFINE_integer("num_warmup_steps", 10000, "Number of training steps used for learning rate "
@@ -111,8 +113,8 @@ def check_records(settings, flag, paths, config):
       config: the `modeling.BertConfig`.
 
     Raises:
-      ValueError: the records have other lengths than the flags, or token ids that the model does not have, or
-        are not usable.
+      ValueError: the lengths of the records differ from the flags, the model does not have a token id of a
+        record, or a record is not usable.
     """
     fields = pretraining_data.feature_fields(settings.max_seq_length, settings.max_predictions_per_seq,
                                              config.vocab_size, config.type_vocab_size)
@@ -125,24 +127,26 @@ def check_records(settings, flag, paths, config):
             try:
                 features = record_files.parse_features(record)
             except Exception as error:  # the class of protobuf's error differs between its implementations
-                raise ValueError(f"--{flag}: {path} holds records that are no tf.train.Example.") from error
+                raise ValueError(f"--{flag}: {path} contains a record that is not a tf.train.Example. Name "
+                                 "files that create_pretraining_data.py wrote.") from error
             for name, length in (("input_ids", "max_seq_length"),
                                  ("masked_lm_positions", "max_predictions_per_seq")):
                 actual = len(features[name].int64_list.value)
                 if actual and actual != getattr(settings, length):
-                    raise ValueError(f"--{length}={getattr(settings, length)}, but {path} was made with "
-                                     f"{actual}. Pass --{length}={actual}, or make it again with "
-                                     f"create_pretraining_data.py --{length}={getattr(settings, length)}.")
+                    raise ValueError(f"--{length}={getattr(settings, length)}, but {path} was written with "
+                                     f"--{length}={actual}. Pass --{length}={actual}, or write the file "
+                                     f"again with create_pretraining_data.py "
+                                     f"--{length}={getattr(settings, length)}.")
             largest = max([0, *features["input_ids"].int64_list.value,
                            *features["masked_lm_ids"].int64_list.value])
             if largest >= config.vocab_size:
-                raise ValueError(f"{path} has a token with id {largest}, but vocab_size in "
-                                 f"{settings.bert_config_file} is {config.vocab_size}. Take the "
-                                 "configuration that goes with the records' vocabulary.")
+                raise ValueError(f"--{flag}: {path} contains the token id {largest}, but vocab_size in "
+                                 f"{settings.bert_config_file} is {config.vocab_size}. Pass the "
+                                 "--bert_config_file of a model with the vocabulary of the records.")
             problem = record_files.find_problem(record, fields)
             if problem:
                 raise ValueError(f"--{flag}: {path}, record {number} (from 0): {problem}. Write the file "
-                                 "again, or leave the record out.")
+                                 "again, or remove the record from the file.")
 
 
 # --- The script ------------------------------------------------------------------------------------------
@@ -258,8 +262,8 @@ def main(_):
                 settings, lambda: input_fn("eval_file"), evaluate,
                 "Words predicted correctly, of those masked",
                 {"masked_lm_accuracy": "the model", "masked_lm_baseline": "the most frequent word"})
-            logging.info("Training on %d files, %d steps of %d.", len(paths_of["input_file"]),
-                         settings.num_train_steps, settings.train_batch_size)
+            logging.info("Training on %d files: %d steps with a batch size of %d.",
+                         len(paths_of["input_file"]), settings.num_train_steps, settings.train_batch_size)
             trainer.train(input_fn("input_file", is_training=True), max_steps=settings.num_train_steps,
                           saving_listeners=listeners)
         if settings.do_eval:

@@ -2,7 +2,8 @@
 
     python run_squad.py
 
-This trains and evaluates the installed model on the sample data. With SQuAD and a published model:
+This trains and evaluates the installed model on the sample data. The next command uses SQuAD and a published
+model:
 
     python run_squad.py --do_train=true --train_file=$SQUAD_DIR/train-v1.1.json --do_eval=true \\
       --predict_file=$SQUAD_DIR/dev-v1.1.json --vocab_file=$BERT_DIR/vocab.txt \\
@@ -68,13 +69,13 @@ def define_flags():
     with common_flags.section("Task", INPUT):
         flags.DEFINE_string("train_file", None, "SQuAD file for training, such as train-v1.1.json.")
         flags.DEFINE_string("predict_file", None, "SQuAD file with the questions for prediction, such as "
-                            "dev-v1.1.json; or JSON Lines with the fields id, question and context, and for "
-                            "--do_eval answers or is_impossible.")
+                            "dev-v1.1.json; or JSON Lines with the fields id, question and context. With "
+                            "--do_eval, each line also needs the field answers or the field is_impossible.")
     with common_flags.section("Task", SPEED):
         flags.DEFINE_bool("do_train", False, "Train the model.")
         flags.DEFINE_bool("do_predict", False, "Answer the questions of --predict_file.")
-        flags.DEFINE_bool("do_eval", False, "Answer the questions of --predict_file, and score the answers "
-                          "with the right answers in this file.")
+        flags.DEFINE_bool("do_eval", False, "Answer the questions of --predict_file, and compare the "
+                          "answers with the right answers in this file.")
     with common_flags.section("Task", TASK):
         flags.DEFINE_bool("version_2_with_negative", False, "The data is SQuAD 2.0, in which some questions "
                           "have no answer.")
@@ -144,15 +145,17 @@ def validate_flags_or_throw(bert_config, settings=None):
         raise ValueError("At least one of --do_train, --do_predict and --do_eval must be true.")
     if settings.max_seq_length > bert_config.max_position_embeddings:
         raise ValueError(f"--max_seq_length={settings.max_seq_length} is above the model's "
-                         f"max_position_embeddings={bert_config.max_position_embeddings}. Lower it.")
+                         f"max_position_embeddings={bert_config.max_position_embeddings}. Pass "
+                         "a lower --max_seq_length.")
     checks.check_segments(bert_config, "each input is a question and a context")
     if settings.max_seq_length <= settings.max_query_length + 3:
         raise ValueError(f"--max_seq_length={settings.max_seq_length} leaves no room for a context after 3 "
                          f"special tokens and a question of --max_query_length={settings.max_query_length}. "
                          "Raise --max_seq_length or lower --max_query_length.")
     if settings.find_null_threshold and not (settings.version_2_with_negative and settings.do_eval):
-        raise ValueError("--find_null_threshold needs --version_2_with_negative and --do_eval: it needs "
-                         "questions without an answer, and the right answers.")
+        raise ValueError("--find_null_threshold needs --version_2_with_negative and --do_eval, because the "
+                         "threshold is computed from the right answers, some of which must be empty. Pass "
+                         "these two flags, or leave --find_null_threshold out.")
     if settings.do_train and settings.tokens_per_micro_batch and not settings.trim_padding:
         raise ValueError("--tokens_per_micro_batch needs --trim_padding=true, which is not the default in "
                          "this command because the published loss depends on padding. Pass "
@@ -175,7 +178,7 @@ def read_examples(settings):
         unanswerable = sum(not answers for answers in gold.values())
         if unanswerable and not settings.version_2_with_negative:
             logging.warning("--predict_file=%s: %d of %d questions have no answer. Every prediction for them "
-                            "counts as wrong. If the file is in the form of SQuAD 2.0, pass "
+                            "counts as wrong. If the file has the format of SQuAD 2.0, pass "
                             "--version_2_with_negative.", settings.predict_file, unanswerable, len(gold))
     return examples, gold
 
@@ -230,7 +233,8 @@ def main(_):
             listeners = learning_curve.start_learning_curve(
                 settings, lambda: input_fn("eval", False), evaluation.scores, "Answers to --predict_file",
                 evaluation.shown, full_score=100)
-            logging.info("Training on %d questions, %d steps of %d.", len(examples["train"]), num_train_steps,
+            logging.info("Training on %d questions: %d steps with a batch size of "
+                         "%d.", len(examples["train"]), num_train_steps,
                          settings.train_batch_size)
             reader.train(input_fn("train", True), max_steps=num_train_steps, saving_listeners=listeners)
         if "eval" in examples:

@@ -199,7 +199,7 @@ def check_vocab(vocab_file, vocab_size=None):
     Raises:
       FileNotFoundError: there is no such file.
       ValueError: the file is empty, is not UTF-8, has a blank line or a duplicate token, lacks one of
-        `REQUIRED_TOKENS`, or has a number of entries that does not fit to `vocab_size`.
+        `REQUIRED_TOKENS`, or has a number of entries that does not fit `vocab_size`.
     """
     path = os.fsdecode(vocab_file)
     lines = _decode_lines(path)
@@ -243,15 +243,17 @@ def _check_distinct(path, lines):
     for number, line in enumerate(lines, start=1):
         if _is_blank(line):
             raise ValueError(
-                f"{path}, line {number}: blank line. It takes an id and so shifts those below "
-                "it: remove it if it came in by mistake, else write [unused-blank] or the like."
+                f"{path}, line {number}: the line is blank. A blank line also gets an id, so all ids "
+                "below this line may be wrong. If the line was added by mistake, remove it. Otherwise "
+                "write a placeholder there, such as [unused-blank]."
             )
         token = line.strip()
         if token and first_seen.setdefault(token, number) != number:
             raise ValueError(
-                f"{path}, lines {first_seen[token]} and {number}: both are {token!r}. Fetch the "
-                "file again; in a vocabulary of your own, rename the first (the last is the one "
-                "in use) and remove neither, which would shift the ids below it."
+                f"{path}, lines {first_seen[token]} and {number}: both lines contain {token!r}. If the "
+                "file was downloaded, download it again. If you made this vocabulary, rename the token "
+                f"in line {first_seen[token]}, because line {number} is the one in use. Do not remove a "
+                "line: all ids below it would change."
             )
 
 
@@ -261,11 +263,11 @@ def _check_required(path, lines):
     if not missing:
         return
     message = (
-        f"{path} ({len(lines)} lines) has no line {', '.join(missing)}: pass a BERT vocabulary, "
-        "or rename unused entries to these."
+        f"{path} ({len(lines)} lines) lacks special tokens that are required: {', '.join(missing)}. Pass "
+        "a BERT vocabulary, or rename unused entries to these tokens."
     )
     if lines[0].startswith("\ufeff"):
-        message += " Line 1 begins with a byte order mark: save the file as UTF-8 without it."
+        message += " Line 1 begins with a byte order mark: save the file as UTF-8 without this mark."
     raise ValueError(message)
 
 
@@ -282,8 +284,9 @@ def _load_model(path):
     except RuntimeError:
         model = None
     if model is None:
-        raise ValueError(f"{path} is no SentencePiece model: pass the file, such as spiece.model, that came "
-                         "with the checkpoint, or --vocab_file for a vocab.txt.")
+        raise ValueError(f"{path} is not a SentencePiece model. Pass the model file that came with the "
+                         "checkpoint, such as spiece.model. If the checkpoint came with a vocab.txt instead, "
+                         "pass its path as --vocab_file.")
     return model
 
 
@@ -301,7 +304,8 @@ def _special_names(path, pieces, unk_id):
     missing = [f"{name} ({', '.join(_SPECIAL_PIECES[name])})" for name in REQUIRED_TOKENS
                if found[name] is None]
     if missing:
-        raise ValueError(f"{path} has no piece for {' and none for '.join(missing)}. Train it with "
+        raise ValueError(f"{path} lacks pieces for special tokens (in parentheses: the names that are "
+                         f"accepted): {', '.join(missing)}. Train the SentencePiece model with "
                          "--pad_id=0 --unk_id=1 --bos_id=-1 --eos_id=-1 "
                          "--control_symbols=[CLS],[SEP],[MASK].")
     return {piece: name for name, piece in found.items()}
@@ -314,7 +318,7 @@ def _check_size(path, entries, vocab_size, file="vocab.txt", unit="line"):
     if entries > vocab_size:
         message += f"from {unit} {vocab_size + 1} on, tokens have no embedding. "
     else:
-        message += f"it ends at {unit} {entries}, with embeddings left over. "
+        message += f"the embeddings after {unit} {entries} belong to no token. "
     raise ValueError(message + f"Pass the {file} and the bert_config.json of one and the same checkpoint.")
 
 
@@ -335,8 +339,8 @@ def convert_by_vocab(vocab, items):
         return [vocab[item] for item in items]
     except KeyError as error:
         raise KeyError(
-            f"{error.args[0]!r} is not in the vocabulary: tokens and ids must come from the "
-            "vocab file this tokenizer was given."
+            f"{error.args[0]!r} is not in the vocabulary. Use only tokens and ids from the vocabulary "
+            "file of this tokenizer."
         ) from None
 
 
@@ -372,7 +376,8 @@ class _Tokenizer:
             if token.split() != [token] or token not in self.vocab:
                 raise ValueError(
                     f"Special token {token!r} cannot be protected: it is not in the vocabulary. "
-                    "Look for letter case, or go without never_split (--protect_special_tokens)."
+                    "Check whether the token is written in the right case, or leave it out of never_split "
+                    "(in a command: leave --protect_special_tokens out)."
                 )
         if never_split:
             longest_first = sorted(never_split, key=len, reverse=True)
@@ -439,9 +444,9 @@ class FullTokenizer(_Tokenizer):
         """Returns the WordPiece tokens (list of str) of text (str or UTF-8 bytes).
 
         The result is the same as the result of `tokenize_plainly`. This method is faster, because it caches
-        the tokens of each chunk of text between white space, and most words occur many times in a corpus. If
-        you replace a method of `basic_tokenizer` or `wordpiece_tokenizer` (and not the whole object by one of
-        another class), do so before the first text is tokenized.
+        the tokens of each chunk of text between white space, and most words occur many times in a corpus. A
+        single method of `basic_tokenizer` or `wordpiece_tokenizer` must be replaced before the first text is
+        tokenized. The whole object may be replaced by an object of another class at any time.
         """
         state = self._state()
         if state is None:
@@ -510,7 +515,7 @@ class FullTokenizer(_Tokenizer):
 class SentencePieceTokenizer(_Tokenizer):
     """Converts text to the pieces of a SentencePiece model, pieces to ids, and ids to pieces, as in ALBERT.
 
-    A piece at the start of a word begins with "▁". Special tokens have BERT's names, such as "[CLS]", also if
+    A piece at the start of a word begins with "▁". Special tokens have BERT's names, such as "[CLS]", even if
     the model has other names for them. Unknown text becomes "[UNK]". Each word, the text between white space,
     is tokenized separately.
 
@@ -547,9 +552,10 @@ class SentencePieceTokenizer(_Tokenizer):
         beyond_words = any(WORD_START in piece.lstrip(WORD_START) for piece in pieces)
         if beyond_words or not self._model.normalize("a").startswith(WORD_START):
             raise ValueError(
-                f'{path}: its pieces go beyond words, or words do not begin with "▁". Train it with '
-                "--split_by_whitespace=true, --add_dummy_prefix=true and --treat_whitespace_as_suffix=false, "
-                "the defaults."
+                f'{path}: a piece of this SentencePiece model extends over several words, or the model does '
+                'not mark the start of a word with "▁". Train the model with --split_by_whitespace=true, '
+                "--add_dummy_prefix=true and --treat_whitespace_as_suffix=false, the defaults of "
+                "SentencePiece."
             )
         self._protect(never_split)
         self._remembered = _Chunks(self)
@@ -627,7 +633,7 @@ class SentencePieceTokenizer(_Tokenizer):
                 yield index, piece, start, end
                 continue
             for index, part, first, last in self._encoded(piece[:-1].removeprefix(WORD_START)):
-                if not piece.startswith(WORD_START):  # encoding the number separately has added it
+                if not piece.startswith(WORD_START):  # "▁" was added when the number was encoded separately
                     part = part.removeprefix(WORD_START)
                     index = self._model.piece_to_id(part)
                 if part:
@@ -755,7 +761,7 @@ class BasicTokenizer:
 
 
 class WordpieceTokenizer:
-    """Splits words into pieces of a vocabulary, from left to right, always by the longest possible piece."""
+    """Splits words into pieces of a vocabulary, from left to right, each time the longest piece that fits."""
 
     def __init__(self, vocab, unk_token="[UNK]", max_input_chars_per_word=200):
         """Creates a tokenizer.

@@ -343,7 +343,7 @@ def test_tasks_refuse_another_projects_model(module, tmp_path):
     done = run_beside(tmp_path, "import bertlib.tasks.classification.classifier_data\n", module)
     assert done.returncode == 1
     message = done.stderr.splitlines()[-1]
-    assert message.startswith("ImportError: bertlib.tasks is made for")
+    assert message.startswith("ImportError: bertlib.tasks needs ")
     assert str(ROOT / f"{module}.py") in message and str(tmp_path / f"{module}.py") in message
 
 

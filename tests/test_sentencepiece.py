@@ -192,10 +192,10 @@ def test_special_tokens_have_berts_names(tokenizers, load):
 def test_models_that_cannot_be_used_are_named(load, tmp_path):
     path = tmp_path / "spm.model"
     for options, complaint in (
-            (dict(control_symbols=[]), r"no piece for \[CLS\] \(\[CLS\], <cls>, <s>\) and none for \[SEP\]"),
+            (dict(control_symbols=[]), r"lacks pieces.*: \[CLS\] \(\[CLS\], <cls>, <s>\), \[SEP\]"),
             (dict(pad_id=-1, unk_id=0),
-             r"no piece for \[PAD\] \(\[PAD\], <pad>\)\. Train it with --pad_id=0"),
-            (dict(split_by_whitespace=False), "go beyond words.*--split_by_whitespace=true"),
+             r"lacks pieces.*: \[PAD\] \(\[PAD\], <pad>\)\. Train the SentencePiece model with --pad_id=0"),
+            (dict(split_by_whitespace=False), "extends over several words.*--split_by_whitespace=true"),
             (dict(add_dummy_prefix=False), "--add_dummy_prefix=true"),
             (dict(treat_whitespace_as_suffix=True), "--treat_whitespace_as_suffix=false"),
             (dict(expected_size=3), "the config's vocab_size is 3: from piece 4 on, tokens have no "
@@ -205,7 +205,7 @@ def test_models_that_cannot_be_used_are_named(load, tmp_path):
         assert str(path) in str(error.value)
     for content in (b"", b"[PAD]\n[UNK]\n", b"\0" * 9):
         path.write_bytes(content)
-        with pytest.raises(ValueError, match="is no SentencePiece model.*--vocab_file"):
+        with pytest.raises(ValueError, match="is not a SentencePiece model.*--vocab_file"):
             tokenization.SentencePieceTokenizer(path)
     with pytest.raises(FileNotFoundError, match="no SentencePiece model at .*none.model"):
         tokenization.SentencePieceTokenizer(tmp_path / "none.model")
@@ -258,7 +258,7 @@ def test_a_classifier_reads_it(scripts, flags, tmp_path):
 @pytest.mark.parametrize("changes, complaint", [
     (dict(vocab_file="{model}"), "--vocab_file and --spm_model_file exclude each other"),
     (dict(spm_model_file="none.model"), "--spm_model_file=none.model: there is no such file"),
-    (dict(spm_model_file="{model}"), "vocab.txt is no SentencePiece model"),
+    (dict(spm_model_file="{model}"), "vocab.txt is not a SentencePiece model"),
 ])
 def test_bad_flags(scripts, flags, tiny_model, tmp_path, changes, complaint):
     changes = {name: value.format(model=tiny_model.vocab) for name, value in changes.items()}

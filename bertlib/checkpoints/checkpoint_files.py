@@ -24,7 +24,7 @@ _numbers = itertools.count()
 
 
 def list_by_ending(directory, *endings):
-    """Returns the sorted paths in a directory whose names have one of the endings; [] without a directory."""
+    """Returns the sorted paths in a directory whose names have one of the endings; [] if it is missing."""
     if not tf.gfile.IsDirectory(directory or "."):
         return []
     return [os.path.join(directory, name) for name in sorted(tf.gfile.ListDirectory(directory or "."))
@@ -43,7 +43,7 @@ def list_training_checkpoints(directory):
 
 
 def step_in_name(prefix):
-    """Returns the step in the name `model.ckpt-<step>` of a checkpoint; None if it has another name."""
+    """Returns the step in the name `model.ckpt-<step>` of a checkpoint; None for any other name."""
     match = re.fullmatch(r"model\.ckpt-(\d+)", os.path.basename(prefix))
     return int(match.group(1)) if match else None
 

@@ -141,8 +141,8 @@ def directory_of_checkpoint(path):
     return path if tf.gfile.IsDirectory(path) else os.path.dirname(path)
 
 
-_NO_PICKLE = ("PyTorch's pickle files are not read, because opening one can run any code. Save the model as "
-              "safetensors: model.save_pretrained(directory, safe_serialization=True).")
+_NO_PICKLE = ("PyTorch's pickle files are not read, because opening such a file can run any code. Save the "
+              "model as safetensors: model.save_pretrained(directory, safe_serialization=True).")
 
 
 def _open_directory(path):
@@ -160,10 +160,11 @@ def _open_directory(path):
         raise ValueError(f"{path} has no model.safetensors. {_NO_PICKLE}")
     prefixes = checkpoint_files.list_checkpoints(path)
     if prefixes:
-        raise FileNotFoundError(f"The directory {path} holds {len(prefixes)} checkpoints, and no file "
-                                f"`checkpoint` that says which is meant. Name one, such as {prefixes[-1]}.")
-    raise FileNotFoundError(f"The directory {path} holds neither model.safetensors nor a TensorFlow "
-                            "checkpoint.")
+        raise FileNotFoundError(f"The directory {path} contains {len(prefixes)} checkpoints, but no file "
+                                "`checkpoint` that names the newest one. Name a checkpoint, such as "
+                                f"{prefixes[-1]}.")
+    raise FileNotFoundError(f"The directory {path} contains neither model.safetensors nor a TensorFlow "
+                            "checkpoint. Name another directory.")
 
 
 def _files_of_index(index):
@@ -173,24 +174,26 @@ def _files_of_index(index):
     except ValueError as error:
         named, reason = None, f" ({error})"
     if not isinstance(named, dict) or not named:
-        raise DamagedError(index, f"{index} is damaged: it holds no JSON object with a \"weight_map\""
-                           f"{reason}.")
+        raise DamagedError(index, f"{index} is damaged: it does not contain a JSON object with a "
+                           f"\"weight_map\"{reason}.")
     for tensor, name in named.items():
         if not isinstance(name, str) or name != os.path.basename(name) or name in ("", ".", ".."):
-            raise DamagedError(index, f"{index} is damaged: {tensor[:100]} of its \"weight_map\" is in "
-                               f"{repr(name)[:100]}, which is no name of a file beside it.")
+            raise DamagedError(index, f"{index} is damaged: according to its \"weight_map\", {tensor[:100]} "
+                               f"is in {repr(name)[:100]}, which is not the name of a file in the same "
+                               "directory.")
     return [os.path.join(os.path.dirname(index), name) for name in sorted(set(named.values()))]
 
 
 def _open_tensorflow(prefix):
     stem = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", prefix)
     if stem != prefix and checkpoint_files.exists(stem):
-        raise FileNotFoundError(f"{prefix} is one file of a checkpoint; name the prefix: {stem}")
+        raise FileNotFoundError(f"{prefix} is only one file of a checkpoint. Name the prefix of the "
+                                f"checkpoint: {stem}")
     if prefix.endswith("/"):
         raise FileNotFoundError(f"There is no directory {prefix}.")
     if not checkpoint_files.exists(prefix):
         near = checkpoint_files.list_checkpoints(os.path.dirname(prefix))
-        hint = f" That directory has: {', '.join(near[:5])}." if near else ""
+        hint = f" Checkpoints in this directory: {', '.join(near[:5])}." if near else ""
         raise FileNotFoundError(f"There is no checkpoint {prefix} (looked for {prefix}.index).{hint}")
     try:
         reader = tf.train.load_checkpoint(checkpoint_files.escape_prefix(prefix))
@@ -217,8 +220,8 @@ def _open_safetensors(path, paths):
         try:
             handle = safe_open(file, framework="numpy")
         except (SafetensorError, OSError) as error:
-            raise DamagedError(file, f"{file} is not a whole safetensors file ({_first_line(error)}): it is "
-                               "truncated or damaged.") from error
+            raise DamagedError(file, f"{file} is not a complete safetensors file ({_first_line(error)}): it "
+                               "is truncated or damaged.") from error
         for key in handle.keys():
             name, transpose = published_name(key)
             if name is not None:
@@ -424,10 +427,10 @@ def check_same_types(checkpoint, expected):
     for name, dtype in expected.items():
         found = checkpoint.dtypes.get(name, dtype)
         if found != dtype:
-            raise ValueError(f"The checkpoint {checkpoint.path} does not fit the model: {name} is "
-                             f"{found.name} there, and {dtype.name} in the model. A training does not save "
-                             "it like that. To start from its weights name it as --init_checkpoint, with "
-                             "another --output_dir.")
+            raise ValueError(f"The checkpoint {checkpoint.path} does not fit the model: {name} has the type "
+                             f"{found.name} in the checkpoint and {dtype.name} in the model. A training does "
+                             "not save such a checkpoint. To start from the weights in it, pass it as "
+                             "--init_checkpoint, with another --output_dir.")
 
 
 def _probable_cause(found, expected, missing, differing):
@@ -443,20 +446,20 @@ def _probable_cause(found, expected, missing, differing):
     words = next((name for name in differing if name.endswith("/word_embeddings")), None)
     if not any(name in found for name in expected):
         examples = ", ".join(sorted(name for name in found if not _TRAINING_STATE.search(name))[:3])
-        return ("Probably this is a checkpoint of something else: none of the names agree "
-                f"(it holds {examples}, …).")
+        return ("Probably this is not a checkpoint of BERT: it has none of the names of BERT's variables "
+                f"(its names are {examples}, …).")
     if any(name.endswith("LayerNorm/gamma") for name in differing):
-        return ("Probably the configuration is that of a model of another size: use the bert_config.json "
+        return ("Probably the configuration belongs to a model of another size. Use the bert_config.json "
                 "that came with the checkpoint.")
     if layers_found != layers_expected:
-        return (f"Probably num_hidden_layers is wrong in the configuration: it says {layers_expected}, the "
+        return (f"Probably num_hidden_layers={layers_expected} in the configuration is wrong: the "
                 f"checkpoint has {layers_found} layers.")
     if words:
-        return (f"Probably vocab_size is wrong in the configuration: it says {expected[words][0]}, the "
-                f"checkpoint has {found[words][0]} words. Use the configuration and the vocabulary that came "
-                "with it.")
+        return (f"Probably vocab_size={expected[words][0]} in the configuration is wrong: the checkpoint has "
+                f"{found[words][0]} words. Use the configuration and the vocabulary that came with the "
+                "checkpoint.")
     if not missing and all(name.split("/")[-1].startswith("output_") for name in differing):
-        return "Probably it was fine-tuned with another number of labels, for another task."
+        return "Probably the checkpoint was fine-tuned for another task, with another number of labels."
     if differing:
         return "Probably the configuration is not the one that came with the checkpoint."
     return "Probably the checkpoint is incomplete, or was saved under other variable names."
@@ -481,11 +484,11 @@ def check_types(checkpoint, names):
     if not others:
         return
     dtype = checkpoint.dtypes[others[0]]
-    more = f", and {len(others) - 1} more are no weights either" if others[1:] else ""
-    raise ValueError(f"The checkpoint {checkpoint.path} is quantized, or no model's: {others[0]} is of type "
-                     f"{dtype.name if dtype else 'unknown'}{more}. Weights are read as float32, float16, "
-                     "bfloat16 or float64. Take the model from before its quantization, or save it again in "
-                     "one of these types.")
+    more = f", and {len(others) - 1} more tensors have such types" if others[1:] else ""
+    raise ValueError(f"The checkpoint {checkpoint.path} is quantized, or does not belong to a model: "
+                     f"{others[0]} has the type {dtype.name if dtype else 'unknown'}{more}. The type of "
+                     "weights must be float32, float16, bfloat16 or float64. Use the model from before the "
+                     "quantization, or save the model again in one of these types.")
 
 
 def check_readable(checkpoint, names):
@@ -502,12 +505,12 @@ def check_readable(checkpoint, names):
         if values.dtype.kind != "f":
             continue  # a counter or a text, in a checkpoint of another program
         if not np.isfinite(values).all():
-            raise DamagedError(checkpoint.path, f"{checkpoint.path} is damaged: {name} holds values that are "
-                               "not finite.")
+            raise DamagedError(checkpoint.path, f"{checkpoint.path} is damaged: {name} contains values that "
+                               "are not finite.")
         if values.itemsize > 4 and values.size and np.abs(values).max() > _MAX_FLOAT32:
-            raise ValueError(f"{checkpoint.path}: {name} holds {np.abs(values).max():g}, which float32 "
-                             f"cannot hold (at most {_MAX_FLOAT32:.3g}). Such numbers are no weights: take "
-                             "another checkpoint.")
+            raise ValueError(f"{checkpoint.path}: {name} contains {np.abs(values).max():g}, which is too "
+                             f"large for float32 (at most {_MAX_FLOAT32:.3g}) and for a weight. Use another "
+                             "checkpoint.")
 
 
 def find_damage(prefix):
@@ -530,12 +533,13 @@ def advice_on_damage(path):
     whole = next((prefix for prefix in reversed(checkpoint_files.list_training_checkpoints(directory))
                   if checkpoint_files.step_in_name(prefix) < step and not find_damage(prefix)), None)
     if whole is None:
-        return (f"There is no whole one before it in {directory or '.'}. Restore its files from a copy, or "
-                "use another directory to start again.")
+        return (f"{directory or '.'} contains no earlier checkpoint that is complete. Restore the files of "
+                "this checkpoint from a copy, or use another directory to start again.")
     listing = os.path.join(directory, "checkpoint")
     line = f'model_checkpoint_path: "{os.path.basename(whole)}"'
-    return (f"The newest whole one before it is {whole}: name that if you named this one. If you named the "
-            "directory, run this, and then the same command goes on from there:\n"
+    return (f"The newest complete checkpoint before it is {whole}. If you named the damaged checkpoint, name "
+            "this one instead. If you named the directory, run the next line; the same command then "
+            "continues from this checkpoint:\n"
             f"  echo {shlex.quote(line)} > {shlex.quote(listing)}")
 
 
@@ -644,11 +648,12 @@ def all_checkpoints(model_dir):
         return _find_unlisted(model_dir)
     try:
         state = tf.train.get_checkpoint_state(model_dir)
-    except ValueError:  # it names no checkpoint
+    except ValueError:  # the file names no checkpoint
         state = None
     if state is None:
-        raise ValueError(f"{path} is damaged: it names no checkpoint. Remove it: the same command then goes "
-                         "on from the newest whole checkpoint beside it, if there is one.")
+        raise ValueError(f"{path} is damaged: it names no checkpoint. Remove this file. The same command "
+                         "then continues from the newest complete checkpoint in the directory, if there is "
+                         "one.")
     prefixes = []
     for named in [*state.all_model_checkpoint_paths, state.model_checkpoint_path]:
         in_directory = os.path.join(model_dir, os.path.basename(named))
@@ -657,7 +662,7 @@ def all_checkpoints(model_dir):
             prefixes.append(prefix)
     newest = os.path.basename(state.model_checkpoint_path)
     if not prefixes or os.path.basename(prefixes[-1]) != newest:
-        raise FileNotFoundError(f"{path} names {newest}, but there is no {newest}.index beside it. "
+        raise FileNotFoundError(f"{path} names {newest}, but the directory contains no {newest}.index. "
                                 f"{advice_on_damage(os.path.join(model_dir, newest))}")
     return prefixes
 
@@ -673,17 +678,17 @@ def _find_unlisted(model_dir):
     while whole and find_damage(whole[-1]):
         whole.pop()
     if not whole:
-        raise ValueError(f"{model_dir} holds checkpoints, but no file `checkpoint` that names them, and none "
-                         f"is whole. The newest: {find_damage(prefixes[-1])} Restore its files from a copy, "
-                         "or use another directory to start again.")
+        raise ValueError(f"{model_dir} contains checkpoints, but no file `checkpoint` that names them, and "
+                         f"all of them are damaged. The newest one: {find_damage(prefixes[-1])} Restore the "
+                         "files of this checkpoint from a copy, or use another directory to start again.")
     _warn_of_missing_list(model_dir, os.path.basename(whole[-1]))
     return whole
 
 
 @functools.cache
 def _warn_of_missing_list(model_dir, name):
-    logging.warning("%s has no file `checkpoint`, which names the newest one: going on from %s, the newest "
-                    "that is whole.", model_dir, name)
+    logging.warning("%s has no file `checkpoint`, which should name the newest checkpoint. The run continues "
+                    "from %s, the newest checkpoint that is complete.", model_dir, name)
 
 
 def _first_line(error):

@@ -41,7 +41,8 @@ def add_signature(name=None, inputs=None, outputs=None):
     name = name or "default"
     signatures = tf.get_collection_ref(_SIGNATURES)
     if any(name == other for other, _ in signatures):
-        raise ValueError(f"hub.add_signature: the module has a signature {name!r} already.")
+        raise ValueError(f"hub.add_signature: the module already has a signature {name!r}. Pass another "
+                         "name.")
     sides = [{} if side is None else side if isinstance(side, dict) else {"default": side}
              for side in (inputs, outputs)]
     signatures.append((name, tf.saved_model.build_signature_def(*(
@@ -68,7 +69,7 @@ def build_variants(module_fn, tags_and_args=None, drop_collections=None):
       List of MetaGraphDef.
 
     Raises:
-      ValueError: two variants have the same tags, or one has no signature.
+      ValueError: two variants have the same tags, or a variant has no signature.
     """
     variants, kept = {}, set(_COLLECTIONS) - set(drop_collections or ())
     for tags, arguments in tags_and_args or [((), {})]:
@@ -78,8 +79,8 @@ def build_variants(module_fn, tags_and_args=None, drop_collections=None):
             module_fn(**arguments)
             signatures = dict(tf.get_collection(_SIGNATURES))
             if not signatures:
-                raise ValueError("hub.create_module_spec: module_fn made no signature. Call "
-                                 "hub.add_signature in it.")
+                raise ValueError("hub.create_module_spec: module_fn added no signature. Call "
+                                 "hub.add_signature in module_fn.")
             for key in set(graph.get_all_collection_keys()) - kept:
                 graph.clear_collection(key)
             variant = tf.train.export_meta_graph(graph=graph, clear_devices=True)
@@ -104,7 +105,7 @@ def write_module(path, variants, values):
     """
     path = os.fspath(path).rstrip("/")
     if files.exists(path) and not (files.is_directory(path) and not tf.gfile.ListDirectory(path)):
-        raise FileExistsError(f"{path} exists. Export the module to a directory that is new.")
+        raise FileExistsError(f"{path} already exists. Export the module to a new directory.")
     partial = f"{path}.partial"
     try:
         with files.translate_disk_errors(path):
@@ -124,7 +125,8 @@ def write_module(path, variants, values):
 
 
 def _add_variant(builder, variant, values):
-    """Adds a variant to a SavedModel builder, and the values {name: array} of its variables if not None."""
+    """Adds a variant to a SavedModel builder. Also adds the values of its variables, {name: array}, unless
+    `values` is None."""
     with tf.Graph().as_default(), tf.Session() as session:
         tensorflow_internals.import_meta_graph(variant, clear_devices=True)
         arguments = dict(signature_def_map=dict(variant.signature_def),

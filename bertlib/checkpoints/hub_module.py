@@ -34,7 +34,7 @@ _DEFAULT_SIGNATURES = ("default", "serving_default")
 _RANDOM_OPS = {"RandomUniform": "StatelessRandomUniform", "RandomUniformInt": "StatelessRandomUniformInt",
                "RandomStandardNormal": "StatelessRandomNormal", "TruncatedNormal": "StatelessTruncatedNormal"}
 # Name of the gradients that `custom_gradient` defines. A module can be trained without these gradients,
-# because TensorFlow's gradients of the same ops are equal to them.
+# because TensorFlow's gradients of the same ops are equal to these gradients.
 _OWN_GRADIENT = "OwnGradient"
 # Collections with the contexts of tf.cond and tf.while_loop.
 _CONTEXTS = (tf.GraphKeys.COND_CONTEXT, tf.GraphKeys.WHILE_CONTEXT)
@@ -73,12 +73,12 @@ def resolve(handle):
         unpack = " Unpack it, and name the directory." if handle.endswith(_ARCHIVES) else ""
         raise NotADirectoryError(f"{handle} is a file, but a hub module is a directory.{unpack}")
     if not any(files.exists(os.path.join(handle, name)) for name in _SAVED_MODEL):
-        raise ValueError(f"{handle} is no hub module: it has no {_SAVED_MODEL[0]}. Name the directory that "
-                         "contains this file and the folders variables and assets.")
+        raise ValueError(f"{handle} is not a hub module: it has no {_SAVED_MODEL[0]}. Name the directory "
+                         "that contains this file and the folders variables and assets.")
     declaration = os.path.join(handle, hub_export.DECLARATION)
     if files.exists(declaration) and files.read_bytes(declaration) != hub_export.FORMAT_3:
-        raise ValueError(f"{declaration} is damaged, or of a format that is not read: only format 3, without "
-                         "further features, is.")
+        raise ValueError(f"{declaration} is damaged, or the module has a format that is not supported. Only "
+                         "format 3, without further features, is supported.")
     return handle
 
 
@@ -89,9 +89,10 @@ def _cached(address):
     if directory and files.is_directory(directory):
         return resolve(directory)
     where = f"${CACHE_VARIABLE} has no {name}" if cache else f"${CACHE_VARIABLE} is not set"
-    raise FileNotFoundError(f"{address} is an address, and nothing is downloaded ({where}). Download the "
-                            "module and unpack it (tar -xzf), and give its directory; or put that into the "
-                            f"cache under the name {name}, and set {CACHE_VARIABLE}.")
+    raise FileNotFoundError(f"{address} is an address, but modules are not downloaded, and this module is "
+                            f"not in the cache ({where}). Download the module and unpack it (tar -xzf). Then "
+                            "pass the directory of the module; or move this directory into the cache, give "
+                            f"it the name {name}, and set {CACHE_VARIABLE} to the cache.")
 
 
 # --- The content of a module -----------------------------------------------------------------------------
@@ -119,7 +120,7 @@ class ModuleSpec(object):
             raise ValueError(f"{self.directory}: {_SAVED_MODEL[0]} is damaged ({error}).") from error
         self._variants = {frozenset(graph.meta_info_def.tags): graph for graph in graphs}
         if not self._variants:
-            raise ValueError(f"{self.directory}: {_SAVED_MODEL[0]} is damaged: it holds no graph.")
+            raise ValueError(f"{self.directory}: {_SAVED_MODEL[0]} is damaged: it contains no graph.")
 
     @property
     def variables(self):
@@ -144,7 +145,8 @@ class ModuleSpec(object):
             return next(iter(self._variants.values()))
         if tags not in self._variants:
             has = ", ".join(sorted(str(sorted(found)) for found in self._variants))
-            raise ValueError(f"No such graph variant: tags={sorted(tags)}; {self.directory} has {has}.")
+            raise ValueError(f"No such graph variant: tags={sorted(tags)}. The variants of {self.directory} "
+                             f"are {has}.")
         return self._variants[tags]
 
     def signature(self, name=None, tags=None):
@@ -159,7 +161,7 @@ class ModuleSpec(object):
         for candidate in names:
             if candidate in signatures:
                 return candidate, signatures[candidate]
-        raise ValueError(f"Signature {names[0]!r} is missing in {self.directory}, which has "
+        raise ValueError(f"Signature {names[0]!r} is missing in {self.directory}. The existing signatures: "
                          f"{', '.join(sorted(signatures)) or 'none'}.")
 
     def get_signature_names(self, tags=None):
@@ -274,9 +276,9 @@ class Module(object):
         self._graph = tf.get_default_graph()
         self._definition = _set_asset_paths(self._spec.variant(tags), self._spec.directory)
         if self._definition.HasField("object_graph_def"):
-            raise ValueError(f"{self._spec.directory} is a SavedModel of TensorFlow 2, which has its "
-                             "variables in another form. Use tf.saved_model.load, or export it from "
-                             "TensorFlow 1.")
+            raise ValueError(f"{self._spec.directory} is a SavedModel of TensorFlow 2, which stores its "
+                             "variables in another form. Load it with tf.saved_model.load, or export the "
+                             "model from TensorFlow 1.")
         self._scope = _unused_scope(name)
         with tf.name_scope(_parent_name_scope(self._scope)), tf.control_dependencies(None):
             variables, self._state = self._create_state()
@@ -377,8 +379,8 @@ class Module(object):
         outputs = {key: _tensor_name(f"{name}: output {key}", info)
                    for key, info in definition.outputs.items()}
         if not as_dict and "default" not in outputs:
-            raise TypeError(f"Signature {name!r} has no output 'default' but {', '.join(sorted(outputs))}: "
-                            "pass as_dict=True.")
+            raise TypeError(f"Signature {name!r} has no output 'default', only {', '.join(sorted(outputs))}. "
+                            "Pass as_dict=True.")
         scope = f"{os.path.basename(self._scope)}_apply_{name.replace(':', '_')}"
         tensors = self._compute(scope, {**self._state, **feed}, list(outputs.values()))
         results = dict(zip(outputs, tensors))
@@ -424,10 +426,10 @@ class Module(object):
             if gradient == _OWN_GRADIENT:
                 del node.attr["_gradient_op_type"]
             elif self._trainable:
-                raise ValueError(f"{self._spec.directory} cannot be trained: {node.name} has a gradient of "
-                                 f"its own, {gradient}, which was a Python function where the module was "
-                                 "made, and is not in it. Use trainable=False, or take a module made of "
-                                 "plain ops.")
+                raise ValueError(f"{self._spec.directory} cannot be trained: {node.name} has a custom "
+                                 f"gradient, {gradient}. A custom gradient is a Python function, which is "
+                                 "not stored in a module. Use trainable=False, or a module without custom "
+                                 "gradients.")
             else:
                 # The gradient gets a new name, because this process may have another gradient function with
                 # the old name.
@@ -493,7 +495,7 @@ def _nodes_in_collections(definition, keys):
 
 
 def _extract_subgraph(definition, kept, collections, scope):
-    """Returns a MetaGraphDef with some nodes and collections of another one.
+    """Returns a MetaGraphDef with some nodes and collections of another MetaGraphDef.
 
     Args:
       definition: the MetaGraphDef.
@@ -576,7 +578,8 @@ def _unused_scope(name):
 
 
 def _parent_name_scope(scope):
-    """Returns the name of the name scope that contains a scope, in a form that enters it again."""
+    """Returns the name of the name scope that contains a scope. It ends in "/", with which `tf.name_scope`
+    enters an existing name scope."""
     outer = os.path.dirname(scope)
     return f"{outer}/" if outer else ""
 
@@ -633,12 +636,12 @@ def _feed_tensors(signature, infos, inputs):
             raise TypeError(f"Signature {signature!r}: input {name}: {error}") from error
         shape = tf.TensorShape(info.tensor_shape)
         if not shape.is_compatible_with(feed[key].shape):
-            raise TypeError(f"Signature {signature!r}: input {name} has the shape {feed[key].shape}, and the "
+            raise TypeError(f"Signature {signature!r}: input {name} has the shape {feed[key].shape}, but the "
                             f"module takes {shape}.")
     return feed
 
 
 def _tensor_name(what, info):
     if info.WhichOneof("encoding") != "name":
-        raise TypeError(f"{what} is not a dense tensor; sparse ones of hub modules are not supported.")
+        raise TypeError(f"{what} is not a dense tensor. Sparse tensors of hub modules are not supported.")
     return info.name

@@ -84,7 +84,7 @@ def learn_vocab(words, vocab_size, min_frequency=2, num_unused=0):
       the order of their merges.
 
     Raises:
-      ValueError: there are no words, or `vocab_size` has no room for their characters.
+      ValueError: there are no words, or `vocab_size` is too small for their characters.
     """
     characters = collections.Counter()
     for word, count in words.items():
@@ -93,20 +93,20 @@ def learn_vocab(words, vocab_size, min_frequency=2, num_unused=0):
     alphabet = {character for character, count in characters.items() if count >= min_frequency}
     known = {word: words[word] for word in sorted(words) if alphabet.issuperset(word)}
     if not known:
-        raise ValueError(f"There is no word in the text whose characters occur {min_frequency} times "
-                         "(--min_frequency).")
+        raise ValueError(f"--min_frequency={min_frequency}: each word of the text contains a character that "
+                         "occurs less often than this. Pass a lower number, or use more text.")
     padding, *others = tokenization.SPECIAL_TOKENS
     special = [padding, *(f"[unused{i}]" for i in range(num_unused)), *others]
     fixed = special + sorted(alphabet) + sorted({tokenization.CONTINUATION + character for word in known
                                                  for character in word[1:]})
     if len(fixed) > vocab_size:
         raise ValueError(f"--vocab_size={vocab_size} is too small: {len(special)} special tokens and the "
-                         "characters of the text, as beginnings and continuations of words, are "
-                         f"{len(fixed)} entries. Raise it, or raise --min_frequency={min_frequency} to leave "
-                         "out rarer characters.")
+                         "characters of the text, at the start of words and inside of words, already need "
+                         f"{len(fixed)} entries. Pass --vocab_size={len(fixed)} or more, or raise "
+                         f"--min_frequency={min_frequency} to leave out rarer characters.")
     unknown = sum(words.values()) - sum(known.values())
     logging.info("%d words, %d different ones, %d characters. "
-                 "%d words have a rarer character and will be [UNK].",
+                 "%d words contain a character below --min_frequency and will become [UNK].",
                  sum(words.values()), len(words), len(alphabet), unknown)
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token="[UNK]"))
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
@@ -144,8 +144,8 @@ def write_vocab(path, vocab):
 def check_is_new(path):
     """Raises a ValueError if the path is an existing regular file."""
     if files.exists(path) and not files.is_special(path):
-        raise ValueError(f"--output_file={path} exists, and models may depend on its ids. Name another file, "
-                         "or remove it.")
+        raise ValueError(f"--output_file={path} already exists, and models may depend on the ids in this "
+                         "file. Name another file, or remove this one.")
 
 
 def main(_):
@@ -160,12 +160,12 @@ def main(_):
     lines = itertools.chain.from_iterable(map(corpus.read_lines, paths))
     words = count_words(lines, settings.do_lower_case)
     if not words:
-        raise ValueError(f"--input_file={settings.input_file}: there is no text in it.")
+        raise ValueError(f"--input_file={settings.input_file} contains no text. Name files with text.")
     vocab = learn_vocab(words, settings.vocab_size, settings.min_frequency, settings.num_unused)
     if len(vocab) < settings.vocab_size:
-        logging.warning("The text has pieces for %d entries only, not for --vocab_size=%d.", len(vocab),
+        logging.warning("The text yields only %d entries, fewer than --vocab_size=%d.", len(vocab),
                         settings.vocab_size)
     write_vocab(settings.output_file, vocab)
-    logging.info("%d entries in %s: \"vocab_size\": %d in the model's bert_config.json, and "
-                 "--do_lower_case=%s wherever it is used.", len(vocab), settings.output_file, len(vocab),
-                 str(settings.do_lower_case).lower())
+    logging.info("Wrote %d entries to %s. Set \"vocab_size\": %d in the model's bert_config.json, and pass "
+                 "--do_lower_case=%s to each command that uses this vocabulary.", len(vocab),
+                 settings.output_file, len(vocab), str(settings.do_lower_case).lower())

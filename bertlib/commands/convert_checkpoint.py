@@ -30,8 +30,8 @@ from bertlib.system import files, locks
 import modeling
 import tokenization
 
-# Hugging Face class -> variables of its head, with their published names. A model belongs to the first class
-# in this table of which the model has all variables.
+# Hugging Face class -> variables of its head, with their published names. The class of a model is the first
+# class in this table whose variables are all in the model.
 _MASKED_LM = ("cls/predictions/output_bias", "cls/predictions/transform/dense/kernel",
               "cls/predictions/transform/dense/bias", "cls/predictions/transform/LayerNorm/gamma",
               "cls/predictions/transform/LayerNorm/beta")
@@ -70,20 +70,22 @@ def define_flags():
                             f"{_TENSORFLOW_WEIGHTS}.* and {_CONFIG['tensorflow']}, the Hugging Face format "
                             f"of {_HUGGING_FACE_WEIGHTS} and {_CONFIG['hugging_face']}; both also contain "
                             f"{_VOCABULARY} and {_TOKENIZER_CONFIG}.")
-        flags.DEFINE_enum("to", None, sorted(_CONFIG), "Format of the output. By default the format that the "
-                          "input does not have; with --weights_only tensorflow.")
+        flags.DEFINE_enum("to", None, sorted(_CONFIG), "Format of the output. The default is hugging_face "
+                                                       "for a "
+                          "TensorFlow input, and tensorflow for a Hugging Face input or with "
+                          "--weights_only.")
         flags.DEFINE_bool("weights_only", False, "Convert from TensorFlow to TensorFlow, without the state "
                           "of the training, such as the step and the optimizer's variables. All other "
                           "conversions leave this state out, too.")
         flags.DEFINE_bool("force", False, "Replace existing model files in --output.")
     with common_flags.section("Configuration and vocabulary"):
-        flags.DEFINE_string("bert_config_file", None, "The model's bert_config.json or config.json. By "
-                            "default the file in the directory of the input.")
-        flags.DEFINE_string("vocab_file", None, "The model's vocabulary, one WordPiece a line. By default "
-                            "the file in the directory of the input.")
-        flags.DEFINE_bool("do_lower_case", None, "Whether the model's tokenizer converts text to lower case, "
-                          f"for {_TOKENIZER_CONFIG}. By default the value in the file of this name in the "
-                          "directory of the vocabulary.")
+        flags.DEFINE_string("bert_config_file", None, "The model's bert_config.json or config.json. The "
+                            "default is the file in the directory of the input.")
+        flags.DEFINE_string("vocab_file", None, "The model's vocabulary, one WordPiece a line. The default "
+                            "is the file in the directory of the input.")
+        flags.DEFINE_bool("do_lower_case", None, "Whether the model's tokenizer converts text to lower case. "
+                          f"The value is written to {_TOKENIZER_CONFIG}. The default is the value in "
+                          f"{_TOKENIZER_CONFIG} in the directory of the vocabulary.")
 
 
 # --- Input -----------------------------------------------------------------------------------------------
@@ -107,10 +109,11 @@ def open_input(settings):
         other = {"tensorflow": "hugging_face", "hugging_face": "tensorflow"}[source.kind]
         settings.set_default("to", "tensorflow" if settings.weights_only else other)
     if settings.to == source.kind == "hugging_face":
-        raise ValueError(f"--to=hugging_face: {source.path} is a Hugging Face model already.")
+        raise ValueError(f"--to=hugging_face: {source.path} is already a Hugging Face model. To convert it "
+                         "to TensorFlow, leave --to out.")
     if settings.to == source.kind and not settings.weights_only:
-        raise ValueError(f"--to=tensorflow: {source.path} is a TensorFlow checkpoint already. With "
-                         "--weights_only the state of the training is left out.")
+        raise ValueError(f"--to=tensorflow: {source.path} is already a TensorFlow checkpoint. To copy it "
+                         "without the state of the training, pass --weights_only.")
     return source
 
 
@@ -120,7 +123,7 @@ def input_directory(source):
 
 
 def input_record(source):
-    """Returns run.json of the training that wrote the input, or None if no training of this project did.
+    """Returns run.json of the training that wrote the input; None if it was no training of this project.
 
     Raises:
       ValueError: run.json is damaged.
@@ -149,12 +152,12 @@ def read_config(settings, source):
     path = find_file(settings, source, "bert_config_file", _CONFIG[source.kind], *_CONFIG.values())
     if path is None:
         raise ValueError(f"--bert_config_file is required: there is no {' or '.join(_CONFIG.values())} "
-                         f"beside --input={settings.input}.")
+                         f"in the directory of --input={settings.input}.")
     content = files.read_json_object(path)
     problems = model_config.config_problems(content)
     if content.get("tie_word_embeddings", True) is not True:
         problems.append("tie_word_embeddings=false is not supported: "
-                        "the published masked LM shares the word embeddings.")
+                        "the output layer of the published masked LM uses the word embeddings.")
     if problems:
         raise ValueError(f"--bert_config_file: {path} is not usable:\n"
                          + "\n".join(f"  {problem}" for problem in problems))
@@ -169,8 +172,8 @@ def read_config(settings, source):
             content.pop(name, None)
     config = modeling.BertConfig.from_dict(content).to_dict()
     if settings.to == "tensorflow" and config["hidden_act"] == "gelu_erf":
-        logging.warning("hidden_act is gelu_erf in bert_config.json: Hugging Face's gelu. The published code "
-                        "knows the tanh form only, as gelu.")
+        logging.warning("hidden_act in bert_config.json is gelu_erf, this project's name of Hugging Face's "
+                        "gelu. The published code supports only the tanh form of GELU, which it calls gelu.")
     published = {*modeling.BertConfig(vocab_size=1).to_dict(), *model_config.IGNORED_CONFIG_KEYS}
     return {name: value for name, value in config.items() if name in published}
 
@@ -183,11 +186,12 @@ def read_vocabulary(settings, source, vocab_size):
     path = find_file(settings, source, "vocab_file", _VOCABULARY, _TOKENIZER)
     pieces = os.path.join(input_directory(source), output_files.SENTENCE_PIECES)
     if path is None and files.exists(pieces):
-        raise ValueError(f"{pieces} is the model's vocabulary, and Hugging Face's BERT has no tokenizer for "
-                         "it. With --weights_only --to=tensorflow the weights are taken out with it.")
+        raise ValueError(f"The model's vocabulary is the SentencePiece model {pieces}, and Hugging Face's "
+                         "BERT has no tokenizer for such a model. To copy the weights and the vocabulary, "
+                         "pass --weights_only --to=tensorflow.")
     if path is None:
-        raise ValueError(f"--vocab_file is required: there is no {_VOCABULARY} or {_TOKENIZER} beside "
-                         f"--input={settings.input}.")
+        raise ValueError(f"--vocab_file is required: there is no {_VOCABULARY} or {_TOKENIZER} in the "
+                         f"directory of --input={settings.input}.")
     if not path.endswith(".json"):
         tokenization.check_vocab(path, vocab_size)
         record = input_record(source)
@@ -198,8 +202,9 @@ def read_vocabulary(settings, source, vocab_size):
     ids = model.get("vocab") if isinstance(model, dict) and model.get("type") == "WordPiece" else None
     wrong = _find_id_problem(ids, vocab_size)
     if wrong:
-        raise ValueError(f"--vocab_file: {path} has no WordPiece vocabulary of at most {vocab_size} entries "
-                         f"with ids from 0 on: {wrong}. Pass the model's {_VOCABULARY}.")
+        raise ValueError(f"--vocab_file: {path} does not fit the model: {wrong}. It must be a WordPiece "
+                         f"vocabulary with at most {vocab_size} entries, numbered from 0. Pass the model's "
+                         f"{_VOCABULARY}.")
     return "".join(word + "\n" for word in sorted(ids, key=ids.get)).encode()
 
 
@@ -212,12 +217,12 @@ def _find_id_problem(ids, vocab_size):
       vocab_size: int, maximum number of entries.
     """
     if not isinstance(ids, dict) or not ids:
-        return "it is of another kind"
+        return "it is not a WordPiece vocabulary"
     for token, index in ids.items():
         if type(index) is not int or index < 0:
             return f"the id of {token!r} is {index!r}"
         if "\n" in token or not token:
-            return f"the token {token!r} is no line of a file"
+            return f"the token {token!r} is empty or contains a line break"
     seen = {}
     for token, index in ids.items():
         if seen.setdefault(index, token) != token:
@@ -237,7 +242,7 @@ def read_tokenizer_settings(settings, source, config):
     directories = [os.path.dirname(settings.vocab_file), input_directory(source)]
     known = next(filter(None, map(tokenizer_files.merge_settings, directories)), {})
     for problem in dict.fromkeys(tokenizer_files.read(directories).problems):
-        logging.warning("The scripts here do not make this model's tokens: %s", problem)
+        logging.warning("The tokenizers of this project do not produce this model's tokens: %s", problem)
     if settings.do_lower_case is None and "do_lower_case" not in known:
         if settings.to == "tensorflow":
             return known or None
@@ -264,13 +269,13 @@ def check_output(settings, source):
       ValueError, NotADirectoryError, IsADirectoryError, FileExistsError: --output cannot be written.
     """
     if settings.output.endswith((".ckpt", ".safetensors")):
-        raise ValueError(f"--output={settings.output} names a file; name the directory.")
+        raise ValueError(f"--output={settings.output} is the name of a file. Name a directory.")
     if os.path.realpath(settings.output) == os.path.realpath(input_directory(source)):
-        raise ValueError(f"--output={settings.output} is the input's directory; name another one.")
+        raise ValueError(f"--output={settings.output} is the directory of the input. Name another directory.")
     existing = files.existing_parent(settings.output)
     if not os.path.isdir(existing):
-        raise NotADirectoryError(f"--output={settings.output}: {existing} is not a directory. Use another "
-                                 "one.")
+        raise NotADirectoryError(f"--output={settings.output}: {existing} is not a directory. Name a path "
+                                 "below a directory.")
     # This comes before the check for existing files: a conversion that was killed at its end leaves both a
     # complete output and its temporary directory.
     for folder in {existing, os.path.dirname(os.path.abspath(settings.output))}:
@@ -278,10 +283,11 @@ def check_output(settings, source):
     blocking = list_replaced_files(settings.output, settings.to)
     for name in blocking:
         if os.path.isdir(os.path.join(settings.output, name)):
-            raise IsADirectoryError(f"--output={settings.output}: {name} in it is a directory, where a file "
-                                    "must be written.")
+            raise IsADirectoryError(f"--output={settings.output}: {name} must be written to this directory, "
+                                    f"but a subdirectory already has the name {name}. Remove it, or name "
+                                    "another directory.")
     if blocking and not settings.force:
-        raise FileExistsError(f"--output={settings.output} holds files that would be replaced: "
+        raise FileExistsError(f"--output={settings.output} contains files that would be replaced: "
                               f"{', '.join(blocking)}. "
                               "Use another directory, or pass --force to replace them.")
 
@@ -307,15 +313,15 @@ def hugging_face_config(config, source, names):
     activation = (config["hidden_act"] or "").lower()
     translated_activation = _ACTIVATIONS.get(activation, activation)
     if translated_activation != activation:
-        logging.info("hidden_act is %s in config.json: Hugging Face's name of %s.", translated_activation,
-                     activation or "none")
+        logging.info("hidden_act in config.json is %s, which is Hugging Face's name of %s.",
+                     translated_activation, activation or "none")
     architecture = next(name for name, head in _ARCHITECTURES.items() if set(head) <= set(names))
     head = head_labels.read_head(source)
     if head and head.kind == "tagging":
         architecture = "BertForTokenClassification"
     translated = {**config, "architectures": [architecture], "hidden_act": translated_activation,
                   "layer_norm_eps": modeling.LAYER_NORM_EPSILON, "model_type": "bert"}
-    logging.info("The tensors are a %s's.", architecture)
+    logging.info("The Hugging Face class of the model is %s.", architecture)
     if architecture in ("BertForSequenceClassification", "BertForTokenClassification"):
         count = source.shapes["output_bias"][0]
         labels = head.labels or head_labels.label_names(config, _CONFIG["tensorflow"]) or []
@@ -326,10 +332,11 @@ def hugging_face_config(config, source, names):
         if head.kind in ("regression", "multilabel"):
             translated["problem_type"] = head_labels.PROBLEM_TYPES[head.kind]
     if head and head.crf:
-        logging.warning("The CRF is left out, as no class of Hugging Face's has one: tags are then predicted "
-                        "each by itself, from the same scores.")
+        logging.warning("The CRF is left out, because no Hugging Face class has a CRF. The converted model "
+                        "predicts each tag separately, from the same scores.")
     elif head and head.outputs and head.kind is None:
-        logging.info("A BertForTokenClassification has the same: if it is one, write that into config.json.")
+        logging.info("A BertForTokenClassification has the same tensors. If the model tags tokens, write "
+                     "this class into config.json.")
     return translated
 
 
@@ -353,7 +360,7 @@ def translate(settings, source):
     others = sorted(set(checkpoint_formats.weight_names(source)) - set(names))
     if others:
         more = len(others) - _MAX_NAMES_SHOWN
-        logging.warning("Left out, as no part of a published BERT: %s%s.",
+        logging.warning("Left out, because a published BERT does not have these tensors: %s%s.",
                         ", ".join(others[:_MAX_NAMES_SHOWN]), f" and {more} more" if more > 0 else "")
     contents = {_VOCABULARY: read_vocabulary(settings, source, config["vocab_size"])}
     tokenizer = read_tokenizer_settings(settings, source, config)
@@ -421,10 +428,10 @@ def write(output, kind, source, names, contents):
             files.write_bytes(os.path.join(temporary, name), content)
         os.makedirs(output, exist_ok=True)
         new = sorted(os.listdir(temporary))
-        with locks.lock_directory(output):  # the first lock is missing if the directory did not exist then
+        with locks.lock_directory(output):  # not yet locked if the directory did not exist above
             if list_replaced_files(output, kind) != before:
-                raise FileExistsError(f"--output={output}: another process wrote to it at the same time. "
-                                      "Use another directory, or start again.")
+                raise FileExistsError(f"--output={output}: another process wrote to this directory at the "
+                                      "same time. Name another directory, or run the command again.")
             for name in new:
                 os.replace(os.path.join(temporary, name), os.path.join(output, name))
             for name in set(before) - set(new):
@@ -447,7 +454,8 @@ def main(_):
         {"output": [os.path.join(settings.output, name)
                     for name in list_replaced_files(settings.output, settings.to)]})
     if not names:
-        raise ValueError(f"--input={settings.input}: {source.path} holds no weights.")
+        raise ValueError(f"--input={settings.input}: {source.path} contains no weights. Name a checkpoint of "
+                         "a BERT model.")
     checkpoint_formats.check_readable(source, names)
     narrow = sum(source.read_dtype(name) != source.dtypes[name] for name in names)
     if narrow:

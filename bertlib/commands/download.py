@@ -76,7 +76,7 @@ def main(_):
         try:
             is_new = published_files.download(entry, settings.output_dir, settings.base_url)
         except http_download.ServerError as error:
-            raise OSError(f"{error} A mirror is named by --base_url.") from error
+            raise OSError(f"{error} To use a mirror, pass its address as --base_url.") from error
         logging.info("%s: %s.", name, "done" if is_new else "already there")
     for variable, directory in dict.fromkeys((entry.variable, entry.directory) for entry in entries.values()):
         logging.info("export %s=%s", variable, os.path.abspath(os.path.join(settings.output_dir, directory)))

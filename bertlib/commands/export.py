@@ -28,17 +28,19 @@ def define_flags():
     """Defines the flags of this command."""
     with common_flags.section("Model"):
         flags.DEFINE_string("model_dir", None, "Output directory of a training.")
-        flags.DEFINE_enum("task", None, list(answers.TASKS), "Task of the exported model. By default the "
-                          "task that it was trained for; every model can also export vectors.")
+        flags.DEFINE_enum("task", None, list(answers.TASKS), "Task of the exported model. The default is "
+                          "the task for which the model was trained. Every model can also be exported with "
+                          "the task vectors.")
     with common_flags.section("Export"):
         flags.DEFINE_bool("text", False, "Export a model that takes text and tokenizes it in the graph.")
-        flags.DEFINE_string("output_dir", None, "Directory of the exported versions. By default export/ in "
-                            "--model_dir, with --text export_text/.")
+        flags.DEFINE_string("output_dir", None, "Directory of the exported versions. The default is export/ "
+                            "in --model_dir; with --text, export_text/ in --model_dir.")
         flags.DEFINE_string("compare_file", None, "With --text: file with one text a line, on which the "
-                            "tokens of the graph are compared with those of the tokenizer. By default the "
-                            "training data, if it still exists.")
-        flags.DEFINE_integer("warmup_requests", 1, "Number of warm-up requests for each signature, of "
-                             "growing length, which TensorFlow Serving runs when it loads the model; 0: no "
+                            "tokens of the graph are compared with those of the tokenizer. The default is "
+                            "the training data, if it still exists.")
+        flags.DEFINE_integer("warmup_requests", 1, "Number of warm-up requests for each signature. "
+                             "TensorFlow Serving runs these requests, from the shortest to the longest, when "
+                             "it loads the model. 0: no "
                              "warm-up.", lower_bound=0, upper_bound=warmup.MAX_REQUESTS // 3)
 
 
@@ -48,7 +50,8 @@ def main(_):
     checks.check_model_dir(settings)
     if settings.compare_file is not None:
         if not settings.text:
-            raise ValueError("--compare_file is about the tokens of --text: pass both, or none.")
+            raise ValueError("--compare_file has no effect without --text, because only this export has "
+                             "tokens of its own. Pass --text, or leave --compare_file out.")
         require_file(settings, "compare_file")
     name = TEXT_DIRECTORY if settings.text else final_export.DIRECTORY
     directory = settings.output_dir or os.path.join(settings.model_dir, name)

@@ -78,15 +78,16 @@ def main(argv):
         raise ValueError("Name the directories with the predictions, such as output/*.")
     predictions = find_predictions(argv[1:], expected)
     if not predictions:
-        raise ValueError(f"No predictions in {', '.join(argv[1:])}: none has {', '.join(expected)}.")
+        raise ValueError(f"{', '.join(argv[1:])}: no predictions were found. At least one of these files is "
+                         f"needed: {', '.join(expected)}. Name the directories that contain them.")
     problems = list_problems(predictions, expected, settings.partial)
     if problems:
-        raise ValueError("This is no submission yet; nothing was written:\n"
+        raise ValueError("The predictions cannot be submitted yet, and no zip file was written:\n"
                          + "\n".join(f"  {problem}" for problem in problems))
     members = [predictions[name][0] for name in expected if name in predictions]
     if files.file_identity(settings.output_file) in map(files.file_identity, members):
         raise ValueError(f"--output_file={settings.output_file} would overwrite predictions that are read. "
                          "Name another file.")
     glue_submission_files.write_zip(settings.output_file, members)
-    logging.info("%s holds the predictions of %d of %d test sets: %s.", settings.output_file, len(members),
+    logging.info("%s contains the predictions of %d of %d test sets: %s.", settings.output_file, len(members),
                  len(expected), ", ".join(map(os.path.basename, members)))

@@ -61,7 +61,7 @@ def _problem_in_checkpoint(path, name):
     try:
         return None if files.read_json_object(path).get("vocab_size") else "it does not describe a BERT"
     except ValueError:
-        return "it holds no JSON object"
+        return "it does not contain a JSON object"
 
 
 def _problem_in_squad(path, _):
@@ -71,8 +71,8 @@ def _problem_in_squad(path, _):
                       for paragraph in article["paragraphs"]]
         questions = [len(paragraph["qas"]) for paragraph in paragraphs if paragraph["context"]]
     except (ValueError, LookupError, TypeError):
-        return 'it is no JSON of "data", "paragraphs", "context" and "qas", as SQuAD is'
-    return None if sum(questions) else "it holds no question"
+        return 'it does not have the JSON fields of SQuAD: "data", "paragraphs", "context" and "qas"'
+    return None if sum(questions) else "it contains no question"
 
 
 def _problem_in_table(columns):
@@ -85,7 +85,7 @@ def _problem_in_table(columns):
         with open(path, "rb") as reader:
             line = reader.readline(10**6)
         if len(line.split(b"\t")) < columns or b"\0" in line:
-            return f"its first line has no {columns} columns with tabs between them"
+            return f"its first line does not consist of {columns} or more columns with tabs between them"
         return None
 
     return problem
@@ -135,8 +135,9 @@ def join_mrpc(directory):
     header, *pairs = _rows(train, 5)
     chosen = [row for row in pairs if tuple(row[1:3]) in dev_ids]
     if lost := dev_ids - {tuple(row[1:3]) for row in chosen}:
-        raise ValueError(f"{ids}: {len(lost)} of {len(dev_ids)} pairs are not in {train}, such as "
-                         f"{' '.join(min(lost))}. Remove both files to have them fetched again.")
+        raise ValueError(f"{ids}: {len(lost)} of {len(dev_ids)} pairs in this file are missing in "
+                         f"{train}, for example {' '.join(min(lost))}. Remove both files and run the command "
+                         "again; it then downloads them again.")
     others = [row for row in pairs if tuple(row[1:3]) not in dev_ids]
     unlabelled = [[str(index), *row[1:]] for index, row in enumerate(_rows(test, 5)[1:])]
     tables = {"test.tsv": [["index", "#1 ID", "#2 ID", "#1 String", "#2 String"], *unlabelled],
@@ -157,8 +158,8 @@ def _rows(path, columns):
         rows = [line.strip().split("\t") for line in reader]
     for number, row in enumerate(rows, 1):
         if len(row) != columns:
-            raise ValueError(f"{path}:{number}: there are {len(row)} columns, not {columns}. Remove the file "
-                             "to have it fetched again.")
+            raise ValueError(f"{path}, line {number}: the line has {len(row)} columns instead of {columns}. "
+                             "Remove the file and run the command again; it then downloads the file again.")
     return rows
 
 
@@ -193,9 +194,9 @@ DATA = {
         "XNLI_DIR", "data/XNLI"),
 }
 # Data sets that cannot be downloaded: name in lower case, without - and _ -> the message that explains it.
-_ELSEWHERE = {"conll2003": "CoNLL-2003 is not distributed freely: its English text belongs to Reuters and is "
-                           "asked for at https://trec.nist.gov/data/reuters/reuters.html; the tags are at "
-                           "https://www.clips.uantwerpen.be/conll2003/ner/."}
+_ELSEWHERE = {"conll2003": "CoNLL-2003 cannot be downloaded freely, because its English text belongs to "
+                           "Reuters. Request the text at https://trec.nist.gov/data/reuters/reuters.html. "
+                           "The tags are at https://www.clips.uantwerpen.be/conll2003/ner/."}
 
 
 def find_published(names, known):

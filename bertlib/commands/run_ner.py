@@ -70,8 +70,9 @@ def define_flags():
         flags.DEFINE_bool("crf", False, "Predict the tags of a sentence jointly, with a conditional random "
                           "field (CRF) on top of the model.")
     with common_flags.section("Task", INPUT):
-        flags.DEFINE_bool("label_all_pieces", False, "Train on all WordPieces of a word. By default only the "
-                          "first one has a label.")
+        flags.DEFINE_bool("label_all_pieces", False, "Train on all WordPieces of a word. By default, only "
+                                                     "the "
+                          "first WordPiece of a word has a label.")
     common_flags.define_export_flags()
     common_flags.define_fine_tuning_flags(max_seq_length=128)
 
@@ -94,7 +95,7 @@ def resolve_flags(settings):
     missing = [split for split in needed if getattr(settings, f"{split}_file") is None]
     if settings.data_dir is None and missing:
         if any(getattr(settings, f"{split}_file") for split in _SPLITS):
-            raise ValueError(f"--{missing[0]}_file is required, or --data_dir.")
+            raise ValueError(f"--{missing[0]}_file or --data_dir is required.")
         settings.set_default("data_dir", sample_path("ner"), "a small sample made for this repository")
         for name, value in _SAMPLE_DEFAULTS.items():
             if not settings.is_resolved(name):
@@ -121,11 +122,11 @@ def _split_path(directory, split):
     names = [name + ending for name in _SPLITS[split][1] for ending in _ENDINGS]
     found = [name for name in names if files.exists(os.path.join(directory, name))]
     if not found:
-        raise FileNotFoundError(f"--data_dir={directory} has no {', '.join(names[:-1])} or {names[-1]}. Name "
+        raise FileNotFoundError(f"--data_dir={directory} contains none of the files {', '.join(names)}. Name "
                                 f"the file with --{split}_file.")
     if len(found) > 1:
-        raise ValueError(f"--data_dir={directory} has {' and '.join(found)}: say with --{split}_file which "
-                         "one is meant.")
+        raise ValueError(f"--data_dir={directory} contains {' and '.join(found)}. Name the file to use with "
+                         f"--{split}_file.")
     return os.path.join(directory, found[0])
 
 
@@ -191,13 +192,14 @@ def _labels(settings, train):
     if train is not None:
         labels = tagging_data.collect_labels(train.sentences)
         if labels == ["O"]:
-            raise ValueError(f"{train.path}: all tags are O, so that there is nothing to learn. If the tags "
-                             "are in another column, say so with --tag_column.")
+            raise ValueError(f"{train.path}: all tags are O, so there is nothing to learn. If the tags are "
+                             "in another column, pass its number with --tag_column.")
         return labels
     labels = head_labels.labels_of_weights(settings)
     if labels is None:
-        raise ValueError(f"--output_dir={settings.output_dir} has no {output_files.LABELS} with the labels "
-                         "of the model, which a training writes. Train first, with --do_train=true.")
+        raise ValueError(f"--output_dir={settings.output_dir} has no {output_files.LABELS}, the file in "
+                         "which a training stores the labels of the model. Train first, with "
+                         "--do_train=true.")
     wrong = [label for label in labels if not tagging_data.is_iob2(label)]
     if wrong:
         raise ValueError(f"The labels of the model are {', '.join(labels)}. {wrong[0]!r} is not a tag of the "
@@ -216,8 +218,8 @@ def _describe(file, scheme, labels):
                  ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "no entities")
     unknown = sorted(set(tagging_data.collect_labels(file.sentences)) - set(labels))
     if unknown:
-        logging.warning("%s has tags that the training data does not have. The model never predicts them, so "
-                        "they count as wrong: %s.", file.path, ", ".join(unknown))
+        logging.warning("%s has tags that the training data does not have. The model never predicts these "
+                        "tags, so they count as wrong: %s.", file.path, ", ".join(unknown))
 
 
 # --- The run ---------------------------------------------------------------------------------------------
@@ -237,8 +239,9 @@ def make_windows(settings, data, tokenizer):
         windows[split] = list(itertools.chain.from_iterable(by_sentence))
         num_cut = sum(len(parts) > 1 for parts in by_sentence)
         if num_cut:
-            logging.info("%s: %d sentences are longer than --max_seq_length=%d and were cut: %d windows in "
-                         "all.", file.path, num_cut, settings.max_seq_length, len(windows[split]))
+            logging.info("%s: %d sentences are longer than --max_seq_length=%d and were cut into windows. "
+                         "All sentences together have %d "
+                         "windows.", file.path, num_cut, settings.max_seq_length, len(windows[split]))
     return windows
 
 
@@ -319,7 +322,8 @@ def run(settings, tagger, step, data, windows, num_train_steps, record):
                 settings, lambda: input_fn("dev"), lambda dev: tag("dev", dev)[1],
                 "Entities of the development file",
                 {"eval_f1": "F1", "eval_precision": "precision", "eval_recall": "recall"})
-            logging.info("Training on %d sentences: --num_train_epochs=%g are %d steps of %d.",
+            logging.info("Training on %d sentences: --num_train_epochs=%g means %d steps with a batch size "
+                         "of %d.",
                          len(data.splits["train"].sentences), settings.num_train_epochs, num_train_steps,
                          settings.train_batch_size)
             tagger.train(input_fn("train", is_training=True), max_steps=num_train_steps,

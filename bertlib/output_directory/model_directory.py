@@ -98,8 +98,9 @@ def read(path):
     missing = ("checkpoint" if checkpoint is None else output_files.RECORD if record is None else
                None if files.exists(config) else output_files.CONFIG)
     if missing:
-        raise ValueError(f"{path} is no output directory of a training of this version: it has no {missing}. "
-                         "Pass another directory, or continue the training there: it writes missing files.")
+        raise ValueError(f"{path} has no {missing}, so it is not the output directory of a training with "
+                         "this version. Pass another directory, or continue the training in this directory: "
+                         "the training writes missing files.")
     output_files.check_trained(record, checkpoint)
     output_files.check_vocabulary(path, record)
     bert_config = modeling.BertConfig.from_dict(files.read_json_object(config))
@@ -128,8 +129,9 @@ def _tokenizer(path, record, bert_config):
     if files.exists(pieces):
         return tokenization.SentencePieceTokenizer(pieces, lower, never_split, bert_config.vocab_size)
     if not files.exists(vocabulary):
-        raise ValueError(f"{path} has no {output_files.VOCABULARY} or {output_files.SENTENCE_PIECES}: the "
-                         "training saw no text. Put the vocabulary of its data there.")
+        raise ValueError(f"{path} contains neither {output_files.VOCABULARY} nor "
+                         f"{output_files.SENTENCE_PIECES}, because the model was trained on TFRecords, not "
+                         f"on text. Copy the vocabulary of these records to {path}.")
     tokenization.check_vocab(vocabulary, bert_config.vocab_size)
     never_split = (*never_split, *tokenizer_files.added_tokens(tokenizer_settings))
     return tokenization.FullTokenizer(vocabulary, lower, never_split, **options)

@@ -113,8 +113,9 @@ def list_changed_files(directory, contents, recorded):
         foreign.append(VOCABULARY)  # later commands would use this file instead of the SentencePiece model
     if foreign:
         names = " and ".join(foreign)
-        raise ValueError(f"--output_dir={directory} has {names} that this training did not write. It stores "
-                         f"its own files there. Use another directory, or move {names} away.")
+        raise ValueError(f"--output_dir={directory} contains {names}, which this training did not write. The "
+                         "training must store its own files there. Use another directory, or move "
+                         f"{names} to another place.")
     return changed, sorted(replaceable - set(contents))
 
 

@@ -19,7 +19,7 @@ RECORD = "run.json"
 RECORD_FORMAT = 1
 # Keys of a configuration that may differ between two runs, because they do not change the architecture.
 TRAINING_CONFIG_KEYS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
-_RESTORE = "Restore it, or remove it to continue without a record of the training of these checkpoints."
+_RESTORE = "Restore the file, or remove it to continue without a record of the training of these checkpoints."
 # {command: kind of its head}, for records of older versions, which do not contain the kind.
 _HEADS_OF_COMMANDS = {"run_ner.py": "tagging", "run_squad.py": "questions",
                       "run_pretraining.py": "pre-training"}
@@ -36,7 +36,7 @@ def read_labels(directory):
         return None
     labels = files.read_bytes(path).decode("utf-8").split("\n")[:-1]
     if not labels or len(set(labels)) < len(labels):
-        raise ValueError(f"{path} should have a different label in each line. Restore it.")
+        raise ValueError(f"{path} is empty or contains a label twice. Restore the file.")
     return labels
 
 
@@ -56,8 +56,9 @@ def read_record(directory):
         raise ValueError(f"{path} is damaged: {error}. {_RESTORE}") from error
     needed = {"format", "task", "labels", "bert_config", "settings", "changes"}
     if not isinstance(record, dict) or needed - set(record) or record["format"] != RECORD_FORMAT:
-        raise ValueError(f"{path} is no record of format {RECORD_FORMAT}, the one that this version reads. "
-                         "Remove it to continue without a record of the training of these checkpoints.")
+        raise ValueError(f"{path} is not a record of format {RECORD_FORMAT}, the only format that this "
+                         "version reads. Remove this file to continue without a record of the training of "
+                         "these checkpoints.")
     problem = record_fields.find_problem(record, head_kind)
     if problem:
         raise ValueError(f"{path} is damaged: {problem}. {_RESTORE}")
@@ -82,7 +83,8 @@ def hash_vocabulary(path, pieces=False):
     try:
         return fingerprints.hash_texts(tokenization.load_vocab(path))
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8, and so no vocabulary: {error}. Restore it.") from None
+        raise ValueError(f"{path} is not a vocabulary, because it is not UTF-8: {error}. Restore the "
+                         "file.") from None
 
 
 def check_vocabulary(directory, record, path=None):
@@ -99,9 +101,9 @@ def check_vocabulary(directory, record, path=None):
     pieces = path is None and files.exists(os.path.join(directory, SENTENCE_PIECES))
     path = path or os.path.join(directory, SENTENCE_PIECES if pieces else VOCABULARY)
     if files.exists(path) and record.get("vocabulary") not in (None, hash_vocabulary(path, pieces)):
-        raise ValueError(f"{path}: these are not the entries, in their order, of the vocabulary that the "
-                         f"model was trained with, says {os.path.join(directory, RECORD)}. A token would get "
-                         "the vector of another one. Restore the file.")
+        raise ValueError(f"{path} differs in its entries, or in their order, from the vocabulary with which "
+                         f"the model was trained, according to {os.path.join(directory, RECORD)}. A token "
+                         "would get the vector of another token. Restore the file.")
 
 
 def check_config(path, config):
@@ -130,8 +132,8 @@ def _check_labels(directory, record):
     labels = read_labels(directory)
     if labels is not None and record["labels"] is not None and labels != record["labels"]:
         raise ValueError(f"{os.path.join(directory, LABELS)} and {os.path.join(directory, RECORD)} differ in "
-                         "the labels or their order: an answer would get the name of another one. Restore "
-                         "the file that was changed.")
+                         "the labels or in their order, so answers would get the names of other labels. "
+                         "Restore the file that was changed.")
 
 
 def check_trained(record, checkpoint):
@@ -154,16 +156,16 @@ def check_trained(record, checkpoint):
     step, planned, finished = int(weights.read("global_step")), *map(
         record.get, ("planned_steps", "finished_step"))
     if step == 0:
-        raise ValueError(f"{weights.path} is step 0 of a training, before it has learned anything: its head "
-                         "is random. Start the command that trains again, and let it take some steps.")
+        raise ValueError(f"{weights.path} is the checkpoint of step 0, from before the training: its head is "
+                         "random. Run the training command again, and let it train for some steps.")
     if planned is not None and step < planned and (finished is None or step > finished):
         _warn_of_unfinished(weights.path, step, planned)
 
 
 @functools.cache
 def _warn_of_unfinished(path, step, planned):
-    logging.warning("%s is of an unfinished training: step %d of %d. The command that trains, started again, "
-                    "goes on from there.", path, step, planned)
+    logging.warning("%s comes from an unfinished training: step %d of %d. If you run the training command "
+                    "again, the training continues from this step.", path, step, planned)
 
 
 def head_kind(record):

@@ -117,7 +117,7 @@ SETTINGS = {
     "label_column": _or_null(_TEXT), "header": _one_of("auto", "true", "false"),
     "delimiter": _one_of("auto", "comma", "semicolon"),
     "label_separator": Rule(lambda value: isinstance(value, str) and value != "" and value.isprintable(),
-                            "a printable character or more"),
+                            "one or more printable characters"),
     "threshold": _number(lambda value: 0 < value < 1, "between 0 and 1"),
     "xnli_language": _one_of(*classifier_data.XnliProcessor.LANGUAGES),
     "crf": _BOOLEAN, "version_2_with_negative": _BOOLEAN,

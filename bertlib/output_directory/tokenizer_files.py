@@ -57,8 +57,9 @@ def read(directories):
         for name, (value, path) in own.options.items():
             before, first = settings.options.setdefault(name, (value, path))
             if before != value:
-                raise ValueError(f"{first} says {name}={_text(before)}, and {path} {name}={_text(value)}. "
-                                 "Take the vocabulary and the checkpoint of one and the same model.")
+                raise ValueError(f"{first} says {name}={_text(before)}, but {path} says "
+                                 f"{name}={_text(value)}. Use the vocabulary and the checkpoint of the same "
+                                 "model.")
         settings.added.extend(own.added)
         settings.problems.extend(own.problems)
     return settings
@@ -121,8 +122,8 @@ def _read(directory):
 
 
 def _broken_rule(name, value):
-    """Returns the rule that the value of an option breaks, such as "true or false"; None if it breaks
-    none."""
+    """Returns the rule that the value of an option breaks, such as "true or false"; None if the value breaks
+    no rule."""
     if name == "max_input_chars_per_word":
         return None if type(value) is int and value > 0 else "a positive integer"
     if name == "strip_accents":
@@ -142,7 +143,7 @@ def find_class_problem(name, general=False):
     if name is None or plain in _WORDPIECE_CLASSES or general and name in _GENERAL_CLASSES:
         return None
     return (f"tokenizer_class={_text(name)}, which is not supported; "
-            f"supported are {', '.join(_WORDPIECE_CLASSES)}.")
+            f"the supported classes are {', '.join(_WORDPIECE_CLASSES)}.")
 
 
 def _problems_of_config(config, tokenizer):
@@ -150,8 +151,8 @@ def _problems_of_config(config, tokenizer):
     if wrong_class:
         yield wrong_class
     if config.get("do_basic_tokenize", True) is not True:
-        yield (f"do_basic_tokenize={_text(config['do_basic_tokenize'])}, which is not supported: text is "
-               "split at punctuation marks.")
+        yield (f"do_basic_tokenize={_text(config['do_basic_tokenize'])}, which is not supported: this "
+               "project always splits text at punctuation marks.")
 
 
 def _problems_of_tokenizer(tokenizer):
@@ -166,7 +167,8 @@ def _problems_of_tokenizer(tokenizer):
         content = tokenizer[part]
         value = content.get(key, only) if isinstance(content, dict) else content
         if value != only:
-            yield f"{part}: {key}={_text(value)}, which is not supported, only {_text(only)}."
+            yield (f"{part}: {key}={_text(value)}, which is not supported; the only supported value is "
+                   f"{_text(only)}.")
 
 
 def _find_renamed_tokens(content):
@@ -174,7 +176,8 @@ def _find_renamed_tokens(content):
     for name, supported in _SPECIAL_NAMES.items():
         token = next(iter(_contents([content[name]])), None) if content.get(name) is not None else supported
         if token != supported:
-            yield f"{name}={_text(token)}; here it is {_text(supported)}, and nothing else is supported."
+            yield (f"{name}={_text(token)}, which is not supported; the only supported value is "
+                   f"{_text(supported)}.")
 
 
 def _contents(tokens):

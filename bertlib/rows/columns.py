@@ -23,7 +23,7 @@ HEADER_VALUES = {"auto": None, "true": True, "false": False}
 DELIMITERS = {"auto": None, "comma": ",", "semicolon": ";"}
 # Largest number of characters of a column's name in a message.
 _SHOWN_CHARACTERS = 60
-_NO_HEADER = ". If this row is not a header, give the numbers of the columns, from 1"
+_NO_HEADER = ". If this row is not a header, pass the numbers of the columns, from 1"
 
 
 def parse_columns(text, flag="--text_column"):
@@ -40,7 +40,8 @@ def parse_columns(text, flag="--text_column"):
     """
     columns = [column.strip() for column in text.split(",")]
     if not all(columns):
-        raise ValueError(f"{flag}={text}: a column's name is empty. Give its number, from 1, or rename it.")
+        raise ValueError(f"{flag}={text}: the name of a column is empty. Pass the number of the column, from "
+                         "1, or rename the column.")
     if len(set(columns)) < len(columns):
         raise ValueError(f"{flag}={text} names a column twice. Each text and the label must be in a "
                          "separate column.")
@@ -56,8 +57,8 @@ def check_header_flag(header, columns, flags):
       flags: names of the flags for columns, for the error message.
     """
     if header is False and (columns is None or any(isinstance(column, str) for column in columns)):
-        raise ValueError(f"--header=false: without a header row columns have no names. Give {flags} by "
-                         "number, from 1.")
+        raise ValueError("--header=false: without a header row, columns have no names. Pass column numbers, "
+                         f"from 1, in {flags}.")
 
 
 # --- Values ----------------------------------------------------------------------------------------------
@@ -84,7 +85,7 @@ def value_to_text(line, value, what, advice=""):
     if isinstance(value, str):
         return value
     if value is None or isinstance(value, list | dict):
-        raise RowError(line, f"{what} is {json.dumps(value)[:40]}, and should be a text.{advice}")
+        raise RowError(line, f"{what} is {json.dumps(value)[:40]}, but should be a text.{advice}")
     return json.dumps(value)
 
 
@@ -100,8 +101,8 @@ def get_value(line, row, place):
       RowError: a row of JSON Lines lacks the column.
     """
     if isinstance(row, dict) and place not in row:
-        raise RowError(line, f"there is no {place!r}, but {', '.join(map(repr, row))}; complete the row or "
-                       "remove it.")
+        raise RowError(line, f"the row has no {place!r}, only {', '.join(map(repr, row))}; complete the row "
+                       "or remove it.")
     return row[place]
 
 
@@ -138,16 +139,16 @@ class ColumnIndex(NamedTuple):
         if isinstance(column, int) and not self.is_json:
             index = column - 1 if column > 0 else self.width + column
             if not column or not 0 <= index < self.width:
-                raise RowError(self.line, f"{flag} names column {column}, and there are columns 1 to "
-                               f"{self.width}; the last one is also -1.{self._hint()}")
+                raise RowError(self.line, f"{flag} names column {column}, but the columns have the numbers 1 "
+                               f"to {self.width}; the last column is also -1.{self._hint()}")
             return index
         if self.names is None:
-            raise RowError(self.line, f"there is no header row, so {flag} has to give numbers, from 1, and "
-                           f"not {column!r}.")
+            raise RowError(self.line, f"there is no header row, so {flag} must contain column numbers, from "
+                           f"1, instead of {column!r}.")
         count = self.names.count(str(column))
         if count == 1:
             return str(column) if self.is_json else self.names.index(column)
-        problem = f"column {column!r} is there {count} times" if count else f"there is no column {column!r}"
+        problem = f"{count} columns are named {column!r}" if count else f"there is no column {column!r}"
         raise RowError(self.line, f"{problem} ({flag}); the columns are {self.names_in_words()}"
                        f"{'' if self.is_json else _NO_HEADER}.")
 
@@ -187,19 +188,21 @@ class ColumnIndex(NamedTuple):
             return None
         if matches:
             listed = " or ".join(",".join(names) for names in matches)
-            raise RowError(self.line, f"the {what} may be in {listed}: say with {flag} where; the columns "
-                           f"are {self.names_in_words()}.")
-        listed = "there is no header row, so give a number, from 1" if self.names is None else (
+            raise RowError(self.line, f"the {what} may be in {listed}. Name their columns with {flag}; the "
+                           f"columns are {self.names_in_words()}.")
+        listed = "there is no header row, so pass numbers, from 1" if self.names is None else (
             f"the columns are {self.names_in_words()}{'' if self.is_json else _NO_HEADER}")
-        raise RowError(self.line, f"say with {flag} where the {what} are; {listed}.")
+        raise RowError(self.line, f"no column has a usual name for {what}. Name the columns of the {what} "
+                                  "with "
+                       f"{flag}; {listed}.")
 
     def name_of(self, place):
         """Returns the name of the column with this place."""
         if self.is_json:
             return place
         if self.names is None:
-            raise RowError(self.line, "labels in a column each are called as their columns, for which a "
-                           "header row is needed.")
+            raise RowError(self.line, "if each label has a separate column, the names of the columns are the "
+                           "labels, so a header row is needed.")
         return self.names[place]
 
     def names_in_words(self):
@@ -213,8 +216,8 @@ class ColumnIndex(NamedTuple):
     def _hint(self):
         if self.is_json or self.width > 1:
             return ""
-        return " (only one: are the columns of a .csv separated by commas or semicolons, and those of a " \
-               ".tsv by tabs?)"
+        return " (only one column was found: are the columns of a .csv file separated by commas or " \
+               "semicolons, and those of a .tsv file by tabs?)"
 
 
 # --- Rows ------------------------------------------------------------------------------------------------
@@ -356,7 +359,8 @@ class TextReader:
             columns = self._columns()
             self.text_places = [self.place.find(column, "--text_column") for column in columns]
         except RowError as error:
-            advice = " The row has commas and semicolons: pass --delimiter if semicolons separate columns."
+            advice = (" The row has commas and semicolons. If semicolons separate the columns, pass "
+                      "--delimiter=semicolon.")
             raise RowError(error.line, error.problem + advice * table.is_ambiguous) from None
         return has_header
 
@@ -375,7 +379,7 @@ class TextReader:
                                "of the texts' columns, from 1.")
             missing = next(name for name in self._choices[0] if not self.place.has_all([name]))
             advice = "the columns of the texts" if self.place.is_json else (
-                "the columns of the texts; with numbers, from 1, if this is no header row")
+                "the columns of the texts; if this row is not a header, with their numbers, from 1")
             raise RowError(self.place.line, f"there is no column {missing!r}; the columns are "
                            f"{self.place.names_in_words()}. Pass --text_column with {advice}.")
         return columns
@@ -410,14 +414,14 @@ class TextReader:
         if self._header:
             for place in labels:
                 if kind.is_example(first[place], [row[place] for row in others if len(row) == width]):
-                    raise RowError(line, f"--header=true, but {first[place]!r:.80} is in the column of the "
-                                   "labels, as in other rows: this looks like an example. Pass "
-                                   "--header=false, or name that column otherwise.")
+                    raise RowError(line, f"--header=true, but this row looks like an example: it has "
+                                   f"{first[place]!r:.80} in the column of the labels, as other rows do. "
+                                   "Pass --header=false, or rename that column.")
             return True
         if self._header is None and header_rows.looks_like_header(first, others, texts, labels, kind):
-            raise RowError(line, "the columns are given by number, and this looks like a header row: "
-                           f"{', '.join(first):.80}. Pass --header=true if it is one, --header=false if it "
-                           "is an example.")
+            raise RowError(line, "the columns are given by number, but this row looks like a header row: "
+                           f"{', '.join(first):.80}. If it is a header row, pass --header=true; if it is an "
+                           "example, pass --header=false.")
         return False
 
     # --- Each row
@@ -437,8 +441,8 @@ class TextReader:
             advice = {",": " A text with a comma has to be in quotes.",
                       ";": " A text with a semicolon has to be in quotes; if commas separate the columns, "
                            "pass --delimiter=comma."}.get(place.delimiter, "")
-            return TextRow(line, row, problem=f"{len(row)} columns, but line {place.line} has {place.width}; "
-                           f"all rows should have as many.{advice}")
+            return TextRow(line, row, problem=f"the row has {len(row)} columns, but line {place.line} has "
+                           f"{place.width}; all rows must have the same number of columns.{advice}")
         return self._read_texts(line, row)
 
     def _read_object(self, line, row):

@@ -1,6 +1,6 @@
 """Reads rows of comma-separated, semicolon-separated or tab-separated values, and of JSON Lines.
 
-All commands read rows by this module, from a file or from a pipe. A row is yielded as soon as the last line
+All commands read rows with this module, from a file or from a pipe. A row is yielded as soon as the last line
 of the row has been read. For a row that cannot be read, a `BadRow` is yielded.
 """
 
@@ -20,8 +20,8 @@ from bertlib.system import files
 # {ending of a file's name: format}. Each ending may be followed by .gz.
 ENDINGS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".json": "jsonl"}
 FORMATS = ("csv", "tsv", "jsonl")
-# Largest number of characters in a field. If a field is longer, a quote is not closed, or the file has no
-# line ends.
+# Largest number of characters in a field. A longer field is an error: probably a quote is not closed, or the
+# file has no line ends.
 MAX_FIELD_CHARACTERS = 10**8
 _PLURALS = {"\t": "tabs", ",": "commas", ";": "semicolons"}
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -85,8 +85,9 @@ def format_from_name(path):
     name = str(path).lower().removesuffix(".gz")
     input_format = next((ENDINGS[ending] for ending in ENDINGS if name.endswith(ending)), None)
     if input_format is None:
-        raise ValueError(f"{path}: the ending of its name should say the format: {', '.join(ENDINGS)} (JSON "
-                         "Lines, both), each also with .gz.")
+        raise ValueError(f"{path}: the format is unknown. Give the file a name that ends in one of "
+                         f"{', '.join(ENDINGS)}, or in one of these endings with .gz added. (.jsonl and "
+                         ".json both mean JSON Lines.)")
     return input_format
 
 
@@ -112,10 +113,10 @@ def open_table(path):
         try:
             yield stream
         except EOFError:
-            raise ValueError(f"{path} is cut off: its compressed content goes on. Make or fetch it "
-                             "again.") from None
+            raise ValueError(f"{path} is truncated: the end of its compressed content is missing. Write or "
+                             "download the file again.") from None
         except (gzip.BadGzipFile, zlib.error) as error:
-            raise ValueError(f"{path} is no gzip file, or is damaged: {error}.") from None
+            raise ValueError(f"{path} is not a gzip file, or is damaged: {error}.") from None
 
 
 def read_lines(stream):
@@ -134,8 +135,8 @@ def read_lines(stream):
         else:
             text = text.removeprefix("\ufeff") if number == 1 else text
             if "\0" in text:
-                text = BadRow("there is a NUL character; if the file is UTF-16, convert it to UTF-8, else "
-                              "remove the character.")
+                text = BadRow("the line contains a NUL character. If the file is UTF-16, convert it to "
+                              "UTF-8; otherwise remove the character.")
         yield number, text
         offset += len(line)
 
@@ -195,16 +196,17 @@ def _describe_csv_error(error, first, last, delimiter, quotechar):
     """
     plural = _PLURALS[delimiter]
     if "field limit" in error:
-        return last, BadRow(f"a field has more than {csv.field_size_limit():,} characters; look for a quote "
-                            f"that is not closed, lost {plural} and line ends, or shorten the text.")
+        return last, BadRow(f"a field has more than {csv.field_size_limit():,} characters. Look for a quote "
+                            f"that is not closed and for missing {plural} and line ends, or shorten the "
+                            "text.")
     if quotechar and quotechar in error or "end of data" in error:
-        return first, BadRow("a quote is not closed, or stands in the middle of a field; within quotes it "
-                             "has to be doubled.")
+        return first, BadRow("a quote is not closed, or is in the middle of a field. Within a quoted field, "
+                             "each quote must be doubled.")
     if "new-line" in error:
-        return last, BadRow(f"cannot be split at {plural}: a carriage return (\\r) stands alone; let lines "
-                            "end with \\n or \\r\\n.")
-    return last, BadRow(f"cannot be split at {plural}; look for a stray control character in the line "
-                        f"({error}).")
+        return last, BadRow(f"the line cannot be split at {plural}: it contains a carriage return (\\r) "
+                            "without \\n. End all lines with \\n or \\r\\n.")
+    return last, BadRow(f"the line cannot be split at {plural} ({error}). Look for a wrong control character "
+                        "in the line.")
 
 
 def _parse_objects(lines):
@@ -221,13 +223,13 @@ def _parse_object(text):
         value = json.loads(text, object_pairs_hook=_refuse_duplicate_keys, parse_constant=_refuse_constant,
                            parse_float=_parse_finite_float)
     except (ValueError, RecursionError) as error:
-        return BadRow(f"this is no line of JSON: {error}. JSON Lines has an object a line.")
+        return BadRow(f"the line is not valid JSON: {error}. In JSON Lines, each line is a JSON object.")
     if not isinstance(value, dict) or not value:
-        return BadRow('JSON Lines has an object a line, such as {"text": "…", "label": "…"}, and this is '
-                      f"{text.strip():.40}.")
+        return BadRow('in JSON Lines, each line is a JSON object, such as {"text": "…", "label": "…"}, but '
+                      f"this line is {text.strip():.40}.")
     if "\\u" in text and _SURROGATE.search(json.dumps(value, ensure_ascii=False)):
-        return BadRow("there is half of a surrogate pair (\\ud800 to \\udfff), which no file can hold; "
-                      "correct the row or remove it.")
+        return BadRow("the line contains half of a surrogate pair (\\ud800 to \\udfff), which cannot be "
+                      "written as UTF-8; correct the row or remove it.")
     return value
 
 
@@ -235,12 +237,12 @@ def _refuse_duplicate_keys(pairs):
     result = dict(pairs)
     if len(result) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is there twice")
+        raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} occurs twice")
     return result
 
 
 def _refuse_constant(name):
-    raise ValueError(f"{name} is no value of JSON; write null for a missing value")
+    raise ValueError(f"{name} is not a JSON value; write null for a missing value")
 
 
 def _parse_finite_float(text):

@@ -30,13 +30,13 @@ def check_segments(config, reason):
     if config.type_vocab_size < 2:
         raise ValueError(f"type_vocab_size is {config.type_vocab_size} in the model's configuration: the "
                          f"model cannot tell a second text from the first, but {reason}. Use a model with "
-                         "type_vocab_size=2, such as a published one.")
+                         "type_vocab_size=2, such as a published model.")
 
 
 def refuse_tpus(settings):
     """Raises a ValueError if --use_tpu=true is given."""
     if settings.use_tpu:
-        raise ValueError("--use_tpu=true: TPUs are not supported. Leave it out to run on CPU or GPU.")
+        raise ValueError("--use_tpu=true: TPUs are not supported. Leave the flag out to run on CPU or GPU.")
 
 
 def check_model_dir(settings):
@@ -64,19 +64,20 @@ def check_output_dir(settings):
             raise ValueError(f"--{name} is empty; name a directory.")
         while existing and not tf.gfile.Exists(existing):
             if os.path.islink(existing):
-                raise NotADirectoryError(f"--{name}={directory}: {existing} is a link to nothing. Remove it, "
-                                         "or use another directory.")
+                raise NotADirectoryError(f"--{name}={directory}: {existing} is a broken link. Remove the "
+                                         "link, or use another directory.")
             existing = os.path.dirname(existing)
         if existing and not tf.gfile.IsDirectory(existing):
-            raise NotADirectoryError(f"--{name}={directory}: {existing} is not a directory. Use another one.")
+            raise NotADirectoryError(f"--{name}={directory}: {existing} is not a directory. Use another "
+                                     "directory.")
         read_only = settings.results_dir != directory and not settings.do_train
         if not (read_only or files.is_remote(directory) or os.access(existing or ".", os.W_OK | os.X_OK)):
             raise PermissionError(f"--{name}={directory}: nothing can be written in "
-                                  f"{existing or 'this directory'}: it belongs to somebody else, or its file "
-                                  "system is read-only. Use another one.")
+                                  f"{existing or 'this directory'}: it belongs to another user, or its file "
+                                  "system is read-only. Use another directory.")
 
 
-# Smallest compute capability of a GPU with instructions for a precision.
+# {precision: lowest compute capability of a GPU that has instructions for it}.
 _GPU_SUPPORT = {"bf16": (8, 0), "fp16": (7, 0)}
 
 
@@ -93,8 +94,8 @@ def check_precision(settings):
     else:
         supported = one_dnn.cpu_supports(modeling.PRECISIONS[settings.precision])
     if not supported:
-        logging.warning("--precision=%s: this %s has no instructions for it. It saves memory, but may be "
-                        "slower than fp32.",
+        logging.warning("--precision=%s: this %s has no instructions for this number format. The run needs "
+                        "less memory, but may be slower than with fp32.",
                         settings.precision, "GPU" if gpus else "CPU")
 
 
@@ -159,9 +160,9 @@ def check_output_checkpoint(settings, model):
     trained_with = optimization.optimizer_of(checkpoint.shapes)
     if settings.do_train and trained_with not in (None, settings.optimizer):
         start = "" if "bert_hub_module_handle" in settings else (
-            f" and pass --init_checkpoint={newest} to start from its weights")
-        raise ValueError(f"--optimizer={settings.optimizer}, but {newest} was trained with "
-                         f"{trained_with}, whose state the other cannot use. Pass "
+            f" and pass --init_checkpoint={newest} to start from the same weights")
+        raise ValueError(f"--optimizer={settings.optimizer} cannot use the state of {trained_with}, with "
+                         f"which {newest} was trained. Pass "
                          f"--optimizer={trained_with}, or use another --output_dir{start}.")
     state = {"global_step": (),
              **(optimization.slot_shapes(model, settings.optimizer) if settings.do_train else {})}
@@ -172,9 +173,9 @@ def check_output_checkpoint(settings, model):
         checkpoint_formats.check_fits(checkpoint, model)
         checkpoint_formats.check_fits(checkpoint, {**model, **state}, optional)
     except ValueError as error:
-        raise ValueError(f"--output_dir={settings.output_dir} holds checkpoints that do not fit this "
-                         "run; probably they are another model's. Use another directory, or remove "
-                         f"them.\n{error}") from error
+        raise ValueError(f"--output_dir={settings.output_dir} contains checkpoints that do not fit this "
+                         "run. They probably belong to another model. Use another directory, or remove these "
+                         f"checkpoints.\n{error}") from error
     checkpoint_formats.check_readable(checkpoint, checkpoint.shapes)
 
 
@@ -209,9 +210,9 @@ def refuse_overwriting(settings, read, written):
                 # --output_dir may already contain the model's files; `run_record` compares their contents.
                 own = reader in model_files.FILE_FLAGS and os.path.basename(name) in output_files.NAMES
                 if reader is not None and not (flag == "output_dir" and own):
-                    other = "" if source == name else f", which is {source},"
-                    raise ValueError(f"--{flag}={getattr(settings, flag)} would overwrite {name}{other} that "
-                                     f"--{reader} reads. Pass another --{flag}.")
+                    other = "" if source == name else f" (the same file as {source})"
+                    raise ValueError(f"--{flag}={getattr(settings, flag)} would overwrite {name}{other}, "
+                                     f"which --{reader} reads. Pass another --{flag}.")
 
 
 def list_overwritten_files(settings, result_names, training_names):

@@ -26,7 +26,7 @@ def check(settings):
     if not settings.do_train:
         model_directory.read(settings.output_dir)
     elif not (settings.vocab_file or settings.spm_model_file):
-        raise ValueError("--do_export: an export needs the vocabulary of its tokens. Pass --vocab_file or "
+        raise ValueError("--do_export: an export needs the vocabulary of the model. Pass --vocab_file or "
                          "--spm_model_file.")
     export_model.check_directory(export_directory(settings))
 

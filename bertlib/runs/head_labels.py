@@ -66,7 +66,7 @@ def label_names(config, path):
         name, str | int)} if isinstance(id2label, dict) else {}
     names = [str(named[index]) for index in sorted(named)]
     if not names or len(names) != len(id2label) or sorted(named) != list(range(len(names))):
-        raise ValueError(f"{path}: \"id2label\" has to be an object with a name for each id from 0 on, such "
+        raise ValueError(f"{path}: \"id2label\" must be an object with a name for each id from 0 on, such "
                          f"as {{\"0\": \"no\", \"1\": \"yes\"}}; it is {str(id2label):.80}.")
     return None if names == [f"LABEL_{index}" for index in range(len(names))] else names
 
@@ -169,7 +169,8 @@ def starting_checkpoint(settings, wanted):
     if not (settings.do_train or is_pretrained):
         raise ValueError(f"{difference}. {advice}")
     (logging.info if is_pretrained else logging.warning)(
-        "%s: the %s at random, the encoder from there.", difference[0].upper() + difference[1:],
+        "%s. The %s from random weights, the encoder from this checkpoint.",
+        difference[0].upper() + difference[1:],
         "classifier starts" if wanted.kind == "classification" else "head starts")
     return checkpoint_formats.drop_tensors(checkpoint, [*_LINEAR, CRF])
 
@@ -185,19 +186,21 @@ def _describe_difference(settings, head, wanted):
     if head.kind != wanted.kind and (head.kind is not None or has_own_names):
         kind = KINDS.get(head.kind, "another task")
         source = f" ({head.source})" if head.source else ""
-        return (f"the head in --init_checkpoint={path} is of {kind}{source}, the task needs that of "
-                f"{KINDS[wanted.kind]}", "Train first, with --do_train=true, or take another checkpoint.")
+        return (f"the head in --init_checkpoint={path} is the head of {kind}{source}, but the task needs the "
+                f"head of {KINDS[wanted.kind]}",
+                "Train first, with --do_train=true, or use another checkpoint.")
     if has_own_names:
         return "", ""
     if head.labels and wanted.labels and not _permutation(head, wanted):
         return (f"the {_describe_head(wanted)} in --init_checkpoint={path} has the labels "
-                f"{', '.join(head.labels)} ({head.source}), the task has {', '.join(wanted.labels)}",
-                "Train first, with --do_train=true. If both name the same labels, write the task's names "
-                "into that file, in the order of the labels there.")
+                f"{', '.join(head.labels)} ({head.source}), but the task has the labels "
+                f"{', '.join(wanted.labels)}",
+                "Train first, with --do_train=true. If both lists mean the same labels, write the task's "
+                f"names into {head.source}, in the order of the labels in this file.")
     if head.outputs not in (None, wanted.outputs):
         return (f"the {_describe_head(wanted)} in --init_checkpoint={path} was trained with another number "
-                f"of labels, {head.outputs}, the task has {wanted.outputs}",
-                "Train first, with --do_train=true, or take another checkpoint.")
+                f"of labels: it has {head.outputs} labels, but the task has {wanted.outputs}",
+                "Train first, with --do_train=true, or use another checkpoint.")
     if head.crf != wanted.crf and not settings.do_train:
         return (f"the tagger in --init_checkpoint={path} was trained {'with' if head.crf else 'without'} a "
                 "CRF", f"Pass --crf={str(head.crf).lower()}.")
@@ -233,16 +236,18 @@ def _reorder_head(path, checkpoint, head, wanted):
         return path
     if head.crf != wanted.crf:
         logging.info("The tagger in %s was trained %s a CRF: %s.", path, "with" if head.crf else "without",
-                     "its scores of tags are taken, and no transitions" if head.crf
-                     else "transitions start at zero")
+                     "only its tag scores are used, not its transitions" if head.crf
+                     else "the transitions start at zero")
     if not head.labels:
-        logging.info("The labels of the %s in %s have no names: taken for the task's, in its order %s.",
+        logging.info("The labels of the %s in %s have no names. They are taken to be the labels of the task, "
+                     "in this order: %s.",
                      _describe_head(wanted), path, ", ".join(wanted.labels))
         return path
     order = _permutation(head, wanted)
     if order == sorted(order):
         return path
-    logging.info("The %s in %s has the labels in the order %s: taken in the task's, %s.",
+    logging.info("The %s in %s has the labels in the order %s. They are reordered to the order of the task: "
+                 "%s.",
                  _describe_head(wanted), path, ", ".join(head.labels), ", ".join(wanted.labels))
     return checkpoint_formats.reorder_tensors(checkpoint,
                                               {**dict.fromkeys(_LINEAR, [order]), CRF: [order, order]})

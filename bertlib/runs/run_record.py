@@ -148,7 +148,7 @@ def check_replicas_agree(group, settings, **data):
     code_fingerprint.check_replicas_agree(group)
     values = {**flags, **data, **_versions(), "the code": _hash_code()}
     group.check_equal({name: short(value) for name, value in values.items()},
-                      "Start all with the same flags, data and code.")
+                      "Start all replicas with the same flags, data and code.")
 
 
 def _versions():
@@ -330,17 +330,17 @@ def inherit_record(settings, record, path, without=()):
     recorded = {name: value for name, value in _recorded(record, settings).items() if name not in without}
     _refuse_contradictions(settings, recorded, path)
     inputs = [name for name in settings.names_of_class(INPUT) if not name.endswith(PATH_SUFFIXES)]
-    different = [f"--{name}={_format_flag(getattr(settings, name))} (there {_format_flag(value)})"
+    different = [f"--{name}={_format_flag(getattr(settings, name))} (in the training: {_format_flag(value)})"
                  for name, value in recorded.items()
                  if name in inputs and settings.is_given(name) and getattr(settings, name) != value]
     taken = {name: value for name, value in recorded.items()
              if not settings.is_given(name) and value not in (None, getattr(settings, name))}
     settings.inherit(taken)
     if taken:
-        logging.info("Not given, and so as in the training (%s): %s.", path,
+        logging.info("Flags that were not given have their values from the training (%s): %s.", path,
                      ", ".join(f"--{name}={_format_flag(value)}" for name, value in taken.items()))
     if different:
-        logging.warning("Given otherwise than in the training (%s): %s.", path, ", ".join(different))
+        logging.warning("Flags with other values than in the training (%s): %s.", path, ", ".join(different))
 
 
 def _recorded(record, settings):
@@ -377,11 +377,11 @@ def _refuse_contradictions(settings, recorded, path):
         now, before = getattr(settings, name), recorded[name]
         same = classifier_data.is_compatible_task(now, before) if name == "task_name" else now == before
         if not same:
-            wrong.append(f"--{name}={_format_flag(now)}, where the training had {_format_flag(before)}")
+            wrong.append(f"--{name}={_format_flag(now)} (in the training: {_format_flag(before)})")
     if wrong:
-        raise ValueError(f"These flags contradict the training of the weights, says {path}: "
-                         f"{'; '.join(wrong)}. Leave them out: they are taken from there. Or name the "
-                         "directory of another training.")
+        raise ValueError(f"These flags contradict the training of the weights, which {path} describes: "
+                         f"{'; '.join(wrong)}. Leave these flags out, so that the values of the training are "
+                         "used, or name the directory of another training.")
 
 
 def _format_flag(value):
@@ -462,27 +462,29 @@ class RunRecord:
         step = checkpoint_formats.read_global_step(newest) if self._trains else None
         trains = self._trains and step < self._last_step
         if stored is None:
-            logging.info("%s has no %s: the training of its checkpoints is not known, and not compared with "
-                         "this run.", self._directory, output_files.RECORD)
+            logging.info("%s has no %s, so this run cannot be compared with the training of the checkpoints "
+                         "there.", self._directory, output_files.RECORD)
             self._new = {**self._now, "from_step": step} if trains else None
             return trains
         refused, allowed = _differences(stored, self._now, self._trains)
         if refused:
             raise ValueError(
-                f"--output_dir={self._directory} holds a run that this one cannot go on with, says "
-                f"{output_files.RECORD} there ({_name_record(stored)}): {_describe_differences(refused)}. "
-                "Use another --output_dir, or remove its checkpoints.")
+                f"--output_dir={self._directory} contains a training that this run cannot continue. "
+                f"According to {output_files.RECORD} there ({_name_record(stored)}), these values differ: "
+                f"{_describe_differences(refused)}. Use another --output_dir, or remove the checkpoints in "
+                "this one.")
         if self._trains and not trains:
             logging.info("%s was trained to step %d by %s.", self._directory, step, _name_record(stored))
         if allowed:
             if trains:
-                effect = f"The training goes on from step {step} with other settings than before"
+                effect = f"The training continues from step {step} with changed settings"
             elif self._trains:
-                effect = ("Nothing is left to train: pass another --output_dir to train with the new values. "
-                          "Trained value -> new value")
+                effect = ("No steps are left to train. To train with the new values, pass another "
+                          "--output_dir. Trained value -> new value")
             else:
-                effect = "The weights were trained with other settings than these"
-            logging.warning("%s holds the run of %s. %s: %s.", self._directory, _name_record(stored), effect,
+                effect = "The weights were trained with other settings. Trained value -> value of this run"
+            logging.warning("%s contains the training of %s. %s: "
+                            "%s.", self._directory, _name_record(stored), effect,
                             _describe_differences(allowed))
         if allowed and trains:
             change = {"step": step, "at": self._now["started"], "changed": allowed}
@@ -495,8 +497,8 @@ class RunRecord:
         The caller must hold the lock of the directory.
 
         Raises:
-          ValueError: after the comparison, another run, which this run cannot continue, wrote to the
-            directory.
+          ValueError: another run wrote to the directory after the comparison, and this run cannot continue
+            the training of that run.
         """
         if not self._trains:
             return

@@ -59,11 +59,12 @@ def check_against_start(settings, path, flag):
     if record is None or record.get("vocabulary") in (None, fingerprint(path, flag)):
         return
     recorded = _recorded_path(record)
-    instead = f"Pass --{recorded[1]}={recorded[0]}" if recorded else "Pass the file that the training had"
+    instead = (f"Pass --{recorded[1]}={recorded[0]}" if recorded
+               else "Pass the vocabulary file with which the checkpoint was trained")
     raise ValueError(
-        f"--{flag}={path}: these are not the entries, in their order, of the vocabulary with which "
-        f"--init_checkpoint={settings.init_checkpoint} was trained, says {record_path}. A token would get "
-        f"the vector of another one. {instead}.")
+        f"--{flag}={path} differs in its entries, or in their order, from the vocabulary with which "
+        f"--init_checkpoint={settings.init_checkpoint} was trained, according to {record_path}. A token "
+        f"would get the vector of another token. {instead}.")
 
 
 def find_starting_vocabulary(settings):
@@ -116,13 +117,14 @@ def resolve_from_records(settings, paths):
     where, manifest = manifests[0]
     token_hash, entry = manifest["settings"]["vocabulary"], manifest.get("vocabulary") or {}
     if path and _hash_tokens(path, flag) != token_hash:
-        known = f", {entry['path']}" if entry else ""
+        known = f" ({entry['path']})" if entry else ""
         raise ValueError(
-            f"--{flag}={path}: these are not the entries, in their order, of the vocabulary that the records "
-            f"were made with{known}, says {where}. Pass that one, or make the records again with this one.")
+            f"--{flag}={path} differs in its entries, or in their order, from the vocabulary{known} with "
+            f"which the records were written, according to {where}. Pass the vocabulary of the records, or "
+            f"write the records again with {path}.")
     resolve_lower_case(settings, manifest["settings"].get("do_lower_case"), f"the records' manifest {where}")
     if path is None and entry and files.exists(entry["path"]) and _hash_tokens(**entry) == token_hash:
-        settings.set_default(entry["flag"], entry["path"], f"the records were made with it, says {where}")
+        settings.set_default(entry["flag"], entry["path"], f"the vocabulary of the records, see {where}")
         path, flag = entry["path"], entry["flag"]
     return fingerprint(path, flag) if path else entry.get("fingerprint")
 
@@ -132,8 +134,9 @@ def _check_one(manifests):
     for where, manifest in manifests[1:]:
         for name, words in (("vocabulary", "vocabularies"), ("do_lower_case", "letter cases")):
             if manifest["settings"].get(name) != manifests[0][1]["settings"].get(name):
-                raise ValueError(f"{manifests[0][0]} and {where} say that their records were made with two "
-                                 f"{words}. Train on records of one, or make the others again.")
+                raise ValueError(f"According to {manifests[0][0]} and {where}, the records were written with "
+                                 f"two different {words}. Train only on records with the same {name}, or "
+                                 "write some of the records again.")
 
 
 def _hash_tokens(path, flag, **_):
@@ -245,7 +248,7 @@ def resolve_lower_case(settings, lower, source):
         value = str(lower).lower()
         raise ValueError(f"--do_lower_case={str(settings.do_lower_case).lower()}, but {source} says "
                          f"do_lower_case={value}. Pass --do_lower_case={value}, or leave the flag out.")
-    settings.set_default("do_lower_case", lower, f"{source} says so")
+    settings.set_default("do_lower_case", lower, f"the value in {source}")
 
 
 def _check_supported(settings, tokenizer_settings):
@@ -258,9 +261,9 @@ def _check_supported(settings, tokenizer_settings):
     if wrong_class:
         problems.append(f"{config} says {wrong_class}")
     if problems:
-        raise ValueError("The model's tokenizer makes other tokens than the one here:\n"
-                         + "\n".join(f"  {problem}" for problem in problems) + "\nTake another model; or if "
-                         "a file is wrong, correct it.")
+        raise ValueError("This project cannot produce the tokens of the model's tokenizer:\n"
+                         + "\n".join(f"  {problem}" for problem in problems) + "\nUse another model. If a "
+                         "value in one of these files is wrong, correct it.")
 
 
 def _added_tokens(tokenizer_settings, path):
@@ -276,9 +279,9 @@ def _added_tokens(tokenizer_settings, path):
     known = {*tokenization.SPECIAL_TOKENS, *tokenization.load_vocab(path)}
     for token, file in tokenizer_settings.added:
         if token not in known:
-            raise ValueError(f"{file} adds the token {token!r}, which {path} does not have: texts with it "
-                             "would become other tokens. Add it to that file, in the line after its id, or "
-                             "remove it here.")
+            raise ValueError(f"{file} adds the token {token!r}, but {path} does not contain this token, so "
+                             "texts with this token would become other tokens. Add the token to "
+                             f"{path} (in line N + 1 if its id is N), or remove it from {file}.")
     return tokenizer_files.added_tokens(tokenizer_settings)
 
 
@@ -304,10 +307,11 @@ def _check_reachable(path, tokenizer):
     if len(lost) <= _MAX_UNREACHABLE * len(words):
         return
     accents = sum(token == token.lower() for token in lost) > len(lost) / 2
-    advice = ("they have accents, which lower-casing removes. Pass --do_lower_case=false for a cased model;"
-              ' for a lower-cased one that has accents write {"strip_accents": false} into '
-              "tokenizer_config.json beside the vocabulary" if accents else
-              "it is probably a cased model's. Pass --do_lower_case=false")
-    raise ValueError(f"--do_lower_case was not given and is true. In lower case, no text has {len(lost)} of "
-                     f"the {len(words)} words in {path}, such as {', '.join(lost[:3])}: {advice}; or pass "
-                     "--do_lower_case=true if lower case is right for this model.")
+    advice = ("They have accents, which lower-casing removes. For a cased model, pass --do_lower_case=false. "
+              'For a lower-cased model with accents, write {"strip_accents": false} into '
+              "tokenizer_config.json in the directory of the vocabulary" if accents else
+              "The vocabulary probably belongs to a cased model. Pass --do_lower_case=false")
+    raise ValueError(f"--do_lower_case was not given and is true by default, but {len(lost)} of the "
+                     f"{len(words)} words in {path}, such as {', '.join(lost[:3])}, never occur in "
+                     f"lower-cased text. {advice}. If lower case is right for this model, pass "
+                     "--do_lower_case=true.")

@@ -247,7 +247,7 @@ def check_directory(directory):
     while existing and not files.exists(existing):
         existing = os.path.dirname(existing)
     if existing and not files.is_directory(existing):
-        raise NotADirectoryError(f"{directory}: {existing} is not a directory. Name another one.")
+        raise NotADirectoryError(f"{directory}: {existing} is not a directory. Name another directory.")
 
 
 def write_version(model, task, directory, build, warmup_requests):

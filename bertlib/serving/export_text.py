@@ -44,8 +44,8 @@ def import_tensorflow_text():
       ImportError: tensorflow-text is not installed, or was built for another version of TensorFlow.
     """
     version = ".".join(tf.version.VERSION.split(".")[:2])
-    to_do = (f"It has to be the one for this TensorFlow: `pip install {PACKAGE}=={version}.*`, or `pip "
-             "install -r requirements-export.txt`.")
+    to_do = ("Install the version of the package for this TensorFlow with "
+             f"`pip install {PACKAGE}=={version}.*` or `pip install -r requirements-export.txt`.")
     try:
         # Imported here, because the import takes a second and no other function needs the module.
         import tensorflow_text
@@ -78,8 +78,8 @@ class GraphTokenizer:
           ImportError: see `import_tensorflow_text`.
         """
         if not isinstance(tokenizer, tokenization.FullTokenizer):
-            raise ValueError("An export of text needs a model with a vocab.txt. This one has a SentencePiece "
-                             "model. Export it without --text.")
+            raise ValueError("An export with --text needs a vocab.txt, but this model has a SentencePiece "
+                             "vocabulary. Export the model without --text.")
         self._text, self._basic = import_tensorflow_text(), tokenizer.basic_tokenizer
         wordpiece = tokenizer.wordpiece_tokenizer
         self._unknown, self._longest = wordpiece.unk_token, wordpiece.max_input_chars_per_word
@@ -151,9 +151,9 @@ def _final_sigma():
     """Returns a regular expression, in RE2's notation, for a capital sigma whose lower case is "ς".
 
     Such a sigma is at the end of a word: the nearest character before the sigma is a letter with case, and
-    the nearest character after the sigma is not. Marks, such as accents and apostrophes, are ignored. "ΟΔΟΣ."
-    contains such a sigma, "ΣΟΦΙΑ" does not. Which characters count as letters and marks is taken from
-    `str.lower` of the Python that exports the model.
+    the nearest character after the sigma is not a letter with case. Marks, such as accents and apostrophes,
+    are ignored. "ΟΔΟΣ." contains such a sigma, "ΣΟΦΙΑ" does not. `str.lower` of the Python that exports the
+    model decides which characters count as letters and marks.
     """
     either = {character for character in _characters() if f"A{character}Σ".lower().endswith("ς")}
     letters = {character for character in either if f"{character}Σ".lower().endswith("ς")}
@@ -369,9 +369,9 @@ def export(model, directory, task=None, warmup_requests=1):
     """
     task = answers.resolve_task(model, task)
     if task not in TASKS:
-        raise ValueError(f"{model.path} holds a model for {task}. Its answers cannot be computed in one "
-                         "graph with a text as input. Use predict.py, or export it without --text: the "
-                         "inputs are then token ids.")
+        raise ValueError(f"{model.path} contains a model for {task}, whose answers cannot be computed by one "
+                         "graph with texts as inputs. Use predict.py, or export the model without --text: "
+                         "the inputs are then token ids.")
     import_tensorflow_text()
     build = _word_signatures if task == "tagging" else _text_signatures
     return export_model.write_version(model, task, directory, lambda: build(model, task), warmup_requests)

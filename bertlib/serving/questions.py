@@ -62,8 +62,8 @@ class QuestionReader:
         self._fields, self._required, self._labels = list(fields), required, model.labels
         self._is_tagger = fields == answers.Tagging.fields and model.kind == "tagging"
         has_text_column = flags.get("text_column") is not None
-        # The columns of this file differ from those of the training file. There may be no labels and no
-        # header.
+        # If --text_column is passed, this file has other columns than the training file. It may lack the
+        # labels and the header row.
         if has_text_column:
             flags = {"label_column": None, "header": "auto", **flags}
 
@@ -100,8 +100,8 @@ class QuestionReader:
             return self._read_text(stream)
         if input_format == "conll":
             if not self._is_tagger:
-                raise ValueError("--input_format=conll: sentences in CoNLL's columns are for a model that "
-                                 f"tags words. This model takes {' and '.join(self._fields)}.")
+                raise ValueError("--input_format=conll is only for models that tag words. This model takes "
+                                 f"{' and '.join(self._fields)}. Pass another --input_format.")
             return self._read_conll(stream, name)
         return self._read_rows(stream, name, input_format, ahead)
 
@@ -115,7 +115,7 @@ class QuestionReader:
             fields = dict(zip(self._fields, values))
             problem = None
             if len(values) < self._required:
-                problem = (f"there is one text; the model takes {' and '.join(self._fields)}, "
+                problem = (f"the line has only one text, but the model takes {' and '.join(self._fields)}, "
                            f"with{PAIR}between them.")
             yield Question(number, fields, tuple(values), problem)
 
@@ -138,7 +138,7 @@ class QuestionReader:
                 fields = dict(zip(names[width], row.values))
             problem = row.problem
             if problem is None and self._has_second_text(fields):
-                problem = "there is a text_b, and the model was trained on single texts; remove it."
+                problem = "the line has a text_b, but the model was trained on single texts; remove text_b."
             yield Question(row.line, fields, row.texts, problem)
 
     def _has_second_text(self, fields):
@@ -152,7 +152,7 @@ class QuestionReader:
 def _check_count(flag, number, fields, required):
     """Raises a ValueError if --text_column names more or fewer columns than the task allows."""
     if not required <= number <= len(fields):
-        raise ValueError(f"--text_column={flag} names {number} column{'s' * (number != 1)}, and the model "
+        raise ValueError(f"--text_column={flag} names {number} column{'s' * (number != 1)}, but the model "
                          f"takes {' and '.join(fields)}.")
 
 

@@ -19,7 +19,7 @@ MAX_REQUESTS = 1000
 
 
 def _field(number, content):
-    """Returns an encoded field of a message. The content, bytes, is a text or another message."""
+    """Returns an encoded field of a message. `content` is a text or another message, encoded as bytes."""
     return example_encoding.varints([number << 3 | 2, len(content)]) + content
 
 

@@ -26,10 +26,11 @@ _MAX_LINKS = 40  # length of a chain of symbolic links; the kernel does not foll
 _RETRY = "then run the same command again"
 _DISK_ERRORS = {
     errno.ENOSPC: ("the disk is full", f"Make room on the disk, {_RETRY}."),
-    errno.EDQUOT: ("the disk quota is used up", f"Make room within the quota, or have it raised, {_RETRY}."),
+    errno.EDQUOT: ("the disk quota is used up", f"Remove files, or have the quota raised, {_RETRY}."),
     errno.EFBIG: ("it is larger than files may be here (ulimit -f, or the file system's limit)",
                   f"Raise that limit, or write to another file system, {_RETRY}."),
-    errno.EROFS: ("the file system is read-only", "Write to another one, or have it mounted for writing.")}
+    errno.EROFS: ("the file system is read-only",
+                  "Write to another file system, or have this one mounted for writing.")}
 
 
 def is_remote(path):
@@ -134,9 +135,9 @@ def read_json_object(path):
     except ValueError as error:  # also for bytes that are not UTF-8, and for numbers with thousands of digits
         raise ValueError(f"{path} is not JSON: {error}.") from error
     except RecursionError as error:
-        raise ValueError(f"{path} is damaged: its brackets are nested too deep.") from error
+        raise ValueError(f"{path} is damaged: its brackets are nested too deeply.") from error
     if not isinstance(value, dict):
-        raise ValueError(f"{path} must hold a JSON object, not a {type(value).__name__}.")
+        raise ValueError(f"{path} must contain a JSON object, not a {type(value).__name__}.")
     return value
 
 

@@ -23,8 +23,8 @@ from absl import logging
 from bertlib.system import files
 
 _CHUNK_BYTES = 2**20
-_WEB_PAGE = ("a web page came in place of the file, perhaps that of a login to this network. Open the "
-             "address in a browser to see it.")
+_WEB_PAGE = ("the server sent a web page instead of the file, perhaps a login page of this network. Open the "
+             "address in a browser to see the page.")
 _CHECK_IN_BROWSER = "in a browser to see whether the file has moved."
 _MAX_MESSAGE_LENGTH = 200  # largest number of characters of a server's text in a message
 _MAX_DIGITS = 18  # largest number of digits of a Content-Length; a longer number is no real length
@@ -88,8 +88,8 @@ def download(source, root, base_url=None, timeout=60):
     problem_in = source.problem_in or (lambda path, name: None)
     for name in set(source.files) - set(missing):
         if problem := problem_in(os.path.join(directory, name), name):
-            raise DamagedError(f"{os.path.join(directory, name)} is there already, but {problem}. Remove it "
-                               "to have it fetched again.")
+            raise DamagedError(f"{os.path.join(directory, name)} already exists, but {problem}. Remove the "
+                               "file and run the command again; it then downloads the file again.")
     if not missing:
         return False
     address = source.address
@@ -100,21 +100,22 @@ def download(source, root, base_url=None, timeout=60):
         fetch(address, os.path.join(directory, name), timeout, lambda path: problem_in(path, name))
         return True
     if os.path.lexists(directory) and not (os.path.isdir(directory) and not os.listdir(directory)):
-        raise FileExistsError(f"{directory} is there already, but lacks {', '.join(missing)}. Move it "
-                              "away, or name another place.")
+        raise FileExistsError(f"{directory} already exists, but lacks {', '.join(missing)}. Move this "
+                              "directory to another place, or name another destination.")
     archive = f"{directory}.zip"
     was_fetched = fetch(address, archive, timeout)
     try:
         unpack(archive, directory, source.files, problem_in)
     except DamagedError as error:
         if not was_fetched:
-            raise DamagedError(f"{error} Remove the file to have it fetched again.") from error
+            raise DamagedError(f"{error} Remove the zip and run the command again; it then downloads the zip "
+                               "again.") from error
         os.remove(archive)
-        raise DamagedError(f"{error} It came from {address} and was removed again.") from error
+        raise DamagedError(f"{error} The zip came from {address} and was removed again.") from error
     if was_fetched:
         os.remove(archive)
     else:
-        logging.info("%s is unpacked, and no longer needed.", archive)
+        logging.info("%s was unpacked and is no longer needed.", archive)
     return True
 
 
@@ -169,10 +170,10 @@ def fetch(address, path, timeout=60, problem_in=None):
             so_far = (f"after {received:,} of "
                       f"{'an unknown number of' if total is None else f'{total:,}'} bytes")
             if received <= longest:
-                raise ServerError(f"{address}: the connection broke off {so_far}"
+                raise ServerError(f"{address}: the connection was interrupted {so_far}"
                                   f"{f' ({broken})' if broken else ''}. The received bytes are kept: run "
                                   "the same command again.")
-            logging.info("The connection broke off %s; connecting again.", so_far)
+            logging.info("The connection was interrupted %s; connecting again.", so_far)
             longest = received
         _check_content(address, partial, problem_in)
         if total is None:
@@ -194,8 +195,8 @@ def _check_content(address, partial, problem_in):
         if start.startswith((b"<!doctype html", b"<html")):
             raise ServerError(f"{address}: {_WEB_PAGE}")
         if problem := problem_in and problem_in(partial):
-            raise DamagedError(f"{address}: what the server sent is not the file, as {problem}. It was "
-                               f"removed. Open the address {_CHECK_IN_BROWSER}")
+            raise DamagedError(f"{address}: the server sent a file that cannot be used, as {problem}. The "
+                               f"received file was removed. Open the address {_CHECK_IN_BROWSER}")
     except (ServerError, DamagedError):
         os.remove(partial)
         with contextlib.suppress(FileNotFoundError):
@@ -214,7 +215,8 @@ def _fetch_rest(address, partial, timeout):
     offset, version = _partial_state(address, partial)
     response = _request(address, offset, version, timeout)
     if offset and not _is_rest_of_file(response, offset, version):
-        logging.info("%s has changed, or is not sent in parts: fetching all of it.", address)
+        logging.info("%s has changed, or the server cannot send a part of it. The whole file is downloaded.",
+                     address)
         if response is None or response.status == http.client.PARTIAL_CONTENT:
             response = _request(address, 0, None, timeout)
         offset = 0
@@ -280,8 +282,8 @@ def _request(address, offset, version, timeout):
                               f"the address {_CHECK_IN_BROWSER}") from error
     except (OSError, http.client.HTTPException, ValueError) as error:
         reason = _one_line(getattr(error, "reason", None) or error)
-        raise ServerError(f"{address}: the server does not answer ({reason}). Check the network, and "
-                          "$https_proxy if it is behind a proxy; then run the same command again: the "
+        raise ServerError(f"{address}: the server does not answer ({reason}). Check the network; if it "
+                          "is behind a proxy, check $https_proxy. Then run the same command again. The "
                           "received bytes are kept.") from error
 
 
@@ -291,9 +293,9 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, request, response, code, message, headers, address):
         if problem := address_problem(address):
             response.close()
-            raise ServerError(f"{request.full_url}: the server sends on to {_one_line(address)!r}, which is "
-                              f"no address to fetch from ({_one_line(problem)}). Open the first one "
-                              f"{_CHECK_IN_BROWSER}")
+            raise ServerError(f"{request.full_url}: the server redirects to {_one_line(address)!r}, from "
+                              f"which nothing can be downloaded ({_one_line(problem)}). Open "
+                              f"{request.full_url} {_CHECK_IN_BROWSER}")
         return super().redirect_request(request, response, code, message, headers, address)
 
 
@@ -365,10 +367,10 @@ def unpack(archive, directory, expected, problem_in=None):
                     shutil.copyfileobj(reader, writer, _CHUNK_BYTES)
             for name in expected if problem_in else ():
                 if problem := problem_in(os.path.join(partial, name), name):
-                    raise DamagedError(f"{archive}: {name} in it cannot be used, as {problem}.")
+                    raise DamagedError(f"{archive}: its file {name} cannot be used, as {problem}.")
             os.rename(partial, directory)
     except _ZIP_ERRORS as error:
-        raise DamagedError(f"{archive} is damaged, or no zip: {error}.") from error
+        raise DamagedError(f"{archive} is damaged, or is not a zip: {error}.") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
@@ -377,12 +379,12 @@ def _members(zipped, archive, expected):
     """Returns [(path within the folder of the expected files, ZipInfo)] for all files in this folder."""
     found = {info.filename: info for info in zipped.infolist() if not info.is_dir()}
     if len(found) > _MAX_FILES:
-        raise DamagedError(f"{archive}: it has {len(found):,} files, and no published zip has as many; "
-                           "nothing of it is unpacked.")
+        raise DamagedError(f"{archive}: the zip has {len(found):,} files, more than any published zip. "
+                           "Nothing is unpacked.")
     for name in found:
         if name.startswith("/") or ".." in name.split("/") or "\\" in name:
-            raise DamagedError(f"{archive}: {name!r} would be written outside of its directory; nothing of "
-                               "this zip is unpacked.")
+            raise DamagedError(f"{archive}: {name!r} would be written outside of its directory. "
+                               "Nothing is unpacked.")
     folders = sorted({name[:-len(expected[0])] for name in found if f"/{name}".endswith(f"/{expected[0]}")},
                      key=len)
     for folder in folders:
@@ -393,8 +395,8 @@ def _members(zipped, archive, expected):
                 raise DamagedError(f"{archive} is damaged: its beginning is missing.")
             total, size = sum(info.file_size for info in members), os.path.getsize(archive)
             if total > max(_SMALL_FILE_BYTES, _MAX_COMPRESSION_RATIO * size):
-                raise DamagedError(f"{archive}: its {size:,} bytes would become {total:,}, as of no "
-                                   "published zip. Nothing of this zip is unpacked.")
+                raise DamagedError(f"{archive}: its {size:,} bytes would become {total:,} bytes, a higher "
+                                   "ratio than in any published zip. Nothing is unpacked.")
             return [(info.filename.removeprefix(folder), info) for info in members]
-    raise DamagedError(f"{archive}: no folder of it has all of {', '.join(expected)}; it has "
-                       f"{', '.join(sorted(found)[:10]) or 'nothing'}.")
+    raise DamagedError(f"{archive}: no folder in this zip contains all of {', '.join(expected)}. The zip "
+                       f"contains {', '.join(sorted(found)[:10]) or 'nothing'}.")

@@ -121,8 +121,8 @@ def _acquire(what, folder, name, again=True):
         if key in _held:
             _held[key][1] += 1
         elif files.is_remote(folder):
-            logging.warning("%s cannot be locked, as it is not on a local or mounted file system: start no "
-                            "second run that writes there.", what)
+            logging.warning("%s cannot be locked, because it is not on a local or mounted file system. Do "
+                            "not start a second run that writes to the same path.", what)
             _held[key] = [None, 1]
         else:
             _held[key] = [_open_locked(what, os.path.join(folder, name)), 1]
@@ -166,16 +166,16 @@ def _open_locked(what, path):
                 holder = _describe_holder(descriptor)
             finally:
                 os.close(descriptor)
-            raise InUseError(f"{what} is in use: {holder} writes there. Wait until that has ended, or stop "
-                             "it, or name another place.") from None
+            raise InUseError(f"{what} is in use: {holder} writes there. Wait until this process has ended, "
+                             "or stop it, or name another path.") from None
         except OSError as error:
             os.close(descriptor)
             if error.errno not in _NO_LOCKS:
                 raise
             with contextlib.suppress(OSError):
                 os.remove(path)
-            logging.warning("%s cannot be locked, as its file system has no locks (%s): start no second run "
-                            "that writes there.", what, error.strerror)
+            logging.warning("%s cannot be locked, because its file system has no locks (%s). Do not start a "
+                            "second run that writes to the same path.", what, error.strerror)
             return None
 
 

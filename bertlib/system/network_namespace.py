@@ -39,7 +39,7 @@ _TIMEOUT_SECONDS = 60
 # Matches arguments with a path that needs the network, also within "--flag=a,b".
 _REMOTE = re.compile(r"(?:^|[=,])(?!file://|ram://)[A-Za-z][A-Za-z0-9+.-]*://")
 
-_EXPOSED = ("{servers} listen on all interfaces, without authentication: until the run ends, everyone who "
+_EXPOSED = ("{servers} listen on all interfaces, without authentication. Until the run ends, everyone who "
             "can reach this machine can read and write files with the rights of this user.")
 _REMEDY = (
     "To close the ports, allow network namespaces: on Ubuntu `sysctl "

@@ -97,7 +97,7 @@ class _Output(io.FileIO):
                 return super().write(data)
             problem = "the standard output is closed. Redirect it to a file or to /dev/null."
         except BrokenPipeError:
-            problem = "nobody reads the standard output any more: the other end of the pipe is closed."
+            problem = "the standard output cannot be written: the other end of the pipe is closed."
         except OSError as error:
             problem = f"the standard output cannot be written: {error.strerror}."
         self.error = StreamError(problem)

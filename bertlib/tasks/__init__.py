@@ -1,7 +1,7 @@
 """The tasks that BERT is trained for, from text to features, heads, answers and scores.
 
 These modules need the `modeling`, `optimization` and `tokenization` of this project. Other projects have
-modules with the same names. If such a module comes first on Python's path, importing `bertlib.tasks` is an
+modules with the same names. If such a module comes first on `sys.path`, importing `bertlib.tasks` raises an
 error.
 """
 
@@ -19,13 +19,13 @@ def _check_module_files():
         found = (getattr(sys.modules[name], "__file__", None) if name in sys.modules
                  else _find_module_file(name))
         if not (found and os.path.exists(found) and os.path.exists(ours) and os.path.samefile(found, ours)):
-            raise ImportError(f"bertlib.tasks is made for {ours}, but `import {name}` finds "
-                              f"{found or 'nothing'}. Rename the other file, or start Python where it does "
-                              "not come first on the path.")
+            raise ImportError(f"bertlib.tasks needs {ours}, but `import {name}` finds {found or 'nothing'}. "
+                              f"{f'Rename {found}, or start' if found else 'Start'} Python in a folder from "
+                              f"which {ours} comes first on sys.path.")
 
 
 def _find_module_file(name):
-    """Returns the file that the import of a module would load, without loading it; None if there is none."""
+    """Returns the file that the import of a module would load, without loading it; None without a file."""
     spec = importlib.util.find_spec(name)
     return None if spec is None else spec.origin
 

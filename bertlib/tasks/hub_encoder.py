@@ -86,8 +86,8 @@ def describe_encoder(spec, training):
         shapes = {variable.op.name: tuple(variable.shape.as_list()) for variable in variables}
     width = output.shape.as_list()[-1] if output.shape.rank == 2 else None
     if width is None:
-        raise ValueError(f"The hub module {spec.directory}: {_POOLED} should be of shape [batch, width], and "
-                         f"is {output.shape}.")
+        raise ValueError(f"The hub module {spec.directory}: {_POOLED} should have the shape [batch, width], "
+                         f"but has the shape {output.shape}.")
     positions = [shape[0] for name, shape in shapes.items() if name.endswith("/position_embeddings")]
     return EncoderInfo(shapes, width, length, positions[0] if positions else None,
                        *read_tokenization_info(spec))
@@ -96,16 +96,16 @@ def describe_encoder(spec, training):
 def _check_signature(spec):
     """Raises a ValueError if a module lacks the signature "tokens", or an input or output of it."""
     if _TOKENS not in spec.get_signature_names():
-        raise ValueError(f"The hub module {spec.directory} is no encoder as published for BERT: it has "
-                         f"no signature {_TOKENS!r} but "
+        raise ValueError(f"The hub module {spec.directory} is not an encoder like the published modules of "
+                         f"BERT: it has no signature {_TOKENS!r}. Its signatures: "
                          f"{', '.join(sorted(spec.get_signature_names())) or 'none'}.")
     inputs, outputs = set(spec.get_input_info_dict(_TOKENS)), set(spec.get_output_info_dict(_TOKENS))
     for kind, fits, actual, expected in (("inputs", inputs == set(_INPUTS), inputs, _INPUTS),
                                          ("outputs", _POOLED in outputs, outputs, (_POOLED,))):
         if not fits:
-            raise ValueError(f"The hub module {spec.directory} is no encoder as published for BERT: its "
-                             f"signature {_TOKENS!r} has the {kind} {', '.join(sorted(actual)) or 'none'}, "
-                             f"and should have {', '.join(expected)}.")
+            raise ValueError(f"The hub module {spec.directory} is not an encoder like the published modules "
+                             f"of BERT: its signature {_TOKENS!r} has the {kind} "
+                             f"{', '.join(sorted(actual)) or 'none'}, but should have {', '.join(expected)}.")
 
 
 def _check_gradients(spec, output, variables):

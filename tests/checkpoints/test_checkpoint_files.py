@@ -104,18 +104,19 @@ def test_without_the_file_that_lists_them_the_newest_whole_checkpoint_counts(tmp
     prefixes = write(tmp_path / "a", 0, 5, 10, 20)
     os.remove(tmp_path / "a" / "checkpoint")
     assert checkpoint_formats.all_checkpoints(str(tmp_path / "a")) == prefixes
-    assert "has no file `checkpoint`" in caplog.text and "going on from model.ckpt-20" in caplog.text
+    assert "has no file `checkpoint`" in caplog.text and "continues from model.ckpt-20" in caplog.text
     DAMAGE["the data's file"](prefixes[3])
     DAMAGE["a bit of the data"](prefixes[2])
     assert checkpoint_formats.latest_checkpoint(str(tmp_path / "a")) == prefixes[1]
-    assert "going on from model.ckpt-5, the newest that is whole" in caplog.text
+    assert "continues from model.ckpt-5, the newest checkpoint that is complete" in caplog.text
 
 
 def test_without_that_file_and_a_whole_checkpoint_nothing_is_started_anew(tmp_path):
     prefix, = write(tmp_path / "a", 5)
     os.remove(tmp_path / "a" / "checkpoint")
     DAMAGE["the data's end"](prefix)
-    with pytest.raises(ValueError, match="none is whole.*model.ckpt-5 is damaged.*Restore its files"):
+    with pytest.raises(ValueError, match="all of them are damaged.*model.ckpt-5 is damaged.*Restore the "
+                                         "files"):
         checkpoint_formats.latest_checkpoint(str(tmp_path / "a"))
 
 
@@ -148,7 +149,7 @@ def test_of_a_damaged_one_the_message_has_the_command_to_go_on_from_the_one_befo
         found = checkpoint_formats.open_checkpoint(checkpoint_formats.latest_checkpoint(str(directory)))
         checkpoint_formats.check_readable(found, found.shapes)
     message, command = str(refused.value).split("\n  ")
-    assert f"The newest whole one before it is {prefixes[1]}" in message and "remove" not in message
+    assert f"The newest complete checkpoint before it is {prefixes[1]}" in message and "remove" not in message
     subprocess.run(command, shell=True, check=True)
     assert checkpoint_formats.latest_checkpoint(str(directory)) == prefixes[1]
 
@@ -156,7 +157,8 @@ def test_of_a_damaged_one_the_message_has_the_command_to_go_on_from_the_one_befo
 def test_without_a_whole_checkpoint_the_message_says_so(tmp_path):
     prefix, = write(tmp_path / "a", 5)
     DAMAGE["the data's end"](prefix)
-    with pytest.raises(checkpoint_formats.DamagedError, match="There is no whole one before it in .*a copy"):
+    with pytest.raises(checkpoint_formats.DamagedError, match="contains no earlier checkpoint that is "
+                                                              "complete.*a copy"):
         checkpoint_formats.open_checkpoint(prefix).read("bert/weights")
 
 
@@ -164,7 +166,7 @@ def test_a_damaged_file_of_names_is_answered_with_what_removing_it_does(tmp_path
     write(tmp_path / "a", 5)
     listing = tmp_path / "a" / "checkpoint"
     listing.write_text("\x00")
-    with pytest.raises(ValueError, match="names no checkpoint. Remove it: the same command then goes"):
+    with pytest.raises(ValueError, match="names no checkpoint. Remove this file. The same command then"):
         checkpoint_formats.latest_checkpoint(str(tmp_path / "a"))
     listing.unlink()
     assert checkpoint_formats.latest_checkpoint(str(tmp_path / "a")) == str(tmp_path / "a" / "model.ckpt-5")

@@ -28,8 +28,8 @@ def write_tensorflow(path, values):
 
 
 def refuse(checkpoint, kind):
-    with pytest.raises(ValueError, match=f"is quantized, or no model's: {NAME} is of type {kind}.*Take the "
-                       "model from before its quantization"):
+    with pytest.raises(ValueError, match=f"is quantized, or does not .*: {NAME} has the type {kind}.*Use the "
+                       "model from before the quantization"):
         checkpoint_formats.check_types(checkpoint, [NAME])
     with tf.Graph().as_default():
         variable = tf.get_variable(NAME, checkpoint.shapes[NAME])
@@ -68,5 +68,5 @@ def test_numbers_beyond_float32_are_refused(tmp_path, kind, value):
         checkpoint = write_tensorflow(tmp_path / "model.ckpt", values)
     else:
         checkpoint = write_safetensors(tmp_path / "model.safetensors", "F64", values.tobytes(), [2])
-    with pytest.raises(ValueError, match=f"{NAME} holds .*, which float32 cannot hold"):
+    with pytest.raises(ValueError, match=f"{NAME} contains .*, which is too large for float32"):
         checkpoint_formats.check_readable(checkpoint, [NAME])

@@ -261,7 +261,7 @@ def test_a_missing_file_is_named(tmp_path):
 def test_a_prefix_that_does_not_exist_is_answered_with_those_that_do(tmp_path):
     write_tensorflow(tmp_path / "bert_model.ckpt", {"a": np.float32(1)})
     message = refusal(tmp_path / "bert_modell.ckpt")
-    assert "bert_modell.ckpt.index" in message and f"has: {tmp_path / 'bert_model.ckpt'}." in message
+    assert "bert_modell.ckpt.index" in message and f"directory: {tmp_path / 'bert_model.ckpt'}." in message
     assert "no checkpoint" in refusal(tmp_path / "no" / "such" / "model.ckpt")
 
 
@@ -269,7 +269,7 @@ def test_a_prefix_that_does_not_exist_is_answered_with_those_that_do(tmp_path):
 def test_naming_one_file_of_a_checkpoint_is_answered_with_its_prefix(tmp_path, suffix):
     prefix = write_tensorflow(tmp_path / "model.ckpt-20", {"a": np.float32(1)})
     pathlib.Path(prefix + ".meta").touch()
-    assert refusal(f"{prefix}.{suffix}").endswith(f"name the prefix: {prefix}")
+    assert refusal(f"{prefix}.{suffix}").endswith(f"Name the prefix of the checkpoint: {prefix}")
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "model.pth", "model.pkl"])
@@ -291,13 +291,13 @@ def test_a_directory_without_a_checkpoint_is_refused(tmp_path):
     assert checkpoint_formats.open_checkpoint(str(tmp_path)).path == str(tmp_path / "bert_model.ckpt")
     write_tensorflow(tmp_path / "other.ckpt", {"a": np.float32(1)})
     os.remove(tmp_path / "checkpoint")
-    assert "holds 2 checkpoints" in refusal(tmp_path) and "Name one, such as" in refusal(tmp_path)
+    assert "contains 2 checkpoints" in refusal(tmp_path) and "Name a checkpoint, such as" in refusal(tmp_path)
 
 
 def test_a_directory_with_several_safetensors_files_and_no_index_is_refused(tmp_path):
     for name in ("a", "b"):
         save_file(hugging_face(random_weights()), tmp_path / f"{name}.safetensors")
-    assert "holds neither model.safetensors nor" in refusal(tmp_path)
+    assert "contains neither model.safetensors nor" in refusal(tmp_path)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -309,7 +309,7 @@ def test_values_that_are_not_finite_are_refused(tmp_path, kind, value):
         write_tensorflow(tmp_path / "model.ckpt", arrays)
     else:
         save_file(hugging_face(arrays), tmp_path / "model.safetensors")
-    assert "damaged: bert/pooler/dense/bias holds values that are not finite" in refusal(tmp_path, arrays)
+    assert "damaged: bert/pooler/dense/bias contains values that are not finite" in refusal(tmp_path, arrays)
     checkpoint = checkpoint_formats.open_checkpoint(tmp_path)
     checkpoint_formats.check_readable(checkpoint,
                                       [name for name in arrays if "pooler" not in name] + ["not there"])
@@ -360,7 +360,7 @@ def test_a_checkpoint_file_that_names_a_missing_checkpoint_is_an_error_not_a_fre
     write_steps(tmp_path, [5, 10])
     os.remove(tmp_path / "model.ckpt-10.index")
     for ask in (checkpoint_formats.latest_checkpoint, checkpoint_formats.all_checkpoints):
-        with pytest.raises(FileNotFoundError, match=r"names model\.ckpt-10, but there is no "
+        with pytest.raises(FileNotFoundError, match=r"names model\.ckpt-10, but the directory contains no "
                            r"model\.ckpt-10\.index"):
             ask(str(tmp_path))
 
@@ -428,35 +428,36 @@ def test_another_size_is_recognized():
     # Heading, differences, rest, cause.
     assert "… and " in message and len(message.splitlines()) == 1 + 12 + 1 + 1
     assert message.splitlines()[-1].startswith(
-        "Probably the configuration is that of a model of another size")
+        "Probably the configuration belongs to a model of another size")
 
 
 def test_another_number_of_layers_is_recognized():
     message = misfit(shapes(num_hidden_layers=3), shapes())
     assert ("bert/encoder/layer_2/attention/self/query/kernel: not in the checkpoint; the model has [4, 4]"
             in message)
-    assert message.endswith("num_hidden_layers is wrong in the configuration: "
-                            "it says 3, the checkpoint has 2 layers.")
+    assert message.endswith("Probably num_hidden_layers=3 in the configuration is "
+                            "wrong: the checkpoint has 2 layers.")
 
 
 def test_another_vocabulary_is_recognized():
     message = misfit(shapes(vocab_size=9), shapes())
-    assert "vocab_size is wrong in the configuration: it says 9, the checkpoint has 7 words" in message
+    assert "vocab_size=9 in the configuration is wrong: the checkpoint has 7 words" in message
 
 
 def test_another_number_of_labels_is_recognized():
     found = {**shapes(), "output_weights": (3, 4), "output_bias": (3,)}
     message = misfit({**shapes(), **HEAD}, found)
     assert "output_weights: the checkpoint has [3, 4], the model [2, 4]" in message
-    assert message.endswith("Probably it was fine-tuned with another number of labels, for another task.")
+    assert message.endswith("Probably the checkpoint was fine-tuned for another task, with another number of "
+                            "labels.")
 
 
 def test_something_else_entirely_is_recognized():
     found = {"resnet/conv/kernel": (3, 3), "resnet/conv/bias": (3,), "global_step": (),
              "resnet/conv/bias/adam_m": (3,)}
     message = misfit(shapes(), found)
-    assert message.endswith("Probably this is a checkpoint of something else: none of the names agree "
-                            "(it holds resnet/conv/bias, resnet/conv/kernel, …).")
+    assert message.endswith("Probably this is not a checkpoint of BERT: it has none of the names of BERT's "
+                            "variables (its names are resnet/conv/bias, resnet/conv/kernel, …).")
 
 
 def test_other_differences_still_get_a_cause():

@@ -117,37 +117,38 @@ def test_bad_input_is_refused_in_one_message_before_anything_is_written(
 # --- Data ------------------------------------------------------------------------------------------------
 
 
-@case("{data}/train.tsv does not exist: MrpcProcessor looks in the data directory {data} for dev.tsv, "
-      "test.tsv, train.tsv", file="train.tsv")
+@case("{data}/train.tsv does not exist. MrpcProcessor needs these files in the data directory {data}: "
+      "dev.tsv, test.tsv, train.tsv", file="train.tsv")
 @case("{data}/dev.tsv does not exist", file="dev.tsv")
 @case("{data}/test.tsv does not exist", file="test.tsv")
 def missing_data_file(given, file):
     (given.data / file).unlink()
 
 
-@case("{data}/train.tsv: the file is empty; it should hold the train examples", file="train.tsv")
+@case("{data}/train.tsv: the file is empty; it should contain the train examples", file="train.tsv")
 @case("{data}/dev.tsv: the file is empty", file="dev.tsv")
 @case("{data}/test.tsv: the file is empty", file="test.tsv")
 def empty_data_file(given, file):
     truncate(given.data / file, 0)
 
 
-@case("{data}/dev.tsv:1: there is a header row and nothing after it")
+@case("{data}/dev.tsv:1: the file has only a header row")
 def data_file_without_rows(given):
     path = given.data / "dev.tsv"
     path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
 
 
-@case("{data}/train.tsv:3: expected at least 5 tab-separated columns, found 4; complete the row or remove it",
+@case("{data}/train.tsv:3: the row has 4 tab-separated columns, but at least 5 are needed; complete the row "
+      "or remove it",
       file="train.tsv")
-@case("{data}/test.tsv:3: expected at least 5 tab-separated columns, found 4", file="test.tsv")
+@case("{data}/test.tsv:3: the row has 4 tab-separated columns, but at least 5 are needed", file="test.tsv")
 def row_with_too_few_columns(given, file):
     given.edit_row(file, 3, lambda line: line.rsplit(b"\t", 1)[0] + b"\n")
 
 
-@case("{data}/train.tsv:2: label '2' is not one of 0, 1: correct the row or remove it", file="train.tsv")
-@case("{data}/dev.tsv:2: label '2' is not one of 0, 1", file="dev.tsv")
-@case("{data}/test.tsv:2: label '2' is not one of 0, 1", file="test.tsv")
+@case("{data}/train.tsv:2: the label '2' is not one of 0, 1: correct the row or remove it", file="train.tsv")
+@case("{data}/dev.tsv:2: the label '2' is not one of 0, 1", file="dev.tsv")
+@case("{data}/test.tsv:2: the label '2' is not one of 0, 1", file="test.tsv")
 def unknown_label(given, file):
     given.edit_row(file, 2, lambda line: b"2" + line[1:])
 
@@ -184,7 +185,7 @@ def data_directory_that_is_a_file(given):
     given.flags["data_dir"] = given.data / "train.tsv"
 
 
-@case("--data_dir is required", "sample of MRPC only, not of CoLA")
+@case("--data_dir is required", "a sample of MRPC, but not of CoLA")
 def task_without_a_sample(given):
     del given.flags["data_dir"]
     given.flags["task_name"] = "CoLA"
@@ -203,10 +204,11 @@ def fewer_examples_than_a_batch(given, **flags):
 SIZE = len(tiny.VOCABULARY)
 
 
-@case("{model}/vocab.txt", "has no line [PAD]: pass a BERT vocabulary", token="[PAD]")
-@case("{model}/vocab.txt", "has no line [UNK]:", token="[UNK]")
-@case("{model}/vocab.txt", "has no line [CLS]:", token="[CLS]")
-@case("{model}/vocab.txt", "has no line [SEP]:", token="[SEP]")
+@case("{model}/vocab.txt", "lacks special tokens that are required: [PAD]. Pass a BERT "
+                           "vocabulary", token="[PAD]")
+@case("{model}/vocab.txt", "lacks special tokens that are required: [UNK].", token="[UNK]")
+@case("{model}/vocab.txt", "lacks special tokens that are required: [CLS].", token="[CLS]")
+@case("{model}/vocab.txt", "lacks special tokens that are required: [SEP].", token="[SEP]")
 def vocabulary_without(given, token):
     path = given.flags["vocab_file"]
     path.write_text(path.read_text().replace(token + "\n", "other\n"))
@@ -215,14 +217,14 @@ def vocabulary_without(given, token):
 @case(f"{{model}}/vocab.txt has {SIZE + 1} entries, but the config's vocab_size is {SIZE}: from line "
       f"{SIZE + 1} on",
       "of one and the same checkpoint", line=b"more")
-@case(f"{{model}}/vocab.txt, lines 6 and {SIZE + 1}: both are 'a'", line=b"a")
+@case(f"{{model}}/vocab.txt, lines 6 and {SIZE + 1}: both lines contain 'a'", line=b"a")
 @case(f"{{model}}/vocab.txt, line {SIZE + 1}:", "is not UTF-8. Convert", line=b"\xe9t\xe9")
 def vocabulary_with_one_more(given, line):
     with open(given.flags["vocab_file"], "ab") as file:
         file.write(line + b"\n")
 
 
-@case("{model}/vocab.txt has 50 entries", f"vocab_size is {SIZE}: it ends at line 50")
+@case("{model}/vocab.txt has 50 entries", f"vocab_size is {SIZE}: the embeddings after line 50 belong")
 def vocabulary_too_short(given):
     path = given.flags["vocab_file"]
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:50]))
@@ -246,7 +248,7 @@ def vocabulary_that_is_a_directory(given):
 # --- Configuration ---------------------------------------------------------------------------------------
 
 
-@case("--max_seq_length=41 is above max_position_embeddings=40 in {model}/bert_config.json", "Lower it")
+@case("--max_seq_length=41 is above max_position_embeddings=40 in {model}/bert_config.json", "Pass a lower")
 def sequences_longer_than_the_positions(given):
     given.flags["max_seq_length"] = 41
 
@@ -265,7 +267,7 @@ def configuration_that_is_a_directory(given):
 @case("{model}/bert_config.json is not JSON", "4300 digits", text='{"vocab_size": ' + "1" * 5000 + "}")
 @case("{model}/bert_config.json is not JSON", "line 1 column 2", text="{vocab_size: 3}")
 @case("{model}/bert_config.json is not JSON", text="")
-@case("{model}/bert_config.json must hold a JSON object, not a list", text="[]")
+@case("{model}/bert_config.json must contain a JSON object, not a list", text="[]")
 def configuration_of(given, text):
     given.flags["bert_config_file"].write_text(text)
 
@@ -299,12 +301,12 @@ def configuration_that_is_not_utf8(given):
 @case("bert_config.json", "hidden_act is 3; it must be a string", hidden_act=3)
 @case("bert_config.json", "num_hidden_layers is 1000000000; it must be at most 1000", "hidden_size=16 and "
       "num_hidden_layers=2", num_hidden_layers=10**9)
-@case("bert_config.json", "its sizes make a model of 4.4e+12 weights, and at most 1e+11 are built",
+@case("bert_config.json", "a model with these sizes has 4.4e+12 weights, but at most 1e+11 are",
       "For comparison, --init_checkpoint={model}/bert_model.ckpt has", hidden_size=2**20, num_hidden_layers=1,
       intermediate_size=2)
 @case("bert_config.json", "vocab_size is 1000000000000; it must be at most 16777216", vocab_size=10**12)
 @case("bert_config.json", f"hidden_size is 1{59 * '0'}…; it must be at most", hidden_size=10**4000)
-@case("bert_config.json", "model_type='roberta' is not supported, only 'bert'", model_type="roberta")
+@case("bert_config.json", "model_type='roberta' is not supported; use 'bert'", model_type="roberta")
 def configuration_with(given, **changes):
     given.configure(**changes)
 
@@ -341,20 +343,20 @@ def checkpoint_of_another_configuration(given, **changes):
 
 
 @case(f"bert/embeddings/word_embeddings: the checkpoint has [50, 16], the model [{SIZE}, 16]",
-      f"vocab_size is wrong in the configuration: it says {SIZE}, the checkpoint has 50 words")
+      f"vocab_size={SIZE} in the configuration is wrong: the checkpoint has 50 words")
 def checkpoint_of_another_vocabulary(given):
     words = "bert/embeddings/word_embeddings"
     tiny.write_tensorflow(given.flags["init_checkpoint"], {**given.weights, words: given.weights[words][:50]})
 
 
-@case("was trained with another number of labels, 3, the task has 2. Train first")
+@case("of labels: it has 3 labels, but the task has 2. Train first")
 def checkpoint_of_another_task(given):
     given.flags["do_train"] = False
     head = {"output_weights": np.zeros((3, 16), np.float32), "output_bias": np.zeros(3, np.float32)}
     tiny.write_tensorflow(given.flags["init_checkpoint"], {**given.weights, **head})
 
 
-@case("none of the names agree (it holds a, b, …)")
+@case("it has none of the names of BERT's variables (its names are a, b, …)")
 def checkpoint_of_something_else(given):
     tiny.write_tensorflow(given.flags["init_checkpoint"],
                           {"b": np.zeros(1, np.float32), "a": np.zeros(1, np.float32)})
@@ -389,7 +391,7 @@ def checkpoint_without_index(given):
     (given.model / "bert_model.ckpt.index").unlink()
 
 
-@case("There is no checkpoint {model}/model.ckpt", "That directory has: {model}/bert_model.ckpt")
+@case("There is no checkpoint {model}/model.ckpt", "Checkpoints in this directory: {model}/bert_model.ckpt")
 def misspelt_checkpoint(given):
     given.flags["init_checkpoint"] = given.model / "model.ckpt"
 
@@ -403,21 +405,21 @@ def missing_starting_weights_without_their_configuration(given, path):
     given.flags["init_checkpoint"] = f"{given.here}/{path}"
 
 
-@case("one file of a checkpoint; name the prefix: {model}/bert_model.ckpt")
+@case("one file of a checkpoint. Name the prefix of the checkpoint: {model}/bert_model.ckpt")
 def one_file_of_a_checkpoint(given):
     given.flags["init_checkpoint"] = given.model / "bert_model.ckpt.index"
 
 
-@case("{model}/bert_model.ckpt is damaged: bert/pooler/dense/bias holds values that are not finite")
+@case("{model}/bert_model.ckpt is damaged: bert/pooler/dense/bias contains values that are not finite")
 def checkpoint_with_nan(given):
     given.weights["bert/pooler/dense/bias"] = np.full(16, np.nan, np.float32)
     tiny.write_tensorflow(given.flags["init_checkpoint"], given.weights)
 
 
-@case("{model}/hugging_face/model.safetensors is not a whole safetensors file", "Copy or download the",
+@case("{model}/hugging_face/model.safetensors is not a complete safetensors file", "Copy or download the",
       left=0.5)
-@case("{model}/hugging_face/model.safetensors is not a whole safetensors file", left=0.01)
-@case("{model}/hugging_face/model.safetensors is not a whole safetensors file", left=0)
+@case("{model}/hugging_face/model.safetensors is not a complete safetensors file", left=0.01)
+@case("{model}/hugging_face/model.safetensors is not a complete safetensors file", left=0)
 def truncated_safetensors(given, left):
     path = given.use_hugging_face() / "model.safetensors"
     truncate(path, int(path.stat().st_size * left))
@@ -431,15 +433,16 @@ def safetensors_that_lack_variables(given):
     safetensors.save_file(tiny.hugging_face(given.weights), directory / "model.safetensors")
 
 
-@case("{model}/bert_model.ckpt is quantized, or no model's: bert/pooler/dense/kernel is of type int8.",
-      "Take the model from before its quantization")
+@case("{model}/bert_model.ckpt is quantized, or does not belong to a model: bert/pooler/dense/kernel has the "
+      "type int8.",
+      "Use the model from before the quantization")
 def quantized_checkpoint(given):
     given.weights["bert/pooler/dense/kernel"] = np.ones([16, 16], np.int8)
     tiny.write_tensorflow(given.flags["init_checkpoint"], given.weights)
 
 
-@case("{model}/hugging_face is quantized, or no model's: bert/", "is of type int8",
-      f"and {len(tiny.shapes()) - 1} more are no weights either")
+@case("{model}/hugging_face is quantized, or does not belong to a model: bert/", "has the type int8",
+      f"and {len(tiny.shapes()) - 1} more tensors have such types")
 def quantized_safetensors(given):
     directory = given.use_hugging_face()
     arrays = {name: np.ones(values.shape, np.int8) for name, values in given.weights.items()}
@@ -447,14 +450,14 @@ def quantized_safetensors(given):
     safetensors.save_file({**tiny.hugging_face(arrays), **scales}, directory / "model.safetensors")
 
 
-@case("{model}/hugging_face: bert/pooler/dense/bias holds 1e+300, which float32 cannot hold")
+@case("{model}/hugging_face: bert/pooler/dense/bias contains 1e+300, which is too large for float32")
 def numbers_beyond_float32(given):
     directory = given.use_hugging_face()
     given.weights["bert/pooler/dense/bias"] = np.full(16, 1e300)
     safetensors.save_file(tiny.hugging_face(given.weights), directory / "model.safetensors")
 
 
-@case("{model}/bert_model.ckpt is damaged: output_bias holds values that are not finite")
+@case("{model}/bert_model.ckpt is damaged: output_bias contains values that are not finite")
 def checkpoint_with_nan_in_the_head(given):
     head = {"output_weights": np.zeros((2, 16), np.float32), "output_bias": np.full(2, np.nan, np.float32)}
     tiny.write_tensorflow(given.flags["init_checkpoint"], {**given.weights, **head})
@@ -472,7 +475,7 @@ def missing_safetensors(given):
     given.flags["init_checkpoint"] = given.here / "none.safetensors"
 
 
-@case("The directory {model}/hugging_face holds neither model.safetensors nor a TensorFlow checkpoint")
+@case("The directory {model}/hugging_face contains neither model.safetensors nor a TensorFlow checkpoint")
 def directory_without_weights(given):
     (given.use_hugging_face() / "model.safetensors").unlink()
 
@@ -489,7 +492,7 @@ def pickled_weights(given):
     given.flags["init_checkpoint"].write_bytes(b"\x80\x04")
 
 
-@case("--vocab_file is required: there is no vocab.txt or spm.model beside "
+@case("--vocab_file is required: there is no vocab.txt or spm.model in the directory of "
       "--init_checkpoint={model}/hugging_face")
 def directory_without_vocabulary(given):
     (given.use_hugging_face() / "vocab.txt").unlink()
@@ -521,7 +524,7 @@ def casing_against_the_tokenizers_configuration(given):
 
 @case("{model}/hugging_face/tokenizer_config.json is damaged: its brackets are nested", text='{"a":' * 100000)
 @case("{model}/hugging_face/tokenizer_config.json is not JSON", text="")
-@case("{model}/hugging_face/tokenizer_config.json must hold a JSON object, not a list", text="[]")
+@case("{model}/hugging_face/tokenizer_config.json must contain a JSON object, not a list", text="[]")
 def tokenizer_configuration_of(given, text):
     (given.use_hugging_face() / "tokenizer_config.json").write_text(text)
 
@@ -529,14 +532,14 @@ def tokenizer_configuration_of(given, text):
 # --- Output directory ------------------------------------------------------------------------------------
 
 
-@case("--output_dir={output} holds checkpoints that do not fit this run; probably they are another model's. "
-      "Use another directory, or remove them", "{output}/model.ckpt-3",
+@case("--output_dir={output} contains checkpoints that do not fit this run. They probably belong to another "
+      "model. Use another directory, or remove these checkpoints.", "{output}/model.ckpt-3",
       "output_weights: the checkpoint has [3, 16], the model [2, 16]", "another number of labels")
 def output_of_another_task(given):
     given.train_there(num_labels=3)
 
 
-@case("--output_dir={output} holds checkpoints that do not fit this run",
+@case("--output_dir={output} contains checkpoints that do not fit this run",
       "the checkpoint has [16], the model [24]")
 def output_of_another_configuration(given):
     given.train_there()
@@ -559,7 +562,7 @@ def output_with_truncated(given, file, left):
     truncate(path, int(path.stat().st_size * left))
 
 
-@case("{output} holds checkpoints, but no file `checkpoint` that names them, and none is whole",
+@case("{output} contains checkpoints, but no file `checkpoint` that names them, and all of them are damaged",
       "model.ckpt-3 is damaged")
 def output_without_its_list_and_damaged(given):
     given.train_there()
@@ -567,7 +570,7 @@ def output_without_its_list_and_damaged(given):
     truncate(given.output / "model.ckpt-3.data-00000-of-00001")
 
 
-@case("{output}/checkpoint names model.ckpt-3, but there is no model.ckpt-3.index beside it")
+@case("{output}/checkpoint names model.ckpt-3, but the directory contains no model.ckpt-3.index")
 def output_without_the_checkpoint_it_names(given):
     given.train_there()
     (given.output / "model.ckpt-3.index").unlink()
@@ -580,8 +583,8 @@ def output_directory_that_is_a_file(given, below):
     given.flags["output_dir"] = given.output / below
 
 
-@case("--output_dir={output}: {output} is a link to nothing", to="nowhere")
-@case("--output_dir={output}: {output} is a link to nothing", to="output")
+@case("--output_dir={output}: {output} is a broken link", to="nowhere")
+@case("--output_dir={output}: {output} is a broken link", to="output")
 def output_directory_that_is_a_link_to_nothing(given, to):
     given.output.symlink_to(given.output.parent / to)
 
@@ -628,7 +631,7 @@ def no_task(given):
 @case("--num_train_epochs=1e+308", "must be at most 1e+09", num_train_epochs=1e308)
 @case("--do_train=maybe", "boolean flag", do_train="maybe")
 @case("Unknown command line flag 'max_seq_lenght'. Did you mean: max_seq_length", max_seq_lenght=20)
-@case("--use_tpu=true: TPUs are not supported. Leave it out to run on CPU or GPU", use_tpu=True)
+@case("--use_tpu=true: TPUs are not supported. Leave the flag out to run on CPU or GPU", use_tpu=True)
 @case("Nothing to do: at least one of --do_train, --do_eval and --do_predict must be true",
       do_train=False, do_eval=False, do_predict=False)
 @case("--data_dir is empty. Pass a path, or leave the flag out. If the path comes from a shell variable",

@@ -117,10 +117,10 @@ def test_unused_entries_stand_where_the_published_ones_do():
 def test_a_size_without_room_for_the_characters():
     words = {"ab": 2, "ba": 2}
     assert build_vocab.learn_vocab(words, 9) == [*SPECIAL, "a", "b", "##a", "##b"]
-    with pytest.raises(ValueError, match="--vocab_size=8 is too small: 5 special tokens and .* are 9 "
-                       "entries. Raise it"):
+    with pytest.raises(ValueError, match="--vocab_size=8 is too small: 5 special tokens and .* need 9 "
+                       "entries. Pass"):
         build_vocab.learn_vocab(words, 8)
-    with pytest.raises(ValueError, match="no word in the text whose characters occur 5 times"):
+    with pytest.raises(ValueError, match="--min_frequency=5: each word of the text contains a character"):
         build_vocab.learn_vocab(words, 8, min_frequency=5)
 
 
@@ -146,7 +146,7 @@ def test_the_same_text_makes_the_same_file_that_serves(build, tmp_path):
     for threads in "14":
         done = build(f"new/{threads}.txt", threads=threads)
         assert done.code == 0, done.err
-        assert '150 entries in new/' in done.err and '"vocab_size": 150' in done.err
+        assert '150 entries to new/' in done.err and '"vocab_size": 150' in done.err
     one, four = (tmp_path / "new" / f"{threads}.txt" for threads in "14")
     assert one.read_bytes() == four.read_bytes()
     tokenization.check_vocab(one, 150)
@@ -158,8 +158,8 @@ def test_the_same_text_makes_the_same_file_that_serves(build, tmp_path):
 
 
 @pytest.mark.parametrize("flags, complaint", [
-    (dict(output_file="1.txt"), "--output_file=1.txt exists, and models may depend"),
-    (dict(input_file="empty.txt"), "--input_file=empty.txt: there is no text in it"),
+    (dict(output_file="1.txt"), "--output_file=1.txt already exists, and models may depend"),
+    (dict(input_file="empty.txt"), "--input_file=empty.txt contains no text"),
     (dict(input_file="1.txt, 3.txt"), "no input file '3.txt'"),
     (dict(vocab_size=20), "--vocab_size=20 is too small"),
     (dict(vocab_size=10**12), "--vocab_size=1000000000000: 1000000000000 is not an integer in the range"),
@@ -184,4 +184,4 @@ def test_the_largest_vocabulary_takes_no_memory_beforehand(build, tmp_path):
 def test_a_text_with_few_pieces_makes_a_smaller_vocabulary(build, tmp_path):
     done = build("vocab.txt", vocab_size=5000)
     entries = (tmp_path / "vocab.txt").read_text(encoding="utf-8").count("\n")
-    assert f"pieces for {entries} entries only, not for --vocab_size=5000" in done.err
+    assert f"yields only {entries} entries, fewer than --vocab_size=5000" in done.err

@@ -38,11 +38,13 @@ def test_forms(text, expected):
 
 
 @pytest.mark.parametrize("text, said", [
-    ("1,2", r"there are 3 labels \(no, yes, a:b\), and weights: 2"), ("maybe:2", "'maybe' is not one of"),
-    ("yes:1,yes:2", "'yes' is there twice"), ("yes:0", "'0' is no positive number"),
-    ("1,nan,2", "'nan' is no positive"), ("1,inf,2", "'inf'"), ("balance", "and weights: 1")])
+    ("1,2", r"the number of weights is 2, but there are 3 labels \(no, yes, a:b\)"), ("maybe:2", "'maybe' is "
+                                                                                                 "not one "
+                                                                                                 "of"),
+    ("yes:1,yes:2", "'yes' is named twice"), ("yes:0", "'0' is not a positive number"),
+    ("1,nan,2", "'nan' is not a positive"), ("1,inf,2", "'inf'"), ("balance", "the number of weights is 1,")])
 def test_what_cannot_be_meant_is_refused(text, said):
-    with pytest.raises(ValueError, match=rf"^--class_weights={text}: .*{said}.*Pass balanced, or"):
+    with pytest.raises(ValueError, match=rf"^--class_weights={text}: .*{said}.*Pass balanced; "):
         class_weights.parse_weights(settings(text), TARGET)
 
 
@@ -67,6 +69,6 @@ def test_the_head_of_a_training_has_them(given, expected, monkeypatch, caplog):
                                          (dict(smoothing=0.1), "--label_smoothing=0.1")])
 @pytest.mark.parametrize("target", [targets.Score(), targets.MultiLabel(["a", "b"])])
 def test_only_one_label_each_is_weighted(given, flag, target):
-    with pytest.raises(ValueError, match=f"^{flag}: this is for a classification with one label"):
+    with pytest.raises(ValueError, match=f"^{flag}: this flag is for a classification with one label"):
         class_weights.parse_weights(settings(**given), target)
     assert class_weights.parse_weights(settings(), target) is None

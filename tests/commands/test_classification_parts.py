@@ -11,10 +11,10 @@ from bertlib.tasks.classification import classifier_features, targets
 @pytest.mark.parametrize("lengths, said", [
     ([3, 5], "0 of 2 examples (0.0%) are longer than --max_seq_length=6; the longest has 5 tokens."),
     ([7] + [6] * 9, "1 of 10 examples (10.0%) are longer than --max_seq_length=6; the longest has 7 tokens. "
-     "They were cut."),
+     "These examples were truncated."),
     ([7] + [6] * 8, "1 of 9 examples (11.1%) are longer than --max_seq_length=6; the longest has 7 tokens. "
-     "They were cut. With a larger --max_seq_length, or in windows by --doc_stride, more of them is looked "
-     "at: --doc_stride=3, say.")])
+     "These examples were truncated. To use more of their text, raise --max_seq_length, or split them into "
+     "windows, for example with --doc_stride=3.")])
 def test_lengths_in_words(lengths, said):
     found = classification_splits.describe_lengths("dev", lengths, 6, len(lengths), 0)
     assert found == f"Lengths of dev: {said}"

@@ -131,7 +131,7 @@ def test_tensorflow_to_hugging_face_and_back(convert, tmp_path, head, architectu
     else:
         assert not any(labels.values())
     assert not any(line.startswith("WARNING") for line in log)
-    assert f"The tensors are a {architecture}'s." in log
+    assert f"The Hugging Face class of the model is {architecture}." in log
     assert log[-1].startswith(f"{len(arrays)} of {len(arrays)} tensors of {published / 'bert_model.ckpt'} "
                               f"are in {theirs}: ")
 
@@ -269,23 +269,22 @@ def test_what_the_tokenizer_does_goes_along(convert, tiny_model, tmp_path):
     found = json.loads((out / "tokenizer_config.json").read_text())
     assert found == {**found, "do_lower_case": True, "strip_accents": False, "tokenize_chinese_chars": False,
                      "cls_token": "<s>"}
-    assert any("WARNING: The scripts here do not make this model's tokens: " in line
+    assert any("WARNING: The tokenizers of this project do not produce this model's tokens: " in line
                and "cls_token='<s>'" in line for line in log)
 
 
 @pytest.mark.parametrize("vocab, message", [
     ({"a": 0, "b": "1"}, "the id of 'b' is '1'"), ({"a": 0, "b": True}, "the id of 'b' is True"),
     ({"a": 0, "b": 0}, "'a' and 'b' both have the id 0"), ({"a": 0, "b": 2}, "no token has the id 1"),
-    ({"a": 10**30}, "no token has the id 0"), (["a"], "it is of another kind"),
+    ({"a": 10**30}, "no token has the id 0"), (["a"], "it is not a WordPiece vocabulary"),
     ({str(index): index for index in range(WORDS + 1)}, f"it has {WORDS + 1} entries"),
-    ({"a\nb": 0}, r"the token 'a\nb' is no line of a file")])
+    ({"a\nb": 0}, r"the token 'a\nb' is empty or contains a line break")])
 def test_ids_that_are_no_lines_of_a_vocabulary(refusal, tiny_model, tmp_path, vocab, message):
     start = tmp_path / "start"
     shutil.copytree(tiny_model.hugging_face, start)
     (start / "vocab.txt").unlink()
     (start / "tokenizer.json").write_text(json.dumps({"model": {"type": "WordPiece", "vocab": vocab}}))
-    assert f"with ids from 0 on: {message}. Pass the model's vocab.txt" in refusal(input=start,
-                                                                                   output=tmp_path / "out")
+    assert f"does not fit the model: {message}. It must be" in refusal(input=start, output=tmp_path / "out")
 
 
 # --- Trainings -------------------------------------------------------------------------------------------
@@ -339,7 +338,8 @@ def test_a_training_becomes_a_hugging_face_model_and_what_has_no_place_there_is_
     own = [name for name in model if name in FORK]
     assert_same(safetensors.load_file(tmp_path / "out" / "model.safetensors"),
                 their_arrays({name: array for name, array in model.items() if name not in own}))
-    assert f"WARNING: Left out, as no part of a published BERT: {', '.join(sorted(own))}." in log
+    assert ("WARNING: Left out, because a published BERT does not have these tensors: "
+            f"{', '.join(sorted(own))}.") in log
     assert json.loads((tmp_path / "out" / "tokenizer_config.json").read_text()) == {
         "do_lower_case": False, "model_max_length": 40, "tokenizer_class": "BertTokenizer"}
 
@@ -363,7 +363,7 @@ def test_nothing_is_replaced_without_force(convert, refusal, tiny_model, tmp_pat
     for name in (*old, "README.md"):
         (out / name).write_text("old")
     message = refusal(input=tiny_model.checkpoint, output=out)
-    assert f"--output={out} holds files that would be replaced: {', '.join(old)}. " in message
+    assert f"--output={out} contains files that would be replaced: {', '.join(old)}. " in message
     assert "--force" in message
 
     convert(input=tiny_model.checkpoint, output=out, force=True)
@@ -373,7 +373,8 @@ def test_nothing_is_replaced_without_force(convert, refusal, tiny_model, tmp_pat
 
     (out / "config.json").unlink()
     (out / "config.json").mkdir()
-    assert "config.json in it is a directory" in refusal(input=tiny_model.checkpoint, output=out, force=True)
+    said = refusal(input=tiny_model.checkpoint, output=out, force=True)
+    assert "a subdirectory already has the name config.json" in said
 
 
 @pytest.mark.parametrize("kind", ["tensorflow", "hugging_face"])
@@ -445,12 +446,12 @@ def missing_input(given):
     given.flags["input"] = given.model / "nothing"
 
 
-@case("--input={model}: ", "holds neither model.safetensors nor")
+@case("--input={model}: ", "contains neither model.safetensors nor")
 def nothing_in_the_directory(given):
     (given.model / "model.safetensors").unlink()
 
 
-@case("not a whole safetensors file", "download")
+@case("not a complete safetensors file", "download")
 def truncated_safetensors(given):
     path = given.model / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
@@ -463,14 +464,15 @@ def truncated_checkpoint(given):
     given.flags["weights_only"] = True
 
 
-@case("{model}/bert_model.ckpt is damaged: bert/pooler/dense/bias holds values that are not finite",
+@case("{model}/bert_model.ckpt is damaged: bert/pooler/dense/bias contains values that are not finite",
       kind="tensorflow")
 def not_a_number(given):
     weights = {**tiny.weights(), "bert/pooler/dense/bias": np.full(WIDTH, np.nan, np.float32)}
     tiny.write_tensorflow(given.flags["input"], weights)
 
 
-@case("--bert_config_file is required: there is no bert_config.json or config.json beside --input={model}.")
+@case("--bert_config_file is required: there is no bert_config.json or config.json in the "
+      "directory of --input={model}.")
 def no_configuration(given):
     (given.model / "config.json").unlink()
 
@@ -496,7 +498,7 @@ def what_the_published_model_does_not_have(given):
     given.configure(position_embedding_type="relative_key", tie_word_embeddings=False)
 
 
-@case("does not fit the model", "num_hidden_layers is wrong")
+@case("does not fit the model", "num_hidden_layers=3 in the configuration is wrong")
 def configuration_of_another_model(given):
     given.configure(num_hidden_layers=3)
 
@@ -507,13 +509,13 @@ def transposed_head(given):
         **tiny.weights(), "output_weights": np.zeros((WIDTH, 3), np.float32)})
 
 
-@case("checkpoint of something else")
+@case("not a checkpoint of BERT")
 def no_encoder(given):
     safetensors.save_file({"roberta.pooler.dense.weight": np.ones((2, 2), np.float32)},
                           given.model / "model.safetensors")
 
 
-@case("--vocab_file is required: there is no vocab.txt or tokenizer.json beside "
+@case("--vocab_file is required: there is no vocab.txt or tokenizer.json in the directory of "
       "--input={model}/bert_model.ckpt.",
       kind="tensorflow")
 def no_vocabulary(given):
@@ -526,24 +528,24 @@ def vocabulary_of_another_model(given):
         file.write("more\nwords\n")
 
 
-@case("{model}/tokenizer.json has no WordPiece vocabulary of at most 51 entries")
+@case("{model}/tokenizer.json does not fit the model: it is not a WordPiece vocabulary")
 def tokenizer_of_another_kind(given):
     (given.model / "vocab.txt").unlink()
     (given.model / "tokenizer.json").write_text('{"model": {"type": "BPE", "vocab": {"a": 0}}}')
 
 
-@case("--to=hugging_face: {model} is a Hugging Face model already")
+@case("--to=hugging_face: {model} is already a Hugging Face model")
 def same_kind(given):
     given.flags["to"] = "hugging_face"
 
 
-@case("--to=tensorflow: {model}/bert_model.ckpt is a TensorFlow checkpoint already", "--weights_only",
+@case("--to=tensorflow: {model}/bert_model.ckpt is already a TensorFlow checkpoint", "--weights_only",
       kind="tensorflow")
 def same_kind_of_tensorflow(given):
     given.flags["to"] = "tensorflow"
 
 
-@case("holds no weights", kind="tensorflow")
+@case("contains no weights", kind="tensorflow")
 def nothing_but_state(given):
     given.flags["input"] = tiny.write_tensorflow(given.model / "step.ckpt", {"global_step": np.int64(1)})
     given.flags["weights_only"] = True
@@ -555,13 +557,13 @@ def weights_only_with_a_configuration_that_is_none(given):
     given.flags["weights_only"] = True
 
 
-@case("--output={model}/../hugging_face is the input's directory")
+@case("--output={model}/../hugging_face is the directory of the input")
 def output_to_the_input(given):
     given.flags["output"] = f"{given.model}/../hugging_face"
     given.flags["force"] = True
 
 
-@case("--output={here}/out/bert_model.ckpt names a file; name the directory")
+@case("--output={here}/out/bert_model.ckpt is the name of a file. Name a directory")
 def output_to_a_prefix(given):
     given.flags["output"] = given.here / "out" / "bert_model.ckpt"
 
@@ -614,6 +616,6 @@ def test_a_refused_conversion_removes_what_one_left_that_was_killed_at_its_end(s
     (tmp_path / ".convert_checkpoint.killed.lock").touch()
     flags = tiny.flags(input=source / "bert_model.ckpt", output="converted", to="hugging_face")
     finished = scripts.run("convert_checkpoint.py", *flags, cwd=tmp_path)
-    assert finished.code == 1 and "holds files that would be replaced" in finished.err
+    assert finished.code == 1 and "contains files that would be replaced" in finished.err
     assert not list(tmp_path.glob(".convert_checkpoint*"))
     assert (tmp_path / "converted" / "model.safetensors").read_bytes() == b"whole"

@@ -83,7 +83,7 @@ def test_an_evaluation_takes_the_same_rows_without_seed_and_fraction_wherever_th
     finished = again(scripts, trained, tmp_path, rows)
     assert finished.code == 0, finished.err
     assert "--dev_fraction not given: using 0.2 (as in the training)" in finished.err
-    assert finished.err.count("has 63 rows; it had 60 when the training in") == 1
+    assert finished.err.count("has 63 rows, but it had only 60 rows when the training in") == 1
     assert records_in(tmp_path / "results" / "eval.tf_record") == records_in(
         trained["output_dir"] / "eval.tf_record")
     assert read(tmp_path / "output") == read(trained["output_dir"])
@@ -97,7 +97,7 @@ def test_a_training_that_goes_on_keeps_the_rows(scripts, trained, tmp_path):
     rows = [["song song song", "x"], [f" {text}", label], *ROWS]
     finished = again(scripts, trained, tmp_path, rows, do_train=True, num_train_epochs=2, seed=8)
     assert finished.code == 0, finished.err
-    assert "except 1 with the texts of development rows" in finished.err
+    assert "except on 1 rows with the same texts as development rows" in finished.err
     before, after = read(trained["output_dir"]), read(tmp_path / "output")
     assert after["dev_rows.txt"] == before["dev_rows.txt"]
     records = [json.loads(found["run.json"]) for found in (before, after)]
@@ -126,17 +126,18 @@ def change_record(directory, **changes):
 
 
 @pytest.mark.parametrize("damage, rows, flags, expected", [
-    (None, ROWS, dict(dev_fraction=0.3), "--dev_fraction=0.3, but the model in OUTPUT was trained with "
+    (None, ROWS, dict(dev_fraction=0.3), "--dev_fraction=0.3, but according to run.json in OUTPUT the model "
+                                         "there was trained with "
      "--dev_fraction=0.2"),
     (None, ROWS, dict(dev_fraction=0.3, do_train=True), "was trained with --dev_fraction=0.2"),
     (lambda directory: change_record(directory, dev_rows=None, settings={"dev_fraction": None}), ROWS,
-     dict(dev_fraction=0.2), "was trained without a part taken out, so on all rows of its training file"),
+     dict(dev_fraction=0.2), "was trained on all rows of its training file"),
     (None, [[text, "x"] for text in TEXTS[:30]] + ROWS[30:], {}, "rows that OUTPUT/dev_rows.txt lists, such "
      "as the row that began in line "),
     (lambda directory: (directory / "dev_rows.txt").unlink(), ROWS, {}, "OUTPUT/dev_rows.txt is missing"),
     (lambda directory: (directory / "dev_rows.txt").write_text(
         "# \nline\tdigest\n2\t" + dev_split.row_digest(part_of(ROWS).rows[0]) + "\n"), ROWS, {},
-     "OUTPUT/dev_rows.txt was changed since the training wrote it")])
+     "OUTPUT/dev_rows.txt was changed after the training wrote it")])
 def test_what_contradicts_the_training_is_refused_before_anything_is_written(
         damage, rows, flags, expected, scripts, trained, tmp_path):
     shutil.copytree(trained["output_dir"], tmp_path / "output")
@@ -191,8 +192,9 @@ def test_two_training_files_of_one_name_do_not_train_into_one_directory(scripts,
         found = read(tmp_path / "output" / "all")
         assert "a/all.csv" in json.loads(found["run.json"])["files"]["train_file"]
     assert [end.code for end in ends.values()] == [0, 1, 0], ends["b"].err
-    assert (f"--train_file=b/all.csv: the default directory, output/all, holds a training on another file of "
-            f"this name, {tmp_path}/a/all.csv. Name another directory with --output_dir.") in ends["b"].err
+    assert (f"--train_file=b/all.csv: the default output directory, output/all, already contains a training "
+            f"on a different file, {tmp_path}/a/all.csv. Name another directory with "
+            "--output_dir.") in ends["b"].err
 
 
 @pytest.mark.soak(reason="three whole runs; test_dev_split.py draws and counts rows")
@@ -204,8 +206,8 @@ def test_rows_that_were_trained_on_are_counted(scripts, trained, tmp_path):
     assert finished.code == 0, finished.err
     for part, count, line in (("dev, dev.csv", "60 of 60", 2), ("test, test.csv", "3 of 4", 3)):
         assert finished.err.count(f"{part}: {count} examples have the same texts as examples in --train_file="
-                                  f"{tmp_path}/all.csv, in any letter case") == 1
-        assert f"the first one is in line {line}." in finished.err
+                                  f"{tmp_path}/all.csv. (Letter case") == 1
+        assert f"The first of these examples is in line {line}." in finished.err
 
 
 @pytest.mark.parametrize("labels, expected", [

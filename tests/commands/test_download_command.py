@@ -29,7 +29,7 @@ def test_checkpoints_and_data_are_fetched_and_then_there(run, tmp_path):
     with Server(FILES) as server:
         server.cuts = [100]
         done = run(*flags, f"--base_url={server.address}")
-        assert done.code == 0 and "The connection broke off after 100 of" in done.err, done.err
+        assert done.code == 0 and "The connection was interrupted after 100 of" in done.err, done.err
         again = run(*flags, f"--base_url={server.address}")
         assert len(server.requests) == 5  # of which two are for the zip that broke off
     assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()} == {
@@ -68,10 +68,10 @@ def test_a_command_that_was_ended_goes_on(scripts, run, tmp_path):
 
 @pytest.mark.parametrize(("content", "says"), [
     (b"", "train-v1.1.json: the server sent an empty file"),
-    (b" \n<!DOCTYPE html><title>Log in</title>", "train-v1.1.json: a web page came in place of the file"),
-    (b"{}", 'as it is no JSON of "data", "paragraphs", "context" and "qas"'),
-    (b'{"data": []}', "as it holds no question"), (b'{"data": [1]}', "as it is no JSON of"),
-    (SQUAD[:-20], "as it is no JSON of"), (b"[" * 10**5, "as it is no JSON of")], ids=range(7))
+    (b" \n<!DOCTYPE html><title>Log in</title>", "train-v1.1.json: the server sent a web page"),
+    (b"{}", 'as it does not have the JSON fields of SQuAD: "data", "paragraphs", "context" and "qas"'),
+    (b'{"data": []}', "as it contains no question"), (b'{"data": [1]}', "as it does not have the JSON"),
+    (SQUAD[:-20], "as it does not have the JSON"), (b"[" * 10**5, "it does not have the JSON")], ids=range(7))
 def test_what_is_not_squad_is_not_done(run, tmp_path, content, says):
     with Server({**FILES, TRAIN: content}) as server:
         for _ in range(2):  # nothing of the first is taken for done
@@ -87,14 +87,15 @@ def test_what_an_earlier_version_took_for_done_is_not(run, tmp_path):
     for part in ("train", "dev"):
         (tmp_path / "data" / "squad" / f"{part}-v1.1.json").write_bytes(b"{}" if part == "dev" else SQUAD)
     done = run("--data=squad1.1", "--base_url=http://127.0.0.1:9")
-    assert done.code == 1 and "dev-v1.1.json is there already, but it is no JSON of" in done.err, done.err
+    said = "dev-v1.1.json already exists, but it does not have the JSON fields of"
+    assert done.code == 1 and said in done.err, done.err
 
 
 @pytest.mark.parametrize(("name", "path", "content", "says"), [
-    ("AX", "/glue/data/AX.tsv", b"not found", "as its first line has no 3 columns with tabs between them"),
+    ("AX", "/glue/data/AX.tsv", b"not found", "as its first line does not consist of 3 or more columns"),
     ("RTE", "/glue/data/RTE.zip", zip_of({f"{name}.tsv": b"x" for name in ("train", "dev", "test")}),
-     "train.tsv in it cannot be used, as its first line has no 3 columns"),
-    ("RTE", "/glue/data/RTE.zip", b"{}", "is damaged, or no zip")])
+     "its file train.tsv cannot be used, as its first line does not consist of 3 or more columns"),
+    ("RTE", "/glue/data/RTE.zip", b"{}", "is damaged, or is not a zip")])
 def test_what_is_no_table_is_not_done(run, tmp_path, name, path, content, says):
     with Server({path: content}) as server:
         done = run(f"--data={name}", f"--base_url={server.address}")
@@ -102,7 +103,7 @@ def test_what_is_no_table_is_not_done(run, tmp_path, name, path, content, says):
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-@pytest.mark.parametrize(("config", "says"), [(b"{}", "does not describe a BERT"), (b"x", "no JSON object")])
+@pytest.mark.parametrize(("config", "says"), [(b"{}", "does not describe a BERT"), (b"x", "a JSON object")])
 def test_a_checkpoint_without_its_configuration_is_not_done(run, tmp_path, config, says):
     contents = {**MODEL, "uncased_L-2_H-128_A-2/bert_config.json": config}
     with Server({"/bert_models/2020_02_20/uncased_L-2_H-128_A-2.zip": zip_of(contents)}) as server:
@@ -115,7 +116,8 @@ def test_a_checkpoint_without_its_configuration_is_not_done(run, tmp_path, confi
     ([], "Name checkpoints with --model, or data sets with --data; --list prints"),
     (["--data=MRCP"], "--data: 'MRCP' is not known; did you mean MRPC? --list prints"),
     (["--model=uncased_L-12"], "--model: 'uncased_L-12' is not known; did you mean uncased_L-"),
-    (["--data=RTE", "--base_url=mirror.example"], "--base_url=mirror.example: it must be http:// or https://"),
+    (["--data=RTE", "--base_url=mirror.example"], "--base_url=mirror.example: it must be http:// or "
+                                                  "https://"),
     (["--data=RTE", "--base_url=ftp://mirror.example"], "must be http:// or https://"),
     (["--data=RTE", "--base_url=http://[::1"], "--base_url=http://[::1: Invalid IPv6 URL"),
     (["--data=RTE", "--base_url=http://mirror.example:99999"], "Port out of range"),

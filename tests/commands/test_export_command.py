@@ -104,11 +104,11 @@ def test_each_training_command_exports_what_it_trained(command, train, tmp_path)
 
 @pytest.mark.parametrize(("command", "changes", "message"), [
     ("run_classifier.py", dict(output_dir="taken"),
-     "taken/export: taken/export is not a directory. Name another one."),
+     "taken/export: taken/export is not a directory. Name another directory."),
     ("run_classifier.py", dict(do_train=False, do_predict=True, test_file="data.csv",
                                label_file="labels.txt"), "out: there is no such directory."),
     ("run_pretraining.py", dict(vocab_file=None, init_checkpoint=None),
-     "--do_export: an export needs the vocabulary of its tokens. Pass --vocab_file or "
+     "--do_export: an export needs the vocabulary of the model. Pass --vocab_file or "
      "--spm_model_file.")])
 def test_what_cannot_be_exported_is_refused_before_anything_is_written(command, changes, message, train,
                                                                       tmp_path):
@@ -142,14 +142,17 @@ def test_a_directory_is_exported_into_itself(scripts, model_dir, tmp_path):
 @pytest.mark.parametrize(("flags", "message"), [
     ({}, "--model_dir is required: the output directory of a training."),
     (dict(model_dir="none"), "--model_dir=none: there is no such directory."),
-    (dict(model_dir="model/export"), "model/export is no output directory of a training of this version: it "
-     "has no checkpoint. Pass another directory, or continue the training there: it writes missing files."),
+    (dict(model_dir="model/export"), "model/export has no checkpoint, so it is not the output "
+     "directory of a training with this version. Pass another directory, or continue the training in this "
+     "directory: the training writes missing files."),
     (dict(model_dir="model", task="tagging"), "task tagging: the model in model was trained for "
      "classification. Its tasks are classification and vectors."),
     (dict(model_dir="model", output_dir="model/vocab.txt"), "model/vocab.txt: model/vocab.txt is not a "
-     "directory. Name another one."),
-    (dict(model_dir="model", compare_file="model/vocab.txt"), "--compare_file is about the tokens of --text: "
-     "pass both, or none."),
+     "directory. Name another directory."),
+    (dict(model_dir="model", compare_file="model/vocab.txt"), "--compare_file has no effect without --text, "
+                                                              "because only this export has tokens of its "
+                                                              "own. "
+     "Pass --text, or leave --compare_file out."),
     (dict(model_dir="model", text=True, compare_file="none"), "--compare_file=none: there is no such file.")])
 def test_bad_input_is_named_and_nothing_written(flags, message, scripts, model_dir, tmp_path):
     (model_dir / "export").mkdir()
@@ -173,7 +176,7 @@ def test_text_is_compared_with_the_training_data(train, scripts, tmp_path):
     assert "\n  'a [MASK]'\n" in done.err
     (tmp_path / "data.csv").unlink()
     done = scripts.run("export.py", "--model_dir=out", "--text", cwd=tmp_path)
-    assert done.code == 0 and "data.csv is not there any more. Name a file of texts with" in done.err
+    assert done.code == 0 and "data.csv does not exist any more. Name a file of texts with" in done.err
 
 
 @pytest.mark.parametrize(("kind", "write", "texts"), [
@@ -184,9 +187,9 @@ def test_the_texts_of_a_training_are_found_again(kind, write, texts, tmp_path):
     model = model_directory.ModelDirectory("out", kind, None, None, None, None, record)
     assert list(training_texts.read_training_texts(model)) == texts
     (tmp_path / "data.jsonl").unlink()
-    with pytest.raises(FileNotFoundError, match="data.jsonl is not there any more"):
+    with pytest.raises(FileNotFoundError, match="data.jsonl does not exist any more"):
         training_texts.read_training_texts(model)
-    with pytest.raises(ValueError, match="out does not name their file"):
+    with pytest.raises(ValueError, match="out does not name the file of the training data"):
         training_texts.read_training_texts(model._replace(record={"files": {}}))
 
 

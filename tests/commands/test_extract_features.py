@@ -59,7 +59,7 @@ def extracted(scripts, tiny_model, text):
                  "layers": ",".join(map(str, LAYERS)), "batch_size": 2, **changes}
         done = scripts.run("extract_features.py", *tiny.flags(**flags), cwd=text.parent)
         assert done.code == 0, done.err
-        assert "1 of 9 lines fill --max_seq_length=20" in done.err
+        assert "1 of 9 lines reach --max_seq_length=20" in done.err
         return path
     return run
 
@@ -237,7 +237,8 @@ def test_what_fails_leaves_no_file(tmp_path):
                   lambda path: feature_extraction.write_npz(path, rows(), [0], [3, 1, 2], np.float32)):
         with pytest.raises(KeyboardInterrupt):
             write(str(tmp_path / "x"))
-    with pytest.raises(ValueError, match="would have 2 values, not 3 × 1 × 2: the input changed"):
+    with pytest.raises(ValueError, match="would have 2 values instead of 3 × 1 × 2, because the input was "
+                                         "changed"):
         feature_extraction.write_npz(str(tmp_path / "x"), list(zip(*[iter(next(rows()))] * 2)), [0],
                                      [3, 1, 2], np.float32)
     assert not list(tmp_path.iterdir())
@@ -250,10 +251,10 @@ def test_what_fails_leaves_no_file(tmp_path):
     (dict(input_file=None), "--input_file is required"),
     (dict(input_file="nowhere.txt"), "nowhere.txt: there is no such"),
     (dict(input_file="empty.txt"), "empty.txt is empty"),
-    (dict(input_file="latin.txt"), "latin.txt, line 2: byte 4 of it, 0xe9, is not UTF-8"),
-    (dict(layers="-1,-3"), "the model has 2 layers, 0 to 1 or -2 to -1; there is no -3"),
-    (dict(layers="last"), "--layers=last: it takes whole numbers"),
-    (dict(output_dtype="float16"), "Pass --output_format=npz or tfrecord"),
+    (dict(input_file="latin.txt"), "latin.txt, line 2: byte 4 of this line, 0xe9, is not UTF-8"),
+    (dict(layers="-1,-3"), "the model has no layer -3. Its 2 layers have the numbers 0 to 1, or -2 to -1"),
+    (dict(layers="last"), "--layers=last is not a list of whole numbers"),
+    (dict(output_dtype="float16"), "Pass --output_format=npz or --output_format=tfrecord"),
     (dict(output_file="."), "is a directory"),
     (dict(init_checkpoint=None), "--init_checkpoint is required"),
     (dict(max_seq_length=41), "max_position_embeddings=40"),

@@ -121,7 +121,7 @@ def test_a_regression_does_not_go_on_as_a_classification(scripts, stsb, tmp_path
                  results_dir=tmp_path / "results")
     finished = scripts.run("run_classifier.py", *tiny.flags(**flags), cwd=tmp_path)
     assert finished.code == 1 and "Traceback" not in finished.err
-    assert "--task_name=mrpc, where the training had sts-b. Leave them out" in finished.err
+    assert "--task_name=mrpc (in the training: sts-b). Leave these flags out" in finished.err
     assert not (tmp_path / "results").exists()
 
 
@@ -292,7 +292,7 @@ def test_the_zip_does_not_take_the_place_of_predictions(scripts, tmp_path):
 
 @pytest.mark.parametrize("arguments, expected", [
     ([], "Name the directories with the predictions"), (["nowhere"], "nowhere: there is no such file"),
-    (["."], "No predictions in .: none has AX.tsv, CoLA.tsv")])
+    (["."], ".: no predictions were found. At least one of these files is needed: AX.tsv, CoLA.tsv")])
 def test_without_predictions_there_is_no_submission(arguments, expected, scripts, tmp_path):
     finished = scripts.run("glue_submission.py", *arguments, cwd=tmp_path)
     assert finished.code == 1 and expected in finished.err and "Traceback" not in finished.err

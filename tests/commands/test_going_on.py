@@ -26,7 +26,7 @@ def test_without_the_list_the_newest_whole_checkpoint_is_gone_on_from(train, tmp
     (tmp_path / "output" / "model.ckpt-4.data-00000-of-00001").unlink()
     finished = train(3)
     assert finished.code == 0
-    assert "going on from model.ckpt-3, the newest that is whole" in finished.err
+    assert "continues from model.ckpt-3, the newest checkpoint that is complete" in finished.err
     assert finished.err.count("has no file `checkpoint`") == 1
     assert "step 3 to step 6" in finished.err
     assert "model.ckpt-6" in (tmp_path / "output" / "checkpoint").read_text()
@@ -40,7 +40,7 @@ def test_the_message_on_a_damaged_checkpoint_holds_the_command_to_go_on(train, t
     finished = train(3)
     assert finished.code == 1 and "model.ckpt-4 is damaged" in finished.err
     *_, message, command = finished.err.splitlines()
-    assert f"The newest whole one before it is {tmp_path}/output/model.ckpt-3:" in message
+    assert f"The newest complete checkpoint before it is {tmp_path}/output/model.ckpt-3." in message
     subprocess.run(command, shell=True, check=True)
     finished = train(3)
     assert finished.code == 0 and "step 3 to step 6" in finished.err

@@ -69,8 +69,9 @@ def test_a_head_with_other_labels_starts_at_random_or_is_refused(model, tmp_path
         found = starting(model, tmp_path / "output", do_train=True)
     assert not set(HEAD) & set(found.shapes) and "bert/pooler/dense/bias" in found.shapes
     message = (f"he classifier in --init_checkpoint={model} has the labels {', '.join(names)} "
-               f"({model}/config.json), the task has contradiction, entailment, neutral")
-    assert f"{message}: the classifier starts at random, the encoder from there." in caplog.text
+               f"({model}/config.json), but the task has the labels contradiction, entailment, neutral")
+    assert (f"{message}. The classifier starts from random weights, the encoder from this checkpoint."
+            in caplog.text)
     with pytest.raises(ValueError) as error:
         starting(model, tmp_path / "output")
     assert f"{message}. Train first" in str(error.value)
@@ -81,7 +82,7 @@ def test_a_head_with_other_labels_starts_at_random_or_is_refused(model, tmp_path
 def test_names_that_are_not_one_for_each_id(model, tmp_path, names):
     name_labels(model, names)
     with pytest.raises(ValueError,
-                       match='config.json: "id2label" has to be an object with a name for each id'):
+                       match='config.json: "id2label" must be an object with a name for each id'):
         starting(model, tmp_path / "output")
 
 
@@ -128,21 +129,22 @@ def started(path, output, wanted, do_train=True):
 
 _OTHER_HEADS = [
     (HEAD, dict(task_type="classification", labels=["a", "b", "c"]), "classification",
-     "has the labels a, b, c ({path}/run.json), the task has contradiction, entailment, neutral"),
+     "has the labels a, b, c ({path}/run.json), but the task has the labels contradiction, entailment, "
+     "neutral"),
     (HEAD, dict(task_type="tagging", labels=LABELS), "classification",
-     "is of a tagger ({path}/run.json), the task needs that of a classifier"),
+     "is the head of a tagger ({path}/run.json), but the task needs the head of a classifier"),
     (HEAD, dict(task_type="multilabel", labels=LABELS), "classification",
-     "is of a classifier of several labels"),
-    (HEAD, dict(task_type="classification", labels=LABELS), "multilabel", "is of a classifier ("),
-    (ONE, dict(task_type="regression"), "classification", "is of a regression"),
-    (HEAD, dict(task_type="classification", labels=LABELS), "regression", "is of a classifier"),
-    ({**HEAD, **CRF}, dict(task_type="tagging", labels=TAGS), "classification", "is of a tagger"),
-    (HEAD, dict(command="run_ner.py", labels=LABELS), "classification", "is of a tagger"),
-    (ONE, dict(command="run_classifier.py"), "classification", "is of a regression"),
+     "is the head of a classifier of several labels"),
+    (HEAD, dict(task_type="classification", labels=LABELS), "multilabel", "is the head of a classifier ("),
+    (ONE, dict(task_type="regression"), "classification", "is the head of a regression"),
+    (HEAD, dict(task_type="classification", labels=LABELS), "regression", "is the head of a classifier"),
+    ({**HEAD, **CRF}, dict(task_type="tagging", labels=TAGS), "classification", "is the head of a tagger"),
+    (HEAD, dict(command="run_ner.py", labels=LABELS), "classification", "is the head of a tagger"),
+    (ONE, dict(command="run_classifier.py"), "classification", "is the head of a regression"),
     (SQUAD, dict(task_type="questions"), "tagging",
-     "is of question answering, the task needs that of a tagger"),
-    (HEAD, dict(task_type="tagging", labels=TAGS), "questions", "is of a tagger"),
-    (HEAD, dict(task_type="classification", labels=LABELS), "pre-training", "is of a classifier"),
+     "is the head of question answering, but the task needs the head of a tagger"),
+    (HEAD, dict(task_type="tagging", labels=TAGS), "questions", "is the head of a tagger"),
+    (HEAD, dict(task_type="classification", labels=LABELS), "pre-training", "is the head of a classifier"),
     (HEAD, dict(task_type="tagging", labels=[*TAGS[:2], "B-Y"]), "tagging", "the tagger in ")]
 
 
@@ -154,8 +156,9 @@ def test_another_head_starts_anew_and_is_refused_without_a_training(tiny_model, 
     path = trained(tmp_path / "trained", tiny_model, head, **record)
     with caplog.at_level("INFO", logger="absl"):
         assert not set(started(path, tmp_path / "out", wanted)) & {*HEAD, *CRF}
-    line, = (entry.getMessage() for entry in caplog.records if "at random" in entry.getMessage())
-    assert what.format(path=path) in line[0].lower() + line[1:] and line.endswith(", the encoder from there.")
+    line, = (entry.getMessage() for entry in caplog.records if "from random weights" in entry.getMessage())
+    assert what.format(path=path) in line[0].lower() + line[1:] and line.endswith(", the encoder from this "
+                                                                                  "checkpoint.")
     with pytest.raises(ValueError) as error:
         started(path, tmp_path / "out", wanted, do_train=False)
     assert what.format(path=path) in str(error.value) and "Train first" in str(error.value)
@@ -165,7 +168,7 @@ def test_a_published_models_heads_are_left_out_without_a_training_too(tiny_model
     path = trained(tmp_path / "trained", tiny_model, PRETRAINING, task_type="pre-training")
     with caplog.at_level("INFO", logger="absl"):
         assert not set(started(path, tmp_path / "out", "questions", do_train=False)) & set(SQUAD)
-    assert "is of pre-training" in caplog.text and "starts at random" in caplog.text
+    assert "is the head of pre-training" in caplog.text and "starts from random weights" in caplog.text
 
 
 def test_a_number_of_labels_without_names_is_compared(tiny_model, tmp_path, caplog):
@@ -173,10 +176,10 @@ def test_a_number_of_labels_without_names_is_compared(tiny_model, tmp_path, capl
     (path / "run.json").unlink()  # as the original code leaves it
     with caplog.at_level("INFO", logger="absl"):
         assert not started(path, tmp_path / "out", "classification")
-    assert "was trained with another number of labels, 2, the task has 3: the classifier starts" in \
+    assert "of labels: it has 2 labels, but the task has 3. The classifier starts" in \
         caplog.text
     (path / "labels.txt").write_text("a\nb\n")
-    with pytest.raises(ValueError, match=f"has the labels a, b .{path}/labels.txt., the task has"):
+    with pytest.raises(ValueError, match=f"has the labels a, b .{path}/labels.txt., but the task has"):
         started(path, tmp_path / "out", "classification", do_train=False)
 
 

@@ -289,7 +289,7 @@ def test_two_replicas_have_the_curve_of_one_process(name, trainings, tmp_path):
     ("squad", dict(do_eval=None, do_predict=True), "--eval_each_checkpoint=true needs --do_eval=true: "),
     ("ner", dict(do_eval=None), "Pass --do_eval=true, or leave --eval_each_checkpoint out."),
     ("squad", dict(predict_file="output/learning_curve.tsv"),
-     "would overwrite output/learning_curve.tsv that --predict_file reads")], ids=str)
+     "would overwrite output/learning_curve.tsv, which --predict_file reads")], ids=str)
 def test_what_cannot_be_is_refused_before_anything_is_written(name, changes, complaint, trainings, scripts,
                                                               tmp_path):
     (tmp_path / "output").mkdir()

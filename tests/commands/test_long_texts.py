@@ -89,10 +89,13 @@ def test_the_log_counts_windows_and_ends_with_examples(runs):
     texts, whole, parts, here = runs
     windows = sum(len(windows_of(text)) for text in texts)
     steps = windows // 4
-    assert f" Training on {windows} windows: --num_train_epochs=1 are {steps} steps of 4.\n" in whole
+    assert (f" Training on {windows} windows: --num_train_epochs=1 means {steps} steps with a batch size of "
+            "4.\n"
+            in whole)
     for part in ("train", "dev", "test"):
         assert (f" Lengths of {part}: 6 of 10 examples (60.0%) are longer than --max_seq_length=8; the "
-                f"longest has 32 tokens. Windows, by --doc_stride=3: {windows}.\n") in whole
+                f"longest has 32 tokens. With --doc_stride=3, all examples together have {windows} "
+                "windows.\n") in whole
     assert f" Lengths of test: 0 of {windows} examples (0.0%) are longer than --max_seq_length=8;" in parts
     *examples, last = [line.split(" ", 1)[1] for line in whole.splitlines()[-4:]]
     assert last.startswith("CoLA dev: Matthews ")
@@ -107,4 +110,4 @@ def test_the_record_has_what_training_depends_on(runs):
     settings = json.loads((here / "output" / "run.json").read_text())["settings"]
     assert settings["doc_stride"] == STRIDE and settings["class_weights"] == "0:1,1:3"
     assert settings["label_smoothing"] == 0.1
-    assert re.search(r" Not given, and so as in the training .*--doc_stride=3", parts)
+    assert re.search(r" have their values from the training .*--doc_stride=3", parts)

@@ -90,7 +90,7 @@ def test_a_sentence_piece_model_has_a_name_of_its_own(tmp_path):
     assert found["spm.model"] == b"\xff\x00pieces" and "vocab.txt" not in found
     assert json.loads(found["tokenizer_config.json"]) == {"do_lower_case": True}
     (tmp_path / "vocab.txt").write_text("another model's")
-    with pytest.raises(ValueError, match=r"has vocab\.txt that this training did not write"):
+    with pytest.raises(ValueError, match=r"contains vocab\.txt, which this training did not write"):
         put(tmp_path, found)
     # One that an earlier run wrote makes room.
     (tmp_path / "vocab.txt").write_text("x\n")
@@ -117,7 +117,8 @@ def test_what_means_the_same_is_left_alone(tiny_model, tmp_path):
 def test_somebody_elses_file_is_not_replaced(tiny_model, tmp_path, name, text):
     wanted = model_files.model_file_contents(settings_of(vocab_file=tiny_model.vocab), CONFIG, ["0", "1"])
     (tmp_path / name).write_text(text)
-    with pytest.raises(ValueError, match=f"--output_dir={tmp_path} has {name} that this training did not "):
+    with pytest.raises(ValueError, match=f"--output_dir={tmp_path} contains {name}, which this training did "
+                                         "not "):
         put(tmp_path, wanted)
     # What an earlier run wrote is, as long as it is that.
     ours = model_files.hash_contents({name: text.encode()})
@@ -142,7 +143,7 @@ def test_what_an_earlier_run_wrote_and_this_one_has_not_goes(tiny_model, tmp_pat
 def test_labels_that_cannot_be(tmp_path, text):
     assert output_files.read_labels(tmp_path) is None
     (tmp_path / "labels.txt").write_text(text)
-    with pytest.raises(ValueError, match=r"labels\.txt should have a different label in each line"):
+    with pytest.raises(ValueError, match=r"labels\.txt is empty or contains a label twice"):
         output_files.read_labels(tmp_path)
 
 
@@ -174,9 +175,10 @@ def test_a_run_without_training_need_not_be_told_again(output, where, caplog):
     assert (given.crf, given.max_seq_length, given.label_all_pieces) == (True, 20, False)
     assert given.bert_config_file == str(output / "bert_config.json")
     assert given.vocab_file == str(output / "vocab.txt")
-    assert re.search(rf"Not given, and so as in the training \({output}/run\.json\): .*--max_seq_length=20",
+    assert re.search(rf"have their values from the training \({output}/run\.json\): .*--max_seq_length=20",
                      caplog.text)
-    said = f"Given otherwise than in the training ({output}/run.json): --label_all_pieces=false (there true)"
+    said = (f"other values than in the training ({output}/run.json): --label_all_pieces=false (in the "
+            "training: true)")
     assert said in caplog.text
 
 
@@ -195,7 +197,8 @@ def test_task_and_data_are_those_of_the_training(output, tmp_path):
     other = settings_of(output_dir=output, task_name="mrpc")
     run_record.inherit_settings(other, "tagging", without=["task_name"])
     assert other.data_dir is None and other.task_name == "mrpc"
-    with pytest.raises(ValueError, match="--task_name=mrpc, where the training had ner. Leave them out"):
+    with pytest.raises(ValueError, match=r"--task_name=mrpc \(in the training: ner\)\. Leave these flags "
+                                         r"out"):
         run_record.inherit_settings(other, "tagging")
 
 
@@ -219,7 +222,7 @@ def test_the_models_own_directory_may_be_the_output(scripts, tiny_model, tmp_pat
     before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in model.iterdir()}
     refused = scripts.run("run_classifier.py", *tiny.flags(**{
         **given, "bert_config_file": tiny_model.config}), cwd=tmp_path)
-    assert refused.code == 1 and "has bert_config.json that this training did not write" in refused.err
+    assert refused.code == 1 and "contains bert_config.json, which this training did not write" in refused.err
     assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in model.iterdir()} == before
     done = scripts.run("run_classifier.py", *tiny.flags(**given), cwd=tmp_path)
     assert done.code == 0, done.err
@@ -243,5 +246,6 @@ def test_installed_weights_are_checked_before_they_are_used(monkeypatch, tmp_pat
     assert settings.init_checkpoint == str(tmp_path)
     with open(tmp_path / "model.safetensors", "r+b") as weights:
         weights.truncate(1000)
-    with pytest.raises(ValueError, match=r"model\.safetensors is damaged or another one: its SHA-256 is"):
+    with pytest.raises(ValueError, match=r"model\.safetensors is damaged or is another model: its SHA-256 "
+                                         r"is"):
         model_config.resolve_model_flags(settings_of(do_train=True))

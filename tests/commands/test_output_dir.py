@@ -75,8 +75,8 @@ def test_a_second_run_is_refused_and_changes_nothing(mrpc, tmp_path):
             assert refused.code == 1 and contents(output) == before
             hint = r" With --results_dir=DIRECTORY, .*" if changes else ""
             assert re.search(rf"\nrun_classifier\.py: error: {re.escape(str(output))} is in use: process "
-                             rf"{os.getpid()} on \S+, since \d{{4}}-.* writes there\. Wait until that has "
-                             rf"ended, or stop it, or name another place\.{hint}\n$",
+                             rf"{os.getpid()} on \S+, since \d{{4}}-.* writes there\. Wait until this "
+                             rf"process has ended, or stop it, or name another path\.{hint}\n$",
                              refused.err), refused.err
 
 
@@ -180,10 +180,10 @@ def test_another_tasks_directory_is_refused(mrpc, tmp_path, changes, expected, s
     before = contents(output)
     refused = mrpc.run(output, do_eval=True, **changes(mrpc, tmp_path))
     assert refused.code == 1 and contents(output) == before
-    start = re.escape(f"error: --output_dir={output} holds a run that this one cannot go on with, says "
-                      "run.json there (run_classifier.py on mrpc, started ")
-    end = r" Use another --output_dir, or remove its checkpoints\.\n$"
-    assert re.search(start + r"\S+ \S+\): " + expected + end, refused.err), refused.err
+    start = re.escape(f"error: --output_dir={output} contains a training that this run cannot continue. "
+                      "According to run.json there (run_classifier.py on mrpc, started ")
+    end = r" Use another --output_dir, or remove the checkpoints in this one\.\n$"
+    assert re.search(start + r"\S+ \S+\), these values differ: " + expected + end, refused.err), refused.err
 
 
 @pytest.mark.slow(reason="three whole runs; test_vocabularies.py refuses vocabularies")
@@ -195,13 +195,13 @@ def test_evaluation_with_another_vocabulary_is_refused_and_of_other_data_is_not(
     done = mrpc.run(mrpc.output, **flags, data_dir=data, learning_rate=None, train_batch_size=None,
                     init_checkpoint=None)
     assert done.code == 0 and not warnings_of(done), done.err
-    taken, = re.findall(r"Not given, and so as in the training \(\S+\): (.*)\.\n", done.err)
+    taken, = re.findall(r"have their values from the training \(\S+\): (.*)\.\n", done.err)
     assert {"--learning_rate=0.01", "--train_batch_size=4"} <= set(taken.split(", "))
     # Another length: said, and done.
     done = mrpc.run(mrpc.output, **flags, data_dir=data, max_seq_length=12)
     assert done.code == 0, done.err
-    assert warnings_of(done) == [f"Given otherwise than in the training ({mrpc.output}/run.json): "
-                                 "--max_seq_length=12 (there 20)."]
+    assert warnings_of(done) == [f"Flags with other values than in the training ({mrpc.output}/run.json): "
+                                 "--max_seq_length=12 (in the training: 20)."]
 
 
 def test_evaluation_with_other_flags_of_the_task_or_the_weights_is_refused(mrpc, tmp_path):
@@ -210,10 +210,10 @@ def test_evaluation_with_other_flags_of_the_task_or_the_weights_is_refused(mrpc,
                        data_dir=mrpc.data / "cola", results_dir=tmp_path / "results")
     assert refused.code == 1 and contents(mrpc.output) == before and not (tmp_path / "results").exists()
     assert refused.err.endswith(
-        "error: These flags contradict the training of the weights, says "
-        f"{mrpc.output}/run.json: --task_name=cola, where the training had mrpc; --seed=7, where the "
-        "training had 12345; --num_train_epochs=9.0, where the training had 2.0. Leave them out: they are "
-        "taken from there. Or name the directory of another training.\n"), refused.err
+        "error: These flags contradict the training of the weights, which "
+        f"{mrpc.output}/run.json describes: --task_name=cola (in the training: mrpc); --seed=7 (in "
+        "the training: 12345); --num_train_epochs=9.0 (in the training: 2.0). Leave these flags out, so that "
+        "the values of the training are used, or name the directory of another training.\n"), refused.err
 
 
 def other_weights(mrpc, directory):
@@ -230,10 +230,12 @@ def test_other_settings_are_listed_where_nothing_is_left_to_train(mrpc, tmp_path
     done = mrpc.run(mrpc.output, data_dir=data, learning_rate=0.02, max_seq_length=18,
                     **other_weights(mrpc, tmp_path))
     assert done.code == 0, done.err
-    warning, = (text for text in warnings_of(done) if "holds the run" in text)
+    warning, = (text for text in warnings_of(done) if "contains the training of" in text)
     assert re.fullmatch(
-        re.escape(f"{mrpc.output} holds the run of run_classifier.py on mrpc, started ") + r"\S+ \S+\. "
-        "Nothing is left to train: pass another --output_dir to train with the new values. Trained value -> "
+        re.escape(f"{mrpc.output} contains the training of run_classifier.py on mrpc, "
+                  "started ") + r"\S+ \S+\. "
+        r"No steps are left to train\. To train with the new values, pass another --output_dir\. Trained "
+        r"value -> "
         "new value: "
         r"(max_seq_length: 20 -> 18; |learning_rate: 0\.01 -> 0\.02; |seed: 12345 -> 7; ){3}"
         r"init_checkpoint: \S+/bert_model\.ckpt \(\w{8}\) -> \S+/other\.ckpt \(\w{8}\); "
@@ -248,7 +250,7 @@ def test_a_training_that_goes_on_with_other_settings_lists_and_records_them_once
     done = mrpc.run(output, learning_rate=0.02, num_train_epochs=1.5)
     assert done.code == 0, done.err
     warning, = warnings_of(done)
-    assert "The training goes on from step 2 with other settings than before: " in warning
+    assert "The training continues from step 2 with changed settings: " in warning
     assert "learning_rate: 0.01 -> 0.02" in warning and "num_train_epochs: 2.0 -> 1.5" in warning
     found = json.loads((output / "run.json").read_text())
     change, = found["changes"]
@@ -293,8 +295,8 @@ def test_the_same_model_elsewhere_is_the_same(mrpc, tmp_path):
 def test_a_directory_without_a_record_works_and_gets_one_that_says_from_where(mrpc, tmp_path):
     output = mrpc.copy(tmp_path, steps=2)
     (output / "run.json").unlink()
-    unknown = (f"{output} has no run.json: the training of its checkpoints is not known, and not compared "
-               "with this run.")
+    unknown = (f"{output} has no run.json, so this run cannot be compared with the training of the "
+               "checkpoints there.")
     evaluated = mrpc.run(output, do_train=None, do_eval=True)
     assert evaluated.code == 0 and unknown in evaluated.err and not (output / "run.json").exists()
     done = mrpc.run(output)
@@ -315,8 +317,8 @@ def test_a_directory_without_checkpoints_is_nobodys(mrpc, tmp_path):
 
 @pytest.mark.parametrize("text, complaint", [
     ("{\"format\": ", "is damaged: "), pytest.param("[" * 100000, "is damaged: ", id="nested"),
-    ("[]", "is no record of format 1"),
-    ("{\"format\": 9}", "is no record of format 1")])
+    ("[]", "is not a record of format 1"),
+    ("{\"format\": 9}", "is not a record of format 1")])
 def test_a_record_that_cannot_be_read_is_said(mrpc, tmp_path, text, complaint):
     output = mrpc.copy(tmp_path)
     (output / "run.json").write_text(text)
@@ -442,7 +444,7 @@ def test_two_at_once_do_not_write_the_same_vectors(scripts, tiny_model, tmp_path
 
 def test_two_at_once_do_not_write_the_same_vocabulary(tmp_path, monkeypatch):
     path = str(tmp_path / "vocab.txt")
-    with pytest.raises(ValueError, match=r"vocab\.txt exists, and models may depend on its ids"):
+    with pytest.raises(ValueError, match=r"vocab\.txt already exists, and models may depend on the ids"):
         with monkeypatch.context() as patch:
             # Another process is faster.
             patch.setattr(build_vocab.files, "make_directories",
@@ -468,6 +470,6 @@ def test_two_at_once_do_not_mix_their_models(scripts, tiny_model, tmp_path, monk
         (tmp_path / "new" / "vocab.txt").write_text("theirs")
 
     monkeypatch.setattr(convert_checkpoint.checkpoint_formats, "write_safetensors", write_meanwhile)
-    with pytest.raises(FileExistsError, match="another process wrote to it at the same time"):
+    with pytest.raises(FileExistsError, match="another process wrote to this directory at the same time"):
         convert_checkpoint.write(str(tmp_path / "new"), "hugging_face", source, [], {"vocab.txt": b"ours"})
     assert contents(tmp_path) == {**before, "new/vocab.txt": b"theirs"}

@@ -52,54 +52,55 @@ SQUAD = dict(MODEL, max_query_length=8, train_file="answers/predictions.json", d
              train_batch_size=1)
 CASES = {
     "the input of features": ("extract_features.py", dict(FEATURES, output_file="text.txt"),
-                              "--output_file=text.txt would overwrite text.txt that --input_file reads"),
+                              "--output_file=text.txt would overwrite text.txt, which --input_file reads"),
     "a vocabulary": ("extract_features.py", dict(FEATURES, output_file="./model/vocab.txt"),
-                     "would overwrite ./model/vocab.txt, which is model/vocab.txt, that --vocab_file reads"),
+                     "would overwrite ./model/vocab.txt (the same file as model/vocab.txt), which "
+                     "--vocab_file reads"),
     "a configuration": ("extract_features.py", dict(FEATURES, output_file="model/bert_config.json"),
-                        "that --bert_config_file reads"),
+                        "which --bert_config_file reads"),
     "weights": ("extract_features.py", dict(FEATURES, output_file="model/bert_model.ckpt.index"),
-                "that --init_checkpoint reads"),
+                "which --init_checkpoint reads"),
     "what would be written aside": ("extract_features.py", dict(
         FEATURES, input_file="new.npz.partial", output_format="npz", output_file="new.npz"),
-        "--output_file=new.npz would overwrite new.npz.partial that --input_file reads"),
+        "--output_file=new.npz would overwrite new.npz.partial, which --input_file reads"),
     "another spelling": ("create_pretraining_data.py", dict(RECORDS, output_file="new,./text.txt"),
-                         "would overwrite ./text.txt, which is text.txt, that --input_file reads"),
+                         "would overwrite ./text.txt (the same file as text.txt), which --input_file reads"),
     "a link": ("create_pretraining_data.py", dict(RECORDS, output_file="link.txt"),
-               "would overwrite link.txt, which is text.txt, that --input_file reads"),
+               "would overwrite link.txt (the same file as text.txt), which --input_file reads"),
     "a hard link": ("create_pretraining_data.py", dict(RECORDS, output_file="hard.txt"),
-                    "that --input_file reads"),
+                    "which --input_file reads"),
     "a file of a glob": ("create_pretraining_data.py", dict(
         RECORDS, input_file="t*.txt", output_file="text.txt"),
-        "would overwrite text.txt that --input_file reads"),
+        "would overwrite text.txt, which --input_file reads"),
     "a vocabulary of records": ("create_pretraining_data.py", dict(RECORDS, output_file="model/vocab.txt"),
-                                "that --vocab_file reads"),
+                                "which --vocab_file reads"),
     "a manifest": ("create_pretraining_data.py", dict(
         RECORDS, input_file="new.manifest.json", output_file="new"),
-        "would overwrite new.manifest.json that --input_file reads"),
+        "would overwrite new.manifest.json, which --input_file reads"),
     "a block": ("create_pretraining_data.py", dict(
         RECORDS, input_file="new.partial.block", output_file="new"),
-        "would overwrite new.partial.block that --input_file reads"),
+        "would overwrite new.partial.block, which --input_file reads"),
     "one output twice": ("create_pretraining_data.py", dict(RECORDS, output_file="new,./new"),
                          "is named twice"),
     "a text aside": ("build_vocab.py", dict(input_file="vocab.txt.partial", output_file="vocab.txt"),
-                     "would overwrite vocab.txt.partial that --input_file reads"),
+                     "would overwrite vocab.txt.partial, which --input_file reads"),
     "examples, by a link": (
         "run_classifier.py", dict(CLASSIFIER, output_dir="answers"),
-        "would overwrite answers/test_results.tsv, which is data/test.tsv, that --data_dir reads"),
+        "would overwrite answers/test_results.tsv (the same file as data/test.tsv), which --data_dir reads"),
     "questions": ("run_squad.py", dict(SQUAD, output_dir="answers"),
-                  "would overwrite answers/predictions.json that --train_file reads"),
+                  "would overwrite answers/predictions.json, which --train_file reads"),
     "questions in another directory": (
         "run_squad.py", dict(SQUAD, output_dir="trained", results_dir="answers"),
-        "--results_dir=answers would overwrite answers/predictions.json that --train_file reads"),
+        "--results_dir=answers would overwrite answers/predictions.json, which --train_file reads"),
     "a starting checkpoint": ("run_squad.py", dict(
         SQUAD, train_file="answers/x.json", init_checkpoint="answers/model.ckpt-0", output_dir="answers"),
-        "that --init_checkpoint reads"),
+        "which --init_checkpoint reads"),
     "a chart's configuration": ("plan_memory.py", dict(
         bert_config_file="model/bert_config.json", max_seq_length=16, output_file="config.svg"),
-        "that --bert_config_file reads"),
+        "which --bert_config_file reads"),
     "what goes along": ("convert_checkpoint.py", dict(
         input="model/bert_model.ckpt", vocab_file="converted/vocab.txt", output="converted", force=True),
-        "would overwrite converted/vocab.txt that --vocab_file reads"),
+        "would overwrite converted/vocab.txt, which --vocab_file reads"),
 }
 
 

@@ -152,7 +152,7 @@ def test_a_training_is_all_that_a_prediction_needs(scripts, classified, tmp_path
         **model, test_file=tmp_path / "new.jsonl.gz", output_dir=output, results_dir=tmp_path / "results"),
                        cwd=tmp_path)
     assert last_message(done).startswith("Own data test: accuracy ")
-    assert re.search(r"Not given, and so as in the training .*: --text_column=title,text, ", done.err)
+    assert re.search(r"have their values from the training .*: --text_column=title,text, ", done.err)
     assert "--do_predict not given: using True" in done.err and "--do_train not" not in done.err
     for name in ("test_results.tsv", "test_predictions.tsv"):
         assert (tmp_path / "results" / name).read_bytes() == (output / name).read_bytes()
@@ -237,7 +237,7 @@ def test_their_metrics_are_those_of_the_probabilities(several):
 def test_what_is_taken_out_is_not_trained_on(several):
     finished, flags = several
     assert record_in(flags["output_dir"])["train_data"]["examples"] == 30
-    assert "Training on 30 examples: --num_train_epochs=1 are 5 steps of 6." in finished.err
+    assert "Training on 30 examples: --num_train_epochs=1 means 5 steps with a batch size" in finished.err
     assert "Evaluating on 10 examples." in finished.err
     records = {name: set(tf.python_io.tf_record_iterator(str(flags["output_dir"] / f"{name}.tf_record")))
                for name in ("train", "eval")}
@@ -290,7 +290,7 @@ GOOD = dict(train_file="train.csv", dev_file="dev.csv", test_file="test.csv")
     ({}, dict(label_file="labels.txt"), "train.csv:3: the label 'y' is not one of x, w, which are in "
      "--label_file=labels.txt"),
     ({"train.csv": [["a cat", "1"], ["a dog", "much"]]}, dict(task_type="regression"),
-     "train.csv:3: the score 'much' is no finite number"),
+     "train.csv:3: the score 'much' is not a finite number"),
     ({"train.csv": [["a cat", "1"], ["a dog", "1"]]}, dict(task_type="regression"),
      "train.csv: all 2 examples have the same label, 1.0"),
     ({"dev.csv": [["a cat", "x"], [" ", "y"]]}, {}, "dev.csv:3: the text is empty"),
@@ -299,8 +299,8 @@ GOOD = dict(train_file="train.csv", dev_file="dev.csv", test_file="test.csv")
     ({}, dict(dev_file="none.csv"), "--dev_file=none.csv: there is no such file."),
     ({}, dict(train_file="/tmp"), "--train_file=/tmp is a directory; name the file"),
     ({}, dict(label_file="none.txt"), "--label_file=none.txt: there is no such file."),
-    ({}, dict(text_column=""), "--text_column=: a column's name is empty"),
-    ({}, dict(task_name="mrpc"), "--train_file is for your own data, and --task_name=mrpc"),
+    ({}, dict(text_column=""), "--text_column=: the name of a column is empty"),
+    ({}, dict(task_name="mrpc"), "--train_file is for your own data, but --task_name=mrpc"),
     ({}, dict(data_dir="."), "--data_dir=. is for the known tasks"),
     ({}, dict(xnli_language="de"), "--xnli_language=de: only XNLI has languages"),
     ({}, dict(dev_fraction=0.3), "--dev_file and --dev_fraction exclude each other"),
@@ -311,18 +311,23 @@ GOOD = dict(train_file="train.csv", dev_file="dev.csv", test_file="test.csv")
      "training file"),
     ({}, dict(train_file=None, dev_file=None, test_file=None, text_column="text"), "--train_file, --dev_file "
      "or --test_file is required"),
-    ({}, dict(train_file=None, output_dir="new"), "--output_dir=new holds no training that says what the "
-     "labels are"),
-    ({}, dict(threshold=0.3), "--threshold is for --task_type=multilabel, and this is classification"),
+    ({}, dict(train_file=None, output_dir="new"), "The labels are unknown: --output_dir=new contains no "
+                                                  "training "
+     "with labels."),
+    ({}, dict(threshold=0.3), "--threshold is for --task_type=multilabel, but this run has "
+                              "--task_type=classification"),
     ({}, dict(threshold=1.5), "must be a number between 0 and 1"),
     ({}, dict(dev_fraction="nan"), "must be a number above 0 and at most 0.5"),
-    ({}, dict(label_file="labels.txt", task_type="regression"), "--label_file: a regression has no labels"),
+    ({}, dict(label_file="labels.txt", task_type="regression"), "--label_file: a regression predicts "
+                                                                "numbers"),
     ({}, dict(text_column="a,b,c"), "--text_column=a,b,c names 3 columns"),
-    ({}, dict(label_column="a,b"), "--label_column=a,b: only with --task_type=multilabel"),
-    ({}, dict(header="false"), "--header=false: without a header row columns have no names"),
+    ({}, dict(label_column="a,b"), "--label_column=a,b names several columns, but this run has "
+                                   "--task_type=classification"),
+    ({}, dict(header="false"), "--header=false: without a header row, columns have no names"),
     ({}, dict(train_batch_size=32), "3 training examples and --num_train_epochs=3.0 make no batch"),
     ({}, dict(output_dir=".", test_file="test_results.tsv", text_column=1, label_column=2, header="true"),
-     "--output_dir=. would overwrite ./test_results.tsv, which is test_results.tsv, that --test_file reads")])
+     "--output_dir=. would overwrite ./test_results.tsv (the same file as test_results.tsv), which "
+     "--test_file reads")])
 def test_bad_input_is_refused_in_one_message_before_anything_is_written(
         files, flags, expected, scripts, tiny_model, tmp_path):
     for name in ("train.csv", "dev.csv", "test.csv"):
@@ -360,4 +365,4 @@ def test_what_can_hardly_be_labels_is_said(scripts, tiny_model, tmp_path):
     finished = scripts.run("run_classifier.py", *tiny.flags(
         **tiny_model.flags, train_file="train.csv", num_train_epochs=0.1), cwd=tmp_path)
     assert "there are 12 labels for 12 examples" in finished.err and "--task_type=regression" in finished.err
-    assert "train, train.csv: the labels 11 and 11.0 differ in letter case or spelling alone" in finished.err
+    assert "train, train.csv: the labels 11 and 11.0 differ only in letter case or spelling" in finished.err

@@ -138,7 +138,7 @@ def test_the_columns_of_a_training_are_found_in_each_spelling_of_a_file(name, se
     lines = "".join(f"{line}\r\n" for line in [header, *map(separator.join, ROWS)])
     done, answers = predict(lines, name, model_dir=pair_dir)
     assert done.code == 0, done.err
-    assert "as in the training" in done.err and "--text_column=first,second" in done.err
+    assert "from the training" in done.err and "--text_column=first,second" in done.err
     assert [(found["id"], found["first"], found["second"], found["kind"]) for found in answers] == [
         tuple(row) for row in ROWS]
     assert [found["probabilities"] for found in answers] == of_plain_rows
@@ -148,9 +148,9 @@ def test_the_columns_of_a_training_are_found_in_each_spelling_of_a_file(name, se
     ("first,secnd\nthe cat,a dog\n", "one.csv", "one.csv:1: there is no column 'second' (--text_column); "
      "the columns are first, secnd"),
     ("the cat,a dog\n", "one.csv", "the columns are the cat, a dog"),
-    ('{"first": "the cat", "second": null}\n', "one.jsonl", "one.jsonl:1: the text is null, and should "
+    ('{"first": "the cat", "second": null}\n', "one.jsonl", "one.jsonl:1: the text is null, but should "
      "be a text"),
-    ("the cat\n", "one.txt", "one.txt:1: there is one text; the model takes text_a and text_b")])
+    ("the cat\n", "one.txt", "one.txt:1: the line has only one text, but the model takes text_a")])
 def test_a_pair_model_answers_no_single_texts(lines, name, problem, predict, pair_dir):
     done, answers = predict(lines, name, model_dir=pair_dir)
     assert done.code == 1 and not answers and problem in done.err, done.err
@@ -183,10 +183,11 @@ def test_another_task_and_named_columns(predict):
 
 @pytest.mark.parametrize("flags, problem", [
     (dict(input_file="nowhere.txt"), "--input_file=nowhere.txt: there is no such file"),
-    (dict(model_dir="."), ". is no output directory of a training"),
+    (dict(model_dir="."), "so it is not the output directory of a training"),
     (dict(task="tagging"), "was trained for classification"),
     (dict(output_file="lines.txt"),
-     "--output_file=lines.txt would overwrite lines.txt that --input_file reads. Pass another --output_file"),
+     "--output_file=lines.txt would overwrite lines.txt, which --input_file reads. Pass another "
+     "--output_file"),
     (dict(output_file="."), "--output_file=. is a directory"),
     pytest.param(dict(interactive=True, num_replicas=2), "--interactive asks for one text at a time",
                  marks=pytest.mark.soak(reason="starts two interpreters")),
@@ -233,7 +234,7 @@ def test_a_reader_that_goes_away_ends_it_in_one_line(model_dir):
         process.stdin.close()
         err = process.stderr.read()
         assert process.wait() == 1
-    assert "predict.py: error: nobody reads the standard output any more" in err.splitlines()[-1]
+    assert "predict.py: error: the standard output cannot be written: the other end" in err.splitlines()[-1]
 
 
 @pytest.mark.slow(reason="an interpreter of its own, which loads TensorFlow")

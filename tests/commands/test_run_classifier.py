@@ -254,7 +254,7 @@ def test_the_log_tells_the_run(mrpc):
     assert re.match(r"TensorFlow 2\.\d+\.\d+ on ", messages[0])
     # Everything was said, so nothing is announced.
     assert not any("not given" in text for text in messages)
-    message(messages, "Training on 12 examples: --num_train_epochs=2 are 6 steps of 4.")
+    message(messages, "Training on 12 examples: --num_train_epochs=2 means 6 steps with a batch size of 4.")
     message(messages, f"Training in {output}, from step 0 to step 6.")
     assert message(messages, "Starting weights: ").endswith(
         f" 41 of 41 variables from {mrpc.flags['init_checkpoint']}; random: none.")
@@ -371,8 +371,9 @@ def test_it_is_said_if_all_predictions_are_one_class(scripts, tiny_model, tmp_pa
         max_seq_length=tiny.SEQ_LENGTH), cwd=tmp_path)
     assert finished.code == 0, finished.err
     for file, total, count in (("eval_results.txt", 3, 2), ("test_eval_results.txt", 2, 1)):
-        assert (f"WARNING: {file}: All {total} predictions are 0, as are {count} of the labels: the model "
-                "does not distinguish the labels. The metrics are those of a constant prediction."
+        assert (f"WARNING: {file}: All {total} predictions are 0; {count} of the true labels are the same. "
+                "The model does not distinguish the labels, and the metrics are those of a constant "
+                "prediction."
                 ) in finished.err
 
 
@@ -389,8 +390,8 @@ def test_labels_that_are_none_or_not_distinct_are_refused(labels):
         def get_labels(self):
             return labels
 
-    with pytest.raises(ValueError, match=r"^Processor.get_labels\(\) gives \[.*\]: let it give each label of "
-                       r"the task"):
+    with pytest.raises(ValueError, match=r"^Processor.get_labels\(\) returns \[.*\]. It must return each "
+                       r"label of the task"):
         run_classifier.get_labels(Processor())
 
 
@@ -726,7 +727,7 @@ def test_a_training_goes_on_with_its_own_optimizer(scripts, other, tmp_path):
     shutil.copytree(other.output, output)
     (output / "run.json").unlink()  # it would list the change
     run = Run(scripts, tmp_path, dict(other.flags, output_dir=output, num_train_epochs=0.5))
-    message(run.messages, f"{output} has no run.json: the training of its checkpoints is not known")
+    message(run.messages, f"{output} has no run.json, so this run cannot be compared")
     message(run.messages, f"Resuming from {output}/model.ckpt-1: step 1 to step 2.")
     # The schedule is the one asked for: the published one would end in a lower rate.
     assert steps_of(run.finished.err)[-1].values["learning_rate"] == "0.01"

@@ -137,7 +137,7 @@ def test_a_module_without_tokenization_info_is_given_a_vocabulary(scripts, flags
                                tokenization_info=False, length=tiny.SEQ_LENGTH)
     given = dict(bert_hub_module_handle=module, do_predict=True, output_dir=tmp_path / "out")
     done = scripts.run(SCRIPT, *flags(**given), cwd=tmp_path)
-    assert done.code == 1 and "names its vocabulary. Pass --vocab_file" in done.err
+    assert done.code == 1 and "the vocabulary of the module is unknown. Pass --vocab_file" in done.err
     assert not (tmp_path / "out").exists()
     done = scripts.run(SCRIPT, *flags(**given, vocab_file=tiny_model.vocab), cwd=tmp_path)
     assert done.code == 0, done.err
@@ -155,7 +155,7 @@ def test_a_module_without_tokenization_info_is_given_a_vocabulary(scripts, flags
     (dict(bert_hub_module_handle=""), "--bert_hub_module_handle is empty"),
     (dict(bert_hub_module_handle="nothing"), "--bert_hub_module_handle: There is no directory nothing"),
     (dict(bert_hub_module_handle="."), "has no saved_model.pb. Name the directory"),
-    (dict(bert_hub_module_handle="https://tfhub.dev/google/b/1"), "nothing is downloaded"),
+    (dict(bert_hub_module_handle="https://tfhub.dev/google/b/1"), "modules are not downloaded"),
     (dict(init_checkpoint="bert_model.ckpt"), "--init_checkpoint=bert_model.ckpt: a hub module is used"),
     (dict(precision="bf16"), "--precision=bf16: a hub module is used with its own weights"),
     (dict(compile_kernels=True), "--compile_kernels=true: a hub module is used with its own weights"),
@@ -185,7 +185,7 @@ def clipped(outputs):
     (lambda outputs: {name: tf.stop_gradient(output) for name, output in outputs.items()},
      "cannot be trained: its pooled_output has no gradient"),
     (lambda outputs: {"vectors": outputs["pooled_output"]},
-     "has the outputs vectors, and should have pooled_output"),
+     "has the outputs vectors, but should have pooled_output"),
 ], ids=["gradient", "no gradient", "outputs"])
 def test_a_module_that_cannot_be_used(scripts, flags, tiny_model, tmp_path, alter, message):
     module = hub_modules.write(tiny_model, tmp_path / "module", config=tiny_model.shallow, alter=alter)
@@ -203,7 +203,7 @@ def test_another_modules_output_directory_is_refused(output, scripts, flags, tin
     assert done.code == 1 and "hub_module: " in done.err and "Use another --output_dir" in done.err
     deep = hub_modules.write(tiny_model, tmp_path / "deep")
     done = scripts.run(SCRIPT, *flags(**{**given, "bert_hub_module_handle": deep}), cwd=tmp_path)
-    assert done.code == 1 and "holds checkpoints that do not fit this run" in done.err
+    assert done.code == 1 and "contains checkpoints that do not fit this run" in done.err
 
 
 def test_nothing_is_written_over_the_module(scripts, flags, module, tmp_path):
@@ -230,7 +230,7 @@ def test_own_pairs(scripts, flags, tmp_path):
                        cwd=tmp_path)
     assert done.code == 0, done.err
     assert "[CLS] a cat [SEP] see" in done.err
-    assert "Weights of the labels in training, on average 1 an example: pet 1.5 (2), thing 0.5 (2)." in (
+    assert "with the number of examples: pet 1.5 (2), thing 0.5 (2)." in (
         done.err)
     output = tmp_path / "output" / "train_with_tfhub"
     assert (output / "labels.txt").read_text() == "pet\nthing\n"

@@ -74,7 +74,7 @@ def test_it_learns_and_says_what_it_read(run, flags):
     words = sum(len(sentence.words) for sentence in sentences)
     counts = ", ".join(f"{count} {kind}" for kind, count in tagging_data.count_types(sentences).items())
     assert f"dev.conll: 12 sentences, {words} words, IOB1: {counts}." in done.err
-    assert "2 sentences are longer than --max_seq_length=20 and were cut: " in done.err
+    assert "2 sentences are longer than --max_seq_length=20 and were cut into windows. " in done.err
     assert (output / "labels.txt").read_text() == "B-ANIMAL\nB-THING\nO\n"
     record = json.loads((output / "run.json").read_text())
     assert record["command"] == "run_ner.py" and record["labels"] == ["B-ANIMAL", "B-THING", "O"]
@@ -126,11 +126,11 @@ def test_tags_that_training_lacks_are_told_and_count_as_wrong(run, scripts, flag
     again = dict(output_dir=run[0], results_dir=tmp_path / "new", label_all_pieces=False)
     done = scripts.run("run_ner.py", *tiny.flags(**again, do_eval=True, dev_file=dev), cwd=tmp_path)
     assert done.code == 0, done.err
-    assert f"WARNING: {dev} has tags that the training data does not have. The model never predicts them, " \
-        "so they count as wrong: B-PLACE." in done.err
-    assert re.search(r"WARNING: Given otherwise than in the training \(\S+/run\.json\): "
-                     r"--label_all_pieces=false \(there true\)\.\n", done.err)
-    assert re.search(r" Not given, and so as in the training \(\S+/run\.json\): .*--crf=true", done.err)
+    assert f"WARNING: {dev} has tags that the training data does not have. The model never predicts " \
+        "these tags, so they count as wrong: B-PLACE." in done.err
+    assert re.search(r"WARNING: Flags with other values than in the training \(\S+/run\.json\): "
+                     r"--label_all_pieces=false \(in the training: true\)\.\n", done.err)
+    assert re.search(r" values from the training \(\S+/run\.json\): .*--crf=true", done.err)
     assert f"--vocab_file not given: using {run[0]}/vocab.txt\n" in done.err
     found = results_of(tmp_path / "new" / "eval_results.txt")
     assert found["eval_recall_PLACE"] == 0 <= found["eval_recall_ANIMAL"] and "eval_loss" not in found
@@ -148,16 +148,18 @@ def test_what_fits_is_found_out_with_a_crf(scripts, flags, tmp_path):
 
 @pytest.mark.parametrize("name, text, message", [
     ("train.txt", "\n\n", "train.txt: the file is blank;"),
-    ("train.txt", "a O\n\nb x O\n", "train.txt:3: 3 columns, but line 1 has 2;"),
-    ("train.txt", "a O\nb NN\n", "train.txt:2: 'NN' is no tag"),
-    ("train.txt", "a O\nb O\n", "train.txt: all tags are O, so that there is nothing to learn"),
+    ("train.txt", "a O\n\nb x O\n", "train.txt:3: the line has 3 columns, but line 1 has 2;"),
+    ("train.txt", "a O\nb NN\n", "train.txt:2: 'NN' is not a tag"),
+    ("train.txt", "a O\nb O\n", "train.txt: all tags are O, so there is nothing to learn"),
     ("train.txt", "a B-X\n\nb O\nc I-X\n\nd B-X\n",
-     "train.txt:4: the tag I-X after O is no IOB2, which fits most of data/train.txt; it would be B-X."),
-    ("dev.conll", "a I-X\n", "dev.conll:1: the tag I-X at the start of a sentence is no IOB2"),
-    ("test.txt", "a O\nb I-X\n", "test.txt:2: the tag I-X after O is no IOB2"),
+     "train.txt:4: the tag I-X after O is not allowed in the scheme IOB2, which fits most of data/train.txt; "
+     "the right tag is B-X."),
+    ("dev.conll", "a I-X\n", "dev.conll:1: the tag I-X at the start of a sentence is not allowed in the "
+                             "scheme IOB2"),
+    ("test.txt", "a O\nb I-X\n", "test.txt:2: the tag I-X after O is not allowed in the scheme IOB2"),
     ("dev.txt", "a B-X\n",
-     "--data_dir=data has dev.txt and dev.conll: say with --dev_file which one is meant."),
-    ("dev.conll", None, "--data_dir=data has no dev.txt, dev.conll, "),
+     "--data_dir=data contains dev.txt and dev.conll. Name the file to use with --dev_file."),
+    ("dev.conll", None, "--data_dir=data contains none of the files dev.txt, dev.conll, "),
     ("train.txt", "a B-X\n", "1 sentences and --num_train_epochs=3.0 make no batch")])
 def test_bad_input_is_told_and_nothing_is_written(name, text, message, scripts, tiny_model, tmp_path):
     data = tmp_path / "data"
@@ -175,7 +177,7 @@ def test_bad_input_is_told_and_nothing_is_written(name, text, message, scripts, 
 @pytest.mark.parametrize("flags, message", [
     (dict(do_predict=True, test_file="data/test.txt"), "--output_dir=out has no labels.txt"),
     (dict(do_train=True, do_eval=True, train_file="data/train.txt"),
-     "--dev_file is required, or --data_dir."),
+     "--dev_file or --data_dir is required."),
     (dict(data_dir="none"), "--data_dir=none: there is no such directory."),
     (dict(do_predict=True, test_file="data/none.txt"), "--test_file=data/none.txt: there is no such file"),
     (dict(do_eval=True, dev_file="data/test.txt", output_dir="data", data_dir="data"), "has no labels.txt")])
@@ -192,7 +194,8 @@ def test_what_is_read_is_not_overwritten(scripts, tiny_model, tmp_path):
     before = test.read_bytes()
     flags = dict(tiny_model.flags, do_predict=True, test_file="out/test_predictions.conll", output_dir="out")
     done = scripts.run("run_ner.py", *tiny.flags(**flags), cwd=tmp_path)
-    assert done.code == 1 and "would overwrite out/test_predictions.conll that --test_file reads" in done.err
+    assert done.code == 1
+    assert "would overwrite out/test_predictions.conll, which --test_file reads" in done.err
     assert test.read_bytes() == before
 
 

@@ -308,14 +308,16 @@ def test_the_vocabulary_of_the_sample_knows_its_text():
 
 
 @pytest.mark.parametrize("changes, complaint", [
-    (dict(max_seq_length=24), r"--max_seq_length=24, but \S+part-0.tfrecord was made with 20. Pass "
-     r"--max_seq_length=20"),
-    (dict(max_predictions_per_seq=5), r"--max_predictions_per_seq=5, but \S+part-0.tfrecord was made with 4"),
-    (dict(bert_config_file="small.json"), r"has a token with id \d+, but vocab_size in small.json is 20"),
+    (dict(max_seq_length=24), r"--max_seq_length=24, but \S+part-0.tfrecord was written with "
+                              r"--max_seq_length=20. "
+     "Pass --max_seq_length=20"),
+    (dict(max_predictions_per_seq=5), r"--max_predictions_per_seq=5, but \S+part-0.tfrecord was written with "
+     "--max_predictions_per_seq=4"),
+    (dict(bert_config_file="small.json"), r"contains the token id \d+, but vocab_size in small.json is 20"),
     (dict(input_file="segments"), r"segments, record 1 \(from 0\): segment_ids has 2 at place 0 \(from 0\); "
      r"it has to"
      " be from 0 to 1. Write the file again"),
-    (dict(eval_file="strange"), "--eval_file: strange holds records that are no tf.train.Example"),
+    (dict(eval_file="strange"), "--eval_file: strange contains a record that is not a tf.train.Example"),
     (dict(input_file="text.txt"), "--input_file: text.txt holds no TFRecords, or is damaged"),
     (dict(input_file=None), "--input_file is required"), (dict(do_train=False), "Nothing to do"),
     (dict(use_tpu=True), "TPUs are not supported")], ids=str)
@@ -342,4 +344,5 @@ def test_a_record_that_cannot_be_used_is_named_when_it_is_read(pretraining, tmp_
                               **{"do_train": False, "do_eval": False, phase: True})
     assert refused.code == 1 and "Traceback" not in refused.err, refused.err
     assert (f"error: {path}, record 101 (from 0): masked_lm_weights has nan at place 0 (from 0); it has to "
-            "be finite and at least 0. Write the file again, or leave the record out.\n") in refused.err
+            "be finite and at least 0. Write the file again, or remove the record from the "
+            "file.\n") in refused.err

@@ -188,7 +188,7 @@ def test_json_lines_without_answers_are_answered_but_not_scored(trained, tmp_pat
                                  + "\n" for index in range(2)))
     refused = trained.run(tmp_path / "output", predict_file=questions, do_train=None)
     assert refused.code == 1
-    assert 'questions.jsonl:1: question l0 has no "answers" to score with' in refused.err
+    assert 'questions.jsonl:1: question l0 has no "answers", which --do_eval needs' in refused.err
     assert not (tmp_path / "output").exists()
     done = trained.run(trained.output, predict_file=questions, do_train=None, do_eval=None, do_predict=True)
     assert done.code == 0, done.err

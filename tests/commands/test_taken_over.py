@@ -82,7 +82,8 @@ def test_a_tagger_reads_the_columns_of_its_training(scripts, tiny_model, tmp_pat
     assert taken == predict("told", token_column=2, tag_column=3)[1]
     # A file of other columns is read as it is said to be.
     done, _ = predict("other", token_column=1)
-    assert "Given otherwise than in the training" in done.err and "--token_column=1 (there 2)" in done.err
+    assert "Flags with other values than in the training" in done.err
+    assert "--token_column=1 (in the training: 2)" in done.err
 
 
 def test_a_record_of_an_older_version_contradicts_nothing(scripts, tiny_model, tmp_path):
@@ -95,16 +96,16 @@ def test_a_record_of_an_older_version_contradicts_nothing(scripts, tiny_model, t
 
 
 @pytest.mark.parametrize("flags, said", [
-    (dict(crf=True), "--crf=true, where the training had false"),
-    (dict(learning_rate=0.5), "--learning_rate=0.5, where the training had 0.001")])
+    (dict(crf=True), "--crf=true (in the training: false)"),
+    (dict(learning_rate=0.5), "--learning_rate=0.5 (in the training: 0.001)")])
 def test_another_task_or_other_weights_are_refused(scripts, tiny_model, tmp_path, flags, said):
     (tmp_path / "test.conll").write_text(_COLUMNS)
     output = tagger(tmp_path / "output", tiny_model, crf=False, learning_rate=1e-3)
     where = dict(output_dir=tmp_path / "new", init_checkpoint=output, test_file="test.conll")
     refused = scripts.run("run_ner.py", *tiny.flags(do_predict=True, **where, **flags), cwd=tmp_path)
     assert refused.code == 1 and not (tmp_path / "new").exists()
-    assert f"error: These flags contradict the training of the weights, says {output}/run.json: {said}. " in (
-        refused.err)
+    assert ("error: These flags contradict the training of the weights, which "
+            f"{output}/run.json describes: {said}. ") in refused.err
 
 
 # --- Several labels --------------------------------------------------------------------------------------
@@ -162,4 +163,4 @@ def test_answers_are_made_as_in_the_training_unless_flags_say_otherwise(scripts,
     done, given = run("given", n_best_size=2)
     assert len(given) < len(taken) and "--n_best_size=2 (there 9)." in done.err
     refused, _ = run("refused", version_2_with_negative=False)
-    assert "--version_2_with_negative=false, where the training had true" in refused.err
+    assert "--version_2_with_negative=false (in the training: true)" in refused.err

@@ -97,7 +97,7 @@ def test_files_beside_a_safetensors_file_count_too(model, tmp_path_factory):
     checkpoint = f"--init_checkpoint={other / 'model.safetensors'}"
     assert vocabularies.load_tokenizer(settings_of(model, checkpoint)).tokenize("TOKYO") == ["TOKYO"]
     write(model, "tokenizer_config.json", {"do_lower_case": True})
-    with pytest.raises(ValueError, match=r"says do_lower_case=true, and .* do_lower_case=false\. Take the "
+    with pytest.raises(ValueError, match=r"says do_lower_case=true, but .* do_lower_case=false\. Use the "
                        r"vocabulary"):
         vocabularies.load_tokenizer(settings_of(model, checkpoint))
 
@@ -109,12 +109,13 @@ def test_files_beside_a_safetensors_file_count_too(model, tmp_path_factory):
      "tokenizer_class='BertJapaneseTokenizer', "
      "which is not supported"),
     ("tokenizer_config.json", {"tokenizer_class": 3}, "tokenizer_class=3, which is not"),
-    ("tokenizer_config.json", {"cls_token": "<s>"}, "cls_token='<s>'; here it is '[CLS]'"),
-    ("special_tokens_map.json", {"unk_token": {"content": "<unk>"}}, "unk_token='<unk>'; here it is '[UNK]'"),
+    ("tokenizer_config.json", {"cls_token": "<s>"}, "cls_token='<s>', which is not supported"),
+    ("special_tokens_map.json", {"unk_token": {"content": "<unk>"}}, "unk_token='<unk>', which is not"),
     ("tokenizer_config.json", {"strip_accents": "no"},
      "strip_accents='no'; it should be true, false or null"),
     ("tokenizer_config.json", {"do_lower_case": None}, "do_lower_case=null; it should be true or false"),
-    ("tokenizer.json", {"normalizer": None}, "normalizer: type=null, which is not supported, only "
+    ("tokenizer.json", {"normalizer": None}, "normalizer: type=null, which is not supported; the only "
+                                             "supported value is "
      "'BertNormalizer'"),
     ("tokenizer.json", {"normalizer": {"type": "Sequence"}}, "normalizer: type='Sequence'"),
     ("tokenizer.json", {"pre_tokenizer": {"type": "Whitespace"}}, "pre_tokenizer: type='Whitespace'"),
@@ -123,9 +124,9 @@ def test_files_beside_a_safetensors_file_count_too(model, tmp_path_factory):
     ("tokenizer.json", {"model": {"max_input_chars_per_word": -1}}, "max_input_chars_per_word=-1; it should "
      "be a"),
     ("tokenizer.json", {"added_tokens": [{"id": 400, "content": "<user>"}]},
-     "adds the token '<user>', which"),
-    ("added_tokens.json", {"<user>": 400}, "adds the token '<user>', which"),
-    ("tokenizer.json", [], "must hold a JSON object, not a list"),
+     "adds the token '<user>', but"),
+    ("added_tokens.json", {"<user>": 400}, "adds the token '<user>', but"),
+    ("tokenizer.json", [], "must contain a JSON object, not a list"),
 ])
 def test_what_would_make_other_tokens_is_refused(model, name, content, message):
     write(model, name, content)
@@ -156,7 +157,7 @@ def test_the_case_of_the_files_is_taken_if_no_flag_gives_one(model, caplog):
         tokenizer = vocabularies.load_tokenizer(given)
     assert tokenizer.tokenize("TOKYO Café") == ["TOKYO", "Café"]
     assert given.do_lower_case is False
-    said = f"--do_lower_case not given: using False ({model / 'tokenizer_config.json'} says so)"
+    said = f"--do_lower_case not given: using False (the value in {model / 'tokenizer_config.json'})"
     assert said in caplog.text
 
 
@@ -165,9 +166,10 @@ ACCENTED = ["für", "über", "the", "a", "dog"]
 
 
 @pytest.mark.parametrize("words, message", [
-    (CASED, "no text has 2 of the 5 words in {}, such as Paris, London: it is probably a cased model's. Pass "
-            "--do_lower_case=false; or pass --do_lower_case=true"),
-    (ACCENTED, "such as für, über: they have accents"), (["한국", "어", "the"], "such as 한국, 어")])
+    (CASED, "2 of the 5 words in {}, such as Paris, London, never occur in lower-cased text. The vocabulary "
+            "probably belongs to a cased model. Pass --do_lower_case=false"),
+    (ACCENTED, "such as für, über, never occur in lower-cased text. They have accents"),
+    (["한국", "어", "the"], "such as 한국, 어")])
 def test_a_cased_vocabulary_needs_the_flag(tmp_path, words, message):
     path = tmp_path / "vocab.txt"
     path.write_text("".join(f"{token}\n" for token in [*SPECIAL, *words]), encoding="utf-8")

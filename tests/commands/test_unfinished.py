@@ -64,8 +64,8 @@ def test_step_0_is_refused(trained, scripts, tmp_path, command):
     assert checkpoint_formats.read_global_step(checkpoint_formats.latest_checkpoint(str(output))) == 0
     refused = run(scripts, command, output, tmp_path)
     assert refused.code == 1 and not refused.out
-    assert (f"error: {output}/model.ckpt-0 is step 0 of a training, before it has learned anything: its head "
-            "is random. Start the command that trains again") in refused.err, refused.err
+    assert (f"error: {output}/model.ckpt-0 is the checkpoint of step 0, from before the training: its head "
+            "is random. Run the training command again") in refused.err, refused.err
 
 
 @pytest.mark.parametrize("command", [
@@ -75,7 +75,8 @@ def test_an_unfinished_training_is_said_once(trained, scripts, tmp_path, command
     output = at_step(trained, tmp_path, 2, finished_step=None)
     done = run(scripts, command, output, tmp_path)
     assert done.code == 0, done.err
-    assert done.err.count(f"WARNING: {output}/model.ckpt-2 is of an unfinished training: step 2 of 4. ") == 1
+    assert done.err.count(f"WARNING: {output}/model.ckpt-2 comes from an unfinished training: step 2 of "
+                          "4. ") == 1
 
 
 @pytest.mark.parametrize("step, changes", [

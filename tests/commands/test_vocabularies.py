@@ -63,7 +63,7 @@ def test_the_manifest_names_the_vocabulary(records, tiny_model):
 def test_a_pre_training_takes_the_vocabulary_of_its_records(pretrained, records, tiny_model):
     done, output = pretrained
     manifest = records / "a.tfrecord.manifest.json"
-    assert (f"--vocab_file not given: using {tiny_model.vocab} (the records were made with it, says "
+    assert (f"--vocab_file not given: using {tiny_model.vocab} (the vocabulary of the records, see "
             f"{manifest})") in done.err
     record = json.loads((output / "run.json").read_text())
     assert record["vocabulary"] == output_files.hash_vocabulary(tiny_model.vocab)
@@ -86,8 +86,9 @@ def test_a_pre_training_knows_the_vocabulary_of_records_that_moved(pretrain, rec
 
 
 @pytest.mark.parametrize("flags, said", [
-    (lambda model, path: dict(vocab_file=reordered(model, path)), "--vocab_file={path}: these are not the "
-     "entries, in their order, of the vocabulary that the records were made with, {model}"),
+    (lambda model, path: dict(vocab_file=reordered(model, path)), "--vocab_file={path} differs in its "
+                                                                  "entries, "
+     "or in their order, from the vocabulary ({model}"),
     (lambda model, path: dict(do_lower_case=False), "--do_lower_case=false, but the records' manifest ")])
 def test_a_pre_training_refuses_another_vocabulary(pretrain, tiny_model, tmp_path, flags, said):
     path = tmp_path / "other.txt"
@@ -102,7 +103,7 @@ def test_records_of_two_vocabularies_are_refused(pretrain, records, tiny_model, 
     manifest["settings"]["vocabulary"] = "0" * 32
     (tmp_path / "other" / "a.tfrecord.manifest.json").write_text(json.dumps(manifest))
     refused = pretrain(tmp_path / "output", input_file=f"{records}/a.tfrecord,{tmp_path}/other/a.tfrecord")
-    assert refused.code == 1 and "were made with two vocabularies. Train on records of one" in refused.err
+    assert refused.code == 1 and "were written with two different vocabularies. Train only on" in refused.err
 
 
 # --- Fine-tuning -----------------------------------------------------------------------------------------
@@ -125,9 +126,9 @@ def fine_tune(scripts, pretrained, tmp_path):
 def test_fine_tuning_refuses_another_vocabulary(fine_tune, pretrained, tiny_model, tmp_path):
     refused = fine_tune(vocab_file=reordered(tiny_model, tmp_path / "other.txt"))
     assert refused.code == 1 and not (tmp_path / "classifier").exists()
-    said = (f"--vocab_file={tmp_path}/other.txt: these are not the entries, in their order, of the "
-            "vocabulary with which --init_checkpoint={start} was trained, says {start}/run.json. A token "
-            f"would get the vector of another one. Pass --vocab_file={tiny_model.vocab}.\n")
+    said = (f"--vocab_file={tmp_path}/other.txt differs in its entries, or in their order, from the "
+            "vocabulary with which --init_checkpoint={start} was trained, according to {start}/run.json. A "
+            f"token would get the vector of another token. Pass --vocab_file={tiny_model.vocab}.\n")
     assert said.replace("{start}", str(pretrained[1])) in refused.err
 
 
@@ -157,8 +158,8 @@ def test_a_reordered_vocabulary_beside_the_weights_is_refused(scripts, tiny_mode
     before = sorted(tmp_path.rglob("*"))
     refused = scripts.run(script, *tiny.flags(**flags(output)), cwd=tmp_path)
     assert refused.code == 1 and sorted(tmp_path.rglob("*")) == before
-    assert (f"error: {output}/vocab.txt: these are not the entries, in their order, of the vocabulary that "
-            f"the model was trained with, says {output}/run.json.") in refused.err, refused.err
+    assert (f"error: {output}/vocab.txt differs in its entries, or in their order, from the vocabulary with "
+            f"which the model was trained, according to {output}/run.json.") in refused.err, refused.err
 
 
 @pytest.mark.parametrize("script, flags", [
@@ -192,5 +193,5 @@ def test_labels_that_differ_between_two_files_are_refused(scripts, tiny_model, t
     (tmp_path / "texts.txt").write_text("the cat\n")
     refused = scripts.run("predict.py", *tiny.flags(model_dir=output, input_file="texts.txt"), cwd=tmp_path)
     assert refused.code == 1 and not refused.out
-    assert (f"error: {output}/labels.txt and {output}/run.json differ in the labels or their order: "
+    assert (f"error: {output}/labels.txt and {output}/run.json differ in the labels or in their order, "
             ) in refused.err, refused.err

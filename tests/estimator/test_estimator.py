@@ -1078,7 +1078,7 @@ def test_a_damaged_checkpoint_is_refused_with_a_remedy(trained, file, damage, ca
     with pytest.raises(ValueError, match="damaged") as error:
         call(trained)
     assert f"{trained.model_dir}/model.ckpt-3" in str(error.value)
-    assert f"The newest whole one before it is {trained.model_dir}/model.ckpt-2" in str(error.value)
+    assert f"The newest complete checkpoint before it is {trained.model_dir}/model.ckpt-2" in str(error.value)
     assert {path: state for path, state in snapshot(trained.model_dir).items()
             if "tfevents" not in path.name} == {
         path: state for path, state in before.items() if "tfevents" not in path.name}
@@ -1094,7 +1094,7 @@ def test_naming_an_older_checkpoint_gets_past_a_damaged_one(trained):
 def test_a_missing_checkpoint_is_named(trained):
     os.remove(f"{trained.model_dir}/model.ckpt-3.index")
     with pytest.raises(FileNotFoundError, match=r"names model.ckpt-3, "
-                       r"but there is no model.ckpt-3.index beside it"):
+                       r"but the directory contains no model.ckpt-3.index"):
         trained.train(endless, steps=1)
 
 

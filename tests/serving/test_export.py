@@ -378,7 +378,7 @@ def test_without_the_package_an_export_of_text_says_what_to_install(model, tmp_p
 
 def test_questions_are_not_exported_with_text(tmp_path, tiny_model):
     questions = written(tmp_path / "model", tiny_model, "questions")
-    with pytest.raises(ValueError, match="or export it without --text"):
+    with pytest.raises(ValueError, match="or export the model without --text"):
         export_text.export(questions, str(tmp_path / "export"))
 
 

@@ -200,7 +200,7 @@ def test_a_task_that_the_model_was_not_trained_for_is_refused(pretrained):
 def test_what_is_no_model_is_refused(tmp_path, pretrained):
     with pytest.raises(NotADirectoryError, match="no such directory"):
         serving.load(str(tmp_path / "nowhere"))
-    with pytest.raises(ValueError, match="no output directory of a training"):
+    with pytest.raises(ValueError, match="not the output directory of a training"):
         serving.load(str(tmp_path))
 
 

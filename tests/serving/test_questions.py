@@ -50,8 +50,8 @@ def test_a_byte_order_mark_and_windows_line_ends_are_no_text():
 
 def test_the_sign_between_two_texts_means_that_only_to_models_of_two():
     assert values(read("a ||| b\n", "text", fields=("text",))) == [("a ||| b",)]
-    assert "there is one text; the model takes text_a and text_b, with ||| between them" in values(
-        read("a\n", "text", required=2))[0]
+    said = values(read("a\n", "text", required=2))[0]
+    assert "the line has only one text, but the model takes text_a and text_b, with ||| between them" in said
 
 
 def test_lines_are_read_no_sooner_than_needed():
@@ -89,7 +89,7 @@ def test_a_header_names_the_columns_of_the_training(input_format, separator):
      "columns are question, replies"),
     ("question\na\n", "lines:1: there is no column 'reply'"),
     ("a\tb\n", "lines:1: there is no column 'question' (--text_column); the columns are a, b"),
-    ("question\treply\treply\na\tb\tc\n", "lines:1: column 'reply' is there 2 times"),
+    ("question\treply\treply\na\tb\tc\n", "lines:1: 2 columns are named 'reply'"),
     ("question\tre\u200bply\na\tb\n", r"the columns are question, 're\u200bply'. If this row")])
 def test_columns_that_are_not_there_are_an_error_that_lists_those_that_are(lines, expected):
     assert expected in refusal(lines, "tsv", OWN, required=2)
@@ -108,7 +108,7 @@ def test_a_pair_without_its_second_text_is_a_bad_line_of_json(line):
 def test_names_of_the_fields_do_in_place_of_those_of_the_training():
     assert values(read("text_b,text_a,id\nb,a,7\n", "csv", OWN, required=2)) == [("a", "b")]
     assert values(read('{"text_a": "a", "text_b": "b"}\n', "jsonl", OWN, required=2)) == [("a", "b")]
-    assert "there is a text_b" in values(read("text_a,text_b\na,b\n", "csv", {"text_column": "body"},
+    assert "the line has a text_b" in values(read("text_a,text_b\na,b\n", "csv", {"text_column": "body"},
                                               fields=("text_a",)))[0]
 
 
@@ -131,17 +131,17 @@ def test_flags_are_about_a_file_of_other_columns_than_the_training():
 
 
 @pytest.mark.parametrize("flags, expected", [
-    ({"text_column": ""}, "--text_column=: a column's name is empty"),
+    ({"text_column": ""}, "--text_column=: the name of a column is empty"),
     ({"text_column": "1,1"}, "--text_column=1,1 names a column twice"),
-    ({"text_column": "a,b,c"}, "--text_column=a,b,c names 3 columns, and the model takes text_a and text_b"),
-    ({"header": "false"}, "--header=false: without a header row columns have no names")])
+    ({"text_column": "a,b,c"}, "--text_column=a,b,c names 3 columns, but the model takes text_a and text_b"),
+    ({"header": "false"}, "--header=false: without a header row, columns have no names")])
 def test_flags_that_cannot_be_are_refused(flags, expected):
     assert expected in refusal("a\tb\n", "tsv", OWN, flags=flags)
 
 
 def test_numbers_of_the_training_count_from_the_end_too():
     assert values(read("7\tb\ta\n", "tsv", {"text_column": "-1,2"})) == [("a", "b")]
-    assert "--text_column names column 4, and there are columns 1 to 2" in refusal(
+    assert "--text_column names column 4, but the columns have the numbers 1 to 2" in refusal(
         "a\tb\n", "tsv", {"text_column": "4"}, fields=("text_a",))
 
 
@@ -159,7 +159,7 @@ def test_whether_the_first_line_is_a_header_may_be_said(header, expected):
 def test_a_header_of_numbered_columns_is_refused_and_not_answered(ahead, lines):
     settings = {"text_column": "1", "label_column": "2"}
     labels = ("x", "z")
-    assert "lines:1: the columns are given by number, and this looks like a header row" in refusal(
+    assert "lines:1: the columns are given by number, but this row looks like a header row" in refusal(
         lines, "tsv", settings, fields=("text_a",), labels=labels, ahead=ahead)
     first, _, rest = lines.partition("\n")
     assert len(read(lines, "tsv", settings, fields=("text_a",), flags={"header": "false"})) == len(
@@ -242,15 +242,15 @@ def test_json_lines_by_field_and_by_the_names_of_the_training():
 
 @pytest.mark.parametrize("lines, input_format, problem", [
     (b"a\xff\n", "text", "byte 0xff at offset 1 is not UTF-8"),
-    ("a\0\n", "text", "there is a NUL character"), ("a\0\tb\n", "tsv", "there is a NUL character"),
-    ("{\n", "jsonl", "no line of JSON"), ("[1]\n", "jsonl", "an object a line"), ("\n", "jsonl", "blank"),
+    ("a\0\n", "text", "contains a NUL character"), ("a\0\tb\n", "tsv", "contains a NUL character"),
+    ("{\n", "jsonl", "not valid JSON"), ("[1]\n", "jsonl", "each line is a JSON"), ("\n", "jsonl", "blank"),
     ('{"other": 1}\n', "jsonl", "there is no column 'text_a'; the columns are other"),
-    ('{"text_a": "a", "n": NaN}\n', "jsonl", "NaN is no value of JSON"),
+    ('{"text_a": "a", "n": NaN}\n', "jsonl", "NaN is not a JSON value"),
     ('{"text_a": "a", "n": 1e400}\n', "jsonl", "the number 1e400 is too large"),
     ('{"text_a": "\\ud800"}\n', "jsonl", "half of a surrogate pair"),
-    ('{"text_a": "a", "text_a": "b"}\n', "jsonl", "'text_a' is there twice"),
+    ('{"text_a": "a", "text_a": "b"}\n', "jsonl", "the key 'text_a' occurs twice"),
     ("x\n", "tsv", "1 columns, but line 1 has 2"), ("\n", "csv", "the line is blank"),
-    ('a"b,"c"d\n', "csv", "a quote is not closed, or stands in the middle"),
+    ('a"b,"c"d\n', "csv", "a quote is not closed, or is in the middle"),
     ("a\rb,c\n", "csv", "a carriage return"),
 ])
 def test_a_bad_line_is_named_and_the_next_one_is_read(lines, input_format, problem):
@@ -287,8 +287,8 @@ def test_sentences_in_columns_are_read_as_by_run_ner():
     assert [(question.line, question.values) for question in found] == [(3, (["cats", "eat"],)),
                                                                        (6, (["a\u3000b"],))]
     assert values(read(lines, "conll", flags={"token_column": 1}, **tagger))[0] == (["1", "2"],)
-    assert "are for a model that tags words" in refusal(lines, "conll")
-    assert "lines:2: 1 columns, but line 1 has 2" in refusal("a O\nb\n", "conll", **tagger)
+    assert "is only for models that tag words" in refusal(lines, "conll")
+    assert "lines:2: the line has 1 columns, but line 1 has 2" in refusal("a O\nb\n", "conll", **tagger)
 
 
 @pytest.mark.parametrize("name, expected", [

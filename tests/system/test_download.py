@@ -63,7 +63,7 @@ def break_off(server, path, cut=30_000):
     """Leaves the first bytes of the file behind, as of a command that was ended."""
     server.cuts = [cut, 0 if server.ranges and server.tags else cut]
     with pytest.raises(http_download.ServerError,
-                       match=rf"broke off after {cut:,} of 100,000 bytes.*are kept"):
+                       match=rf"was interrupted after {cut:,} of 100,000 bytes.*are kept"):
         fetch(server, path)
     assert os.path.getsize(f"{path}.partial") == cut and not os.path.exists(path)
     server.requests.clear()
@@ -127,7 +127,7 @@ def test_refusals_web_pages_and_silence_are_said(server, path):
     with pytest.raises(http_download.ServerError, match="/nothing: the server answers 404 Not Found"):
         http_download.fetch(f"{server.address}/nothing", path)
     server.kind = "text/html; charset=utf-8"
-    with pytest.raises(http_download.ServerError, match="a web page came"):
+    with pytest.raises(http_download.ServerError, match="a web page"):
         fetch(server, path)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"http://127.0.0.1:{silent.getsockname()[1]}/x"
@@ -140,8 +140,9 @@ def test_refusals_web_pages_and_silence_are_said(server, path):
 
 @pytest.mark.parametrize(("content", "says"), [
     (b"", "/x: the server sent an empty file"),
-    (b"\n <HTML><body>Please log in.", "/x: a web page came in place of the file"),
-    (b"damaged", "/x: what the server sent is not the file, as it is damaged. It was removed.")])
+    (b"\n <HTML><body>Please log in.", "/x: the server sent a web page instead of the file"),
+    (b"damaged", "/x: the server sent a file that cannot be used, as it is damaged. The received file was "
+                 "removed.")])
 def test_content_that_cannot_be_is_not_kept(server, path, content, says):
     server.files["/x"] = content
     for _ in range(2):
@@ -276,16 +277,18 @@ def twice(contents):
     (zip_of({"a.json": b"a", "b.txt": b"b", "x/../../evil": b""}), "would be written outside"),
     (zip_of({"a.json": b"a", "b.txt": b"b", "/evil": b""}), "'/evil' would be written outside"),
     (zip_of({"a.json": b"a", "b.txt": b"b", "..\\evil": b""}), "evil' would be written outside"),
-    (twice({"a.json": b"a", "b.txt": b"b"}), "is damaged, or no zip: .*File exists"),
-    (zip_of({"a.json": b"a", "b.txt": b"b", "c": b"", "c/d": b""}), "is damaged, or no zip: .*c'"),
+    (twice({"a.json": b"a", "b.txt": b"b"}), "is damaged, or is not a zip: .*File exists"),
+    (zip_of({"a.json": b"a", "b.txt": b"b", "c": b"", "c/d": b""}), "is damaged, or is not a zip: .*c'"),
     (zip_of({"a.json": b"a", "b.txt": b"b", "zeros": bytes(20_000_000)}), "bytes would become 20,000,002"),
-    (zip_of({"a.json": b"a", "b.txt": b"b", **{f"{n}": b"" for n in range(10_000)}}), "it has 10,002 files"),
-    (zip_of({"x/a.json": b"a", "y/b.txt": b"b"}), "no folder of it has all of a.json, b.txt; it has x"),
-    (zip_of({"a.json": b"a", "b.txt": b""}), "no folder of it has all of"),
-    (zip_of(MODEL)[:-100], "is damaged, or no zip"),
+    (zip_of({"a.json": b"a", "b.txt": b"b", **{f"{n}": b"" for n in range(10_000)}}), "the zip has 10,002 "
+                                                                                      "files"),
+    (zip_of({"x/a.json": b"a", "y/b.txt": b"b"}), "no folder in this zip contains all of a.json, b.txt. The "
+                                                  "zip contains x"),
+    (zip_of({"a.json": b"a", "b.txt": b""}), "no folder in this zip contains all of"),
+    (zip_of(MODEL)[:-100], "is damaged, or is not a zip"),
     (zip_of(MODEL)[20:], "is damaged: its beginning is missing"),
     (damaged(stored()), "Bad CRC-32 for file 'b.txt'"),
-    (b"no zip", "is damaged, or no zip: File is not a zip file"),
+    (b"no zip", "is damaged, or is not a zip: File is not a zip file"),
 ], ids=["above", "around", "absolute", "backslash", "twice", "folder", "bomb", "many", "lacks",
         "empty", "cut", "beheaded", "checksum", "other"])
 def test_zips_that_are_damaged_or_dangerous_leave_nothing(tmp_path, data, says):
@@ -325,7 +328,7 @@ def test_sources_are_made_from_a_mirror_and_left_alone_when_there(server, tmp_pa
 def test_a_directory_of_another_content_is_not_touched(server, tmp_path):
     (tmp_path / "all" / "m").mkdir(parents=True)
     (tmp_path / "all" / "m" / "a.json").write_text("mine")
-    with pytest.raises(FileExistsError, match="m is there already, but lacks b.txt. Move it away"):
+    with pytest.raises(FileExistsError, match="m already exists, but lacks b.txt. Move this directory"):
         http_download.download(ZIP, str(tmp_path), server.address)
     assert files_in(tmp_path) == {"all/m/a.json": b"mine"} and not server.requests
 
@@ -333,7 +336,7 @@ def test_a_directory_of_another_content_is_not_touched(server, tmp_path):
 def test_a_zip_that_lies_there_is_used_and_kept(server, tmp_path):
     (tmp_path / "all").mkdir()
     (tmp_path / "all" / "m.zip").write_bytes(b"no zip")
-    with pytest.raises(http_download.DamagedError, match="m.zip is damaged.*Remove the file"):
+    with pytest.raises(http_download.DamagedError, match="m.zip is damaged.*Remove the zip"):
         http_download.download(ZIP, str(tmp_path), server.address)
     (tmp_path / "all" / "m.zip").write_bytes(zip_of(MODEL))
     assert http_download.download(ZIP, str(tmp_path), server.address) and not server.requests
@@ -342,6 +345,6 @@ def test_a_zip_that_lies_there_is_used_and_kept(server, tmp_path):
 
 def test_a_damaged_zip_that_came_is_removed(server, tmp_path):
     server.files["/a/m.zip"] = b"no zip"
-    with pytest.raises(http_download.DamagedError, match="It came from .*/a/m.zip and was removed"):
+    with pytest.raises(http_download.DamagedError, match="The zip came from .*/a/m.zip and was removed"):
         http_download.download(ZIP, str(tmp_path), server.address)
     assert not files_in(tmp_path)

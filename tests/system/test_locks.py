@@ -179,8 +179,8 @@ def test_where_there_are_no_locks_the_log_says_so(tmp_path, monkeypatch, warning
     monkeypatch.setattr(locks.fcntl, "flock", no_locks)
     with locks.lock_directory(tmp_path), locks.lock_directory(tmp_path):
         pass
-    assert warnings == [f"{tmp_path} cannot be locked, as its file system has no locks (No locks available): "
-                        "start no second run that writes there."]
+    assert warnings == [f"{tmp_path} cannot be locked, because its file system has no locks (No locks "
+                        "available). Do not start a second run that writes to the same path."]
     with locks.lock_directory("gs://bucket/run"), locks.lock_file("gs://bucket/run/file"):
         pass
     assert [text.split(",")[0] for text in warnings[1:]] == [

@@ -129,9 +129,9 @@ def test_texts_that_differ_in_words_are_told_apart():
 
 
 def test_a_split_that_would_be_empty_is_refused():
-    for labels, fraction, advice in ((["x", "y"] * 4, 0.01, "none. Raise it, or name"),
-                                     (["x", "y", "z"], 0.5, "none that may be taken, for .* Name")):
-        with pytest.raises(ValueError, match=rf"^--dev_fraction=.* of the \d examples in train.csv is "
+    for labels, fraction, advice in ((["x", "y"] * 4, 0.01, r"csv\. Raise --dev_fraction, or name"),
+                                     (["x", "y", "z"], 0.5, "csv, because none .* Name")):
+        with pytest.raises(ValueError, match=rf"^--dev_fraction=.* of the \d examples in train."
                            f"{advice} a --dev_file"):
             dev_split.stratified_split(part_of(labels), fraction)
 

@@ -115,7 +115,7 @@ def test_cut_off_rows_of_qqp_are_left_out_but_in_the_test_set(tmp_path):
     write(tmp_path / "test.tsv", test_header, test_row, test_row[:2])
     processor = classifier_data.QqpProcessor()
     assert described(processor.get_train_examples(tmp_path)) == [expected] * 2
-    with pytest.raises(ValueError, match=r"test\.tsv:3: expected at least 3 .* found 2"):
+    with pytest.raises(ValueError, match=r"test\.tsv:3: the row has 2 .* at least 3 are needed"):
         processor.get_test_examples(tmp_path)
 
 
@@ -126,7 +126,7 @@ def test_scores_are_from_0_to_5(score, allowed, tmp_path):
     if allowed:
         assert classifier_data.StsbProcessor().get_dev_examples(tmp_path)[1].label == float(score)
         return
-    with pytest.raises(ValueError, match=f"{path}:3: score {score} is not from 0 to 5: correct"):
+    with pytest.raises(ValueError, match=f"{path}:3: the score {score} is not between 0 and 5: correct"):
         classifier_data.StsbProcessor().get_dev_examples(tmp_path)
 
 
@@ -134,7 +134,7 @@ def test_scores_are_from_0_to_5(score, allowed, tmp_path):
 def test_a_score_that_is_no_number(score, tmp_path):
     header, row = LAYOUTS["sts-b"][:2]
     path = write(tmp_path / "dev.tsv", header, row, [*row[:-1], score])
-    with pytest.raises(ValueError, match=f"{path}:3: score '{score}' is no finite number"):
+    with pytest.raises(ValueError, match=f"{path}:3: the score '{score}' is not a finite number"):
         classifier_data.StsbProcessor().get_dev_examples(tmp_path)
 
 
@@ -146,12 +146,12 @@ def test_a_column_that_is_missing_and_a_row_that_is_cut_off(task, split, tmp_pat
     read = getattr(processor, f"get_{split}_examples")
     path = write(tmp_path / f"{split}.tsv", header, row, row[:-1])
     if (task, split) != ("qqp", "dev"):
-        message = f"{path}:3: expected at least {len(row)} .* found {len(row) - 1}"
+        message = f"{path}:3: the row has {len(row) - 1} .* at least {len(row)} are needed"
         with pytest.raises(ValueError, match=message):
             read(tmp_path)
     wrong = [*header[:-1], "other"]
     write(path, wrong, row)
-    message = f"{path}:1: there is no column '{header[-1]}' .* {', '.join(wrong)}"
+    message = f"{path}:1: the header row has no column '{header[-1]}', only {', '.join(wrong)}"
     with pytest.raises(ValueError, match=message):
         read(tmp_path)
 
@@ -159,7 +159,7 @@ def test_a_column_that_is_missing_and_a_row_that_is_cut_off(task, split, tmp_pat
 def test_an_unknown_label(tmp_path):
     header, row = LAYOUTS["rte"][:2]
     path = write(tmp_path / "dev.tsv", header, [*row[:-1], "neutral"])
-    with pytest.raises(ValueError, match=f"{path}:2: label 'neutral' is not one of entailment, not_ent"):
+    with pytest.raises(ValueError, match=f"{path}:2: the label 'neutral' is not one of entailment, not_ent"):
         classifier_data.RteProcessor().get_dev_examples(tmp_path)
 
 
@@ -207,7 +207,7 @@ def test_scores_of_another_regression_have_its_own_range(tmp_path, monkeypatch):
     assert glue_submission_files.find_problem(path, expected) is None
     path.write_text(path.read_text().replace("17.000000", "40.5"))
     problem = glue_submission_files.find_problem(path, expected)
-    assert problem.endswith(":3: '40.5' is no number from -10 to 40")
+    assert problem.endswith(":3: '40.5' is not a number from -10 to 40")
 
 
 def test_scores_without_a_declared_range_are_any_finite_numbers(tmp_path):
@@ -223,18 +223,18 @@ HEADER = b"index\tprediction\n"
 
 @pytest.mark.parametrize("content, labels, problem", [
     (HEADER + b"0\t1\n1\t0\n", ["0", "1"], None),
-    (HEADER + b"0\t1\n1\t0", ["0", "1"], r":3: the last line has no end"),
-    (b"", ["0", "1"], r":1: the header has to be 'index\\tprediction', and is ''"),
+    (HEADER + b"0\t1\n1\t0", ["0", "1"], r":3: the last line has no line end"),
+    (b"", ["0", "1"], r":1: the header must be 'index\\tprediction', but is ''"),
     (b"0\t1\n1\t0\n", ["0", "1"], r":1: the header .* is '0\\t1'"),
-    (HEADER + b"0\t1\n2\t0\n", ["0", "1"], r":3: the index has to be 1, and is '2'"),
-    (HEADER + b"0\t1\n1 0\n", ["0", "1"], r":3: the index has to be 1, and is '1 0'"),
+    (HEADER + b"0\t1\n2\t0\n", ["0", "1"], r":3: the index must be 1, but is '2'"),
+    (HEADER + b"0\t1\n1 0\n", ["0", "1"], r":3: the index must be 1, but is '1 0'"),
     (HEADER + b"0\t1\n1\tyes\n", ["0", "1"], r":3: 'yes' is not one of 0, 1"),
-    (HEADER + b"0\t1\n", ["0", "1"], r": 1 predictions, and the test set has 2 examples"),
-    (HEADER + b"0\t1\n1\t0\n2\t0\n", ["0", "1"], r": 3 predictions, and the test set has 2 examples"),
+    (HEADER + b"0\t1\n", ["0", "1"], r" contains 1 predictions, but the test set has 2 examples"),
+    (HEADER + b"0\t1\n1\t0\n2\t0\n", ["0", "1"], r" contains 3 predictions, but the test set has 2 examples"),
     (HEADER + b"0\t0\n1\t5.000\n", None, None),
-    (HEADER + b"0\t0\n1\t5.001\n", None, r":3: '5.001' is no number from 0 to 5"),
-    (HEADER + b"0\tnan\n1\t5\n", None, r":2: 'nan' is no number from 0 to 5"),
-    (HEADER + b"0\t\n1\t5\n", None, r":2: '' is no number"),
+    (HEADER + b"0\t0\n1\t5.001\n", None, r":3: '5.001' is not a number from 0 to 5"),
+    (HEADER + b"0\tnan\n1\t5\n", None, r":2: 'nan' is not a number from 0 to 5"),
+    (HEADER + b"0\t\n1\t5\n", None, r":2: '' is not a number"),
     (HEADER + b"0\t\xe9\n1\t5\n", None, r" is not UTF-8"),
 ])
 def test_what_is_wrong_with_a_file_of_predictions(content, labels, problem, tmp_path):

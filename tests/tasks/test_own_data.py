@@ -88,7 +88,9 @@ def test_columns_of_a_flag(text, columns):
 
 
 @pytest.mark.parametrize("text, problem", [
-    ("", "a column's name is empty"), ("a,,b", "a column's name is empty"), ("1,1", "names a column twice")])
+    ("", "the name of a column is empty"), ("a,,b", "the name of a column is empty"), ("1,1", "names a "
+                                                                                              "column "
+                                                                                              "twice")])
 def test_columns_that_a_flag_cannot_name_are_refused(text, problem):
     with pytest.raises(ValueError, match=f"--text_column={text}:? {problem}"):
         row_examples.parse_columns(text)
@@ -100,7 +102,8 @@ def test_columns_that_a_flag_cannot_name_are_refused(text, problem):
 @pytest.mark.parametrize("header, rows, expected", [
     (None, [["was", "kind"], ["a", "x"], ["b", "y"], ["c", "x"], ["d", "y"]], "looks like a header row: was"),
     (None, [["Text", "x"], ["a", "x"], ["b", "y"]], "looks like a header row: Text, x"),
-    (True, [["a", "x"], ["b", "y"], ["c", "x"]], ":1: --header=true, but 'x' is in the column of the labels"),
+    (True, [["a", "x"], ["b", "y"], ["c", "x"]], ":1: --header=true, but this row looks like an example: it "
+                                                 "has 'x'"),
     (None, [["a", "x"], ["b", "y"], ["c", "x"]], None),
     # A label's only example may come first.
     (None, [["a", "x"], ["b", "y"], ["c", "z"]], None),
@@ -132,8 +135,9 @@ NUMBERED = [[f"text {number}", f"{number}"] for number in (3, 4, 5)]
 def test_a_header_is_noticed_where_a_label_occurs_once_and_where_there_are_none(rows, labels, tmp_path):
     path = written(tmp_path, "test.csv", rows, None)
     reader = row_examples.ExampleReader("classification", [1], labels)
-    with pytest.raises(ValueError, match="test.csv:1: the columns are given by number, and this looks like a "
-                       "header row: .* Pass --header=true if it is one, --header=false if it is an example"):
+    with pytest.raises(ValueError, match="test.csv:1: the columns are given by number, but this row looks "
+                                         "like a "
+                       "header row: .* pass --header=true; if it is an example, pass --header=false"):
         reader.read(path, needs_labels=False)
     for header, number in ((True, len(rows) - 1), (False, len(rows))):
         if header is True and labels and rows[0][1] == "x":
@@ -178,8 +182,8 @@ def test_a_real_first_row_is_an_example(rows, labels, known, tmp_path):
 
 
 @pytest.mark.parametrize("header, first, expected", [
-    (None, "how good", "looks like a header row"), (False, "how good", "'how good' is no finite number"),
-    (True, "2.5", "--header=true, but '2.5' is in the column")])
+    (None, "how good", "looks like a header row"), (False, "how good", "'how good' is not a finite number"),
+    (True, "2.5", "--header=true, but this row looks like an example: it has '2.5' in the column")])
 def test_a_header_of_numbers_is_noticed(header, first, expected, tmp_path):
     path = written(tmp_path, "train.tsv", [["a", first], ["b", "1"], ["c", "2"]], None)
     with pytest.raises(ValueError, match=":1: .*" + expected):
@@ -266,43 +270,50 @@ def test_a_column_that_holds_no_known_label_is_none_of_labels(tmp_path):
 
 
 @pytest.mark.parametrize("name, content, expected", [
-    ("a.txt", "", "the ending of its name should say the format: .csv, .tsv"),
+    ("a.txt", "", "the format is unknown. Give the file a name that ends in one of .csv, .tsv"),
     ("a.csv", "", "the file is empty"), ("a.jsonl", "\n \n", "the file is empty"),
-    ("a.csv", "text,label\n", ":1: there is a header row and nothing after it"),
-    ("a.csv", "text,label\na,x\nb\n", ":3: 1 columns, but line 1 has 2; all rows should have as many. A text "
+    ("a.csv", "text,label\n", ":1: the file has only a header row"),
+    ("a.csv", "text,label\na,x\nb\n", ":3: the row has 1 columns, but line 1 has 2; all rows must have the "
+                                      "same number of columns. A text "
      "with a comma"),
-    ("a.tsv", "text\tlabel\na\tx\ty\n", ":2: 3 columns, but line 1 has 2"),
+    ("a.tsv", "text\tlabel\na\tx\ty\n", ":2: the row has 3 columns, but line 1 has 2"),
     ("a.csv", "text,label\na,x\n\nb,y\n", ":3: the line is blank"),
     ("a.csv", 'text,label\na,x\n"b,y\nc,z\n', ":3: a quote is not closed"),
-    ("a.csv", 'text,label\n"a"b,x\n', ":2: a quote is not closed, or stands in the middle"),
-    ("a.csv", "text,label\na\0,x\n", ":2: there is a NUL character"),
+    ("a.csv", 'text,label\n"a"b,x\n', ":2: a quote is not closed, or is in the middle"),
+    ("a.csv", "text,label\na\0,x\n", ":2: the line contains a NUL character"),
     ("a.csv", b"text,label\na,x\n\xff,y\n", ":3: byte 0xff at offset 15 is not UTF-8"),
-    ("a.csv", "text,text,label\na,b,x\n", ":1: column 'text' is there 2 times"),
-    ("a.csv", "body,label\na,x\n", ":1: say with --text_column where the texts are; the columns are body, "
+    ("a.csv", "text,text,label\na,b,x\n", ":1: 2 columns are named 'text'"),
+    ("a.csv", "body,label\na,x\n", ":1: no column has a usual name for texts. Name the columns of the texts "
+                                   "with --text_column; the columns are body, "
      "label. If this row is not a header"),
-    ("a.csv", "text,sentence,label\na,b,x\n", ":1: the texts may be in text or sentence: say with"),
-    ("a.csv", "text,kind\na,x\n", ":1: say with --label_column where the labels are"),
+    ("a.csv", "text,sentence,label\na,b,x\n", ":1: the texts may be in text or sentence. Name their columns "
+                                              "with"),
+    ("a.csv", "text,kind\na,x\n", ":1: no column has a usual name for labels. Name"),
     ("a.csv", "text,label\na,x\n ,y\n", ":3: the text is empty"),
     ("a.csv", "sentence1,sentence2,label\na,b,x\nc,,y\n", ":3: the second text is empty"),
     ("a.csv", "text,label\na,x\nb, \n", ":3: the label is empty"),
-    ("a.csv", 'text,label\na,x\nb,"x\ny"\n', ":3: the label 'x\\ny' has a line end"),
-    ("a.jsonl", '{"text": "a", "label": "x"}\n{"text": "b", "lab\n', ":2: this is no line of JSON"),
-    ("a.jsonl", '[{"text": "a"}]\n', ":1: JSON Lines has an object a line"),
-    ("a.jsonl", '{"text": "a", "text": "b", "label": 1}\n', ":1: this is no line of JSON: 'text' is there "
+    ("a.csv", 'text,label\na,x\nb,"x\ny"\n', ":3: the label 'x\\ny' contains a line end"),
+    ("a.jsonl", '{"text": "a", "label": "x"}\n{"text": "b", "lab\n', ":2: the line is not valid JSON"),
+    ("a.jsonl", '[{"text": "a"}]\n', ":1: in JSON Lines, each line is a JSON object"),
+    ("a.jsonl", '{"text": "a", "text": "b", "label": 1}\n', ":1: the line is not valid JSON: the key 'text' "
+                                                            "occurs "
      "twice"),
-    ("a.jsonl", '{"text": "a", "label": 1}\n{"text": "a"}\n', ":2: there is no 'label', but 'text'"),
-    ("a.jsonl", '{"text": null, "label": 1}\n', ":1: the text is null, and should be a text"),
-    ("a.jsonl", '{"body": "b", "label": 1}\n', ":1: say with --text_column where the texts are; the columns "
+    ("a.jsonl", '{"text": "a", "label": 1}\n{"text": "a"}\n', ":2: the row has no 'label', only 'text'"),
+    ("a.jsonl", '{"text": null, "label": 1}\n', ":1: the text is null, but should be a text"),
+    ("a.jsonl", '{"body": "b", "label": 1}\n', ":1: no column has a usual name for texts. Name the columns "
+                                               "of the texts with --text_column; the columns "
      "are body, label."),
-    ("a.csv", "text,label\ra,x\r", ":1: cannot be split at commas: a carriage return (\\r) stands alone"),
-    ("a.tsv", "text;label\na;x\n", "the columns are text;label (only one: are the "
-     "columns of a .csv separated by commas or semicolons, and those of a .tsv by tabs?)"),
-    ("a.jsonl", '{"text": "a", "label": ["x"]}\n', ':1: the label is ["x"], and should be a text. If a text '
+    ("a.csv", "text,label\ra,x\r", ":1: the line cannot be split at commas: it contains a carriage return "
+                                   "(\\r)"),
+    ("a.tsv", "text;label\na;x\n", "the columns are text;label (only one column was found: are the "
+     "columns of a .csv file separated by commas or semicolons, and those of a .tsv file by tabs?)"),
+    ("a.jsonl", '{"text": "a", "label": ["x"]}\n', ':1: the label is ["x"], but should be a text. If a text '
      "may have several labels, pass --task_type=multilabel."),
-    ("a.jsonl", '{"text": "a", "label": "x"}\n{"text": "b", "label": "x\\ud800"}\n', ":2: there is half of a "
+    ("a.jsonl", '{"text": "a", "label": "x"}\n{"text": "b", "label": "x\\ud800"}\n', ":2: the line contains "
+                                                                                     "half of a "
      "surrogate pair"),
-    ("a.jsonl.gz", b"text\n", "is no gzip file, or is damaged"),
-    ("a.jsonl.gz", gzip.compress(b'{"text": "a"}\n' * 99, mtime=0)[:-9], "is cut off")])
+    ("a.jsonl.gz", b"text\n", "is not a gzip file, or is damaged"),
+    ("a.jsonl.gz", gzip.compress(b'{"text": "a"}\n' * 99, mtime=0)[:-9], "is truncated")])
 def test_a_file_that_cannot_be_used_is_refused_with_its_line(name, content, expected, tmp_path):
     path = tmp_path / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -323,9 +334,9 @@ def test_a_document_of_any_length_is_read_and_a_lost_quote_before_one_is_found(t
 
 @pytest.mark.parametrize("text, label, expected", [
     (["queston"], ["kind"], ":1: there is no column 'queston' (--text_column); the columns are "
-     "question, answer, kind. If this row is not a header, give the numbers"),
+     "question, answer, kind. If this row is not a header, pass the numbers"),
     (["question"], ["sort"], ":1: there is no column 'sort' (--label_column)"),
-    ([4], ["kind"], ":1: --text_column names column 4, and there are columns 1 to 3"),
+    ([4], ["kind"], ":1: --text_column names column 4, but the columns have the numbers 1 to 3"),
     ([0], ["kind"], ":1: --text_column names column 0"), (["kind"], ["kind"], "name a column twice"),
     (["question", "question"], ["kind"], "name a column twice")])
 def test_columns_that_are_not_there_are_refused_and_those_that_are_listed(text, label, expected, tmp_path):
@@ -341,7 +352,7 @@ def test_rows_of_json_with_and_without_labels_are_not_taken_for_unlabelled(tmp_p
     for order, line in ((rows, 1), (rows[::-1], 3)):
         path.write_text("".join(json.dumps(row) + "\n" for row in order))
         for label in (None, ["label"]):
-            with pytest.raises(ValueError, match=f"test.jsonl:{line}: there is no 'label', but 'text'"):
+            with pytest.raises(ValueError, match=f"test.jsonl:{line}: the row has no 'label', only 'text'"):
                 row_examples.ExampleReader("classification", ["text"], label).read(str(path),
                                                                                    needs_labels=False)
 
@@ -369,7 +380,7 @@ def test_a_text_without_a_visible_character_is_empty(text, tmp_path):
                                    "0x10"])
 def test_a_score_that_is_no_finite_number_is_refused(value, tmp_path):
     path = written(tmp_path, "train.csv", [["a", "1"], ["b", value]], ["text", "score"])
-    with pytest.raises(ValueError, match=f":3: the score '{value}' is no finite number"):
+    with pytest.raises(ValueError, match=f":3: the score '{value}' is not a finite number"):
         row_examples.ExampleReader("regression").read(path)
 
 
@@ -391,10 +402,10 @@ def test_labels_that_hardly_differ_are_found(labels, groups):
 
 
 @pytest.mark.parametrize("label, value, expected", [
-    (["red", "blue"], "2", ":2: 2 in column 'red' should be 1 or 0"),
+    (["red", "blue"], "2", ":2: the column 'red' contains 2. It should contain 1"),
     (["red"], '["x", 1, null]', ":2: a label is null"),
-    (["red"], '["x,y"]', ":2: the label 'x,y' has ',' in it"),
-    (["red", "a,b"], "1", ":1: the label 'a,b' has ',' in it")])
+    (["red"], '["x,y"]', ":2: the label 'x,y' contains ','"),
+    (["red", "a,b"], "1", ":1: the label 'a,b' contains ','")])
 def test_labels_that_cannot_be_told_apart_are_refused(label, value, expected, tmp_path):
     path = tmp_path / "train.jsonl"
     path.write_text('{"text": "a", "red": 1, "blue": 0, "a,b": 1}\n'
@@ -405,8 +416,9 @@ def test_labels_that_cannot_be_told_apart_are_refused(label, value, expected, tm
 
 
 @pytest.mark.parametrize("content, expected", [
-    ("", "the file is empty"), ("a\nb\na\n", ":3: 'a' is there twice"),
-    ("a\n\nb\n", ":2: the line is blank"), ("a\nb\tc\n", ":2: the label 'b.tc' has a line end or a tab")])
+    ("", "the file is empty"), ("a\nb\na\n", ":3: the label 'a' occurs twice"),
+    ("a\n\nb\n", ":2: the line is blank"), ("a\nb\tc\n", ":2: the label 'b.tc' contains a line end or a "
+                                                         "tab")])
 def test_a_file_of_labels_is_checked(content, expected, tmp_path):
     path = tmp_path / "labels.txt"
     path.write_text(content)

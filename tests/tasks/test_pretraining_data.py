@@ -136,7 +136,7 @@ def test_instances_and_records_are_those_of_the_plain_algorithm(tmp_path, length
     plain_pretraining.write(plain, tokenizer, length, 6, written[0])
     create_pretraining_data.write_instance_to_example_files(instances, tokenizer, length, 6, written[1])
     assert contents(written[0]) == contents(written[1])
-    with pytest.raises(ValueError, match="there is room for 4"):
+    with pytest.raises(ValueError, match="but at most 4 can be written"):
         create_pretraining_data.write_instance_to_example_files(instances, tokenizer, 4, 6, written[1])
     assert contents(written[0]) == contents(written[1])
 
@@ -430,7 +430,7 @@ def test_a_run_that_was_killed_goes_on(tmp_path, monkeypatch):
     assert sorted(os.listdir(tmp_path)) == sorted([
         "corpus.txt", "out-0.manifest.json", "out-0.partial", "out-1.partial", "whole-0",
         "whole-0.manifest.json", "whole-1"])
-    with pytest.raises(ValueError, match="random_seed was 12345, is 1"):
+    with pytest.raises(ValueError, match="random_seed was 12345 and is now 1"):
         stream(tmp_path, texts, recipe, random_seed=1, **arguments)
     made = []
     monkeypatch.setattr(pretraining_stream._Output, "append", lambda output, *block: made.append(1)
@@ -466,8 +466,8 @@ def test_other_settings_input_or_files_are_refused(tmp_path):
         with pytest.raises(ValueError, match=match):
             stream(tmp_path, texts, Recipe(max_seq_length=length), files, **arguments)
 
-    refused("max_seq_length was 32, is 16", length=16)
-    refused("do_lower_case was True, is False", tokenizer_settings={"do_lower_case": False})
+    refused("max_seq_length was 32 and is now 16", length=16)
+    refused("do_lower_case was True and is now False", tokenizer_settings={"do_lower_case": False})
     refused("the input had 6 documents with 18 sentences", texts=[*texts[1:], texts[0]])
     refused(r"the output files were out-0\. ", files=2)
     refused("vocabulary was", tokenizer=tokenizer_of([*texts, ["more"]]))
@@ -483,15 +483,16 @@ def test_other_settings_input_or_files_are_refused(tmp_path):
     lambda found: {**found, "sizes": [None]}, lambda found: {**found, "blocks_done": 2},
     lambda found: {**found, "statistics": {"instances": "5"}}, lambda found: {**found, "settings": []}])
 def test_a_manifest_that_was_not_written_here_is_refused(tmp_path, change):
-    refuse_manifest(tmp_path, change, "manifest.json is not as this command writes it. Remove it")
+    refuse_manifest(tmp_path, change, "manifest.json is damaged: .* Remove this file")
 
 
 @pytest.mark.parametrize("change, complaint", [
     (lambda found: {**found, "files": [1]}, "the output files were 1"),
-    (lambda found: {**found, "blocks": 3}, "it has 3 blocks, not 1"),
-    (lambda found: {**found, "blocks": 10**30, "blocks_done": 10**30}, "blocks, not 1")])
+    (lambda found: {**found, "blocks": 3}, "the number of blocks was 3 and is now 1"),
+    (lambda found: {**found, "blocks": 10**30, "blocks_done": 10**30}, "and is now 1")])
 def test_a_manifest_of_another_output_is_refused(tmp_path, change, complaint):
-    refuse_manifest(tmp_path, change, f"is, or begins, the output of another run: .*{complaint}.*remove")
+    refuse_manifest(tmp_path, change, f"is the complete or unfinished output of another run: "
+                                      f".*{complaint}.*remove")
 
 
 def refuse_manifest(tmp_path, change, complaint):
@@ -508,7 +509,7 @@ def refuse_manifest(tmp_path, change, complaint):
 def test_a_manifest_that_is_no_json_is_refused(tmp_path, content):
     stream(tmp_path, corpus(6, 3, 4), Recipe(max_seq_length=32))
     (tmp_path / "out-0.manifest.json").write_bytes(content)
-    with pytest.raises(ValueError, match="out-0.manifest.json is not as this command writes it"):
+    with pytest.raises(ValueError, match="out-0.manifest.json is damaged"):
         stream(tmp_path, corpus(6, 3, 4), Recipe(max_seq_length=32))
 
 
@@ -550,18 +551,18 @@ def test_input_files(tmp_path, monkeypatch):
     assert find_input_files(["[1].txt"]) == ["[1].txt"]
     with pytest.raises(FileNotFoundError, match="no input file 'd\\*'"):
         find_input_files(["a.txt", "d*"])
-    with pytest.raises(IsADirectoryError, match="is a directory; name the files in it"):
+    with pytest.raises(IsADirectoryError, match="is a directory. Name the files in this directory"):
         find_input_files([str(tmp_path)])
 
 
 @pytest.mark.parametrize("name, content, complaint", [
-    ("text", b"one\ntwo \xe9\n", "text, line 2: byte 5 of it, 0xe9, is not UTF-8"),
-    ("text.gz", b"one\n", "text.gz, after line 0: damaged or not gzip"),
+    ("text", b"one\ntwo \xe9\n", "text, line 2: byte 5 of this line, 0xe9, is not UTF-8"),
+    ("text.gz", b"one\n", "text.gz, after line 0: the file is damaged or is not a gzip file"),
     ("text.gz", gzip.compress(b"one two three\n" * 9, mtime=0)[:-12],
-     "text.gz, after line .*: damaged or not gzip"),
-    ("text", b"", "There is no text in .*text"),
-    ("text", b"\n \n\xe2\x80\x8b\n", "There is no text in .*text"),
-    ("text", b"one\ntwo\n", "one document only, .* pass --next_sentence=false")])
+     "text.gz, after line .*: the file is damaged or is not a gzip file"),
+    ("text", b"", "text: the input files contain no text"),
+    ("text", b"\n \n\xe2\x80\x8b\n", "text: the input files contain no text"),
+    ("text", b"one\ntwo\n", "only one document, .* pass --next_sentence=false")])
 def test_bad_text(tmp_path, name, content, complaint):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=complaint):
@@ -599,11 +600,11 @@ def test_output_that_cannot_be_written(tmp_path):
         with pytest.raises(error, match=complaint):
             pretraining_stream.write_training_data([source], list(outputs), tokenizer_of([["one"]]), Recipe())
 
-    fails(OSError, "cannot be written: .*file is no directory", file + "/out")
-    fails(IsADirectoryError, "is a directory; name a file", str(tmp_path))
+    fails(OSError, "cannot be written, because the directory .*file does not exist", file + "/out")
+    fails(IsADirectoryError, "is a directory. Name a file", str(tmp_path))
     fails(ValueError, "named twice", file, file)
-    fails(ValueError, "is an input file too", source)
-    fails(ValueError, "only local files", "gs://bucket/file")
+    fails(ValueError, "is also an input file", source)
+    fails(ValueError, "is not a local file", "gs://bucket/file")
     if os.getuid():
         (tmp_path / "closed").mkdir(mode=0o500)
         fails(PermissionError, "no permission", str(tmp_path / "closed" / "out"))
@@ -636,17 +637,18 @@ def test_script(scripts, files):
              "--max_seq_length=32", "--dupe_factor=2"]
     done = scripts.run("create_pretraining_data.py", *flags, cwd=files)
     assert done.code == 0, done.err
-    assert "more.txt: 360 of its 360 documents have one sentence only" in done.err
+    assert "more.txt: 360 of its 360 documents have only one sentence" in done.err
     assert "corpus.txt:" not in done.err
-    assert ("--max_predictions_per_seq=20 is more than can be used: --masked_lm_prob=0.15 of 32 tokens are 5"
+    assert ("--max_predictions_per_seq=20 is higher than needed: with --masked_lm_prob=0.15, an instance of "
+            "32 tokens has 5 masked tokens."
             in done.err)
     assert "420 documents, 720 sentences" in done.err and "random word" in done.err and "[CLS]" in done.err
     written = contents([files / "a", files / "b"])
     assert all(written)
     again = scripts.run("create_pretraining_data.py", *flags, "--num_workers=2", cwd=files)
-    assert again.code == 0 and "1 of 1 blocks are there already" in again.err
+    assert again.code == 0 and "1 of 1 blocks are already written" in again.err
     other = scripts.run("create_pretraining_data.py", *flags, "--do_whole_word_mask", cwd=files)
-    assert other.code == 1 and "do_whole_word_mask was False, is True" in other.err
+    assert other.code == 1 and "do_whole_word_mask was False and is now True" in other.err
     assert contents([files / "a", files / "b"]) == written
 
 
@@ -666,11 +668,11 @@ def test_script_without_mask_in_its_vocabulary_and_with_few_predictions(scripts,
     (files / "vocab.txt").write_text((files / "vocab.txt").read_text().replace("[MASK]", "[UNUSED]"))
     done = scripts.run("create_pretraining_data.py", "--input_file=corpus.txt", "--output_file=a",
                        "--vocab_file=vocab.txt", cwd=files)
-    assert done.code == 1 and "vocab.txt has no [MASK]" in done.err
+    assert done.code == 1 and "vocab.txt has no entry [MASK]" in done.err
     (files / "vocab.txt").write_text((files / "vocab.txt").read_text().replace("[UNUSED]", "[MASK]"))
     done = scripts.run("create_pretraining_data.py", "--input_file=corpus.txt", "--output_file=a",
                        "--vocab_file=vocab.txt", "--max_seq_length=512", "--dupe_factor=1", cwd=files)
-    assert done.code == 0 and "To mask this fraction, pass --max_predictions_per_seq=77" in done.err
+    assert done.code == 0 and "To mask all of them, pass --max_predictions_per_seq=77" in done.err
 
 
 def test_killed_script_goes_on(scripts, files):
@@ -696,7 +698,7 @@ def test_killed_script_goes_on(scripts, files):
     assert 0 < left["blocks_done"] < left["blocks"] == 20
     assert not (files / "a").exists() and not (files / "b").exists()
     done = scripts.run("create_pretraining_data.py", "--output_file=a,b", *flags, cwd=files)
-    assert f"{left['blocks_done']} of 20 blocks are there already" in done.err
+    assert f"{left['blocks_done']} of 20 blocks are already written" in done.err
     whole = scripts.run("create_pretraining_data.py", "--output_file=c,d", *flags, cwd=files)
     assert done.code == whole.code == 0
     assert contents([files / "a", files / "b"]) == contents([files / "c", files / "d"])

@@ -44,9 +44,9 @@ def test_files_that_are_there_are_left(tmp_path):
 
 
 @pytest.mark.parametrize(("changed", "says"), [
-    ({"dev_ids.tsv": b"21\t22\n98\t99\n"}, "dev_ids.tsv: 1 of 2 pairs are not in .*train.txt, such as 98 99"),
-    ({"dev_ids.tsv": b"21\t22\n23\n"}, "dev_ids.tsv:2: there are 1 columns, not 2"),
-    ({"msr_paraphrase_test.txt": b"a\tb\tc\td\te\n1\t2\t3\n"}, "test.txt:2: there are 3 columns, not 5")])
+    ({"dev_ids.tsv": b"21\t22\n98\t99\n"}, "dev_ids.tsv: 1 of 2 pairs in this file are missing"),
+    ({"dev_ids.tsv": b"21\t22\n23\n"}, "dev_ids.tsv, line 2: the line has 1 columns instead of 2"),
+    ({"msr_paraphrase_test.txt": b"a\tb\tc\td\te\n1\t2\t3\n"}, "test.txt, line 2: the line has 3 columns")])
 def test_parts_that_do_not_fit_make_nothing(tmp_path, changed, says):
     write(tmp_path, {**parts(), **changed})
     with pytest.raises(ValueError, match=says):
@@ -94,7 +94,7 @@ def test_names_are_found_in_any_case_and_the_nearest_is_named():
     with pytest.raises(ValueError, match="'xyz' is not known[.]$"):
         published_files.find_published(["xyz"], published_files.DATA)
     for name in ("conll2003", "CoNLL-2003"):
-        with pytest.raises(ValueError, match="CoNLL-2003 is not distributed freely"):
+        with pytest.raises(ValueError, match="CoNLL-2003 cannot be downloaded freely"):
             published_files.find_published([name], published_files.DATA)
 
 

@@ -99,8 +99,8 @@ def test_a_damaged_record_is_one_sentence(tmp_path, changes, said):
         output_files.read_record(tmp_path)
     text = str(caught.value)
     assert text.startswith(f"{tmp_path}/run.json is damaged: {said}") and "\n" not in text
-    assert text.endswith(". Restore it, or remove it to continue without a record of the training of these "
-                         "checkpoints.")
+    assert text.endswith(". Restore the file, or remove it to continue without a record of the training of "
+                         "these checkpoints.")
 
 
 def test_a_command_says_it_in_one_line_and_writes_nothing(scripts, tiny_model, tmp_path):

@@ -228,13 +228,13 @@ def test_a_context_without_tokens_makes_no_window_and_a_warning(context, tokeniz
         assert write(tmp_path / "file", examples, tokenizer, LENGTHS(10, 2, 2), True)[1] == 3
     assert [(feature.example_index, feature.unique_id - 10**9)
             for feature in features] == [(0, 0), (1, 1), (3, 2)]
-    assert caplog.text.count("Question lost: there is no token in its context") == 2
+    assert caplog.text.count("Question lost: the context contains no token") == 2
 
 
 @pytest.mark.parametrize("lengths, complaint", [
-    (LENGTHS(8, 0, 2), "doc_stride is 0; it should be at least 1"),
+    (LENGTHS(8, 0, 2), "doc_stride is 0; it must be at least 1"),
     (LENGTHS(8, 2, -1), "max_query_length is -1"),
-    (LENGTHS(6, 2, 3), "question q: max_seq_length 6 leaves no room for its context beside 3 tokens .* "
+    (LENGTHS(6, 2, 3), "question q: max_seq_length 6 leaves no room for the context after 3 tokens .* "
      "max_query_length")])
 def test_lengths_that_make_no_windows_are_refused(lengths, complaint, tokenizer):
     with pytest.raises(ValueError, match=complaint):
@@ -441,28 +441,29 @@ def test_an_id_that_occurs_twice(read, caplog):
 
 @pytest.mark.parametrize("content, complaint", [
     ('{"data": [\n{"title": "t",, }]}', r"file:2:15: this is not JSON"),
-    ('{"version": "1.1",\n "data": [', r"file:2:11: this is not JSON .* cut off"),
+    ('{"version": "1.1",\n "data": [', r"file:2:11: this is not JSON .* truncated"),
     ('{"data": []}\n{"data": []}', r"file:2:1: this is not JSON \(Extra data\)"),
     ('{"id": "1", "question": "q"}', "file:1: 'context' is missing; it should be a string"),
     ("[]", "one JSON object with \"data\""),
-    ('{"version": "1.1", "questions": []}', "file: it has neither \"data\", as SQuAD has, nor \"id\", .* "
-     "but 'version', 'questions'"),
-    ("{}", "file: it has neither \"data\".* but nothing"),
+    ('{"version": "1.1", "questions": []}', "file: the first JSON object has neither \"data\", as in SQuAD, "
+                                            "nor \"id\", .* "
+     "Its keys are 'version', 'questions'"),
+    ("{}", "file: the first JSON object has neither \"data\".* are none"),
     ('{"data": 3}', "file: 'data' should be a list, not 3"),
     ('{"data": ' + "[" * 100000 + "]" * 100000 + "}",
-     "file:1: the JSON that begins here is nested too deeply"),
+     "file:1: the JSON value that begins here is nested too deeply"),
     ('{"data": []}'.encode("utf-16"), "file:1: byte 0xff at offset 0 is not UTF-8; convert the file"),
     (" \n", "the file is empty"),
     (b'{"data":\n "\xff"}', "file:2: byte 0xff at offset 11 is not UTF-8"),
     ({"data": {}}, "file: 'data' should be a list, not {}"),
-    ({"data": []}, "file: there is no question in it"),
+    ({"data": []}, "file: the file contains no question"),
     ({"data": [{"title": "t"}]}, r"file: data\[0\]: 'paragraphs' is missing"),
     ({"data": [{"paragraphs": [{"qas": []}]}]}, r"data\[0\].paragraphs\[0\]: 'context' is missing"),
     ([qa_of(), 3], r"qas\[0\]: question 1: 'answers' is missing; it should be a list"),
     ([3], r"qas\[0\]: there should be an object with 'id' here, not 3"),
     ([qa_of(None)], r"qas\[0\]: 'id' should be a string or an integer, not None"),
     ([qa_of("1", None)], r"qas\[0\]: 'question' should be a string, not None"),
-    ([qa_of(answers=[])], "question 1 has 0 answers; to train on it should have exactly one$"),
+    ([qa_of(answers=[])], "question 1 has 0 answers; for training, it must have exactly one$"),
     ([qa_of(answers=[answer_of("Anna", 0)] * 2)], "question 1 has 2 answers"),
     ([qa_of(answers=[answer_of("Anna", "0")])], "question 1: 'answer_start' should be an integer, not '0'"),
     ([qa_of(answers=[answer_of("Anna", True)])], "'answer_start' should be an integer, not True")])
@@ -473,9 +474,9 @@ def test_what_cannot_be_read_says_where(read, content, complaint):
 
 @pytest.mark.parametrize("second, complaint", [
     ('\n{"id": ', "file:3:8: this is not JSON"),
-    ("[" * 100000 + "]" * 100000, "file:2: the JSON that begins here is nested too deeply"),
+    ("[" * 100000 + "]" * 100000, "file:2: the JSON value that begins here is nested too deeply"),
     ("[1]", r"file:2: there should be an object with 'context' here, not \[1\]"),
-    ('{"id": "1", "question": "q", "context": "c"}', "file:2: the id '1' was already used at .*file:1;")])
+    ('{"id": "1", "question": "q", "context": "c"}', "file:2: the id '1' was already used at .*file:1\\.")])
 def test_bad_json_lines_say_where(read, second, complaint):
     with pytest.raises(ValueError, match=complaint):
         read('{"id": "1", "question": "q", "context": "c"}\n' + second, False)
@@ -521,7 +522,7 @@ def test_gold_answers_of_json_lines(tmp_path):
 
 
 @pytest.mark.parametrize("changes, complaint", [
-    ({}, "dev.jsonl:2: question 2 has no \"answers\" to score with.*--do_predict without --do_eval"),
+    ({}, "dev.jsonl:2: question 2 has no \"answers\", which --do_eval needs.*--do_predict without --do_eval"),
     ({"is_impossible": False}, "dev.jsonl:2: question 2 has no \"answers\""),
     ({"answers": "b"}, "dev.jsonl:2: 'answers' should be a list, not 'b'"),
     ({"answers": [3]}, "dev.jsonl:2: there should be an object with 'text' here, not 3"),

@@ -424,7 +424,7 @@ def test_gold_answers_of_a_file(recording, tmp_path):
 
 
 @pytest.mark.parametrize("content, complaint", [
-    ("", "dev.json: the file is empty"), ("[]", "dev.json: it should be one JSON object"),
+    ("", "dev.json: the file is empty"), ("[]", "dev.json: the file should contain one JSON object"),
     ('{"data": 3}', "dev.json: 'data' should be a list"),
     ('{"data": [{"paragraphs": [{"context": "c", "qas": [{"id": "q"}]}]}]}', r"dev.json: data.*qas\[0\]: "
      r"question q has no")])
@@ -524,9 +524,9 @@ def test_report_of_the_recording(recording, tmp_path):
 
 
 @pytest.mark.parametrize("answers, message", [
-    (["", "", ""], "All 3 answers are empty, as are 1 of the right ones: the model does not"),
+    (["", "", ""], "All 3 answers are empty, but only 1 of the right answers are: the model does not"),
     (["a", "b", "c"],
-     "None of the 3 answers is empty, though 1 of the right ones are: the model does not"),
+     "None of the 3 answers is empty, but 1 of the right answers are: the model does not"),
     (["", "b", ""], None), (["a", "b", ""], None)])
 def test_one_sided_answers_are_warned_of(answers, message):
     gold = {"1": [("a", 0)], "2": [("b", 0)], "3": []}

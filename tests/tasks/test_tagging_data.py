@@ -59,16 +59,17 @@ def test_whether_a_file_has_tags(text, tagged, expected, tmp_path):
 @pytest.mark.parametrize("text, columns, message", [
     ("", (), ": the file is blank;"), (" \n\t\r\n", (), ": the file is blank;"),
     ("-DOCSTART- -X- O\n\n", (), ": the file is blank;"),
-    ("# NN NN\n\n# NN NN\n", (), ": there are only comments;"),
-    ("a\nb\n", (), ":1: there is one column only; a tag is needed beside each word."),
-    ("a O\nb X O\n", (), ":2: 3 columns, but line 1 has 2;"),
-    ("# a note\n\na O\n\n\nb\n", (), ":6: 1 columns, but line 3 has 2;"),
-    ("a O\n# x y\nb O\n", (), ":2: 3 columns, but line 1 has 2;"),
-    ("a O\nb PER\n", (), ":2: 'PER' is no tag: .* If the tags are in another column, .*--tag_column"),
-    ("a O\nb B-\n", (), ":2: 'B-' is no tag"), ("a O\nb L-PER\n", (), ":2: 'L-PER' is no tag"),
-    ("a O\n", (1, 3), ":1: there is no column 3 for the tags, but columns 1 to 2; the last one is also -1"),
+    ("# NN NN\n\n# NN NN\n", (), ": the file has only comments;"),
+    ("a\nb\n", (), ":1: the line has only one column; each word needs a tag in another column."),
+    ("a O\nb X O\n", (), ":2: the line has 3 columns, but line 1 has 2;"),
+    ("# a note\n\na O\n\n\nb\n", (), ":6: the line has 1 columns, but line 3 has 2;"),
+    ("a O\n# x y\nb O\n", (), ":2: the line has 3 columns, but line 1 has 2;"),
+    ("a O\nb PER\n", (), ":2: 'PER' is not a tag. .* If the tags are in another column, .*--tag_column"),
+    ("a O\nb B-\n", (), ":2: 'B-' is not a tag"), ("a O\nb L-PER\n", (), ":2: 'L-PER' is not a tag"),
+    ("a O\n", (1, 3), ":1: there is no column 3 for the tags. The columns have the numbers 1 to 2; the last "
+                      "column is also -1"),
     ("a O\n", (0, 2), ":1: there is no column 0 for the words"),
-    ("a O\n", (-2, 1), ":1: column 1 is named for the words and for the tags"),
+    ("a O\n", (-2, 1), ":1: column 1 is named both for the words and for the tags"),
     (b"a O\n\xff O\n", (), ":2: byte 0xff at offset 4 is not UTF-8")])
 def test_what_cannot_be_read_is_told_with_its_line(text, columns, message, tmp_path):
     (tmp_path / "f.txt").write_bytes(text if isinstance(text, bytes) else text.encode())
@@ -128,12 +129,14 @@ def test_the_scheme_is_the_one_that_most_tags_fit(sentences, expected):
 
 
 @pytest.mark.parametrize("sentences, scheme, message", [
-    (["B-A", "O I-A"], "IOB2", "f.txt:4: the tag I-A after O is no IOB2, which is so; it would be B-A."),
-    (["I-A"], "IOB2", "f.txt:1: the tag I-A at the start of a sentence is no IOB2, .* it would be B-A."),
-    (["B-A I-B"], "IOB2", "f.txt:2: the tag I-B after B-A is no IOB2"),
-    (["I-A B-B"], "IOB1", "f.txt:2: the tag B-B after I-A is no IOB1, .* it would be I-B."),
-    (["B-A O"], "BIOES", "f.txt:1: the tag B-A at the start of a sentence is no BIOES, .* would be S-A."),
-    (["B-A I-A"], "BIOES", "f.txt:2: the tag I-A after B-A is no BIOES, .* it would be E-A.")])
+    (["B-A", "O I-A"], "IOB2", "f.txt:4: the tag I-A after O is not allowed in the scheme IOB2, which is so; "
+                               "the right tag is B-A."),
+    (["I-A"], "IOB2", "f.txt:1: the tag I-A at the start of a sentence is not .* IOB2, .* the right tag is "
+                      "B-A."),
+    (["B-A I-B"], "IOB2", "f.txt:2: the tag I-B after B-A is not allowed in the scheme IOB2"),
+    (["I-A B-B"], "IOB1", "f.txt:2: the tag B-B after I-A is not .* IOB1, .* the right tag is I-B."),
+    (["B-A O"], "BIOES", "f.txt:1: the tag B-A at the start of a sentence is not .* BIOES, .* tag is S-A."),
+    (["B-A I-A"], "BIOES", "f.txt:2: the tag I-A after B-A is not .* BIOES, .* the right tag is E-A.")])
 def test_tags_that_are_no_sequence_of_a_scheme_are_told_with_their_line(sentences, scheme, message):
     with pytest.raises(ValueError, match=message):
         tagging_data.check_scheme(tagged(*sentences), scheme, "is so")

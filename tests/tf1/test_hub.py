@@ -350,15 +350,16 @@ def signed(*names):
 
 
 @pytest.mark.parametrize(("make", "error", "message"), [
-    (lambda path: hub.create_module_spec(signed(None)), ValueError, r"made no signature\. Call hub\.add_sig"),
+    (lambda path: hub.create_module_spec(signed(None)), ValueError, r"added no signature\. Call "
+                                                                    r"hub\.add_sig"),
     (lambda path: hub.create_module_spec(lambda: (signed("a")(), hub.add_signature("a"))), ValueError,
-     r"has a signature 'a' already"),
+     r"already has a signature 'a'"),
     (lambda path: hub.create_module_spec(signed("a"), [((), {}), ((), {})]), ValueError, "the tags \\[\\]"),
     (lambda path: hub.create_module_spec(signed("a")).export(path / "new"), ValueError, "checkpoint_path=…"),
     (lambda path: hub.create_module_spec(signed("a")).export(path / "new", checkpoint_path=path / "no"),
      (ValueError, tf.errors.OpError), "no"),
     (lambda path: hub.create_module_spec(signed("a")).write(path, {"v": 1.0}), FileExistsError,
-     r"exists\. Export the module to a directory that is new"),
+     r"already exists\. Export the module to a new directory"),
 ], ids=["none", "twice", "tags", "no checkpoint", "missing checkpoint", "not empty"])
 def test_what_is_no_module_to_make(make, error, message, tmp_path):
     (tmp_path / "file").touch()
@@ -393,12 +394,14 @@ def archived(path):
 @pytest.mark.parametrize(("change", "error", "message"), [
     (lambda path: path / "nothing", FileNotFoundError, r"There is no directory .*nothing of a hub module"),
     (archived, NotADirectoryError, r"is a file, but a hub module is a directory\. Unpack it"),
-    (without("saved_model.pb"), ValueError, r"no hub module: it has no saved_model\.pb\. Name the directory"),
+    (without("saved_model.pb"), ValueError, r"not a hub module: it has no saved_model\.pb\. Name the "
+                                            r"directory"),
     (damaged("saved_model.pb", b"\xff\xff"), ValueError, r"saved_model\.pb is damaged"),
-    (damaged("tfhub_module.pb", b"\x08\x04"), ValueError, r"tfhub_module\.pb is damaged, or of a format"),
+    (damaged("tfhub_module.pb", b"\x08\x04"), ValueError, r"tfhub_module\.pb is damaged, or the module has a "
+                                                          r"format"),
     (without("variables/*"), ValueError, r"lacks its weights, .*variables/variables\.index"),
     (lambda path: "https://tfhub.dev/google/bert/1", FileNotFoundError,
-     r"nothing is downloaded \(\$TFHUB_CACHE_DIR is not set\)\. Download the module and unpack it"),
+     r"this module is not in the cache \(\$TFHUB_CACHE_DIR is not set\)\. Download the module and unpack it"),
 ], ids=["nothing", "archive", "no model", "damaged", "format", "no weights", "address"])
 def test_what_is_no_module(module, tmp_path, monkeypatch, change, error, message):
     monkeypatch.delenv("TFHUB_CACHE_DIR", raising=False)
@@ -419,10 +422,10 @@ def test_an_address_is_looked_up_in_the_cache(module, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("call", "error", "message"), [
     (lambda found: found(hub_modules.inputs(), signature="token"), ValueError,
-     r"Signature 'token' is missing in .*, which has tokenization_info, tokens"),
+     r"Signature 'token' is missing in .*\. The existing signatures: tokenization_info, tokens"),
     (lambda found: found(hub_modules.inputs()), ValueError, r"Signature 'default' is missing"),
     (lambda found: found(hub_modules.inputs(), signature="tokens"), TypeError,
-     r"no output 'default' but pooled_output, sequence_output: pass as_dict=True"),
+     r"no output 'default', only pooled_output, sequence_output\. Pass as_dict=True"),
     (lambda found: tokens(found, {"input_ids": [[1]], "ids": [[1]]}), TypeError,
      r"missing inputs: input_mask, segment_ids; unknown inputs: ids"),
     (lambda found: found([[1]], signature="tokens"), TypeError, r"has the inputs input_ids, .*: pass a dict"),
@@ -437,7 +440,7 @@ def test_what_is_no_call_of_it(module, call, error, message):
 
 
 def test_what_is_no_place_for_it(module):
-    with pytest.raises(ValueError, match=r"No such graph variant: tags=\['serve'\]; .* \['train'\], \[\]"):
+    with pytest.raises(ValueError, match=r"No such graph variant: tags=\['serve'\]\. .* \['train'\], \[\]"):
         hub.Module(module, tags={"serve"})
     with tf.name_scope("taken"):
         pass

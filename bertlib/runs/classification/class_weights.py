@@ -27,22 +27,25 @@ def parse_weights(settings, target):
     text, labels = settings.class_weights, target.labels
     if target.task_type != "classification" and (text or settings.label_smoothing):
         name = "class_weights" if text else "label_smoothing"
-        raise ValueError(f"--{name}={getattr(settings, name)}: this is for a classification with one label "
-                         f"for each text, and not for a {target.task_type}. Leave the flag out.")
+        raise ValueError(f"--{name}={getattr(settings, name)}: this flag is for a classification with one "
+                         f"label for each text, but this task has the type {target.task_type}. Leave the "
+                         "flag out.")
     if text is None or text == BALANCED:
         return text
     try:
         return _named(text, labels) if ":" in text else _in_order(text, labels)
     except ValueError as error:
-        raise ValueError(f"--class_weights={text}: {error}. Pass balanced, or such as "
-                         f"{','.join(f'{label}:1' for label in labels)}, or {len(labels)} numbers.") from None
+        raise ValueError(f"--class_weights={text}: {error}. Pass balanced; a weight for each label, "
+                         f"such as {','.join(f'{label}:1' for label in labels)}; or {len(labels)} "
+                         "numbers.") from None
 
 
 def _in_order(text, labels):
     """Returns the weights in a list of numbers, such as "1,2.5"."""
     parts = text.split(",")
     if len(parts) != len(labels):
-        raise ValueError(f"there are {len(labels)} labels ({', '.join(labels)}), and weights: {len(parts)}")
+        raise ValueError(f"the number of weights is {len(parts)}, but there are {len(labels)} labels "
+                         f"({', '.join(labels)})")
     return [_weight(part) for part in parts]
 
 
@@ -56,7 +59,7 @@ def _named(text, labels):
         if label not in labels:
             raise ValueError(f"{label!r} is not one of the labels {', '.join(labels)}")
         if label in weights:
-            raise ValueError(f"{label!r} is there twice")
+            raise ValueError(f"the label {label!r} is named twice")
         weights[label] = _weight(weight)
     return [weights.get(label, 1.0) for label in labels]
 
@@ -67,7 +70,7 @@ def _weight(text):
     except ValueError:
         weight = math.nan
     if not 0 < weight < math.inf:
-        raise ValueError(f"{text.strip()!r} is no positive number")
+        raise ValueError(f"{text.strip()!r} is not a positive number")
     return weight
 
 
@@ -105,7 +108,8 @@ def weighted_head(settings, target, head, counts):
     weights = None
     if parsed is not None:
         weights = normalize(parsed, [counts.get(label, 0) for label in labels])
-        logging.info("Weights of the labels in training, on average 1 an example: %s.",
+        logging.info("Weight of each label in training (the mean over the examples is 1), with the number of "
+                     "examples: %s.",
                      ", ".join(f"{label} {weight:.4g} ({counts.get(label, 0)})"
                                for label, weight in zip(labels, weights)))
     return classification_head.Classifier(len(labels), weights, settings.label_smoothing)

@@ -27,8 +27,9 @@ from bertlib.tasks.classification.classifier_data import (
     get_processor,
 )
 
-# Names of the result files in --results_dir. The braces are replaced by a suffix. It names an additional set,
-# as in eval_results_mismatched.txt, or a task other than the task trained there, as in test_results_ax.tsv.
+# Names of the result files in --results_dir. The braces are replaced by a suffix: the name of an additional
+# set, as in eval_results_mismatched.txt; or the name of the run's task, as in test_results_ax.tsv, if
+# --results_dir contains a training on another task.
 _RESULT_FILES = ("eval{}.tf_record", "predict{}.tf_record", "eval_results{}.txt", "test_results{}.tsv",
                  "test_predictions{}.tsv", "test_eval_results{}.txt")
 # {type of a task: {metric that its head computes: its name in the log}}.
@@ -59,8 +60,8 @@ def create_processor(settings, suffix=""):
         settings.set_default("output_dir", os.path.join("output", settings.task_name.lower() + suffix))
     run_record.inherit_settings(settings, *custom_task.TASK_TYPES)
     if settings.task_name == custom_task.TASK:
-        raise ValueError(f"--output_dir={settings.output_dir} was trained on your own data: name a file with "
-                         "--dev_file or --test_file.")
+        raise ValueError(f"The model in --output_dir={settings.output_dir} was trained on your own data. "
+                         "Name a file with --dev_file or --test_file.")
     if not settings.task_name:
         raise ValueError(f"--task_name is required; known tasks: {', '.join(sorted(PROCESSORS))}. Or name "
                          "your own data with --train_file.")
@@ -78,7 +79,7 @@ def create_processor(settings, suffix=""):
     if settings.data_dir is None:
         sample = sample_path(settings.task_name.upper())
         if not os.path.isdir(sample):
-            raise ValueError("--data_dir is required: there is a sample of MRPC only, not of "
+            raise ValueError("--data_dir is required: this project contains a sample of MRPC, but not of "
                              f"{settings.task_name}.")
         settings.set_default("data_dir", sample,
                              "a small sample made for this repository, not the real corpus")
@@ -127,9 +128,9 @@ def _examples(settings, processor, split):
     try:
         return getattr(processor, f"get_{split}_examples")(settings.data_dir)
     except NotImplementedError:
-        raise ValueError(f"{settings.task_name} has no {split} examples. If it is a task for prediction "
-                         "only, pass --do_predict=true alone, and a trained model as --init_checkpoint or "
-                         "in --output_dir.") from None
+        raise ValueError(f"{settings.task_name} has no {split} examples. If the task is for "
+                         "prediction only, pass --do_predict=true as the only phase, and name a trained "
+                         "model with --init_checkpoint or --output_dir.") from None
 
 
 def _examples_of_sets(settings, processor, split):
@@ -160,8 +161,8 @@ def get_labels(processor):
         return None
     labels = list(processor.get_labels() or ())
     if not labels or len(set(labels)) < len(labels):
-        raise ValueError(f"{type(processor).__name__}.get_labels() gives {labels}: let it give each label of "
-                         "the task once.")
+        raise ValueError(f"{type(processor).__name__}.get_labels() returns {labels}. It must return each "
+                         "label of the task exactly once.")
     return labels
 
 
@@ -300,8 +301,8 @@ class _Phases:
         self._input_fn = functools.cache(self._write_features)  # writes the features of a split only once
         self._of_task = task_suffix(settings)
         if self._of_task:
-            logging.info("The names of result files end in %s, because %s holds the training and the results "
-                         "of another task.", self._of_task, settings.results_dir)
+            logging.info("The names of result files end in %s, because %s contains the training and the "
+                         "results of another task.", self._of_task, settings.results_dir)
 
     def train(self, num_train_steps):
         """Trains. With --eval_each_checkpoint, also evaluates each checkpoint."""
@@ -312,7 +313,8 @@ class _Phases:
             lambda input_fn: self._compute_metrics("dev", input_fn, None),
             f"Development set of {self._task.name or settings.task_name}",
             {f"eval_{name}": names[name] for name in self._task.metrics})
-        logging.info("Training on %d %s: --num_train_epochs=%g are %d steps of %d.", len(splits.training),
+        logging.info("Training on %d %s: --num_train_epochs=%g means %d steps with a batch size of "
+                     "%d.", len(splits.training),
                      "windows" if settings.doc_stride else "examples", settings.num_train_epochs,
                      num_train_steps, settings.train_batch_size)
         self._estimator.train(self._input_fn("train", "train", is_training=True), max_steps=num_train_steps,
@@ -390,7 +392,8 @@ class _Phases:
         """Writes test_results.tsv and test_predictions.tsv, with one line for each example.
 
         Args:
-          numbers: list with the probabilities of each example, arrays; in a regression, with its score.
+          numbers: list of arrays, one for each example, with the probabilities of the classes; in a
+            regression, with the score.
           answers: the answer for each example, see `predicted_label` in `targets`: list of str or float.
           suffix: suffix of the files' names, such as "_mismatched", or "".
         """

@@ -1,4 +1,5 @@
-"""Makes the features and windows of the splits of a classification's data, and log messages about the splits.
+"""Makes the features and windows of the training, development and test examples of a classification, and the
+log messages about these examples.
 """
 
 import collections
@@ -120,13 +121,13 @@ def describe_lengths(split, lengths, max_seq_length, num_windows, doc_stride):
     text = (f"Lengths of {split}: {cut} of {len(lengths)} examples ({cut / max(1, len(lengths)):.1%}) are "
             f"longer than --max_seq_length={max_seq_length}; the longest has {longest} tokens.")
     if doc_stride:
-        return f"{text} Windows, by --doc_stride={doc_stride}: {num_windows}."
+        return f"{text} With --doc_stride={doc_stride}, all examples together have {num_windows} windows."
     if not cut:
         return text
-    text += " They were cut."
+    text += " These examples were truncated."
     if cut > _ADVICE_FRACTION * len(lengths):
-        text += (" With a larger --max_seq_length, or in windows by --doc_stride, more of them is looked at: "
-                 f"--doc_stride={max(1, max_seq_length // 2)}, say.")
+        text += (" To use more of their text, raise --max_seq_length, or split them into windows, for "
+                 f"example with --doc_stride={max(1, max_seq_length // 2)}.")
     return text
 
 

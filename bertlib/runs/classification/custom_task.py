@@ -28,8 +28,8 @@ def is_given(settings):
     """
     names = [name for name in _FLAGS if settings.is_given(name)]
     if names and settings.task_name:
-        raise ValueError(f"--{names[0]} is for your own data, and --task_name={settings.task_name} has files "
-                         "of its own: leave one of them out.")
+        raise ValueError(f"--{names[0]} is for your own data, but --task_name={settings.task_name} is a "
+                         "known task with fixed files. Leave one of these two flags out.")
     return bool(names)
 
 
@@ -99,13 +99,14 @@ def _named_files(settings):
     """
     has_file = {split: bool(getattr(settings, name)) for split, name in _FILES.items()}
     if has_file["dev"] and settings.dev_fraction is not None:
-        raise ValueError("--dev_file and --dev_fraction exclude each other: the examples to evaluate on are "
-                         "in a file, or taken out of the training file.")
+        raise ValueError("--dev_file and --dev_fraction exclude each other: the development examples are "
+                         "either in a separate file or taken out of the training file. Leave one of these "
+                         "two flags out.")
     if settings.dev_fraction is not None and not has_file["train"]:
         raise ValueError("--dev_fraction takes examples out of the training file: pass --train_file.")
     if not any(has_file.values()):
-        raise ValueError("--train_file, --dev_file or --test_file is required with your own data; "
-                         "--task_name is for the known tasks.")
+        raise ValueError("--train_file, --dev_file or --test_file is required with your own data. For a "
+                         "known task, pass --task_name instead.")
     return has_file
 
 
@@ -150,15 +151,16 @@ def _check_flags(settings):
                          "own data. Leave the flag out.")
     for name in ("threshold", "label_separator"):
         if settings.is_given(name) and kind != "multilabel":
-            raise ValueError(f"--{name} is for --task_type=multilabel, and this is {kind}. Leave it out.")
+            raise ValueError(f"--{name} is for --task_type=multilabel, but this run has --task_type={kind}. "
+                             f"Leave --{name} out.")
     if settings.label_file and kind == "regression":
-        raise ValueError("--label_file: a regression has no labels, but numbers. Leave the flag out.")
+        raise ValueError("--label_file: a regression predicts numbers and has no labels. Leave the flag out.")
     if len(text_column or ()) > 2:
-        raise ValueError(f"--text_column={settings.text_column} names {len(text_column)} columns; an example "
-                         "has one text or two.")
+        raise ValueError(f"--text_column={settings.text_column} names {len(text_column)} columns, but an "
+                         "example has only one or two texts. Name one or two columns.")
     if len(label_column or ()) > 1 and kind != "multilabel":
-        raise ValueError(f"--label_column={settings.label_column}: only with --task_type=multilabel there "
-                         f"are several columns of labels, and this is {kind}.")
+        raise ValueError(f"--label_column={settings.label_column} names several columns, but this run has "
+                         f"--task_type={kind}. Name one column, or pass --task_type=multilabel.")
     check_header_flag(arguments["header"], None if text_column is None else [
         *text_column, *(label_column or ())], "--text_column and --label_column")
 
@@ -231,10 +233,11 @@ def _warn_of_shared_examples(train, splits):
     for name, split in others.items():
         shared = [row for row in split.rows if dev_split.text_key_of_row(row) in trained]
         if shared:
-            logging.warning("%s, %s: %d of %d examples have the same texts as examples in --train_file=%s, "
-                            "in any letter case, white space and order of two texts; the first one is in "
-                            "line %d. Metrics say little about new texts then. Remove them from one "
-                            "of the two files.", name, split.path, len(shared), len(split.rows), train.path,
+            logging.warning("%s, %s: %d of %d examples have the same texts as examples in --train_file=%s. "
+                            "(Letter case, white space and the order of two texts were ignored.) The first "
+                            "of these examples is in line %d. The metrics will say little about new texts. "
+                            "Remove these examples from one of the two "
+                            "files.", name, split.path, len(shared), len(split.rows), train.path,
                             shared[0].line)
 
 
@@ -250,10 +253,10 @@ def _refuse_other_file(settings, processor):
     trained = record and record.get("files", {}).get("train_file")
     now = run_record.describe_examples(processor.get_train_examples(None))
     if trained and trained != os.path.abspath(settings.train_file) and now != record["train_data"]:
-        raise ValueError(f"--train_file={settings.train_file}: the default directory, {settings.output_dir}, "
-                         f"holds a training on another file of this name, {trained}. Name another directory "
-                         f"with --output_dir. To continue that training on this file, pass "
-                         f"--output_dir={settings.output_dir}.")
+        raise ValueError(f"--train_file={settings.train_file}: the default output directory, "
+                         f"{settings.output_dir}, already contains a training on a different file, "
+                         f"{trained}. Name another directory with --output_dir. To continue that training on "
+                         f"this file, pass --output_dir={settings.output_dir}.")
 
 
 def _labels(settings, record, train):
@@ -275,8 +278,8 @@ def _labels(settings, record, train):
         return named, f"are those of the model in {settings.init_checkpoint or settings.output_dir}"
     if train is not None:
         return list(row_examples.count_labels(train.rows)), f"are those in --train_file={settings.train_file}"
-    raise ValueError(f"--output_dir={settings.output_dir} holds no training that says what the labels are. "
-                     "Pass the --output_dir of a training, or the labels with --label_file.")
+    raise ValueError(f"The labels are unknown: --output_dir={settings.output_dir} contains no training with "
+                     "labels. Pass the --output_dir of a training, or pass a file of labels as --label_file.")
 
 
 def _describe(name, split, target):
@@ -293,11 +296,12 @@ def _describe(name, split, target):
     listed = [f"{label} {counts[label]}" for label in target.labels[:_MAX_LISTED]]
     more = len(target.labels) - len(listed)
     logging.info("%s: %d examples: %s%s.", name, len(split.rows), ", ".join(listed),
-                 f" and {more} labels more" if more else "")
+                 f" and {more} more labels" if more else "")
     for group in row_examples.similar_labels(target.labels):
-        logging.warning("%s: the labels %s differ in letter case or spelling alone, and are told apart. If "
-                        "they mean the same, write them the same.", name, " and ".join(group))
+        logging.warning("%s: the labels %s differ only in letter case or spelling, but count as different "
+                        "labels. If they have the same meaning, write all of them in the same way.", name,
+                        " and ".join(group))
     if target.task_type == "classification" and target.size > max(10, len(split.rows) / 2):
-        logging.warning("%s: there are %d labels for %d examples. If this is not the column of the labels, "
-                        "say with --label_column which is; if they are numbers, pass --task_type=regression.",
+        logging.warning("%s: there are %d labels for %d examples. If the labels are in another column, name "
+                        "it with --label_column. If the labels are numbers, pass --task_type=regression.",
                         name, target.size, len(split.rows))

@@ -1,6 +1,6 @@
 """Draws or finds the development set of --dev_fraction. The development set is drawn when a training starts
-in an output directory, and is stored in dev_rows.txt there. All later runs with the trained weights use
-it."""
+in an output directory, and is stored in dev_rows.txt there. All later runs with the trained weights use the
+stored development set."""
 
 import os
 from typing import NamedTuple
@@ -44,13 +44,12 @@ def take_fraction(settings):
     if now is None and trained is not None:
         settings.set_default("dev_fraction", trained, "as in the training")
     elif now != trained:
-        had = "without a part taken out, so on all rows of its training file" if trained is None else (
-            f"with --dev_fraction={trained}")
+        had = "on all rows of its training file" if trained is None else f"with --dev_fraction={trained}"
         instead = "" if trained is None else "leave --dev_fraction out, or "
-        raise ValueError(f"--dev_fraction={now}, but the model in {directory} was trained {had}, says "
-                         f"{output_files.RECORD} there. An evaluation would be on rows that it was trained "
-                         f"on. To go on, {instead}name a --dev_file; for another split, train in another "
-                         "--output_dir.")
+        raise ValueError(f"--dev_fraction={now}, but according to {output_files.RECORD} in {directory} the "
+                         f"model there was trained {had}. The model would be evaluated on rows on which it "
+                         f"was trained. To continue, {instead}name a --dev_file. To use another split, train "
+                         "in another --output_dir.")
 
 
 def split_training_file(settings, split):
@@ -95,20 +94,22 @@ def _find_earlier_training(settings):
 def _split_by_dev_rows(split, path, recorded):
     """Splits the training file by dev_rows.txt; see `split_training_file`."""
     if not files.exists(path):
-        raise FileNotFoundError(f"{path} is missing. It lists the rows that the model there was not trained "
-                                "on. Restore it from a copy, or evaluate on a --dev_file.")
+        raise FileNotFoundError(f"{path} is missing. This file lists the rows on which the model was not "
+                                "trained. Restore the file from a copy, or evaluate on a --dev_file.")
     content = files.read_text(path)
     if run_record.hash_texts([content]) != recorded["fingerprint"]:
-        raise ValueError(f"{path} was changed since the training wrote it: its fingerprint is not the one in "
-                         f"{output_files.RECORD}. Restore it from a copy, or evaluate on a --dev_file.")
+        raise ValueError(f"{path} was changed after the training wrote it: its fingerprint differs from the "
+                         f"one in {output_files.RECORD}. Restore the file from a copy, or evaluate on a "
+                         "--dev_file.")
     parts = dev_split.split_by_dev_rows(split, dev_split.parse_dev_rows(content, path), path)
     more = len(split.rows) - recorded["of"]
     if more > 0:
-        excepted = (f", except {len(parts.unused)} with the texts of development rows"
+        excepted = (f", except on {len(parts.unused)} rows with the same texts as development rows"
                     if parts.unused else "")
-        logging.warning("%s has %d rows; it had %d when the training in %s started. The %d added rows are "
-                        "not evaluated on. A training that goes on there trains on them%s. To split all rows "
-                        "again, train in a new --output_dir.", split.path, len(split.rows), recorded["of"],
+        logging.warning("%s has %d rows, but it had only %d rows when the training in %s started. The %d "
+                        "added rows are not used for evaluation. If the training is continued, it trains on "
+                        "the added rows%s. To split all rows again, train in a new "
+                        "--output_dir.", split.path, len(split.rows), recorded["of"],
                         os.path.dirname(path), more, excepted)
     return parts, DevRows(content, recorded)
 
@@ -120,7 +121,8 @@ def _split_by_seed(settings, split, directory, record):
     """Splits the training file by the seed of an earlier training that wrote no dev_rows.txt; see
     `split_training_file`."""
     seed = record["settings"].get("seed", settings.seed)
-    logging.info("%s has no %s: the development set is drawn by the rule of the version that trained there, "
-                 "by --seed=%s and the places of the rows in %s.", directory, output_files.DEV_ROWS, seed,
+    logging.info("%s has no %s, because an earlier version trained there. The development set is drawn by "
+                 "the rule of that version, from --seed=%s and the positions of the rows in "
+                 "%s.", directory, output_files.DEV_ROWS, seed,
                  split.path)
     return dev_split.split_by_seed(split, settings.dev_fraction, seed), None

@@ -32,9 +32,9 @@ def read_training_texts(model):
     recorded = model.record.get("files", {})
     path = recorded.get("train_file") or recorded.get("data_dir")
     if not path:
-        raise ValueError(f"the run.json in {model.path} does not name their file.")
+        raise ValueError(f"the run.json in {model.path} does not name the file of the training data.")
     if not files.exists(path):
-        raise FileNotFoundError(f"{path} is not there any more.")
+        raise FileNotFoundError(f"{path} does not exist any more.")
     if model.kind == "tagging":
         return (" ".join(sentence.words) for sentence in tagging_data.read_conll(
             path, model.setting("token_column"), model.setting("tag_column")).sentences)

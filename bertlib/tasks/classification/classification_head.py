@@ -228,9 +228,9 @@ def single_class_warning(matrix, labels):
     if np.count_nonzero(predicted) != 1 or len(labels) < 2:
         return None
     only = int(predicted.argmax())
-    return (f"All {predicted[only]} predictions are {labels[only]}, as are {matrix[only].sum()} of the "
-            "labels: the model does not distinguish the labels. The metrics are those of a constant "
-            "prediction.")
+    return (f"All {predicted[only]} predictions are {labels[only]}; {matrix[only].sum()} of the true labels "
+            "are the same. The model does not distinguish the labels, and the metrics are those of a "
+            "constant prediction.")
 
 
 # --- Input -----------------------------------------------------------------------------------------------
@@ -245,7 +245,7 @@ def file_based_input_fn_builder(input_file, seq_length, is_training, drop_remain
       seq_length: sequence length with which the file was written.
       is_training: whether to shuffle and repeat the examples.
       drop_remainder: whether to drop the last batch if it is smaller.
-      trim: whether to sort examples by length and cut each batch after its longest sequence; see
+      trim: whether to sort examples by length and trim each batch to its longest sequence; see
         `input_pipeline.record_dataset`.
       unequal_micro_batches: see `input_pipeline.record_dataset`. The value must be equal to the value in the
         Estimator's `StepConfig`.

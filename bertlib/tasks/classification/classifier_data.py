@@ -71,8 +71,8 @@ class Layout(NamedTuple):
             if not isinstance(name, str):
                 continue
             if name not in header and not (is_test and field == "label"):
-                raise RowError(1, f"there is no column {name!r} in the header row; its columns are "
-                                f"{', '.join(header)}. Name them there as the task's files do")
+                raise RowError(1, f"the header row has no column {name!r}, only {', '.join(header)}. Rename "
+                                "the columns in the header row as in the published files of the task")
             numbers[field] = header.index(name) if name in header else None
         return self._replace(**numbers, skips_short_rows=self.skips_short_rows and not is_test)
 
@@ -80,8 +80,8 @@ class Layout(NamedTuple):
         """Returns the smallest number of columns of a usable row."""
         columns = (self.text_a, self.text_b, self.label, self.guid, self.language)
         used = [column for column in columns if column is not None]
-        # With -1, the last column, a usable row must be as long as the header row: the last column of a row
-        # that is cut off is another column.
+        # With -1, the last column, a usable row must be as long as the header row. In a shorter row, the last
+        # column would be another column.
         return max(max(used) + 1, len(first_row) if min(used) < 0 else 0)
 
     @property
@@ -125,8 +125,8 @@ class Layout(NamedTuple):
             if len(row) < width:
                 if self.skips_short_rows:
                     continue
-                raise RowError(i + 1, f"expected at least {width} tab-separated columns, found "
-                                f"{len(row)}; complete the row or remove it")
+                raise RowError(i + 1, f"the row has {len(row)} tab-separated columns, but at least {width} "
+                                "are needed; complete the row or remove it")
             if self.language is None or row[self.language] == language:
                 yield i, row
 
@@ -145,23 +145,23 @@ class Layout(NamedTuple):
         if label in labels:
             return label
         if label == "-":
-            advice = ("\"-\" marks a pair its annotators did not agree on, so it is unlabelled; "
-                      "remove such rows")
+            advice = ("\"-\" means that the annotators did not agree on a label; remove all rows with this "
+                      "label")
         else:
             advice = "correct the row or remove it"
             if i == 0:
-                advice += " (this file is read as one without a header row)"
-        raise RowError(i + 1, f"label {label!r} is not one of {', '.join(labels)}: {advice}")
+                advice += " (this file is read as a file without a header row)"
+        raise RowError(i + 1, f"the label {label!r} is not one of {', '.join(labels)}: {advice}")
 
     def _score_of(self, i, row):
         score = tables.parse_number(row[self.label].strip())
         if score is None:
-            raise RowError(i + 1, f"score {row[self.label]!r} is no finite number: correct the row or "
+            raise RowError(i + 1, f"the score {row[self.label]!r} is not a finite number: correct the row or "
                             "remove it")
         low, high = self.scores
         if not low <= score <= high:
-            raise RowError(i + 1, f"score {row[self.label]} is not from {low:g} to {high:g}: correct the "
-                            "row or remove it")
+            raise RowError(i + 1, f"the score {row[self.label]} is not between {low:g} and {high:g}: correct "
+                            "the row or remove it")
         return score
 
 
@@ -350,15 +350,15 @@ class DataProcessor:
             lines = self._read_tsv(path)
         except FileNotFoundError as error:
             looks_for = sorted({name for names in names.values() for name in names})
-            raise FileNotFoundError(f"{error}: {type(self).__name__} looks in the data directory {data_dir} "
-                                    f"for {', '.join(looks_for)}") from None
+            raise FileNotFoundError(f"{error}. {type(self).__name__} needs these files in the data directory "
+                                    f"{data_dir}: {', '.join(looks_for)}") from None
         if not lines:
-            raise ValueError(f"{path}: the file is empty; it should hold the {split} examples")
+            raise ValueError(f"{path}: the file is empty; it should contain the {split} examples")
         return path, lines
 
     def _load_examples(self, data_dir, split, set_type=None):
-        """Reads the examples of a set; returns a list with at least one. Their guids begin with `set_type`,
-        or with `split` if that is None."""
+        """Reads the examples of a set; returns a list with at least one example. The guids of the examples
+        begin with `set_type`, or with `split` if `set_type` is None."""
         path, lines = self._load_lines(data_dir, split)
         with name_file_in_errors(path):
             examples = self._create_examples(lines, set_type or split)
@@ -368,11 +368,11 @@ class DataProcessor:
                              "readers.", path, len(lines) - 1 - len(examples), len(lines) - 1)
             return examples
         if len(lines) == 1:
-            raise ValueError(f"{path}:1: there is a header row and nothing after it; "
-                             f"the file should hold the {split} examples")
+            raise ValueError(f"{path}:1: the file has only a header row; after this row, it should contain "
+                             f"the {split} examples")
         which = f" in language {self.language!r}" if self.language else ""
-        raise ValueError(f"{path}: no example{which} among {len(lines)} lines; "
-                         "check that this is the file you meant")
+        raise ValueError(f"{path}: the {len(lines)} lines contain no example{which}. Check whether this is "
+                         "the right file")
 
     def _create_examples(self, lines, set_type):
         """Returns the examples in the rows of a file (header row included). Labels of a test set are
@@ -440,7 +440,7 @@ class MnliProcessor(DataProcessor):
 
     def get_further_examples(self, data_dir, split):
         """See `DataProcessor`. Returns None in a subclass that makes its examples or labels itself, because
-        the examples of the mismatched genres may not fit to the subclass's examples or labels."""
+        the examples of the mismatched genres may not fit the subclass's examples or labels."""
         cls, ours = type(self), MnliProcessor
         if (cls.get_dev_examples is not ours.get_dev_examples or cls._create_examples
                 is not ours._create_examples or cls.get_labels is not ours.get_labels):
@@ -449,7 +449,7 @@ class MnliProcessor(DataProcessor):
 
 
 class AxProcessor(DataProcessor):
-    """The diagnostic set of the benchmark. It has no training file: a model of MNLI predicts it."""
+    """The diagnostic set of the benchmark. It has no training file; it is predicted with a model of MNLI."""
 
     name = "AX"
     submission: ClassVar = {"AX.tsv": ("test", 1104)}
@@ -473,8 +473,9 @@ class MrpcProcessor(DataProcessor):
 class ColaProcessor(DataProcessor):
     """The corpus of linguistic acceptability: single sentences.
 
-    The test file has one of two layouts: that of GLUE (a header row, then number and sentence); or, if its
-    first row has four columns, that of the training file (with labels, without a header row).
+    The test file has one of two layouts. If its first row has four columns, the layout is the same as in the
+    training file: with labels, without a header row. Otherwise it is the layout of GLUE's test file: a header
+    row, and in each further row a number and a sentence.
     """
 
     name = "CoLA"
@@ -525,7 +526,7 @@ class QqpProcessor(DataProcessor):
 
 
 class QnliProcessor(DataProcessor):
-    """Questions of SQuAD, each with a sentence that contains the answer or does not."""
+    """Questions of SQuAD, each with a sentence. The label says whether the sentence contains the answer."""
 
     name = "QNLI"
     submission: ClassVar = {"QNLI.tsv": ("test", 5463)}

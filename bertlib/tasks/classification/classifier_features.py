@@ -146,8 +146,8 @@ def make_windows(example, max_seq_length, tokenizer, doc_stride=0):
     tokens_b = list(tokenizer.tokenize(example.text_b)) if example.text_b else []
     special = 3 if tokens_b else 2
     if max_seq_length < special:
-        raise ValueError(f"example {example.guid}: max_seq_length {max_seq_length} is too short: "
-                         f"[CLS] and [SEP] alone take {special} places")
+        raise ValueError(f"example {example.guid}: --max_seq_length={max_seq_length} is too low: [CLS] and "
+                         f"[SEP] alone need {special} tokens")
     num_tokens = len(tokens_a) + len(tokens_b) + special
     windows = cut_into_windows(tokens_a, tokens_b, max_seq_length - special, doc_stride)
     return [(["[CLS]", *a, "[SEP]"], [*b, "[SEP]"] if b else []) for a, b in windows], num_tokens
@@ -156,9 +156,9 @@ def make_windows(example, max_seq_length, tokenizer, doc_stride=0):
 def cut_into_windows(tokens_a, tokens_b, room, doc_stride):
     """Cuts a text, or a pair of texts, into windows that are short enough for the model.
 
-    In a pair, the longer text is cut into windows (with equal lengths, the second text). The other text is
-    truncated by `_truncate_seq_pair` and is part of each window. The first window equals the result of
-    `_truncate_seq_pair` for the whole pair.
+    In a pair, the longer text is cut into windows; if both texts are equally long, the second text is cut.
+    The other text is truncated by `_truncate_seq_pair` and is part of each window. The first window equals
+    the result of `_truncate_seq_pair` for the whole pair.
 
     Args:
       tokens_a, tokens_b: lists of tokens; tokens_b is empty for a single text.
@@ -275,7 +275,8 @@ class FeatureRecords:
 
     def _converted(self):
         items = list(enumerate(self._examples))
-        yield from map(self._convert, items[:_LOGGED_EXAMPLES])  # messages of workers are lost
+        # The examples with log messages are converted in this process: the log of a worker is lost.
+        yield from map(self._convert, items[:_LOGGED_EXAMPLES])
         with contextlib.closing(workers.ordered_map(self._convert, items[_LOGGED_EXAMPLES:],
                                                     self._processes)) as converted:
             yield from converted

@@ -112,9 +112,10 @@ def _choose_dev_rows(split, fraction, groups, order):
                        key=lambda index: (strata[index], order(index)))
     number = min(round(fraction * len(firsts)), len(divisible) // 2)
     if number < 1:
-        single = "" if divisible else " that may be taken, for none of them shares its label"
-        raise ValueError(f"--dev_fraction={fraction} of the {len(split.rows)} examples in {split.path} is "
-                         f"none{single}. {'Raise it, or name' if divisible else 'Name'} a --dev_file.")
+        single = "" if divisible else ", because none of them shares its label with another example"
+        raise ValueError(f"--dev_fraction={fraction} selects none of the {len(split.rows)} examples in "
+                         f"{split.path}{single}. {'Raise --dev_fraction, or name' if divisible else 'Name'} "
+                         "a --dev_file.")
     # The groups are sorted by strata. Groups at equal distances are therefore the same share of each stratum.
     taken = {divisible[(2 * place + 1) * len(divisible) // (2 * number)] for place in range(number)}
     return {index for group in groups if group[0] in taken for index in group}
@@ -165,14 +166,14 @@ def parse_dev_rows(text, path):
     rows = [tuple(line.split("\t")) for line in lines[:-1]]
     if not (first.startswith("#") and header == _COLUMNS and rows and lines[-1] == "" and all(
             len(row) == 2 and row[0].isdecimal() for row in rows)):
-        raise ValueError(f"{path} is damaged: it should have a comment, the line {_COLUMNS!r}, and a line "
-                         "number and a digest in each further line. Restore it from a copy, or evaluate on a "
-                         "--dev_file.")
+        raise ValueError(f"{path} is damaged: it should contain a comment, the line {_COLUMNS!r}, and then "
+                         "lines with a line number and a digest. Restore the file from a copy, or evaluate "
+                         "on a --dev_file.")
     return [(int(line), digest) for line, digest in rows]
 
 
 def split_by_dev_rows(split, rows, path):
-    """Splits a training file into its stored development set and the rest.
+    """Splits a training file into its stored development set and the training set of the other rows.
 
     Args:
       split: the `row_examples.Split` of the file.
@@ -196,9 +197,9 @@ def split_by_dev_rows(split, rows, path):
     if missing:
         line = next(line for line, digest in rows if wanted[digest])
         raise ValueError(f"{split.path} lacks {missing} of the {len(rows)} rows that {path} lists, such as "
-                         f"the row that began in line {line} when the training started: it was removed, or "
-                         "its text or label was changed. Pass the unchanged file as --train_file, or "
-                         "evaluate on a --dev_file.")
+                         f"the row that began in line {line} when the training started. These rows were "
+                         "removed, or their texts or labels were changed. Pass the unchanged file as "
+                         "--train_file, or evaluate on a --dev_file.")
     texts = {text_key_of_row(split.rows[index]) for index in taken}
     return _divide_rows(split, taken, {index for index, row in enumerate(split.rows)
                                        if index not in taken and text_key_of_row(row) in texts})

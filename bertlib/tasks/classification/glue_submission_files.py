@@ -70,18 +70,18 @@ def find_problem(path, expected):
     except UnicodeDecodeError as error:
         return f"{path} is not UTF-8: {error}"
     if lines.pop():
-        return f"{path}:{len(lines) + 1}: the last line has no end: the file is cut off"
+        return f"{path}:{len(lines) + 1}: the last line has no line end, so the file is truncated"
     if not lines or lines[0] != _HEADER:
-        return f"{path}:1: the header has to be {_HEADER!r}, and is {(lines or [''])[0]!r:.80}"
+        return f"{path}:1: the header must be {_HEADER!r}, but is {(lines or [''])[0]!r:.80}"
     for index, line in enumerate(lines[1:]):
         number, _, prediction = line.partition("\t")
         if number != str(index):
-            return f"{path}:{index + 2}: the index has to be {index}, and is {number!r:.80}"
+            return f"{path}:{index + 2}: the index must be {index}, but is {number!r:.80}"
         wrong = _problem_with(prediction, expected.labels, *expected.score_range)
         if wrong:
             return f"{path}:{index + 2}: {wrong}"
     if len(lines) - 1 != expected.size:
-        return f"{path}: {len(lines) - 1} predictions, and the test set has {expected.size} examples"
+        return f"{path} contains {len(lines) - 1} predictions, but the test set has {expected.size} examples"
     return None
 
 
@@ -95,7 +95,7 @@ def _problem_with(prediction, labels, lowest, highest):
         score = math.nan
     if math.isfinite(score) and lowest <= score <= highest:
         return None
-    return f"{prediction!r:.80} is no number from {lowest:g} to {highest:g}"
+    return f"{prediction!r:.80} is not a number from {lowest:g} to {highest:g}"
 
 
 def write_zip(path, members):
@@ -108,6 +108,6 @@ def write_zip(path, members):
     with files.atomic_replacement(path) as partial, files.open_file(partial, "wb") as writer:
         with zipfile.ZipFile(writer, "w") as archive:
             for member in members:
-                # A ZipInfo without a time has a fixed one, 1980-01-01.
+                # Without an explicit time, a ZipInfo has the fixed time 1980-01-01.
                 archive.writestr(zipfile.ZipInfo(os.path.basename(member)), files.read_bytes(member),
                                  zipfile.ZIP_DEFLATED)

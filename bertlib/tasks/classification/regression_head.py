@@ -30,8 +30,9 @@ class Regressor(classification_head.TextHead):
     def compute_metrics(self, predictions, label_ids):
         """See the module `head`.
 
-        The correlations are those of the numbers in the files: labels are not rounded to float32, and scores
-        have the decimal digits with which they are written (the shortest decimal number for each float32).
+        The correlations are computed from the numbers as they are written in the files. Labels are not
+        rounded to float32. Scores have the decimal digits with which they are written: the shortest decimal
+        number for each float32.
         """
         labels = np.asarray(label_ids, np.float64)
         scores = np.array([row["scores"] for row in predictions], np.float32)

@@ -126,10 +126,10 @@ class ExampleReader:
                     raise RowError(row.line, row.problem)
                 rows.append(row)
             if not rows and self._texts.place:
-                raise RowError(self._texts.place.line, "there is a header row and nothing after it; the file "
-                               "should hold examples.")
+                raise RowError(self._texts.place.line, "the file has only a header row; after this row, it "
+                               "should contain examples.")
             if not rows:
-                raise ValueError(f"{path}: the file is empty; it should hold examples.")
+                raise ValueError(f"{path}: the file is empty; it should contain examples.")
             return self._to_split(path, rows, needs_labels, known)
 
     def _to_split(self, path, rows, needs_labels, known):
@@ -141,7 +141,7 @@ class ExampleReader:
         labels = self._label_places(place, texts, rows, needs_labels, known)
         if len({*texts, *(labels or ())}) < len(texts) + len(labels or ()):
             raise ValueError(f"{path}: --text_column and --label_column name a column twice. Each text and "
-                             "the label have a column of their own.")
+                             "the label must be in a separate column.")
         for where in labels if labels and len(labels) > 1 else ():
             _check_name(place.line, place.name_of(where), self._separator)
         examples = [Row(row.line, *[*row.texts, None][:2],
@@ -166,10 +166,11 @@ class ExampleReader:
             return None
         if place.is_json or not any(isinstance(column, int) for column in self.label):
             return places
-        # This file may lack labels, and its columns have no names. The column in the label's position
-        # contains labels if this file has as many columns as the training file. If no training file was read,
-        # the column contains labels if most rows have a known label there. An unknown label in another row is
-        # then an error.
+        # This file may lack labels, and its columns have no names. So it is not certain whether the column in
+        # the label's position contains labels. If a training file was read, the column contains labels if
+        # this file has as many columns as the training file. If no training file was read, the column
+        # contains labels if most rows have a known label there. An unknown label in another row is then an
+        # error.
         if set(places) & set(texts) or self._width not in (None, place.width):
             return None
         if self._width is None and 2 * sum(self._is_known(row, places, known) for row in rows) <= len(rows):
@@ -206,8 +207,8 @@ class ExampleReader:
             if number is None:
                 header = "" if place.names or line > place.line else (
                     " If this is a header row, pass --header=true.")
-                raise RowError(line, f"the score {text!r:.80} is no finite number; correct the row or remove "
-                               f"it.{header}")
+                raise RowError(line, f"the score {text!r:.80} is not a finite number; correct the row or "
+                               f"remove it.{header}")
             return number
         _check_name(line, text)
         return text
@@ -227,8 +228,9 @@ def _parse_decision(place, line, row, where):
     value = get_value(line, row, where)
     decision = _DECISIONS.get(value_to_text(line, value, "the label").strip().lower())
     if decision is None:
-        raise RowError(line, f"{value!r:.80} in column {place.name_of(where)!r} should be 1 or 0: whether "
-                       "the example has that label.")
+        raise RowError(line, f"the column {place.name_of(where)!r} contains {value!r:.80}. It should contain "
+                             "1 "
+                       "if the example has this label, otherwise 0.")
     return decision
 
 
@@ -238,10 +240,10 @@ def _check_name(line, name, separator=None):
     if not name.strip():
         raise RowError(line, "the label is empty; complete the row or remove it.")
     if len(name.splitlines()) > 1 or "\t" in name:
-        raise RowError(line, f"the label {name!r:.80} has a line end or a tab in it. Is this the column of "
-                       "the labels? If not, pass the right one as --label_column.")
+        raise RowError(line, f"the label {name!r:.80} contains a line end or a tab. If the labels are in "
+                       "another column, name it with --label_column.")
     if separator is not None and separator in name:
-        raise RowError(line, f"the label {name!r:.80} has {separator!r} in it, which separates labels. Pass "
+        raise RowError(line, f"the label {name!r:.80} contains {separator!r}, which separates labels. Pass "
                        "another --label_separator.")
 
 
@@ -276,11 +278,11 @@ def read_labels(path):
     while lines and not lines[-1]:
         lines.pop()
     if not lines:
-        raise ValueError(f"{path}: the file is empty; it should have a label a line.")
+        raise ValueError(f"{path}: the file is empty; it should contain one label in each line.")
     for number, line in enumerate(lines, 1):
         if not line or line in lines[:number - 1]:
-            problem = f"{line!r} is there twice" if line else "the line is blank"
-            raise ValueError(f"{path}:{number}: {problem}; there should be a different label in each line.")
+            problem = f"the label {line!r} occurs twice" if line else "the line is blank"
+            raise ValueError(f"{path}:{number}: {problem}; each line should contain a different label.")
         with tables.name_file_in_errors(path):
             _check_name(number, line)
     return lines
@@ -339,7 +341,7 @@ def check_distinguishable(places):
             other = seen[shown]
             raise ValueError(f"{place}: the label {ascii(label):.80} looks like the label {ascii(other):.80} "
                              f"({places[other]}): they differ only in white space, invisible characters or "
-                             "the encoding of accents. Write both the same.")
+                             "the encoding of accents. Write both labels in the same way.")
         seen[shown] = label
 
 

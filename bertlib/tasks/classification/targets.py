@@ -59,7 +59,7 @@ class Score:
         try:
             return float(label)
         except (TypeError, ValueError):
-            raise ValueError(f"label {label!r} is no number") from None
+            raise ValueError(f"the label {label!r} is not a number") from None
 
     def predicted_label(self, prediction):
         return float(prediction)

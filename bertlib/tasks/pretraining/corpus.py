@@ -39,8 +39,8 @@ def find_input_files(patterns):
             raise FileNotFoundError(f"There is no input file {pattern!r}.")
         for path in paths:
             if os.path.isdir(path):
-                raise IsADirectoryError(f"{path} is a directory; name the files in it, as in "
-                                        f"{os.path.join(path, '*.txt')}")
+                raise IsADirectoryError(f"{path} is a directory. Name the files in this directory, for "
+                                        f"example {os.path.join(path, '*.txt')}")
         matches += paths
     for path, count in collections.Counter(matches).items():
         if count > 1:
@@ -65,10 +65,11 @@ def read_lines(path):
                 yield line.decode("utf-8").strip()
         except UnicodeDecodeError as error:
             raise ValueError(
-                f"{path}, line {number}: byte {error.start + 1} of it, {error.object[error.start]:#04x}, "
-                "is not UTF-8. Convert the file to UTF-8.") from None
+                f"{path}, line {number}: byte {error.start + 1} of this line, "
+                f"{error.object[error.start]:#04x}, is not UTF-8. Convert the file to UTF-8.") from None
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise ValueError(f"{path}, after line {number}: damaged or not gzip ({error}).") from error
+            raise ValueError(f"{path}, after line {number}: the file is damaged or is not a gzip file "
+                             f"({error}).") from error
 
 
 def read_documents(path, tokenizer):
@@ -137,16 +138,17 @@ def merge_surveys(input_files, surveys):
     """
     for path, counts in zip(input_files, surveys):
         if not counts.documents:
-            logging.warning("%s has no text.", path)
+            logging.warning("%s contains no text.", path)
         elif counts.documents > 1 and counts.single >= _SUSPICIOUS_FRACTION * counts.documents:
-            logging.warning("%s: %d of its %d documents have one sentence only. If a blank line follows "
-                            "each sentence, remove it: blank lines divide documents, and without a second "
-                            "sentence in the document no pair can have a real next sentence.", path,
-                            counts.single, counts.documents)
+            logging.warning("%s: %d of its %d documents have only one sentence. If the file has a blank line "
+                            "after each sentence, remove these blank lines, because blank lines divide "
+                            "documents. In a document with one sentence, no sentence has a next sentence.",
+                            path, counts.single, counts.documents)
     if not any(counts.documents for counts in surveys):
-        raise ValueError(f"There is no text in {', '.join(input_files)}. Expected is one sentence a line, a "
-                         "blank line between documents.")
-    # With several files it is the hash of their hashes, so that different processes can read the files.
+        raise ValueError(f"{', '.join(input_files)}: the input files contain no text. They should have one "
+                         "sentence in each line, and a blank line between documents.")
+    # For several files, the fingerprint is the hash of the hashes of the files, so that different processes
+    # can read the files.
     fingerprint, *others = (counts.fingerprint for counts in surveys)
     if others:
         fingerprint = hashlib.blake2b(" ".join([fingerprint, *others]).encode(), digest_size=16).hexdigest()

@@ -89,7 +89,7 @@ class Cluster:
         self._local = runner.lower() in _LOCAL_RUNNER_NAMES
         self._name = _LOCAL_RUNNER if self._local else runner
         if not all(option.strip(" -") for option in options):
-            raise ValueError("Among the options for Apache Beam, an option is empty.")
+            raise ValueError("An option for Apache Beam is empty. Remove it.")
         self._flags = [f"--{option.strip().lstrip('-')}" for option in options]
         # Imported here: see `_beam`.
         from apache_beam.runners import runner as runners
@@ -101,7 +101,7 @@ class Cluster:
             instance = None
         if not isinstance(instance, runners.PipelineRunner):
             known = self._beam.options.pipeline_options.StandardOptions.KNOWN_RUNNER_NAMES
-            raise ValueError(f"Apache Beam has no runner of that name. It has {', '.join(known)}.")
+            raise ValueError(f"Apache Beam has no runner with this name. Its runners are {', '.join(known)}.")
         self._check_options(takes_unknown=isinstance(instance, portable_runner.PortableRunner))
         direct = self._options().view_as(self._beam.options.pipeline_options.DirectOptions)
         self._in_processes = self._local and direct.direct_running_mode == "multi_processing"
@@ -121,15 +121,16 @@ class Cluster:
                 known = self._options().get_all_options()
         except SystemExit:
             problem = stderr.getvalue().strip().rpartition("error: ")[2]
-            raise ValueError(f"Apache Beam does not understand its options: {problem}.") from None
+            raise ValueError(f"Apache Beam does not accept these options: {problem}.") from None
         if given.get("runner"):
-            raise ValueError(f"Apache Beam's options name a runner, {given['runner']}, beside {self._name}.")
+            raise ValueError(f"The options name the runner {given['runner']}, but the runner is "
+                             f"{self._name}. Leave the option runner out.")
         if self._local and known["direct_num_workers"] < 0:
             raise ValueError("direct_num_workers must not be negative; 0 means one worker for each CPU core.")
         unknown = sorted(set(given) - set(known))
         if unknown and not takes_unknown:
-            raise ValueError(f"Apache Beam has no option {', '.join(unknown)}. Its options are name=value, "
-                             "with commas between.")
+            raise ValueError(f"Apache Beam has no option {', '.join(unknown)}. Write options as name=value, "
+                             "with commas between them.")
 
     def _options(self):
         return self._beam.options.pipeline_options.PipelineOptions(self._flags)
@@ -236,9 +237,10 @@ class Cluster:
         read, instances = counts.get("documents", 0), counts.get("instances", 0)
         if (read, instances) != (ends[-1], written) or len(results) < len(output_files):
             _remove_temporary_files(output_files)
-            raise ChildProcessError(f"The pipeline lost something: {read} of {ends[-1]} documents were "
-                                    f"made into {instances} instances, of which {written} were written, to "
-                                    f"{len(results)} of {len(output_files)} files. Run the command again.")
+            raise ChildProcessError("The pipeline lost documents, instances or files: it read "
+                                    f"{read} of {ends[-1]} documents, made {instances} instances, and wrote "
+                                    f"{written} instances to {len(results)} of {len(output_files)} files. "
+                                    "Run the command again.")
         return [results[index][0] for index in range(len(output_files))], counts
 
     def _results(self, build, output_files):
@@ -330,7 +332,7 @@ def _run_with_port(run, is_done):
             threading.Thread(target=run_to_end, args=server.getsockname()[1:], daemon=True).start()
             end = ends.get()
     finally:
-        for thread in threading.enumerate():  # they end with the processes
+        for thread in threading.enumerate():  # the threads with these names end when the processes end
             if thread.name in (_WAITS_FOR_PROCESS, _READS_OF_PROCESS):
                 thread.join(_TIMEOUT_SECONDS)
         threading.excepthook = before
@@ -354,8 +356,8 @@ class _NoTracebacks:
 
 @contextlib.contextmanager
 def _shorten_errors():
-    """Context manager that shortens errors from workers: it removes the worker's traceback and Beam's
-    additions from the message."""
+    """Context manager that shortens the messages of errors from workers: removes the worker's traceback and
+    the text that Beam has added."""
     try:
         yield
     except ChildProcessError:
@@ -375,7 +377,8 @@ def _shorten_errors():
 
 
 def serve(port):
-    """Runs a worker process of the local runner. It ends when the command that started it closes the port."""
+    """Runs a worker process of the local runner. The process ends when the command that started it closes the
+    port."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # only the command handles Ctrl-C
     threading.Thread(target=_exit_when_closed, args=(port,), daemon=True).start()
     code = 1
@@ -448,7 +451,8 @@ def parts_of_blocks(path, documents, first, end, size, blocks):
         if position < stop:
             break
     if position < end or next(documents, None) is not None:
-        raise ValueError(f"{path} was changed while it was read: it had {end - first} documents.")
+        raise ValueError(f"{path} was changed while it was read: at first, it had {end - first} documents. "
+                         "Run the command again.")
 
 
 def _records_of_block(make_block, grouped):
@@ -507,7 +511,8 @@ def _write_file(grouped, output_files):
       output_files: list of paths.
     """
     index, parts = grouped
-    quiet_tensorflow.load()  # before TensorFlow writes records, so that it prints nothing on stderr
+    # TensorFlow must be loaded in this way before it writes records, so that it prints nothing on stderr.
+    quiet_tensorflow.load()
     path = f"{output_files[index]}{_TEMPORARY_SUFFIX}{uuid.uuid4().hex}"  # each attempt has another path
     written = 0
     with files.translate_disk_errors(output_files[index]), record_files.open_writer(path) as writer:

@@ -34,8 +34,8 @@ values.
 
 max_seq_length: largest number of tokens in an instance, [CLS] and [SEP] included.
 dupe_factor: number of passes over the documents.
-short_seq_prob: probability that a pass over a document (without next_sentence: an instance) has a random,
-  shorter target length.
+short_seq_prob: probability of using a random, shorter target length. It is drawn once for each pass over a
+  document; without next_sentence, once for each instance.
 masked_lm_prob: fraction of an instance's tokens that are to be predicted.
 max_predictions_per_seq: largest number of tokens to predict in an instance.
 do_whole_word_mask: whether all pieces of a word are masked together.
@@ -45,8 +45,8 @@ next_sentence: whether instances are pairs for next-sentence prediction; otherwi
 
 
 def continuation_function(tokenizer):
-    """Returns the function of a token (str) that returns whether this token continues a word, for a
-    tokenizer."""
+    """Returns a function for the tokens of a tokenizer: it gets a token (str) and returns whether the token
+    continues a word."""
     return getattr(tokenizer, "continues_word", is_continuation)
 
 
@@ -63,9 +63,9 @@ def sentence_pairs(documents, index, room, short_seq_prob, rng):
 
     A document is cut into chunks of consecutive sentences, each long enough for an instance. Text a is the
     beginning of a chunk, a random number of its sentences. Text b is either the rest of the chunk, or
-    consecutive sentences of a random other document. The latter is chosen with probability 0.5, and always if
-    the chunk has only one sentence; the rest of the chunk is then the start of the next chunk. Random numbers
-    are drawn in the same order as in the published code.
+    consecutive sentences of a random other document. The random text is chosen with probability 0.5, and
+    always if the chunk has only one sentence; the rest of the chunk then becomes the start of the next chunk.
+    Random numbers are drawn in the same order as in the published code.
 
     Args:
       documents: list of lists of sentences, none empty. A sentence is any object with a length in tokens.
@@ -121,8 +121,8 @@ def _random_sentences(documents, excluded, length, rng):
 def full_sentences(documents, room, short_seq_prob, rng):
     """Yields the texts of each instance, without next-sentence prediction.
 
-    The texts of an instance are a list with a list of sentences for each document in the instance. A
-    separator is later put between the documents. This is FULL-SENTENCES of RoBERTa (Liu et al. 2019,
+    Each instance is yielded as a list of texts, one for each document in the instance. A text is a list of
+    sentences. A separator is later put between the texts. This is FULL-SENTENCES of RoBERTa (Liu et al. 2019,
     https://arxiv.org/abs/1907.11692, section 4.2): an instance contains as many whole sentences as fit. A
     sentence that is longer than an instance is cut into several instances.
 
@@ -180,9 +180,9 @@ def feature_fields(max_seq_length, max_predictions_per_seq, vocab_size=None, typ
 class Serializer:
     """Serializes instances as `tf.train.Example`s.
 
-    The bytes are the same as those of `example_encoding.Encoder` with `feature_fields`. It is faster, because
-    the bytes around the ids, positions and labels depend only on a few lengths, and are computed once for
-    each of them.
+    The bytes are the same as those of `example_encoding.Encoder` with `feature_fields`. This class is faster,
+    because the bytes around the ids, positions and labels depend only on a few lengths, and are computed only
+    once for each combination of lengths.
     """
 
     def __init__(self, max_seq_length, max_predictions_per_seq):

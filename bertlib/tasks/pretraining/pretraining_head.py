@@ -189,8 +189,8 @@ def metric_fn(masked_lm_example_loss, masked_lm_log_probs, masked_lm_ids, masked
 
 def _metrics(masked_lm_example_loss, words, masked_lm_ids, masked_lm_weights, next_sentence_example_loss,
              next_sentence_log_probs, next_sentence_labels, vocab_size):
-    """Returns the metrics of `metric_fn`. Instead of log probabilities it gets the likeliest words, int32
-    [B·P]."""
+    """Returns the metrics of `metric_fn`. The argument `words`, int32 [B·P], contains the likeliest words. It
+    replaces the log probabilities."""
     ids, weights = tf.reshape(masked_lm_ids, [-1]), tf.reshape(masked_lm_weights, [-1])
     labels = tf.reshape(next_sentence_labels, [-1])
     with tf.variable_scope("masked_lm_baseline"):
@@ -214,7 +214,7 @@ def _metrics(masked_lm_example_loss, words, masked_lm_ids, masked_lm_weights, ne
 
 def input_fn_builder(input_files, max_seq_length, max_predictions_per_seq, is_training, num_cpu_threads=4,
                      vocab_size=None, type_vocab_size=None):
-    """Returns an input_fn that reads TFRecord files of create_pretraining_data.py as if they were one.
+    """Returns an input_fn that reads TFRecord files of create_pretraining_data.py like a single file.
 
     Args:
       input_files: list of paths.

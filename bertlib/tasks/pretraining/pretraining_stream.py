@@ -24,9 +24,9 @@ from bertlib.system import files, locks, workers
 from bertlib.tasks.pretraining import corpus, pretraining_data
 import tokenization
 
-# Suffix of the name of the manifest, which lies next to the first output file.
+# Suffix of the name of the manifest, which is in the directory of the first output file.
 MANIFEST_SUFFIX = ".manifest.json"
-# Number of instances that are masked at once. The random choices depend on it.
+# Number of instances that are masked at once. The random choices depend on this number.
 _BATCH = 512
 # Sort key of positions that are not the start of a word. It is larger than all other keys.
 _NO_WORD = 1 << 48
@@ -176,8 +176,8 @@ class _BlockMaker:
         wanted = np.minimum(np.maximum(np.rint(totals * recipe.masked_lm_prob).astype(int), 1),
                             recipe.max_predictions_per_seq)
         candidates = present & ~self._is_special[ids]
-        # Words are chosen in the order of their keys. A key is a random number, and in its lowest 16 bits the
-        # position, so that all keys of an instance differ.
+        # Words are chosen in the order of their keys. The upper bits of a key are a random number. The lowest
+        # 16 bits are the position, so that all keys of an instance differ.
         random_numbers = _random_numbers(rng, ids.size).reshape(ids.shape).astype(np.int64)
         keys = random_numbers << 16 | np.arange(ids.shape[1])
         everyone = np.arange(len(ids))
@@ -248,8 +248,8 @@ class _RowPacker:
         ends = np.cumsum(self._sizes.take(flat))
         starts = ends - self._sizes.take(flat)
         packed = np.empty(ends[-1] + len(self._bytes), np.uint8)
-        # Each number writes as many bytes as the longest one. The loop goes backwards through the bytes, so
-        # that bytes beyond the end of a number are overwritten by the next numbers.
+        # For each number, as many bytes are written as the longest number has. The loop goes backwards
+        # through the bytes, so that bytes beyond the end of a number are overwritten by the next numbers.
         for place in reversed(range(len(self._bytes))):
             packed[starts + place] = self._bytes[place].take(flat)
         packed, ends = packed.tobytes(), ends[numbers.shape[1] - 1::numbers.shape[1]].tolist()
@@ -274,9 +274,9 @@ def write_training_data(input_files, output_files, tokenizer, recipe, random_see
 
     Args:
       input_files: list of paths, see `corpus.find_input_files`.
-      output_files: list of paths; without a cluster they must be local. The manifest, a JSON file, lies next
-        to the first one.
-      tokenizer: a `tokenization.FullTokenizer`, or another one that can be pickled.
+      output_files: list of paths; without a cluster they must be local. The manifest, a JSON file, is written
+        to the directory of the first output file.
+      tokenizer: a `tokenization.FullTokenizer`, or another tokenizer that can be pickled.
       recipe: a `pretraining_data.Recipe`.
       random_seed: int. The output depends only on it, on the input, on the tokenizer, on the recipe and on
         shuffle_buffer_documents.
@@ -319,9 +319,9 @@ def _write_locked(input_files, output_files, tokenizer, recipe, random_seed, shu
     else:
         text = corpus.survey(input_files, tokenizer)
     if recipe.next_sentence and text.documents == 1:
-        raise ValueError(f"{', '.join(input_files)}: one document only, so that there is no other to take a "
-                         "random next sentence from. Put blank lines between documents, or pass "
-                         "--next_sentence=false.")
+        raise ValueError(f"{', '.join(input_files)}: the input has only one document, so a random next "
+                         "sentence cannot be taken from another document. Put blank lines between documents, "
+                         "or pass --next_sentence=false.")
     blocks = corpus.count_blocks(text.documents, shuffle_buffer_documents)
     logging.info("Input: %d files, %d documents, %d sentences; %d blocks of at most %d documents.",
                  len(input_files), text.documents, text.sentences, blocks,
@@ -375,26 +375,27 @@ def _check_output_files(input_files, output_files, remote=False):
     for path in output_files:
         directory = os.path.dirname(path) or "."
         if files.is_remote(path) and not remote:
-            raise ValueError(f"Output file {path}: only local files, as they are written in parts. "
-                             "Copy them afterwards.")
+            raise ValueError(f"Output file {path} is not a local file. Output is written in parts, which "
+                             "is possible only for local files. Name a local file, and copy it afterwards.")
         if named[files.file_identity(path)] > 1:
-            raise ValueError(f"Output file {path} is named twice, or is an input file too.")
+            raise ValueError(f"Output file {path} is named twice, or is also an input file. Name another "
+                             "file.")
         if files.is_directory(path):
-            raise IsADirectoryError(f"Output file {path} is a directory; name a file in it.")
+            raise IsADirectoryError(f"Output file {path} is a directory. Name a file.")
         if files.is_special(path):
             raise ValueError(f"Output file {path} is a device or a FIFO. Name a regular file: output is "
-                             "written in parts, so that a run that was killed can go on.")
+                             "written in parts, so that a killed run can be continued.")
         if files.is_remote(path):
             files.make_directories(directory)
             continue
         try:
             os.makedirs(directory, exist_ok=True)
         except OSError as error:
-            raise type(error)(f"Output file {path} cannot be written: {directory} is no directory and cannot "
-                              f"become one ({error.strerror}).") from error
+            raise type(error)(f"Output file {path} cannot be written, because the directory {directory} "
+                              f"does not exist and cannot be created ({error.strerror}).") from error
         if not os.access(directory, os.W_OK | os.X_OK):
-            raise PermissionError(f"Output file {path} cannot be written: "
-                                  f"no permission to write in {directory}.")
+            raise PermissionError(f"Output file {path} cannot be written: there is no permission to write "
+                                  f"in {directory}.")
 
 
 class _Output:
@@ -423,14 +424,14 @@ class _Output:
             complete = stored["blocks_done"] == stored["blocks"]
             if all(_has_bytes(path, size, complete) for path, size in zip(paths, stored["sizes"])):
                 self._manifest = {**stored, **self._vocabulary}
-                logging.info("%s: %d of %d blocks are there already.", self._manifest_path, self.done,
+                logging.info("%s: %d of %d blocks are already written.", self._manifest_path, self.done,
                              stored["blocks"])
                 for path, size in zip(paths, stored["sizes"]):
                     if files.exists(_partial(path)) and not files.is_remote(path):
                         os.truncate(_partial(path), size)
                 return
-            logging.warning("The files of %s are not as it left them; they are written anew.",
-                            self._manifest_path)
+            logging.warning("The output files differ from the description in %s. They are written again from "
+                            "the beginning.", self._manifest_path)
         self._manifest.update(self._vocabulary)
         for path in paths:
             with files.open_file(_partial(path), "wb"):
@@ -451,25 +452,26 @@ class _Output:
             stored = files.read_json_object(self._manifest_path)
             if _has_same_kinds(stored, self._manifest):
                 return stored
-        raise ValueError(f"{self._manifest_path} is not as this command writes it. Remove it to write the "
-                         "files anew, or choose other output files.")
+        raise ValueError(f"{self._manifest_path} is damaged: this command writes other contents. Remove this "
+                         "file to write all output files again, or name other output files.")
 
     def _check_same(self, stored):
         """Raises a ValueError if the stored manifest has other settings, files or input than this run."""
         settings = stored["settings"]
-        changed = [f"{name} was {settings.get(name)!r}, is {value!r}"
+        changed = [f"{name} was {settings.get(name)!r} and is now {value!r}"
                    for name, value in self._manifest["settings"].items() if settings.get(name) != value]
         if stored["files"] != self._manifest["files"]:
             changed.append(f"the output files were {', '.join(map(str, stored['files']))}")
         if stored["fingerprint"] != self._manifest["fingerprint"]:
             changed.append(f"the input had {stored['documents']} documents with {stored['sentences']} "
-                           "sentences, and is not the same text")
+                           "sentences, and the text has changed")
         if not changed and stored["blocks"] != self._manifest["blocks"]:
-            changed.append(f"it has {stored['blocks']} blocks, not {self._manifest['blocks']}")
+            changed.append(f"the number of blocks was {stored['blocks']} and is now "
+                           f"{self._manifest['blocks']}")
         if changed:
-            raise ValueError(f"{self._paths[0]} is, or begins, the output of another run: "
-                             f"{'; '.join(changed)}. Choose other output files, or remove "
-                             f"{self._manifest_path} to write these anew.")
+            raise ValueError(f"{self._paths[0]} is the complete or unfinished output of another run: "
+                             f"{'; '.join(changed)}. Name other output files, or remove "
+                             f"{self._manifest_path} to write these files again.")
 
     def append(self, records, statistics):
         """Adds the records of the next block."""
@@ -556,8 +558,9 @@ def read_manifests(paths):
                     or not isinstance(settings.get("vocabulary"), str)
                     or not (vocabulary is None or isinstance(vocabulary, dict) and all(
                         isinstance(vocabulary.get(name), str) for name in ("path", "flag", "fingerprint")))):
-                raise ValueError(f"{path} is not as create_pretraining_data.py writes it. Restore it from a "
-                                 "copy, or remove it: then the settings of its records are no longer known.")
+                raise ValueError(f"{path} is damaged: create_pretraining_data.py writes other contents. "
+                                 "Restore the file from a copy, or remove it; without it, the settings of "
+                                 "the records are not known and not checked.")
             if names.intersection(map(str, manifest["files"])):
                 manifests.append((path, manifest))
     return manifests

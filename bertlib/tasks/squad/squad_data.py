@@ -39,7 +39,7 @@ _KINDS = {str: "a string", int: "an integer", bool: "true or false", list: "a li
 
 
 class SquadExample:
-    """One question about one context.
+    """A question about a context.
 
     Args:
       qas_id: str, the id of the question, also in predictions.
@@ -158,11 +158,11 @@ def read_squad_examples(input_file, is_training, version_2_with_negative=False):
         else:
             examples.append(example)
     if mismatches:
-        logging.warning("%s: left out %d of %d questions, "
-                        "whose answers do not match their contexts (ids above)",
+        logging.warning("%s: left out %d of %d questions, because their answers do not match their contexts; "
+                        "see the warnings above for their ids",
                         input_file, len(mismatches), len(mismatches) + len(examples))
     if not examples:
-        raise ValueError(f"{input_file}: there is no question in it" if not mismatches else
+        raise ValueError(f"{input_file}: the file contains no question" if not mismatches else
                          f"{input_file}: none of the {len(mismatches)} answers matches its context; "
                          "answer_start counts characters, not bytes, from 0")
     return examples
@@ -193,8 +193,8 @@ def read_gold(path):
     for place, context, qa in _read_questions(path):
         qas_id = str(_get(qa, "id", place, str, int))
         if "answers" not in qa and qa.get("is_impossible") is not True:
-            raise ValueError(f"{place}: question {qas_id} has no \"answers\" to score with. Add a list of "
-                             "the right ones or \"is_impossible\": true, or ask for "
+            raise ValueError(f"{place}: question {qas_id} has no \"answers\", which --do_eval needs. Add "
+                             "\"answers\", a list of the right answers, or \"is_impossible\": true; or pass "
                              "--do_predict without --do_eval.")
         answers = _get(qa, "answers", place, list) if "answers" in qa else []
         gold[qas_id] = [_gold_answer(answer, context, place) for answer in answers]
@@ -213,15 +213,15 @@ def _read_questions(path):
     text = files.read_text(path)
     start = len(text) - len(text.lstrip())
     if start == len(text):
-        raise ValueError(f"{path}: the file is empty; it should hold questions")
+        raise ValueError(f"{path}: the file is empty; it should contain questions")
     first, end = _parse(path, json.JSONDecoder().raw_decode, text, start)
     if not isinstance(first, dict):
-        raise ValueError(f"{path}: it should be one JSON object with \"data\", as SQuAD is, or one "
-                         "object with \"id\", \"question\" and \"context\" a line")
+        raise ValueError(f"{path}: the file should contain one JSON object with \"data\", as in SQuAD, or in "
+                         "each line a JSON object with \"id\", \"question\" and \"context\"")
     if "data" not in first and not {"id", "question", "context"} & set(first):
-        raise ValueError(f"{path}: it has neither \"data\", as SQuAD has, nor \"id\", \"question\" and "
-                         "\"context\", as a line of JSON Lines has, but "
-                         f"{', '.join(map(repr, first)) or 'nothing':.80}")
+        raise ValueError(f"{path}: the first JSON object has neither \"data\", as in SQuAD, nor \"id\", "
+                         "\"question\" and \"context\", as in JSON Lines. Its keys are "
+                         f"{', '.join(map(repr, first)) or 'none':.80}")
     if "data" in first:
         if text[end:].strip():
             _parse(path, json.loads, text)  # raises an error for the text after the object
@@ -244,11 +244,11 @@ def _parse(path, parse, *arguments, line=1):
     try:
         return parse(*arguments)
     except json.JSONDecodeError as error:
-        raise ValueError(f"{path}:{error.lineno + line - 1}:{error.colno}: this is not JSON ({error.msg}); "
-                         "correct it, or fetch the file again if it was cut off") from None
+        raise ValueError(f"{path}:{error.lineno + line - 1}:{error.colno}: this is not JSON ({error.msg}). "
+                         "Correct the file; if it is truncated, download it again") from None
     except RecursionError:
-        raise ValueError(f"{path}:{line}: the JSON that begins here is nested too deeply; questions are not: "
-                         "correct it, or fetch the file again") from None
+        raise ValueError(f"{path}:{line}: the JSON value that begins here is nested too deeply to be a file "
+                         "of questions. Correct the file, or download it again") from None
 
 
 def _questions_in_squad_file(path, document):
@@ -278,9 +278,10 @@ def _note_place(qas_id, place, places, is_training):
     if first is place:
         return
     if not is_training:
-        raise ValueError(f"{place}: the id {qas_id!r} was already used at {first}; answers are identified by "
-                         "the ids of their questions, so give each question another one")
-    logging.warning("%s: the id %s was already used at %s; both questions are learned", place, qas_id, first)
+        raise ValueError(f"{place}: the id {qas_id!r} was already used at {first}. Answers are identified by "
+                         "the ids of their questions, so give each question a different id")
+    logging.warning("%s: the id %s was already used at %s; the model is trained on both questions", place,
+                    qas_id, first)
 
 
 def _read_answer(example, qa, place, version_2_with_negative):
@@ -297,19 +298,19 @@ def _read_answer(example, qa, place, version_2_with_negative):
     answers = _get(qa, "answers", name, list)
     if len(answers) != 1:
         hint = "; SQuAD 2.0 needs --version_2_with_negative" if qa.get("is_impossible") is True else ""
-        raise ValueError(f"{name} has {len(answers)} answers; to train on it should have exactly one{hint}")
+        raise ValueError(f"{name} has {len(answers)} answers; for training, it must have exactly one{hint}")
     text, begin = _get(answers[0], "text", name, str), _get(answers[0], "answer_start", name, int)
     end = begin + len(text)
     words = []
     if text.strip() and begin >= 0 and end <= len(example.context):
-        # A position between two words counts as the word before.
+        # A position between two words counts as part of the word before the position.
         first, last = (max(0, bisect.bisect_right(example.word_offsets, position) - 1)
                        for position in (begin, end - 1))
         words = example.doc_tokens[first:last + 1]
     answer, in_context = " ".join(tokenization.whitespace_tokenize(text)), " ".join(words)
     if not words or answer not in in_context:
-        logging.warning("%s is left out: its answer %r does not match the context at answer_start %d, which "
-                        "has %r there", name, answer, begin, in_context)
+        logging.warning("%s is left out: its answer %r does not match the context. At answer_start %d, the "
+                        "context has %r", name, answer, begin, in_context)
         return False
     example.orig_answer_text, example.start_position, example.end_position = text, first, last
     return True
@@ -406,8 +407,8 @@ class _Featurizer:
 
     def __init__(self, tokenizer, max_seq_length, doc_stride, max_query_length, is_training):
         if doc_stride < 1:
-            raise ValueError(f"doc_stride is {doc_stride}; "
-                             "it should be at least 1 token, or windows never move on")
+            raise ValueError(f"doc_stride is {doc_stride}; it must be at least 1 token, because otherwise "
+                             "all windows would begin at the same token")
         if max_query_length < 0:
             raise ValueError(f"max_query_length is {max_query_length}; it should be at least 0 tokens")
         self._arguments = tokenizer, max_seq_length, doc_stride, max_query_length, is_training
@@ -459,8 +460,9 @@ class _Featurizer:
         room = self._length - len(question) - 3
         if room < 1:
             raise ValueError(f"question {example.qas_id}: max_seq_length {self._length} leaves no room for "
-                             f"its context beside {len(question)} tokens of the question and 3 special ones; "
-                             f"raise it, or lower max_query_length, which is {self._max_query_length}")
+                             f"the context after {len(question)} tokens of the question and 3 special "
+                             "tokens; raise max_seq_length, or lower max_query_length, which is "
+                             f"{self._max_query_length}")
         document = self._document(example.doc_tokens)
         tokens = ["[CLS]", *question, "[SEP]"]
         ids = list(self._tokenizer.convert_tokens_to_ids(tokens))
@@ -529,9 +531,10 @@ def generate_features(examples, tokenizer, max_seq_length, doc_stride, max_query
 def _report(index, example, features):
     """Logs an example if it is one of the first; logs a warning if it has no window."""
     if not features:
-        logging.warning("Question %s: there is no token in its context, so it has no window", example.qas_id)
+        logging.warning("Question %s: the context contains no token, so the question has no window",
+                        example.qas_id)
     elif index < _LOGGED_EXAMPLES:
-        logging.info("Question %s, answer %r, %d windows, in the first at tokens %s to %s: %s",
+        logging.info("Question %s, answer %r, %d windows; answer in the first window: tokens %s to %s of %s",
                      example.qas_id, example.orig_answer_text, len(features), features[0].start_position,
                      features[0].end_position,
                      " ".join(tokenization.printable_text(token) for token in features[0].tokens))

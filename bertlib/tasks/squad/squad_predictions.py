@@ -28,7 +28,7 @@ def write_predictions(all_examples, all_features, all_results, n_best_size, max_
         `squad_answers.select_answers`.
       output_prediction_file, output_nbest_file, output_null_log_odds_file, output_offsets_file: paths; see
         `write_nbest` and `write_answers`.
-      null_score_diff_threshold: if the null odds of a question are above it, the answer is empty.
+      null_score_diff_threshold: if the null odds of a question are above this number, the answer is empty.
 
     Returns:
       list of `Prediction`, without their n-best lists.

@@ -75,8 +75,9 @@ def _summary(answers, scores):
                  for name in _CLASSES)
         bar = f'<div class="bar">{"".join(parts)}</div>\n'
     table = "".join(f"<tr><th>{name}</th><td>{value}</td></tr>\n" for name, value in rows)
-    order = ("Lowest F1 first, and of equals the most confident first." if scores
-             else "The least confident first.")
+    order = ("The answers with the lowest F1 come first; among equal F1, the most confident "
+             "answers." if scores
+             else "The least confident answers come first.")
     return (f'<table>\n{table}</table>\n{bar}<p><mark class="predicted">predicted</mark>, '
             f'<mark class="gold">right</mark>, <mark class="predicted gold">both</mark>. {order}</p>\n')
 

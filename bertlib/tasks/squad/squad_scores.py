@@ -124,9 +124,10 @@ def _official_threshold(scores, texts, null_odds, has_answer):
 def find_null_threshold(gold, predictions):
     """Returns the lowest `null_score_diff_threshold` with the highest mean F1.
 
-    The best_f1_thresh of the official script differs in two ways. It reads the final answers, and so does not
-    know the answers that the threshold of the run has made empty. And if two questions have the same null
-    odds, it may count one as answered and the other as not answered, which no threshold does.
+    The best_f1_thresh of the official script differs in two ways. The script reads the final answers, so it
+    does not know the answers that the threshold of the run has replaced by empty answers. If two questions
+    have the same null odds, the script may count one as answered and the other as not answered, although no
+    threshold has this effect.
 
     Args:
       gold: the right answers to the same questions, from `squad_data.read_gold`.
@@ -154,9 +155,9 @@ def one_sided_warning(gold, texts):
     unanswerable = sum(not gold[qas_id] for qas_id in texts if qas_id in gold)
     empty = sum(not text for text in texts.values())
     if empty == len(texts) and unanswerable < len(texts):
-        return (f"All {empty} answers are empty, as are {unanswerable} of the right ones: the model does not "
-                "distinguish the questions. The scores are those of never answering.")
+        return (f"All {empty} answers are empty, but only {unanswerable} of the right answers are: the model "
+                "does not distinguish the questions. The scores are those of never answering.")
     if not empty and unanswerable:
-        return (f"None of the {len(texts)} answers is empty, though {unanswerable} of the right ones are: "
+        return (f"None of the {len(texts)} answers is empty, but {unanswerable} of the right answers are: "
                 "the model does not distinguish the questions. The scores are those of always answering.")
     return None

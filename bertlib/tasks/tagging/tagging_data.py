@@ -100,14 +100,14 @@ def parse_conll(stream, path, token_column=1, tag_column=-1, tagged=True):
     counted = [number for number, row in enumerate(rows) if row and row[0] != _DOCUMENT]
     first = next((number for number in counted if not rows[number][0].startswith("#")), (counted or [0])[0])
     if not counted:
-        raise ValueError(f"{path}: the file is blank; it should have a word and its tag a line, and a blank "
-                         "line after each sentence.")
+        raise ValueError(f"{path}: the file is blank; each line should have one word and its tag, with a "
+                         "blank line after each sentence.")
     found = ConllFile(path, lines, len(rows[first]), [])
     token = _index(found, first + 1, token_column, "words")
     tag = _tag_index(found, first + 1, token, tag_column, tagged, [rows[number] for number in counted])
     found.sentences.extend(_sentences(found, rows, first + 1, token, tag))
     if not found.sentences:
-        raise ValueError(f"{path}: there are only comments; each line should have one word and its tag, "
+        raise ValueError(f"{path}: the file has only comments; each line should have one word and its tag, "
                          "with a blank line after each sentence.")
     return found
 
@@ -141,8 +141,8 @@ def _index(file, line, column, what):
     """
     index = column - 1 if column > 0 else file.width + column
     if column == 0 or not 0 <= index < file.width:
-        raise file.error(line, f"there is no column {column} for the {what}, but columns 1 to {file.width}; "
-                         "the last one is also -1.")
+        raise file.error(line, f"there is no column {column} for the {what}. The columns have the numbers 1 "
+                         f"to {file.width}; the last column is also -1.")
     return index
 
 
@@ -155,11 +155,11 @@ def _tag_index(file, line, token, column, tagged, rows):
         tags = {row[index] for row in rows if len(row) == file.width}
         return index if any(tag != "O" and _TAG.fullmatch(tag) for tag in tags) else None
     if file.width == 1:
-        raise file.error(line, "there is one column only; a tag is needed beside each word.")
+        raise file.error(line, "the line has only one column; each word needs a tag in another column.")
     index = _index(file, line, column, "tags")
     if index == token:
-        raise file.error(line, f"column {index + 1} is named for the words and for the tags. Each needs "
-                         "another column.")
+        raise file.error(line, f"column {index + 1} is named both for the words and for the tags. Pass "
+                         "different columns as --token_column and --tag_column.")
     return index
 
 
@@ -183,12 +183,12 @@ def _sentences(file, rows, first, token, tag):
         if not fits and not words and row[0].startswith("#"):
             continue
         if len(row) != file.width:
-            raise file.error(number, f"{len(row)} columns, but line {first} has {file.width}; all lines of "
-                             "words should have as many.")
+            raise file.error(number, f"the line has {len(row)} columns, but line {first} has {file.width}; "
+                             "all lines with words must have the same number of columns.")
         if not fits:
-            raise file.error(number, f"{row[tag]!r} is no tag: it is to be O, or B-, I-, E- or S- and the "
-                             "type of an entity, such as B-PER. If the tags are in another column, name it "
-                             "with --tag_column.")
+            raise file.error(number, f"{row[tag]!r} is not a tag. A tag is O; or B-, I-, E- or S- with the "
+                             "type of an entity, such as B-PER. If the tags are in another column, pass its "
+                             "number with --tag_column.")
         words.append(row[token])
         lines.append(number)
         if tag is not None:
@@ -292,8 +292,9 @@ def check_scheme(file, scheme, why):
         for place, (tag, right) in enumerate(zip(sentence.tags, expected)):
             if tag != right:
                 before = f"after {sentence.tags[place - 1]}" if place else "at the start of a sentence"
-                raise file.error(sentence.lines[place], f"the tag {tag} {before} is no {scheme}, which "
-                                 f"{why}; it would be {right}. Correct the file.")
+                raise file.error(sentence.lines[place], f"the tag {tag} {before} is not allowed in the "
+                                                        "scheme "
+                                 f"{scheme}, which {why}; the right tag is {right}. Correct the file.")
 
 
 def collect_labels(sentences):
@@ -369,8 +370,8 @@ class Window(NamedTuple):
 def window_bounds(sizes, room):
     """Cuts a sentence into windows that overlap by about half, at the borders of words.
 
-    Each word is tagged in one window only: the one in which it is farther from the end where the window cuts
-    the sentence.
+    Each word is tagged in one window only. A word that is in two windows is tagged in the window in which the
+    word is farther from the place where the window cuts the sentence.
 
     Args:
       sizes: list of the words' numbers of tokens, from 1 to `room`.
@@ -460,8 +461,8 @@ def make_windows(sentences, labels, tokenizer, max_seq_length, label_all_pieces=
         return list(files.with_progress(windows, len(items), "Converting sentence"))
 
 
-# Names of the fields, all of which have a value for each token, [F]. The mask is the first: batches are
-# trimmed by it.
+# Names of the fields, all of which have a value for each token, [F]. The first field is the mask, by which
+# batches are trimmed.
 SEQUENCES = ("input_mask", "input_ids", "segment_ids", "tag_ids", "tag_mask", "word_mask")
 
 

@@ -20,8 +20,8 @@ class Tagger:
     """Head that predicts one of `num_tags` tags for each word. See the module `head`.
 
     Features, int32 [B, F]: tag_ids, the tags of the tokens (not needed in prediction); tag_mask, 1 at the
-    tokens whose tags are trained; word_mask, 1 at the first token of each word. The tag of a word is that of
-    its first token.
+    tokens whose tags are trained; word_mask, 1 at the first token of each word. The tag of a word is the tag
+    of the word's first token.
 
     With `use_crf`, the loss is computed for the whole sequence of tags (Lample et al. 2016, arXiv:1603.01360,
     section 2.2). The variable "crf/transitions" [N, N] has the scores of the transitions from one tag (row)

@@ -190,8 +190,8 @@ def extract(features, run, num_layers, batch_size, token_bytes, dtype=np.float32
 
 
 def _windows(features, batch_size, tokens):
-    """Cuts features into windows: lists of whole batches with at least `tokens` tokens. The last window has
-    the rest."""
+    """Cuts features into windows: lists of whole batches with at least `tokens` tokens. The last window
+    contains the remaining features."""
     window, size = [], 0
     for feature in features:
         window.append(feature)
@@ -249,7 +249,7 @@ def write_npz(path, rows, layer_indexes, shape, dtype):
       dtype: data type of `values`.
 
     Raises:
-      ValueError: the number of rows does not fit to the shape.
+      ValueError: the number of rows does not fit the shape.
     """
     ids, offsets, written = [], [0], 0
     with files.atomic_replacement(path) as partial, zipfile.ZipFile(partial, "w") as archive:
@@ -264,8 +264,8 @@ def write_npz(path, rows, layer_indexes, shape, dtype):
                     ids.append(np.array(feature.input_ids[:len(values)], np.int32))
                     offsets.append(offsets[-1] + len(values))
         if written != np.prod(shape, dtype=np.int64):
-            raise ValueError(f"{path} would have {written} values, not {' × '.join(map(str, shape))}: the "
-                             "input changed while it was read. Run it again.")
+            raise ValueError(f"{path} would have {written} values instead of {' × '.join(map(str, shape))}, "
+                             "because the input was changed while it was read. Run the command again.")
         arrays = {"layers": np.array(layer_indexes, np.int64)}
         if ids:
             arrays.update(input_ids=np.concatenate(ids), offsets=np.array(offsets, np.int64))
@@ -345,7 +345,8 @@ def model_fn_builder(bert_config, init_checkpoint, layer_indexes, use_tpu, use_o
     def model_fn(features, labels, mode, params):
         del labels, params
         if mode != estimator.ModeKeys.PREDICT:
-            raise ValueError(f"This model predicts only; mode {mode!r} does not.")
+            raise ValueError(f"The mode is {mode!r}, but this model can only predict (mode "
+                             f"{estimator.ModeKeys.PREDICT!r}).")
         mask = features["input_mask"]
         model = head.create_encoder(bert_config, False, features["input_ids"], mask,
                                     features["input_type_ids"], use_one_hot_embeddings, step)
