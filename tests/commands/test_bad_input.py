@@ -164,7 +164,7 @@ def data_file_that_is_a_directory(given):
     (given.data / "dev.tsv").mkdir()
 
 
-@case("{data}/dev.tsv:2: there is a NUL character; if the file is UTF-16, convert it to UTF-8")
+@case("{data}/dev.tsv:2: the line contains a NUL character. If the file is UTF-16, convert it to UTF-8")
 def nul_in_the_data(given):
     given.edit_row("dev.tsv", 2, lambda line: line.replace(b" ", b"\0", 1))
 
@@ -334,7 +334,7 @@ def checkpoint_that_lacks_variables(given):
       hidden_size=24)
 @case("bert/encoder/layer_1/intermediate/dense/kernel: the checkpoint has [16, 24], the model [16, 32]",
       "the configuration is not the one that came with the checkpoint", intermediate_size=32)
-@case("num_hidden_layers", "says 3, the checkpoint has 2 layers", "bert/encoder/layer_2/",
+@case("num_hidden_layers", "the checkpoint has 2 layers", "bert/encoder/layer_2/",
       num_hidden_layers=3)
 @case("bert/embeddings/position_embeddings: the checkpoint has [40, 16], the model [50, 16]",
       max_position_embeddings=50)
