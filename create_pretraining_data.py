@@ -72,8 +72,8 @@ def define_flags():
                              lower_bound=0, upper_bound=common_flags.MAX_WORKERS)
         flags.DEFINE_string("beam_runner", None,
                             "Apache Beam runner that does the work: DirectRunner (on this machine), "
-                            "FlinkRunner, SparkRunner, DataflowRunner or another one. The runner does not "
-                            "change the files.")
+                            "FlinkRunner, SparkRunner, DataflowRunner or another one. The output files are "
+                            "the same with every runner.")
         flags.DEFINE_list("beam_options", [],
                           "Options of the Beam runner, name=value with commas between them, such as "
                           "direct_num_workers=2,direct_running_mode=multi_processing.")

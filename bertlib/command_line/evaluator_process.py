@@ -25,7 +25,7 @@ FLAGS = flags.FLAGS
 
 # The result files of all commands; eval_results.json is written by run_squad.py.
 _RESULTS = ("eval_results.txt", "eval_results_mismatched.txt", "eval_results.json")
-# The evaluator waits for the chief to start for this number times --replica_timeout.
+# How long the evaluator waits until the chief starts, as a multiple of --replica_timeout.
 _START_TIMEOUTS = 5
 # Seconds between two checks of the signals and of the child process; seconds between two searches for a new
 # checkpoint.

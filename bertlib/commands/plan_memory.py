@@ -44,8 +44,9 @@ def define_flags():
         flags.DEFINE_enum("task", "classifier", ["classifier", "squad"], "Task of the head on the encoder.")
     with common_flags.section("Step"):
         flags.DEFINE_enum("recompute", "none", [*modeling.RECOMPUTE, "all"],
-                          "Gradient checkpointing: the activations that the backward pass computes again "
-                          "instead of keeping them in memory. all: plan for each mode.")
+                          "Gradient checkpointing: the activations that are not kept in memory, because the "
+                          "backward pass computes them again. With all, the table has a row for each of the "
+                          "other values.")
         flags.DEFINE_enum("optimizer", "adamw", sorted(optimization.OPTIMIZERS), "Optimizer.")
         flags.DEFINE_enum("precision", "fp32", sorted(modeling.PRECISIONS),
                           "Number format of the encoder's computation.")

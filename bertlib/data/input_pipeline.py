@@ -466,7 +466,7 @@ def record_dataset(path, fields, batch_size, is_training, drop_remainder, micro_
       fields: list of `Field`.
       batch_size: B, number of examples of a batch. The last batch outside of training may be smaller.
       is_training: True for an endless, shuffled stream that starts at the global step. False to read the
-        examples once, in order.
+        examples once; in order, unless `trimmed_fields` are given.
       drop_remainder: whether to leave out the last batch if it is smaller.
       micro_batches: number of batches (micro-batches) of one training step. They hold the same examples as
         one batch of micro_batches · B examples.

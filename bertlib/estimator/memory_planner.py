@@ -38,16 +38,16 @@ _LOOPS = {"Enter", "RefEnter", "NextIteration", "RefNextIteration"}
 
 
 class MemoryNeed(collections.namedtuple("MemoryNeed", ["variables", "activations", "seconds"])):
-    """The memory and the time that a training step needs.
+    """The memory and the time that a micro-batch of a training step needs.
 
     variables: bytes of all variables of the graph: weights, the optimizer's state, accumulators. activations:
     peak bytes of everything that is not a variable: activations, gradients and temporaries. seconds: time of
-    the step on a virtual GPU; use it only to compare graphs with each other.
+    one micro-batch on a virtual GPU; use it only to compare graphs with each other.
     """
 
     @property
     def total(self):
-        """Peak bytes of the step, variables included."""
+        """Peak bytes, variables included."""
         return self.variables + self.activations
 
     def __str__(self):
@@ -70,7 +70,8 @@ def predict_memory(build, *arguments):
     """Builds a training step in a new graph and simulates it.
 
     Args:
-      build: function of the arguments that returns the train op.
+      build: function that builds the training step and returns its train op.
+      *arguments: the arguments of `build`.
 
     Returns:
       see `simulate`.

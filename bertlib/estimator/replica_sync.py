@@ -135,7 +135,7 @@ class WeightComparison:
 
 
 def _checksum(variable):
-    """Builds a checksum of a variable, int32 scalar, which depends on each bit of its value."""
+    """Builds a checksum (int32 scalar) that depends on each bit of a variable's value."""
     value = variable.read_value()
     bits = tf.bitcast(value, tf.int32) if value.dtype.size % 4 == 0 else tf.cast(
         tf.bitcast(value, tf.int16), tf.int32)
@@ -163,14 +163,14 @@ class StepVote:
         self._group = group
         self.listener = _SaveListener()
         self._comparison = WeightComparison(group) if compares_weights else None
-        self._exchange = collectives.current_all_reduce()
+        self._all_reduce = collectives.current_all_reduce()
         self._pace = replica_group.Pace()
         self._started = self._seconds = None
 
     @property
     def fetches(self):
         """List of tensors to fetch in the last `session.run` of a step."""
-        return [] if self._exchange.gradients_ready is None else [self._exchange.gradients_ready]
+        return [] if self._all_reduce.gradients_ready is None else [self._all_reduce.gradients_ready]
 
     def start_step(self):
         """Notes the start of a step. Call this method when a step starts."""

@@ -163,7 +163,7 @@ def gb(size):
 # --- How many micro-batches ------------------------------------------------------------------------------
 
 
-def check_equal_micro_batches(batch_size, gradient_accumulation_steps, replicas=1):
+def check_equal_micro_batches(batch_size, gradient_accumulation_steps, num_replicas=1):
     """Returns the number of examples in a micro-batch, if all micro-batches have the same number.
 
     Args:
@@ -175,13 +175,15 @@ def check_equal_micro_batches(batch_size, gradient_accumulation_steps, replicas=
       ValueError: the batch size is not divisible by the number of micro-batches. The message names the
         nearest batch sizes that are divisible.
     """
-    parts = gradient_accumulation_steps * replicas
+    parts = gradient_accumulation_steps * num_replicas
     rest = batch_size % parts
     if rest:
         sizes = [size for size in (batch_size - rest, batch_size - rest + parts) if size]
         below = [n for n in divisors(batch_size) if n < parts]
         near = below[-1:] + divisors(batch_size)[len(below):][:1]
-        each = f" ({gradient_accumulation_steps} on each of {replicas} replicas)" if replicas > 1 else ""
+        each = ""
+        if num_replicas > 1:
+            each = f" ({gradient_accumulation_steps} on each of {num_replicas} replicas)"
         raise ValueError(f"A training batch of {batch_size} examples cannot be split into "
                          f"{parts} equal micro-batches{each}. Batches of "
                          f"{' or '.join(map(str, sizes))} can; this one can be split into "
@@ -267,8 +269,9 @@ def choose(step, usable_bytes, memory_need, modes=RECOMPUTE, counts=None):
             too_large += [candidates[0], candidates[-1]]
     if not fitting:
         least = min(too_large, key=lambda candidate: memory_need(candidate).total)
-        raise ValueError(f"{gb(usable_bytes)} are usable, but even recompute={least.recompute} with "
-                         f"micro-batches of {least.micro_batch_size} needs {memory_need(least)}. Take "
+        raise ValueError(f"{gb(usable_bytes)} are usable, but the setting that needs least memory, "
+                         f"recompute={least.recompute} with micro-batches of {least.micro_batch_size}, needs "
+                         f"{memory_need(least)}. Take "
                          "shorter sequences, a smaller model or an optimizer with less state.")
     best = min(fitting, key=lambda fitted: fitted.gradient_accumulation_steps * memory_need(fitted).seconds)
     return best, memory_need(best)

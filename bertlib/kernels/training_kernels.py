@@ -75,7 +75,8 @@ class TrainingKernels(object):
     # --- GELU --------------------------------------------------------------------------------------------
 
     def gelu(self, x, approximate=True):
-        """Returns gelu(x); see `formulas.gelu_gradient` for `approximate`. The gradient keeps only x."""
+        """Returns gelu(x); see `formulas.gelu_gradient` for `approximate`. For the gradient, only x
+        is kept in memory."""
         def gradient(output_gradient, x):
             return [self.formulas.gelu_gradient(output_gradient, x, None, approximate)[0]]
 
@@ -108,7 +109,8 @@ class TrainingKernels(object):
     # --- Layer normalization -----------------------------------------------------------------------------
 
     def layer_norm(self, inputs, gamma, beta):
-        """Returns the layer normalization over the last dimension. The gradient keeps only the inputs.
+        """Returns the layer normalization over the last dimension. For the gradient, only the
+        inputs are kept in memory.
 
         Args:
           inputs: [..., W].
@@ -195,7 +197,8 @@ class TrainingKernels(object):
     def attention(self, query, key, value, score_bias, mask, keep_probability):
         """Returns dropout(softmax(Q Kᵀ / √H + score_bias)) V.
 
-        The gradient keeps only two tensors with the size of the scores: the probabilities and the mask.
+        For the gradient, only two tensors with the size of the scores are kept in memory: the probabilities
+        and the mask.
 
         Args:
           query: [B, N, F, H].

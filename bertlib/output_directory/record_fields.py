@@ -62,7 +62,7 @@ def _object_of(rule):
 
 
 def _fields(words, **rules):
-    """Returns the rule for an object whose fields obey `rules`. It may have further fields."""
+    """Returns the rule for an object whose fields obey `rules`. The object may have other fields, too."""
     return Rule(lambda value: isinstance(value, dict) and all(
         rule.holds(value.get(name)) for name, rule in rules.items()), f"an object with {words}")
 
@@ -106,8 +106,8 @@ FIELDS = {
     "changes": Rule(lambda value: isinstance(value, list) and all(isinstance(one, dict) for one in value),
                     "a list of objects"),
 }
-# {setting: its rule}. The settings are all flags that affect the input, the task or the weights, and some
-# flags that affect only the speed: those that run.json also records.
+# {setting: its rule}, for each flag that run.json records: all flags that affect the input, the task or the
+# weights, and a few flags that affect only the speed.
 SETTINGS = {
     "max_seq_length": _integer(3), "max_predictions_per_seq": _integer(1), "doc_stride": _integer(0),
     "max_query_length": _integer(1), "max_answer_length": _integer(1), "n_best_size": _integer(1),

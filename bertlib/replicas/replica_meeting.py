@@ -28,7 +28,7 @@ from absl import logging
 
 from bertlib.replicas import value_encoding
 
-# The time that replicas wait for each other at their start is this number times the timeout.
+# How long replicas wait for each other at their start, as a multiple of the timeout.
 START_TIMEOUTS = 5
 # Largest number of seconds that a handshake may take.
 _HANDSHAKE_SECONDS = 10

@@ -4,8 +4,10 @@ A message consists of the length of the header (4 bytes, big-endian), the header
 of the arrays in the order of the header. In the header, None, booleans, numbers and strings have their JSON
 form. Every other value is described by a list that begins with the kind of the value:
 
-    ["list", values], ["tuple", values], ["dict", [[key, value], …]], ["bytes", length],
-    ["array", dtype, shape], ["scalar", dtype] of NumPy, ["objects", shape, values] of an array of strings
+    ["list", values], ["tuple", values], ["dict", [[key, value], …]], ["bytes", length]
+    ["array", dtype, shape]       a NumPy array
+    ["scalar", dtype]             a NumPy scalar
+    ["objects", shape, values]    a NumPy array of strings
 
 In contrast to pickle, decoding a message never runs code from the message.
 """

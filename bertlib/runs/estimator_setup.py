@@ -105,7 +105,9 @@ def trims_evaluation(settings):
 
 
 def input_options(settings, step, is_training):
-    """Returns the arguments of a task's `input_fn_builder` that depend on flags, {name: value}.
+    """Returns the arguments that depend on flags for the function that makes a task's input, {name: value}.
+
+    The function is `input_fn_builder`, or for classifiers `file_based_input_fn_builder`.
 
     Args:
       settings: a `Settings`.

@@ -1,6 +1,7 @@
 """Reads questions from a file or a stream: plain text, CSV, TSV, JSON Lines, or sentences in CoNLL's columns.
 
-Each question is yielded as soon as its line has arrived. As in a training, `bertlib.rows.columns` reads the
+A question is the input of any task, for example a text to classify. Each question is yielded as soon as its
+line has arrived. As in a training, `bertlib.rows.columns` reads the
 rows and columns.
 """
 

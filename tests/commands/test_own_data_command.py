@@ -284,11 +284,11 @@ GOOD = dict(train_file="train.csv", dev_file="dev.csv", test_file="test.csv")
 
 @pytest.mark.parametrize("files, flags, expected", [
     ({"train.csv": [["a cat", "x"], ["a dog", "x"]]}, {}, "train.csv: all 2 examples have the same label, x"),
-    ({"dev.csv": [["a cat", "x"], ["a\ndog", "z"]]}, {}, "dev.csv:3: the label 'z' is not one of x, y, which "
-     "are those in --train_file=train.csv"),
+    ({"dev.csv": [["a cat", "x"], ["a\ndog", "z"]]}, {}, "dev.csv:3: the label 'z' is not one of x, y (the "
+     "labels in --train_file=train.csv)"),
     ({"test.csv": [["a cat", "z"]]}, {}, "test.csv:2: the label 'z' is not one of x, y"),
-    ({}, dict(label_file="labels.txt"), "train.csv:3: the label 'y' is not one of x, w, which are in "
-     "--label_file=labels.txt"),
+    ({}, dict(label_file="labels.txt"), "train.csv:3: the label 'y' is not one of x, w (the labels in "
+     "--label_file=labels.txt)"),
     ({"train.csv": [["a cat", "1"], ["a dog", "much"]]}, dict(task_type="regression"),
      "train.csv:3: the score 'much' is not a finite number"),
     ({"train.csv": [["a cat", "1"], ["a dog", "1"]]}, dict(task_type="regression"),
@@ -355,7 +355,7 @@ def test_labels_that_a_model_comes_with_are_those_of_a_prediction(scripts, tiny_
     finished = scripts.run("run_classifier.py", *tiny.flags(
         init_checkpoint="model", test_file="test.csv", output_dir="out"), cwd=tmp_path)
     assert finished.code == 1
-    assert "test.csv:3: the label 'perhaps' is not one of yes, no, which are those of the model in model" in (
+    assert "test.csv:3: the label 'perhaps' is not one of yes, no (the labels of the model in model)" in (
         finished.err)
 
 

@@ -717,7 +717,7 @@ def test_a_training_does_not_go_on_with_another_optimizer(scripts, uninterrupted
     flags = dict(training, output_dir=uninterrupted.output, num_train_epochs=5, optimizer="lamb")
     finished = scripts.run("run_classifier.py", *tiny.flags(**flags), cwd=uninterrupted.output)
     assert finished.code == 1
-    assert "--optimizer=lamb, but" in finished.err and "trained with adamw" in finished.err
+    assert "--optimizer=lamb cannot use the state of adamw" in finished.err
 
 
 @pytest.mark.slow(reason="two more trainings; that another one is refused is shown above")

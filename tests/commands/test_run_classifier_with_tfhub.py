@@ -211,7 +211,7 @@ def test_nothing_is_written_over_the_module(scripts, flags, module, tmp_path):
     (tmp_path / "test_results.tsv").symlink_to("module/assets/vocab.txt")
     done = scripts.run(SCRIPT, *flags(bert_hub_module_handle="module", output_dir=".", do_predict=True),
                        cwd=tmp_path)
-    assert done.code == 1 and "that --bert_hub_module_handle reads. Pass another --output_dir" in done.err
+    assert done.code == 1 and "which --bert_hub_module_handle reads. Pass another --output_dir" in done.err
 
 
 # --- Your own data ---------------------------------------------------------------------------------------

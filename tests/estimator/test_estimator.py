@@ -1053,7 +1053,8 @@ def test_a_checkpoint_with_another_type_of_number_is_refused(trained, call):
         tf.get_variable("total", initializer=tf.constant(3, tf.float16))
         session.run(tf.global_variables_initializer())
         tf.train.Saver().save(session, trained.latest_checkpoint(), write_meta_graph=False)
-    with pytest.raises(ValueError, match="total is float16 there, and float32 in the model"):
+    with pytest.raises(ValueError, match="total has the type float16 in the checkpoint and float32 "
+                                         "in the model"):
         call(trained)
 
 

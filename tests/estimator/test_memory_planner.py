@@ -102,8 +102,8 @@ def test_the_choice_takes_the_least_time_of_what_fits():
     assert needed.total <= everything * 0.6 and found == step.replace(recompute="attention")
     found, _ = choose(step, int(everything * 0.6), needs_of_step, modes[:1])
     assert found == step.replace(gradient_accumulation_steps=2)
-    with pytest.raises(ValueError, match="are usable, but even recompute=attention "
-                       "with micro-batches of 1 needs"):
+    with pytest.raises(ValueError, match="are usable, but the setting that needs least memory, "
+                       "recompute=attention with micro-batches of 1, needs"):
         choose(step, 10_000, needs_of_step, modes)
 
 

@@ -122,8 +122,8 @@ def test_auto_alone_keeps_the_number_of_micro_batches_and_0_alone_the_mode():
 
 
 def test_when_nothing_fits_the_smallest_says_what_it_needs():
-    with pytest.raises(ValueError, match=r"2\.05 GB are usable, but even recompute=layers with micro-batches "
-                       r"of 1 needs"):
+    with pytest.raises(ValueError, match=r"2\.05 GB are usable, but the setting that needs least memory, "
+                       r"recompute=layers with micro-batches of 1, needs"):
         settled(2.05, recompute="auto", gradient_accumulation_steps=0)
 
 

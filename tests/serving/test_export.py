@@ -244,7 +244,8 @@ def test_a_tagger_with_a_crf_asks_for_the_words_places(exported):
 
 
 def test_a_signature_that_there_is_not_is_named(exported):
-    with pytest.raises(ValueError, match="no signature 'text'; it has examples, ids, serving_default"):
+    with pytest.raises(ValueError, match="no signature 'text'; its signatures are examples, ids, "
+                                         "serving_default"):
         tf1.contrib.predictor.from_saved_model(exported["classification", "ids"][0].path, "text")
 
 

@@ -241,8 +241,8 @@ def test_replaced_methods_of_the_tokenizer_are_used(of_a_subclass):
 
 
 @pytest.mark.parametrize("label, length, complaint", [
-    ("9", 8, "example bad: label '9' is not one of 0, 1"), ("1", 2,
-                                                            "example bad: max_seq_length 2 is too short")])
+    ("9", 8, "example bad: label '9' is not one of 0, 1"),
+    ("1", 2, "example bad: --max_seq_length=2 is too low: .CLS. and .SEP. alone need 3 tokens")])
 def test_errors_are_the_same(label, length, complaint):
     examples = [classifier_data.InputExample("good", "", None, "0")] * 2
     bad = classifier_data.InputExample("bad", "a", "b", label)

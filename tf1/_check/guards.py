@@ -77,7 +77,8 @@ def for_tpus(test):
 def tested_names(test):
     """Returns the names that a condition tests with hasattr, and the packages whose version it reads.
 
-    The name of a package ends with a dot, such as "np.", because the dot also follows the name in findings.
+    A package is returned with a dot at its end, such as "np.". So it is a prefix of the names in findings,
+    such as "np.bool".
     """
     names = set()
     for node in ast.walk(test):

@@ -99,7 +99,8 @@ class Scope:
         return None
 
     def value(self, node):
-        """Returns the expression assigned to a name, if the name has no other binding; else the node."""
+        """Returns the assigned expression if the node is a name with a single binding, an assignment;
+        otherwise the node itself."""
         if isinstance(node, ast.Name):
             scope = self.find(node.id)
             bindings = scope.names[node.id] if scope else []

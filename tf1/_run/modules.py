@@ -105,8 +105,8 @@ def _find(name):
     # 1. A module that moved within TensorFlow.
     if name in _MOVED:
         return Namespace(name, {}, lambda: importlib.import_module(_MOVED[name]))
-    # The name of the module in which "tensorflow." replaces the prefix (one of `_ROOTS`) that the program
-    # wrote.
+    # `root` is the prefix that the program wrote. `file` is the same module with the prefix "tensorflow.". For
+    # tf1.contrib.crf, `file` is tensorflow.contrib.crf.
     root = next((root for root in _ROOTS if name.startswith(root)), "")
     file = f"tensorflow.{name[len(root):]}" if root else name
     # 2. A file of TensorFlow 1.15, such as tensorflow.contrib.crf.python.ops.crf. The returned module has all
@@ -119,7 +119,8 @@ def _find(name):
         return _part(_FILES[package], part, name)
     # 4. Any other module, or a part that TensorFlow still has: return None, because another finder finds it.
     path = name[len(root):].split(".")
-    if not root or path[0].startswith("_") or _ROOTS[root] and path[0] not in _ROOTS[root]:
+    is_public_part = root and not path[0].startswith("_")
+    if not is_public_part or (_ROOTS[root] and path[0] not in _ROOTS[root]):
         return None
     # 5. A part of `tf` that TensorFlow lacks, such as tensorflow.contrib.crf, or any part under the name of
     # tf1, such as tf1.nn. The module `tf1` contains the part.

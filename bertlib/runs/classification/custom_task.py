@@ -260,7 +260,7 @@ def _refuse_other_file(settings, processor):
 
 
 def _labels(settings, record, train):
-    """Returns (the labels in the order of the model's outputs, a clause that says where the labels come
+    """Returns (the labels in the order of the model's outputs, a text that says where the labels come
     from); (None, None) for a regression.
 
     Raises:
@@ -270,14 +270,15 @@ def _labels(settings, record, train):
         return None, None
     if settings.label_file:
         path = require_file(settings, "label_file")
-        return row_examples.read_labels(path), f"are in --label_file={path}"
+        return row_examples.read_labels(path), f"the labels in --label_file={path}"
     if not settings.do_train and record and record["labels"]:
-        return record["labels"], f"are those of the training in {run_record.directory_of_weights(settings)}"
+        return record["labels"], f"the labels of the training in {run_record.directory_of_weights(settings)}"
     named = None if settings.do_train else head_labels.labels_of_weights(settings)
     if named:
-        return named, f"are those of the model in {settings.init_checkpoint or settings.output_dir}"
+        return named, f"the labels of the model in {settings.init_checkpoint or settings.output_dir}"
     if train is not None:
-        return list(row_examples.count_labels(train.rows)), f"are those in --train_file={settings.train_file}"
+        names = list(row_examples.count_labels(train.rows))
+        return names, f"the labels in --train_file={settings.train_file}"
     raise ValueError(f"The labels are unknown: --output_dir={settings.output_dir} contains no training with "
                      "labels. Pass the --output_dir of a training, or pass a file of labels as --label_file.")
 

@@ -48,7 +48,7 @@ def column_arguments(setting):
 
 
 class Row(NamedTuple):
-    """An example of a file.
+    """One example, read from a file.
 
     line: int, the line in which the example begins. text_a, text_b: str; text_b is None for a single text.
     label: str, float (regression) or tuple of str (multi-label); None if the file has no labels.
@@ -294,7 +294,7 @@ def check_labels(split, labels, source):
     Args:
       split: a `Split` with labels.
       labels: list of the valid labels.
-      source: str, the end of a sentence about the labels, such as "the training file has".
+      source: str, a description of the labels, such as "the labels in --train_file=a.csv".
     """
     known = set(labels)
     for row in split.rows:
@@ -305,7 +305,7 @@ def check_labels(split, labels, source):
                            if text_keys.visible_text(label) == text_keys.visible_text(name)]
                 hint = (f" {ascii(name)} looks like {ascii(similar[0])}: the two differ only in white space, "
                         "invisible characters or the encoding of accents.") if similar else ""
-                raise split.error(row, f"the label {name!r:.80} is not one of {allowed}, which {source}; "
+                raise split.error(row, f"the label {name!r:.80} is not one of {allowed} ({source}); "
                                   f"correct the row or remove it.{hint}")
 
 

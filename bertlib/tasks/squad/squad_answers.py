@@ -114,7 +114,8 @@ def select_answers(examples, features, results, n_best_size, max_answer_length, 
         are kept in memory. Logits may be arrays or lists. They may be shorter than `max_seq_length` if only
         padding is missing.
       n_best_size: number of best start positions and of best end positions that are taken from each window,
-        and number of entries in an n-best list.
+        and largest number of texts in an n-best list. With `version_2_with_negative`, the null answer
+        may be one more entry.
       max_answer_length: length of the longest answer, in tokens.
       do_lower_case: whether the features were made from lower-cased text.
       version_2_with_negative: whether questions may have no answer. The n-best list then always has an
@@ -296,7 +297,7 @@ def _find_text(example, prediction, tokenize_word, verbose_logging):
     words = example.doc_tokens[first_word:last_word + 1]
     orig_text = " ".join(words)
     token_spans = getattr(feature, "token_spans", None)
-    if token_spans is None:
+    if token_spans is None:  # WordPieces have no offsets, so the text of the tokens is aligned with the words
         pred_text = " ".join(feature.tokens[start_index:end_index + 1]).replace(" ##", "").replace("##", "")
         tok_text = " ".join(token for word in words for token in tokenize_word(word))
         start, end = _align(" ".join(pred_text.split()), orig_text, tok_text, verbose_logging)

@@ -209,7 +209,7 @@ def _gold_answer(answer, context, place):
 
 
 def _read_questions(path):
-    """Yields (place in the file, context, entry of the question, a dict) for each question of a file."""
+    """Yields (place in the file, context, entry) for each question of a file. The entry is a dict."""
     text = files.read_text(path)
     start = len(text) - len(text.lstrip())
     if start == len(text):

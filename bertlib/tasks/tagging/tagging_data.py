@@ -430,8 +430,8 @@ class _Windows:
                       [*word_mask, 0])
 
     def _tag_ids(self, tag, more):
-        """Returns the ids of a word's pieces: its tag for the first piece, and the inside tag for `more`
-        further pieces. The id of an unknown tag is 0."""
+        """Returns the tag id of each piece of a word. The first piece has the tag `tag`, and the `more`
+        further pieces have the inside tag of `tag`. The id of an unknown tag is 0."""
         inside = tag.replace("B-", "I-", 1)
         return [self._ids.get(tag, 0), *[self._ids.get(inside, self._ids.get(tag, 0))] * more]
 
