@@ -271,6 +271,7 @@ def _sum_gradients(loss, gradients, variables, steps):
     adds += scalar_adds
 
     indices = tf.get_collection(MICRO_BATCH_INDEX)
+    # The accumulate op does not exchange sums with other replicas. Only the train op needs the exchanges.
     with tf.control_dependencies(adds):
         accumulate_op = tf.group(*[tf.assign_add(index, 1).op for index in indices], name="accumulate")
         totals = [scalar.read_value() for scalar in scalars]

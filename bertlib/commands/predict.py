@@ -163,11 +163,11 @@ def _answer_lines(predictor, questions_with_inputs):
       questions_with_inputs: list of pairs (`questions.Question`, result of `predictor.prepare`). For a bad
         question, the second element is None.
     """
-    answers = iter(predictor.answer([model_input for _, model_input in questions_with_inputs
-                                    if model_input is not None]))
+    answers = iter(predictor.answer([prepared for _, prepared in questions_with_inputs
+                                     if prepared is not None]))
     return [questions.format_answer(question, {"error": f"line {question.line}: {question.problem}"}
-                                    if model_input is None else next(answers))
-            for question, model_input in questions_with_inputs]
+                                    if prepared is None else next(answers))
+            for question, prepared in questions_with_inputs]
 
 
 def _translate_damage(chunks, name):

@@ -105,9 +105,9 @@ def _models():
     return models
 
 
-def _glue(task, file, names=_TSV):
+def _glue(task, file, names=_TSV, columns=3):
     source = Source(f"{_GLUE}/{file}", f"data/glue/{task}", names,
-                    _problem_in_table(2 if task in ("CoLA", "SST-2") else 3))
+                    _problem_in_table(columns))
     return Published((source,), "GLUE_DIR", "data/glue")
 
 
@@ -168,8 +168,8 @@ _MRPC_ADDRESSES = (f"{_MRPC}/msr_paraphrase_train.txt", f"{_MRPC}/msr_paraphrase
 
 MODELS = _models()
 GLUE = {
-    "CoLA": _glue("CoLA", "CoLA.zip"),
-    "SST-2": _glue("SST-2", "SST-2.zip"),
+    "CoLA": _glue("CoLA", "CoLA.zip", columns=2),
+    "SST-2": _glue("SST-2", "SST-2.zip", columns=2),
     "MRPC": Published(tuple(Source(address, "data/glue/MRPC", (name,), _problem_in_table(columns))
                             for address, name, columns in zip(_MRPC_ADDRESSES, _MRPC_PARTS, (5, 5, 2))),
                       "GLUE_DIR", "data/glue", join_mrpc, tuple(f"MRPC/{name}" for name in _TSV)),

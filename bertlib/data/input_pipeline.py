@@ -468,8 +468,8 @@ def record_dataset(path, fields, batch_size, is_training, drop_remainder, micro_
       is_training: True for an endless, shuffled stream that starts at the global step. False to read the
         examples once; in order, unless `trimmed_fields` are given.
       drop_remainder: whether to leave out the last batch if it is smaller.
-      micro_batches: number of batches (micro-batches) of one training step. They hold the same examples as
-        one batch of micro_batches · B examples.
+      micro_batches: number of batches (micro-batches) that this replica computes in one training step. The
+        micro-batches of all replicas hold the same examples as one batch.
       batch_totals: names of fields. For each of them, a batch also has <name>_total, a scalar: the field's
         sum over the whole step. Use the total as the divisor of a mean whose number of terms differs between
         micro-batches. For example, micro-batches have different numbers of masked tokens.

@@ -19,11 +19,11 @@ from bertlib.estimator.estimator_spec import ModeKeys
 from bertlib.graph import collectives, graph_keys
 from bertlib.system import files
 
-BuiltStep = collections.namedtuple("BuiltStep", ["spec", "input_hooks", "micro_batches", "accumulate_op"])
+BuiltStep = collections.namedtuple("BuiltStep", ["spec", "input_hooks", "own_micro_batches", "accumulate_op"])
 BuiltStep.__doc__ = """The ops of a training step in the current graph.
 
 spec: the `EstimatorSpec`. Its loss is the loss of the effective batch. Its train_op adds the gradient of the
-last micro-batch and updates the weights. input_hooks: list of SessionRunHook. micro_batches: number of
+last micro-batch and updates the weights. input_hooks: list of SessionRunHook. own_micro_batches: number of
 micro-batches on this replica. accumulate_op: op that adds the gradient of another micro-batch; None if there
 is only one micro-batch.
 """
@@ -111,19 +111,20 @@ class TrainingSession:
             exchange_dtype = tf.bfloat16 if step and step.gradient_dtype == "bf16" else None
             tf.add_to_collection(graph_keys.ALL_REDUCE, collectives.AllReduce(self.group, exchange_dtype))
         spec, input_hooks = self.builder.build(self.prepare_input, ModeKeys.TRAIN)
-        spec, micro_batches, accumulate_op = self._with_effective_batch_loss(spec)
+        spec, own_micro_batches, accumulate_op = self._with_effective_batch_loss(spec)
         _summarize_loss(spec.loss)
-        return BuiltStep(spec, input_hooks, micro_batches, accumulate_op)
+        return BuiltStep(spec, input_hooks, own_micro_batches, accumulate_op)
 
     def _with_effective_batch_loss(self, spec):
         """Replaces the loss of a spec, which is the loss of a micro-batch, by the loss of the effective
         batch.
 
-        The train op adds the gradient of the last micro-batch. If the session ends between two micro-batches,
-        the unfinished step has no effect: the sums are local variables, which are not saved.
+        The accumulate op adds the gradients of a micro-batch to their sums. The train op adds the gradients
+        of the last micro-batch and updates the weights. If the session ends between two micro-batches, the
+        unfinished step has no effect: the sums are local variables, which are not saved.
 
         Returns:
-          (the `EstimatorSpec`, micro_batches and accumulate_op of `BuiltStep`).
+          (the `EstimatorSpec`, own_micro_batches, accumulate_op); see `BuiltStep` for the last two.
         """
         accumulation = tf.get_collection(graph_keys.GRADIENT_ACCUMULATION)
         configured = self.config.gradient_accumulation_steps
@@ -153,7 +154,7 @@ class TrainingSession:
 
     # --- Hooks
 
-    def make_hooks(self, step, scaffold, listeners):
+    def make_hooks(self, built, scaffold, listeners):
         """Returns all hooks of the session.
 
         The order of the hooks is the same as in `tf.estimator`, except that the check of the loss is the
@@ -161,36 +162,36 @@ class TrainingSession:
         the checkpoint could contain broken weights.
 
         Args:
-          step: the `BuiltStep`.
+          built: the `BuiltStep`.
           scaffold: tf.train.Scaffold.
           listeners: list of CheckpointSaverListener, in addition to the caller's `saving_listeners`.
         """
-        config, spec = self.config, step.spec
-        others = [*step.input_hooks, *self.hooks, *spec.training_hooks]
+        config, spec = self.config, built.spec
+        others = [*built.input_hooks, *self.hooks, *spec.training_hooks]
         check = session_hooks.StopOnNanHook(spec.loss)
         progress = session_hooks.ProgressHook(
             config.model_dir if config.is_chief else None, spec.loss, config.log_step_count_steps,
-            self.last_step, self._examples_of_step(step))
+            self.last_step, self._examples_of_step(built))
         if not config.is_chief:
             return [check, progress, *others]
         summaries = [tf.train.SummarySaverHook(
             save_steps=config.save_summary_steps, output_dir=config.model_dir, scaffold=scaffold,
         )] if config.save_summary_steps else []
-        savers = self.make_saving_hooks(step, scaffold, [*self.saving_listeners, *listeners])
+        savers = self.make_saving_hooks(built, scaffold, [*self.saving_listeners, *listeners])
         return [check, *savers, *spec.training_chief_hooks, *summaries, progress, *others]
 
-    def make_saving_hooks(self, step, scaffold, listeners):
+    def make_saving_hooks(self, built, scaffold, listeners):
         """Returns the hooks that save checkpoints and call the listeners; see `make_hooks`."""
         return [session_hooks.SaveWholeHook(
             self.config.model_dir, save_secs=self.config.save_checkpoints_secs,
             save_steps=self.config.save_checkpoints_steps, scaffold=scaffold, listeners=listeners,
             restored=self.checkpoint)]
 
-    def _examples_of_step(self, step):
+    def _examples_of_step(self, built):
         """Returns the number of examples in the effective batch; None if it is unknown."""
         examples = self.builder.batch_size(ModeKeys.TRAIN)
         if examples and not self.config.unequal_micro_batches:
-            examples *= step.micro_batches * collectives.num_replicas()
+            examples *= built.own_micro_batches * collectives.num_replicas()
         return examples
 
     # --- Steps
@@ -199,21 +200,21 @@ class TrainingSession:
         """Returns the `replica_sync.StepVote` by which the replicas vote before each step."""
         return replica_sync.StepVote(self.group)
 
-    def take_steps(self, session, step, vote):
+    def take_steps(self, session, built, vote):
         """Runs training steps until the session ends or the stop_request is set.
 
         Args:
           session: tf.train.SingularMonitoredSession.
-          step: the `BuiltStep`.
+          built: the `BuiltStep`.
           vote: the `replica_sync.StepVote`, by which all replicas end after the same step; None if this
             process trains alone.
         """
         if not vote:
             while not session.should_stop():
-                session.run_step_fn(functools.partial(self._take_step, step))
+                session.run_step_fn(functools.partial(self._take_step, built))
             return
         while not vote.exchange(session, self.config.stop_request):
-            session.run_step_fn(functools.partial(self._take_step_with_replicas, step, vote))
+            session.run_step_fn(functools.partial(self._take_step_with_replicas, built, vote))
 
     def ends_before(self, micro_batch):
         """Returns whether the training ends before the micro-batch with this index. If so, the unfinished
@@ -221,19 +222,19 @@ class TrainingSession:
         del micro_batch
         return self.config.stop_request.is_set
 
-    def _take_step(self, step, step_context):
-        for micro_batch in range(step.micro_batches):
+    def _take_step(self, built, step_context):
+        for micro_batch in range(built.own_micro_batches):
             if self.ends_before(micro_batch):
                 step_context.request_stop()  # raises an error; the session ends and saves the last step
-            if micro_batch < step.micro_batches - 1:
-                step_context.session.run(step.accumulate_op)
-        self._update(step_context, [step.spec.train_op, step.spec.loss])
+            if micro_batch < built.own_micro_batches - 1:
+                step_context.session.run(built.accumulate_op)
+        self._update(step_context, [built.spec.train_op, built.spec.loss])
 
-    def _take_step_with_replicas(self, step, vote, step_context):
+    def _take_step_with_replicas(self, built, vote, step_context):
         vote.start_step()
-        for _ in range(step.micro_batches - 1):
-            step_context.session.run(step.accumulate_op)
-        vote.end_step(self._update(step_context, [step.spec.train_op, step.spec.loss, vote.fetches])[2])
+        for _ in range(built.own_micro_batches - 1):
+            step_context.session.run(built.accumulate_op)
+        vote.end_step(self._update(step_context, [built.spec.train_op, built.spec.loss, vote.fetches])[2])
 
     def _update(self, step_context, fetches):
         """Runs the train op with all hooks; returns the values of the fetches."""

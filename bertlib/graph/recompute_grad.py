@@ -37,7 +37,7 @@ def recompute_grad(function):
     def call(*inputs):
         scope = tf.get_variable_scope()
         outer_getter = scope.custom_getter
-        repeatable = randomness.repeatable(function)
+        repeated_function = randomness.repeatable(function)
         inputs = [tf.convert_to_tensor(tensor) for tensor in inputs]
         parameters = []
 
@@ -51,7 +51,7 @@ def recompute_grad(function):
         # again, and the second layer would be named "dense" instead of "dense_1".
         scope.set_custom_getter(get_parameter)
         try:
-            results = repeatable(*inputs)
+            results = repeated_function(*inputs)
         finally:
             scope.set_custom_getter(outer_getter)
         outputs = _as_list(results)
@@ -69,10 +69,12 @@ def recompute_grad(function):
             with tf.control_dependencies(gradients):
                 fenced = fence(inputs_and_parameters)
             fenced_inputs, fenced_parameters = fenced[:len(inputs)], iter(fenced[len(inputs):])
+            # The function asks for its variables in the same order as in the first computation. So the n-th
+            # request gets the n-th fenced parameter.
             number_of_ops = len(tf.get_default_graph().get_operations())
             with tf.variable_scope(scope, custom_getter=lambda *args, **kwargs: next(fenced_parameters),
                                    auxiliary_name_scope=False):
-                recomputed = _as_list(repeatable(*fenced_inputs))
+                recomputed = _as_list(repeated_function(*fenced_inputs))
             _check(recomputed, fenced, tf.get_default_graph().get_operations()[number_of_ops:])
             computed = tf.gradients([recomputed[index] for index in used_outputs], fenced, gradients)
             # Without this fence, XLA would delay the gradients of weights to the end of the step. Until

@@ -69,7 +69,8 @@ def create_encoder(bert_config, is_training, input_ids, input_mask, segment_ids,
         remove_padding=step.remove_padding)
 
 
-def create_train_op(loss, learning_rate, num_train_steps, num_warmup_steps, use_tpu, step, micro_batches):
+def create_train_op(loss, learning_rate, num_train_steps, num_warmup_steps, use_tpu, step,
+                    own_micro_batches):
     """Builds the update of the weights.
 
     The learning rate and the numbers of steps come from the command's flags. The optimizer, its bias
@@ -80,8 +81,8 @@ def create_train_op(loss, learning_rate, num_train_steps, num_warmup_steps, use_
       learning_rate: the `init_lr` of `optimization.create_optimizer`.
       num_train_steps, num_warmup_steps, use_tpu: see `optimization.create_optimizer`.
       step: a `StepConfig`.
-      micro_batches: number of micro-batches that this replica accumulates. The number in `step` may differ;
-        see `model_fn_builder`.
+      own_micro_batches: number of micro-batches that this replica accumulates. The number in `step` may
+        differ; see `model_fn_builder`.
 
     Returns:
       op that runs the update.
@@ -89,7 +90,7 @@ def create_train_op(loss, learning_rate, num_train_steps, num_warmup_steps, use_
     return optimization.create_optimizer(
         loss, learning_rate, num_train_steps, num_warmup_steps, use_tpu, optimizer=step.optimizer,
         lr_schedule=step.lr_schedule, adam_bias_correction=step.adam_bias_correction,
-        gradient_accumulation_steps=micro_batches, loss_scaling=step.loss_scaling)
+        gradient_accumulation_steps=own_micro_batches, loss_scaling=step.loss_scaling)
 
 
 def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_train_steps, num_warmup_steps,
@@ -117,18 +118,19 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
             known = ", ".join(map(repr, head.modes))
             raise ValueError(f"This model has the modes {known}, and not {mode!r}.")
         is_training = mode == estimator.ModeKeys.TRAIN
-        micro_batches = params.get("gradient_accumulation_steps",
-                                   step.gradient_accumulation_steps) if is_training else 1
+        own_micro_batches = params.get("gradient_accumulation_steps",
+                                       step.gradient_accumulation_steps) if is_training else 1
         inputs = [features[name] for name in ("input_ids", "input_mask", "segment_ids")]
         model = build_encoder(is_training, *inputs) if build_encoder else create_encoder(
             bert_config, is_training, *inputs, use_one_hot_embeddings, step, head.first_token_only)
-        outputs = head.build(bert_config, model, features, mode, micro_batches * collectives.num_replicas())
+        outputs = head.build(bert_config, model, features, mode,
+                             own_micro_batches * collectives.num_replicas())
         scaffold = checkpoint_formats.create_init_checkpoint_scaffold(init_checkpoint)
         if is_training:
             weight = features.get(input_pipeline.MICRO_BATCH_WEIGHT, 1.0)
             loss = outputs.loss if outputs.is_divided_by_total else outputs.loss * weight
             update = create_train_op(loss, learning_rate, num_train_steps, num_warmup_steps, use_tpu, step,
-                                     micro_batches)
+                                     own_micro_batches)
             return estimator.EstimatorSpec(mode, loss=loss, train_op=update, scaffold=scaffold)
         # The caller needs these numbers to assign the predictions to the examples.
         numbers = {name: tf.identity(features[name]) for name in ("unique_ids", input_pipeline.EXAMPLE_INDEX)

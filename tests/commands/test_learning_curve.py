@@ -217,6 +217,7 @@ def test_a_series_without_points_is_left_out_of_the_picture():
 # --- Killed and started again ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow(reason="two trainings")
 def test_what_a_killed_run_did_not_evaluate_is_evaluated_when_it_goes_on(trainings, outputs, tmp_path):
     whole, output = outputs("classifier"), tmp_path / "output"
     output.mkdir()

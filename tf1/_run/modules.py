@@ -105,8 +105,8 @@ def _find(name):
     # 1. A module that moved within TensorFlow.
     if name in _MOVED:
         return Namespace(name, {}, lambda: importlib.import_module(_MOVED[name]))
-    # `root` is the prefix that the program wrote. `file` is the same module with the prefix "tensorflow.". For
-    # tf1.contrib.crf, `file` is tensorflow.contrib.crf.
+    # `root` is the prefix that the program wrote, such as "tf1.". `file` is the name of the same module with
+    # the prefix "tensorflow.".
     root = next((root for root in _ROOTS if name.startswith(root)), "")
     file = f"tensorflow.{name[len(root):]}" if root else name
     # 2. A file of TensorFlow 1.15, such as tensorflow.contrib.crf.python.ops.crf. The returned module has all

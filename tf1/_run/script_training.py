@@ -103,13 +103,13 @@ class TrainingSession(training_session.TrainingSession):
         return [self._position]
 
     def build_step(self):
-        step = super().build_step()
-        step_order.order_reads(tf.train.get_global_step(), step.spec.train_op)
+        built = super().build_step()
+        step_order.order_reads(tf.train.get_global_step(), built.spec.train_op)
         if self._warm_start_from is not None and self.checkpoint is None:
             source = self._warm_start_from
             is_path = isinstance(source, (str, os.PathLike))
             tf.train.warm_start(**({"ckpt_to_initialize_from": source} if is_path else vars(source)))
-        return step
+        return built
 
     def not_averaged_message(self, replicas):
         return (f"The gradients of the model_fn are not averaged over the {replicas} replicas, so each "
@@ -117,18 +117,19 @@ class TrainingSession(training_session.TrainingSession):
                 "with tf.gradients, or with minimize or compute_gradients of a tf.train.Optimizer. With "
                 "Horovod, use hvd.DistributedOptimizer.")
 
-    def make_hooks(self, step, scaffold, listeners):
-        hooks = super().make_hooks(step, scaffold, listeners)
+    def make_hooks(self, built, scaffold, listeners):
+        hooks = super().make_hooks(built, scaffold, listeners)
         return hooks if self.config.is_chief else [
             hook for hook in hooks if not isinstance(hook, _WRITING_HOOKS)]
 
-    def make_saving_hooks(self, step, scaffold, listeners):
+    def make_saving_hooks(self, built, scaffold, listeners):
         if self._position:
             listeners = [*listeners, input_position.Listener(self._position, self.config.model_dir)]
-        hooks = [*step.input_hooks, *self.hooks, *step.spec.training_chief_hooks, *step.spec.training_hooks]
+        spec = built.spec
+        hooks = [*built.input_hooks, *self.hooks, *spec.training_chief_hooks, *spec.training_hooks]
         savers = [hook for hook in hooks if isinstance(hook, tf.train.CheckpointSaverHook)]
         if not savers:
-            return super().make_saving_hooks(step, scaffold, listeners)
+            return super().make_saving_hooks(built, scaffold, listeners)
         # A script may pass one hook to several calls of train. The listener of an earlier call belongs to the
         # graph of that call, so it is removed.
         kept = [listener for listener in tensorflow_internals.saving_listeners(savers[0])
@@ -139,12 +140,12 @@ class TrainingSession(training_session.TrainingSession):
     def make_vote(self):
         return replica_sync.StepVote(self.group, compares_weights=not script_divides_work())
 
-    def take_steps(self, session, step, vote):
+    def take_steps(self, session, built, vote):
         if self._position:
             raw_session = session.raw_session()
             self._position.restore(raw_session, self.checkpoint if self._continues_input else None,
-                                   int(raw_session.run(tf.train.get_global_step())), step.micro_batches)
-        super().take_steps(session, step, vote)
+                                   int(raw_session.run(tf.train.get_global_step())), built.own_micro_batches)
+        super().take_steps(session, built, vote)
 
     def ends_before(self, micro_batch):
         # Ends only between two steps, because only there the position of the input can be saved.
