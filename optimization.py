@@ -59,7 +59,7 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
       loss: scalar, the loss to minimize. With accumulation it is the loss of a micro-batch, and the mean over
         the micro-batches is minimized.
       init_lr: float, the learning rate to which the warm-up rises. The schedule says how the rate goes on.
-      num_train_steps: the step at which the decay ends.
+      num_train_steps: the step at which the decay of the learning rate ends.
       num_warmup_steps: number of steps of linear warm-up; 0 or None for no warm-up.
       use_tpu: must be false.
       optimizer: a name in `OPTIMIZERS`.

@@ -323,7 +323,7 @@ def advice(alternatives, memory_need, usable_bytes):
             # batch that is a single micro-batch needs no accumulators.
             whole = size >= step.train_batch_size
             return memory_need(step.replace(train_batch_size=size if whole else 2 * size,
-                                      gradient_accumulation_steps=2 - whole))
+                                      gradient_accumulation_steps=1 if whole else 2))
 
         found = largest_batch(of_size, usable_bytes, limit=step.train_batch_size)
         if found.batch_size:

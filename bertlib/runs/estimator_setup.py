@@ -114,6 +114,8 @@ def input_options(settings, step, is_training):
       step: the `StepConfig`.
       is_training: whether the input is for the training.
     """
+    # Training and evaluation have different defaults: the published loss of SQuAD depends on padding, and the
+    # predictions do not. A run without training has no trimming in its `StepConfig`.
     if is_training:
         return {"is_training": True, "drop_remainder": True, "trim": step.trims_training,
                 "unequal_micro_batches": step.unequal_micro_batches}

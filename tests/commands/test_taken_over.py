@@ -77,7 +77,7 @@ def test_a_tagger_reads_the_columns_of_its_training(scripts, tiny_model, tmp_pat
         return done, (tmp_path / name / "test_predictions.conll").read_text()
 
     done, taken = predict("taken")
-    assert f"as in the training ({output}/run.json): --token_column=2, --tag_column=3, " in done.err
+    assert f"have their values from the training ({output}/run.json): --token_column=2, --tag_column=3, " in done.err
     assert "5 words, IOB2: 2 ANIMAL." in done.err  # the tags are read, too
     assert taken == predict("told", token_column=2, tag_column=3)[1]
     # A file of other columns is read as it is said to be.
@@ -161,6 +161,6 @@ def test_answers_are_made_as_in_the_training_unless_flags_say_otherwise(scripts,
     done, told = run("told", n_best_size=9, max_answer_length=7, version_2_with_negative=True)
     assert told == taken and "(there " not in done.err
     done, given = run("given", n_best_size=2)
-    assert len(given) < len(taken) and "--n_best_size=2 (there 9)." in done.err
+    assert len(given) < len(taken) and "--n_best_size=2 (in the training: 9)." in done.err
     refused, _ = run("refused", version_2_with_negative=False)
     assert "--version_2_with_negative=false (in the training: true)" in refused.err

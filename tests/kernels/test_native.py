@@ -42,8 +42,8 @@ sys.stdout.flush()
 if child:
     os.waitpid(child, 0)
 """
-NO_COMPILER = (r"INFO No C\+\+ compiler found \(g\+\+, c\+\+, .* CXX "
-               r".*TensorFlow's ops are used instead.*")
+NO_COMPILER = (r"INFO No C\+\+ compiler found \(g\+\+, c\+\+, .* CXX\), so the kernels cannot be built\. "
+               r"TensorFlow's ops are used instead.*")
 BUILDING = ("INFO Building the kernels for this CPU with {}. This takes about ten seconds and is "
             "needed only once.")
 

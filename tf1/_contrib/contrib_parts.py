@@ -2,7 +2,7 @@
 
 The parts contain the names that forks of BERT use. For example, the functions of `tf.contrib.layers` are in
 `tf1/_contrib/layers.py`: each public function and class that `layers.py` defines is a name of the part.
-`_MODULES` lists the names of all parts.
+`_NAMES_OF_PARTS` lists the names of all parts.
 """
 
 import tensorflow.compat.v1 as tf
@@ -32,7 +32,7 @@ _SAME_NAME = (
 # {part of contrib: the replacement for names of the part that are not provided}. The keys are all parts that
 # `tf.contrib` has.
 REPLACEMENTS = {
-    **{module: f"tf.{module}" for module in _SAME_NAME},
+    **{part: f"tf.{part}" for part in _SAME_NAME},
     "all_reduce": "tf.distribute", "batching": "tf.nondifferentiable_batch_function",
     "bayesflow": "the package tensorflow-probability", "checkpoint": "tf.train.Checkpoint",
     "cluster_resolver": "tf.distribute.cluster_resolver", "compiler": "tf.xla.experimental",
@@ -62,20 +62,20 @@ REPLACEMENTS = {
 _IN_SLIM = {"layers": "layers", "slim": "", "training": "training.training"}
 
 
-def _contrib_namespace(module, own, base=None):
+def _contrib_namespace(part, own, base=None):
     def explain(name):
-        use = REPLACEMENTS[module]
-        if module == "slim" and slim.package():
+        use = REPLACEMENTS[part]
+        if part == "slim" and slim.package():
             use = "a different name: the package tf-slim has no such name"
-        elif module in _IN_SLIM and module != "slim" and not slim.package():
+        elif part in _IN_SLIM and part != "slim" and not slim.package():
             use += f", or {slim.INSTALL}, if this package has the name"
         return f"tf.contrib is gone. Use {use}."
 
-    return Namespace(f"tf.contrib.{module}", own, base, explain)
+    return Namespace(f"tf.contrib.{part}", own, base, explain)
 
 
 # {part of contrib: {name: object}}
-_MODULES = {
+_NAMES_OF_PARTS = {
     "autograph": dict(convert=internals.autograph_convert,
                       do_not_convert=tf.autograph.experimental.do_not_convert,
                       **own_names(tf.autograph, "to_code", "to_graph")),
@@ -141,7 +141,7 @@ _MODULES = {
 }
 contrib = Namespace(
     "tf.contrib",
-    {module: _contrib_namespace(module, _MODULES.get(module, {}),
-                                slim.part(_IN_SLIM[module]) if module in _IN_SLIM else None)
-     for module in REPLACEMENTS},
+    {part: _contrib_namespace(part, _NAMES_OF_PARTS.get(part, {}),
+                                slim.part(_IN_SLIM[part]) if part in _IN_SLIM else None)
+     for part in REPLACEMENTS},
     explain=lambda name: "tf.contrib is gone. tf1 has neither a part of this name nor a known replacement.")
