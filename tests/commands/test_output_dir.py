@@ -190,7 +190,8 @@ def test_another_tasks_directory_is_refused(mrpc, tmp_path, changes, expected, s
 def test_evaluation_with_another_vocabulary_is_refused_and_of_other_data_is_not(mrpc, tmp_path):
     flags = dict(do_train=None, do_eval=True, results_dir=tmp_path / "results")
     refused = mrpc.run(mrpc.output, **flags, **swapped_vocabulary(mrpc, tmp_path))
-    assert refused.code == 1 and "contains a training that this run cannot continue" in refused.err and not (tmp_path / "results").exists()
+    assert refused.code == 1 and "contains a training that this run cannot continue" in refused.err
+    assert not (tmp_path / "results").exists()
     data = tiny.write_task(tmp_path / "data", "mrpc", dev=7)
     done = mrpc.run(mrpc.output, **flags, data_dir=data, learning_rate=None, train_batch_size=None,
                     init_checkpoint=None)

@@ -77,7 +77,7 @@ def test_a_tagger_reads_the_columns_of_its_training(scripts, tiny_model, tmp_pat
         return done, (tmp_path / name / "test_predictions.conll").read_text()
 
     done, taken = predict("taken")
-    assert f"have their values from the training ({output}/run.json): --token_column=2, --tag_column=3, " in done.err
+    assert f"from the training ({output}/run.json): --token_column=2, --tag_column=3, " in done.err
     assert "5 words, IOB2: 2 ANIMAL." in done.err  # the tags are read, too
     assert taken == predict("told", token_column=2, tag_column=3)[1]
     # A file of other columns is read as it is said to be.
