@@ -48,6 +48,7 @@ ADVANCED = {
     "Advanced: training": ("adam_bias_correction", "log_steps", "profile_steps"),
     "Advanced: memory and speed": ("num_workers", "tokens_per_micro_batch", "recompute_segment",
                                    "compile_kernels"),
+    "Advanced: GPUs": ("tf32", "gpu_allow_growth"),
     "Advanced: replicas": ("gradient_dtype", "replica_timeout", "max_restarts"),
     "Advanced: TPUs": ("use_tpu", "tpu_name", "tpu_zone", "gcp_project", "master", "num_tpu_cores",
                        "iterations_per_loop"),
@@ -319,6 +320,18 @@ def define_model_flags(max_seq_length):
                           "Number format of the encoder's computation. bf16 and fp16 save memory, and time "
                           "on hardware that supports them. Weights, sums, softmax, normalization, loss, "
                           "optimizer and checkpoints stay fp32.")
+    define_gpu_flags()
+
+
+def define_gpu_flags():
+    """Defines the flags that set TensorFlow up for GPUs; `launch.run` applies them."""
+    with section("GPUs", SPEED):
+        flags.DEFINE_bool("tf32", True, "Compute matrix products of float32 in TF32 on GPUs that support it "
+                          "(NVIDIA Ampere and newer). TF32 is faster, but rounds the inputs of a product to "
+                          "10 bits of mantissa. false: compute the products in float32.")
+    with section("GPUs", MACHINE):
+        flags.DEFINE_bool("gpu_allow_growth", False, "Take memory of the GPU when it is needed. false: take "
+                          "nearly all free memory at the start, so no second process can use this GPU.")
 
 
 def define_tokenizer_flags():

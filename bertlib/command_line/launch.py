@@ -110,9 +110,20 @@ def _call(main, argv, resumable, takes_paths):
         sys.exit(end.code)
     signals.handle_termination(
         lambda: _report_end(f"terminated.{_resume_advice(resumable)}", signals.exit_code()))
+    _set_up_gpus()
     with _interruption_wins(), process_role.join_replicas():
         main(argv)
         terminal.flush_output()
+
+
+def _set_up_gpus():
+    """Applies the flags of `common_flags.define_gpu_flags`. TensorFlow reads these settings when it uses the
+    first GPU."""
+    if "tf32" not in FLAGS:
+        return
+    tf.config.experimental.enable_tensor_float_32_execution(FLAGS.tf32)
+    if FLAGS.gpu_allow_growth:
+        os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
 
 
 def _flush_help():
@@ -294,13 +305,17 @@ class _Formatter(logging.PythonFormatter):
 
 def log_devices():
     """Logs the devices that the run, or this replica, will use."""
-    gpus = [tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name)
-            for gpu in tf.config.list_physical_devices("GPU")]
+    details = {gpu.name: tf.config.experimental.get_device_details(gpu)
+               for gpu in tf.config.list_physical_devices("GPU")}
+    gpus = [detail.get("device_name", name) for name, detail in details.items()]
     threads = os.environ.get("TF_NUM_INTRAOP_THREADS") or workers.available_cores()
     group = replica_group.current()
     logging.info("TensorFlow %s on %s%s.", tf.version.VERSION,
                  ", ".join(gpus) if gpus else f"CPU, {threads} threads (no GPU found)",
                  f", replica {group.index} of {group.count}" if group else "")
+    has_tf32 = any(detail.get("compute_capability", (0, 0)) >= (8, 0) for detail in details.values())
+    if has_tf32 and tf.config.experimental.tensor_float_32_execution_enabled():
+        logging.info("Matrix products of float32 are computed in TF32; with --tf32=false, in float32.")
     explanation = None if gpus else gpu_libraries.explain_unused_card()
     if explanation and (not group or group.is_first):
         logging.warning("%s", explanation)

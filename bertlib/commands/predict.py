@@ -39,6 +39,7 @@ _BATCHES = 16
 
 def define_flags():
     """Defines the flags of this command."""
+    common_flags.define_gpu_flags()
     with common_flags.section("Model"):
         flags.DEFINE_string("model_dir", None, "Output directory of a training.")
         flags.DEFINE_enum("task", None, list(serving.TASKS), "Task of the prediction. By default the task "

@@ -1,9 +1,12 @@
 """A card that TensorFlow does not use is explained."""
 
 import logging
+import os
 import types
 
+from absl import flags
 import pytest
+import tensorflow.compat.v1 as tf
 
 from bertlib.command_line import launch, process_role
 
@@ -67,3 +70,41 @@ def test_replicas_of_all_cards_are_started_only_if_tensorflow_can_use_cards(miss
     monkeypatch.setattr(gpu_libraries, "missing_libraries", lambda: missing)
     monkeypatch.setattr(process_role, "FLAGS", types.SimpleNamespace(num_replicas=0))
     assert process_role._count_replicas_here() == count
+
+
+# --- Flags -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def command_flags(monkeypatch):
+    """Flags of a command, as `launch` sees them. TensorFlow's settings are restored."""
+    found = flags.FlagValues()
+    flags.DEFINE_bool("tf32", True, "", flag_values=found)
+    flags.DEFINE_bool("gpu_allow_growth", False, "", flag_values=found)
+    found.mark_as_parsed()
+    monkeypatch.setattr(launch, "FLAGS", found)
+    monkeypatch.delenv("TF_FORCE_GPU_ALLOW_GROWTH", raising=False)
+    yield found
+    tf.config.experimental.enable_tensor_float_32_execution(True)
+
+
+@pytest.mark.parametrize("tf32, grows", [(True, False), (False, True)])
+def test_flags_set_tensorflow_up_for_gpus(tf32, grows, command_flags):
+    command_flags.tf32, command_flags.gpu_allow_growth = tf32, grows
+    launch._set_up_gpus()
+    assert tf.config.experimental.tensor_float_32_execution_enabled() == tf32
+    assert os.environ.pop("TF_FORCE_GPU_ALLOW_GROWTH", None) == ("true" if grows else None)
+
+
+@pytest.mark.parametrize("capability, tf32, logged", [((7, 5), True, False), ((8, 6), True, True),
+                                                      ((8, 6), False, False)])
+def test_the_log_says_that_float32_is_tf32(capability, tf32, logged, command_flags, monkeypatch, caplog):
+    command_flags.tf32 = tf32
+    launch._set_up_gpus()
+    card = types.SimpleNamespace(name="GPU:0")
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [card])
+    monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda gpu: {
+        "device_name": "a card", "compute_capability": capability})
+    with caplog.at_level(logging.INFO):
+        launch.log_devices()
+    assert " on a card." in caplog.text and ("computed in TF32" in caplog.text) == logged
