@@ -655,7 +655,7 @@ def test_what_cannot_fit_is_refused_before_anything_is_written(scripts, training
     flags = dict(training, output_dir=tmp_path / "output", memory_limit_gb=0.00001,
                  gradient_accumulation_steps=0)
     finished = scripts.run("run_classifier.py", *tiny.flags(**flags), cwd=tmp_path)
-    assert finished.code == 1 and "with micro-batches of 1 needs" in finished.err
+    assert finished.code == 1 and "with micro-batches of 1, needs" in finished.err
     assert "Traceback" not in finished.err
     assert not list(tmp_path.iterdir())
 
