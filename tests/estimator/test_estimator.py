@@ -1493,7 +1493,7 @@ def test_a_full_disk_costs_no_whole_checkpoint(tmp_path):
     assert exit_code_of(train_on_a_full_disk, model_dir, report, with_ballast, 1_000_000, 3) == 3
     assert re.fullmatch(
         rf"OSError: The checkpoint of step 4 could not be saved in {model_dir} \(it is larger than files may "
-        r"be here \(ulimit -f, .+\)\)\. The last whole one "
+        r"be here \(ulimit -f, .+\)\)\. The last complete checkpoint "
         r"is "
         rf"{model_dir}/model\.ckpt-2\. Raise that limit, or write to another file system, then run the same "
         r"command again\.",

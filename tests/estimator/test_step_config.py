@@ -132,7 +132,8 @@ def test_what_is_given_is_kept_and_warned_of_if_it_will_not_fit():
     assert step.gradient_accumulation_steps == 4 and steps == [step]
     (is_warning, text), = messages
     assert is_warning and "A micro-batch of 8 will probably not fit" in text
-    assert text.endswith("Pass --gradient_accumulation_steps=0 --recompute=auto, which find what fits.")
+    assert text.endswith("Pass --gradient_accumulation_steps=0 --recompute=auto, which choose a step that "
+                         "fits.")
     assert settled(10.5, gradient_accumulation_steps=4)[1] == []
 
 
