@@ -18,9 +18,10 @@ class ServingInputReceiver(collections.namedtuple("ServingInputReceiver",
                                                    "receiver_tensors_alternatives"])):
     """The result of a serving_input_receiver_fn.
 
-    features: tensor or dict of tensors that the model_fn gets. receiver_tensors: a placeholder or a dict of
-    placeholders that a request feeds. receiver_tensors_alternatives: {signature: other placeholders to feed},
-    or None.
+    Attributes:
+      features: tensor or dict of tensors that the model_fn gets.
+      receiver_tensors: a placeholder, or a dict of placeholders, that a request feeds.
+      receiver_tensors_alternatives: {signature: other placeholders to feed}, or None.
     """
 
     def __new__(cls, features, receiver_tensors, receiver_tensors_alternatives=None):

@@ -40,9 +40,10 @@ _LOOPS = {"Enter", "RefEnter", "NextIteration", "RefNextIteration"}
 class MemoryNeed(collections.namedtuple("MemoryNeed", ["variables", "activations", "seconds"])):
     """The memory and the time that a micro-batch of a training step needs.
 
-    variables: bytes of all variables of the graph: weights, the optimizer's state, accumulators. activations:
-    peak bytes of everything that is not a variable: activations, gradients and temporaries. seconds: time of
-    one micro-batch on a virtual GPU; use it only to compare graphs with each other.
+    Attributes:
+      variables: bytes of all variables of the graph: weights, the optimizer's state, accumulators.
+      activations: peak bytes of everything that is not a variable: activations, gradients and temporaries.
+      seconds: time of one micro-batch on a virtual GPU. Use it only to compare graphs with each other.
     """
 
     @property
@@ -58,9 +59,10 @@ LargestBatch = collections.namedtuple("LargestBatch", ["batch_size", "need", "on
 LargestBatch.__doc__ = \
     """The result of `largest_batch`.
 
-batch_size: number of examples; 0 if a single example does not fit. need: the `MemoryNeed` of this batch; None
-if batch_size is 0. one_more: the `MemoryNeed` of a batch with one example more; None if the search ended at
-the argument `limit`.
+Attributes:
+  batch_size: number of examples; 0 if a single example does not fit.
+  need: the `MemoryNeed` of this batch; None if batch_size is 0.
+  one_more: the `MemoryNeed` of a batch with one more example; None if the search ended at its limit.
 """
 
 
