@@ -66,9 +66,9 @@ def define_flags():
 
 @contextlib.contextmanager
 def open_streams(settings):
-    """Yields the binary stream of the lines and the text stream of the answers.
+    """A context manager that yields the binary stream of the lines and the text stream of the answers.
 
-    The output file appears when it is complete. Only replica 0 writes the output file.
+    The output file appears only when all answers are written. Only replica 0 writes the output file.
     """
     with contextlib.ExitStack() as stack:
         lines = sys.stdin.buffer

@@ -125,7 +125,7 @@ class Encoder:
             else:
                 length, packed = len(values), varints(values) if is_integer else _floats(values)
             if length > size:
-                raise ValueError(f"Field {name} has {length} values; declared are {size}.")
+                raise ValueError(f"Field {name} has {length} values, but is declared with {size}.")
             packed += bytes((size - length) * (1 if is_integer else 4))
             entries += prefixes[len(packed)], packed
         return b"".join(entries)

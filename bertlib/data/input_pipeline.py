@@ -363,7 +363,8 @@ def _trim(batch, trimmed_fields):
 
 def _dataset(num_examples, read, batch_size, is_training, drop_remainder, micro_batches, batch_totals,
              trimmed_fields, unequal_micro_batches, num_threads=None):
-    """Returns a dataset of the batches that `read` returns for their indices; see `record_dataset`."""
+    """Returns a dataset of batches. `read` takes the indices of a batch and returns the batch. For the other
+    arguments, see `record_dataset`."""
     if not is_training and (micro_batches != 1 or batch_totals or unequal_micro_batches):
         raise ValueError("micro_batches, batch_totals and unequal_micro_batches are for training only. Leave "
                          "them out, or pass is_training=True.")

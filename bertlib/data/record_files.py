@@ -103,8 +103,8 @@ def encode_example(fields, row):
     values = {field.name: np.asarray(row[field.name]).reshape(-1).tolist() for field in fields}
     for field in fields:
         if len(values[field.name]) != math.prod(field.shape):
-            raise ValueError(f"Field {field.name} has {len(values[field.name])} values; declared are "
-                             f"{math.prod(field.shape)}.")
+            raise ValueError(f"Field {field.name} has {len(values[field.name])} values, but is declared "
+                             f"with {math.prod(field.shape)}.")
     return _encoder(tuple(fields))(values)
 
 

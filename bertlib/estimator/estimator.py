@@ -115,7 +115,7 @@ class Estimator(object):
 
         Args:
           input_fn: function that returns a dataset of features or (features, labels), or the tensors of a
-            batch. It may have the arguments mode, params and config.
+            batch. The function may have the arguments mode, params and config.
           hooks: list of SessionRunHook.
           steps: number of steps to train, counted from the checkpoint.
           max_steps: value of the global step at which the training ends.

@@ -60,7 +60,7 @@ class Builder:
         return {**self.params, **self.added_params(mode)}.get("batch_size")
 
     def call_input_fn(self, input_fn, mode):
-        """Calls the input_fn and returns (features, labels, hooks)."""
+        """Calls the input_fn; returns (features, labels, hooks that start the input). labels may be None."""
         result = _call_with_known(input_fn,
                                   {"mode": mode, "params": self.params_for(mode), "config": self._config})
         result, hooks = self.tensors_of(result, mode)

@@ -91,7 +91,7 @@ class SaveWholeHook(tf.train.CheckpointSaverHook):
 
     TensorFlow first writes the new files, then replaces the file `checkpoint`, which names the newest
     checkpoint, and then removes old checkpoints. Files that `checkpoint` already names must not be written
-    again: if the process were killed while it writes these files, no complete checkpoint would be left. For
+    again: if the process were killed while these files are written, no complete checkpoint would be left. For
     this reason, this hook does not save a checkpoint of the step that it has just restored.
     """
 
@@ -109,7 +109,8 @@ class SaveWholeHook(tf.train.CheckpointSaverHook):
 
 
 class _WholeSaver(object):
-    """The saver of a scaffold. If saving fails, it removes the incomplete files and describes the error."""
+    """Saves with the saver of a scaffold. If saving fails, removes the incomplete files and describes the
+    error."""
 
     def __init__(self, model_dir, scaffold):
         self._model_dir = model_dir

@@ -23,8 +23,8 @@ BuiltStep = collections.namedtuple("BuiltStep", ["spec", "input_hooks", "own_mic
 BuiltStep.__doc__ = """The ops of a training step in the current graph.
 
 Attributes:
-  spec: the `EstimatorSpec`. Its loss is the loss of the effective batch. Its train_op adds the gradient of the
-    last micro-batch and updates the weights.
+  spec: the `EstimatorSpec`. Its loss is the loss of the effective batch. Its train_op adds the gradient of
+    the last micro-batch and updates the weights.
   input_hooks: list of SessionRunHook.
   own_micro_batches: number of micro-batches on this replica.
   accumulate_op: op that adds the gradient of one micro-batch; None if there is only one micro-batch.

@@ -60,7 +60,8 @@ class _Texts:
 
         Args:
           model: a `model_directory.ModelDirectory`.
-          num_texts: number of texts of a question, 1 or 2; None if a question may have one text or two.
+          num_texts: number of texts of a question, 1 or 2; None if a question may have either one or two
+            texts.
         """
         self._model, self._num_texts = model, num_texts
         self._doc_stride = model.setting("doc_stride")

@@ -138,7 +138,7 @@ def test_a_failed_write_leaves_nothing_and_an_earlier_file_as_it_was(path, earli
 
 def test_a_row_of_another_size_is_not_written(path):
     row = {**make_rows(1)[0], "input_ids": [1, 2, 3]}
-    with pytest.raises(ValueError, match="input_ids has 3 values; declared are 4"):
+    with pytest.raises(ValueError, match="input_ids has 3 values, but is declared with 4"):
         record_files.write_records(path, FIELDS, [row])
     assert not os.path.exists(path)
 
