@@ -973,7 +973,7 @@ def test_an_export_that_fails_leaves_nothing(trained, tmp_path):
 
 
 def test_there_is_no_export_without_a_checkpoint(counting, tmp_path):
-    with pytest.raises(ValueError, match="There is no checkpoint in .*model to export; train first"):
+    with pytest.raises(ValueError, match="There is no checkpoint in .*model to export. Train first"):
         counting().export_saved_model(str(tmp_path / "export"), serving_input)
     assert not (tmp_path / "export").exists()
 
@@ -988,7 +988,7 @@ def test_the_newest_checkpoint_and_its_variables(counting, trained):
     untrained = counting()
     assert untrained.latest_checkpoint() is None
     for call in (untrained.get_variable_names, lambda: untrained.get_variable_value("total")):
-        with pytest.raises(ValueError, match="There is no checkpoint in .*model; train first"):
+        with pytest.raises(ValueError, match="There is no checkpoint in .*model. Train first"):
             call()
 
 

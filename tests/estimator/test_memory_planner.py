@@ -120,7 +120,7 @@ def test_advice_names_the_flags_that_would_fit():
     assert rows[2].startswith("  widest    none; a single example needs")
     # It ran out of memory although it should have fit.
     smaller = {"as it is": step.replace(gradient_accumulation_steps=4)}
-    assert "something else takes memory" in memory_planner.advice(smaller, needs_of_step, usable)
+    assert "other programs use memory too" in memory_planner.advice(smaller, needs_of_step, usable)
 
 
 @pytest.mark.parametrize("error, sufficed", [(None, True), (MemoryError, False)])
