@@ -187,9 +187,9 @@ def _by_example(examples, windows):
     expected = 0
     for index, group in itertools.groupby(windows, key=lambda window: window.feature.example_index):
         if not expected <= index < len(examples):
-            raise ValueError("The features are not in the order of their examples: those of example "
-                             f"{index} come where example {expected} or a later one of {len(examples)} "
-                             "examples is expected. Sort the features by example_index.")
+            raise ValueError(f"A feature has the example_index {index}. Here, the index must be at least {expected} "
+                             f"and below {len(examples)}, the number of examples. Sort the features by "
+                             "example_index.")
         yield from ((example, []) for example in examples[expected:index])
         yield examples[index], list(group)
         expected = index + 1
