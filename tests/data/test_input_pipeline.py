@@ -194,7 +194,7 @@ def test_a_truncated_file_is_refused_with_the_place(path, left):
     pathlib.Path(path).write_bytes(data[:size])
     message = refusal(path)
     assert f"at record 2 (byte {2 * record} of {size})" in message
-    assert "Delete it" in message
+    assert "Delete this file" in message
 
 
 @pytest.mark.parametrize("where", [0, 9, 40], ids=["length", "checksum of the length", "data"])
@@ -211,7 +211,7 @@ def test_a_file_of_something_else_is_refused(path):
     assert "at record 0 (byte 0 " in refusal(path)
     with tf.python_io.TFRecordWriter(path) as writer:
         writer.write(b"\xff\xff no protocol buffer")
-    assert "no tf.train.Example" in refusal(path)
+    assert "not a tf.train.Example" in refusal(path)
 
 
 def test_a_missing_feature_is_named_with_those_that_are_there(path):

@@ -238,7 +238,7 @@ def test_logits_are_let_go_example_by_example():
      "unique_id 1000000003 are NaN"),
     (lambda features, results: results[3].end_logits.__setitem__(5, math.nan), "end_logits"),
     (lambda features, results: features.reverse(), "Sort the features"),
-    (lambda features, results: setattr(features[-1], "example_index", 43), "below 43, the number of examples"),
+    (lambda features, results: setattr(features[-1], "example_index", 43), "below 43, the number"),
 ])
 def test_what_is_wrong_with_the_results_is_said(damage, message):
     recording = SquadRecording()
