@@ -188,8 +188,8 @@ def _by_example(examples, windows):
     for index, group in itertools.groupby(windows, key=lambda window: window.feature.example_index):
         if not expected <= index < len(examples):
             raise ValueError(f"A feature has the example_index {index}. Here, the index must be at "
-                             f"least {expected} and below {len(examples)}, the number of examples. Sort the features by "
-                             "example_index.")
+                             f"least {expected} and below {len(examples)}, the number of "
+                             "examples. Sort the features by example_index.")
         yield from ((example, []) for example in examples[expected:index])
         yield examples[index], list(group)
         expected = index + 1
