@@ -342,7 +342,7 @@ def test_input_fn_gives_a_dataset_or_tensors(counting, input_fn, labels):
 
 
 def test_input_fn_that_gives_three_things_is_refused(counting):
-    with pytest.raises(ValueError, match=r"features or \(features, labels\); it gave 3 items"):
+    with pytest.raises(ValueError, match=r"pair \(features, labels\), but it returned 3 items"):
         counting().train(lambda: tf.data.Dataset.from_tensors((X, X, X)))
 
 
@@ -745,7 +745,7 @@ def test_a_metric_that_is_no_pair_is_refused_by_its_name(trained):
         return EstimatorSpec(mode, loss=tf.reduce_mean(features["x"]),
                              eval_metrics=(lambda x: {"eval_loss": x}, [features["x"]]))
 
-    with pytest.raises(ValueError, match="metric 'eval_loss' .* is a pair .*tf.metrics.mean"):
+    with pytest.raises(ValueError, match="metric 'eval_loss' .* is not a pair .*tf.metrics.mean"):
         Estimator(model_fn, trained.model_dir).evaluate(endless, steps=1)
 
 
