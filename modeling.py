@@ -69,10 +69,11 @@ class BertConfig(object):
 
     @classmethod
     def from_dict(cls, json_object):
-        """Creates a configuration from a dict. Other keys than the constructor's arguments become attributes.
+        """Creates a configuration from a dict. Keys that are not arguments of the constructor become
+        attributes too.
 
-        The dict may be the content of a Hugging Face `config.json`. Its "gelu" is the erf form, which is
-        "gelu_erf" here.
+        The dict may be the content of a Hugging Face `config.json`. In such a file, "gelu" means the erf
+        form, which has the name "gelu_erf" here.
         """
         config = cls(vocab_size=None)
         for key, value in json_object.items():
@@ -150,7 +151,7 @@ class BertModel(object):
 
     def _build(self, config, is_training, input_ids, input_mask, token_type_ids, use_one_hot_embeddings,
                scope, dtype, remove_padding, encoder_options):
-        """Builds embeddings, encoder and pooler. encoder_options is a dict of arguments of
+        """Builds embeddings, encoder and pooler. encoder_options is a dict with arguments for
         `transformer_model`."""
         # These kernels are for embeddings and pooler, which are float32. The kernels for the encoder's dtype
         # are chosen below.
@@ -234,8 +235,8 @@ def gelu(x):
 
 
 def gelu_erf(x):
-    """Computes the exact Gaussian error linear unit, 0.5 x (1 + erf(x/√2)); "gelu" in Hugging Face's
-    names."""
+    """Computes the exact Gaussian error linear unit, 0.5 x (1 + erf(x/√2)). Hugging Face calls this form
+    "gelu"."""
     return kernel_choice.choose_kernels(is_training=True, dtype=x.dtype).gelu(x, approximate=False)
 
 
@@ -359,8 +360,8 @@ def embedding_lookup(input_ids, vocab_size, embedding_size=128, initializer_rang
       use_one_hot_embeddings: whether to multiply one-hot vectors by the table instead of gathering rows.
 
     Returns:
-      (embeddings, float [B, F, K·embedding_size], with K = 1 for input_ids [B, F]; table, float [vocab_size,
-      embedding_size]).
+      a pair: the embeddings, float [B, F, K·embedding_size] (K is 1 if input_ids is [B, F]), and the table,
+      float [vocab_size, embedding_size].
     """
     if input_ids.shape.ndims == 2:
         input_ids = tf.expand_dims(input_ids, axis=[-1])
@@ -419,8 +420,8 @@ def embedding_postprocessor(input_tensor, use_token_type=False, token_type_ids=N
                              f"max_position_embeddings={max_position_embeddings}.")
         table = tf.get_variable(position_embedding_name, [max_position_embeddings, width],
                                 initializer=create_initializer(initializer_range))
-        # Row i of the table is the embedding of position i. [F, W] is broadcast over the batch. If F is not
-        # known when the graph is built and is too large, this slice is an error when it runs.
+        # Row i of the table is the embedding of position i. [F, W] is broadcast over the batch. If F is
+        # unknown when the graph is built, a sequence that is too long causes an error when this slice runs.
         output += tf.slice(table, [0, 0], [seq_length, -1])
 
     return layer_norm_and_dropout(output, dropout_prob, kernels=kernels)
@@ -457,7 +458,8 @@ def attention_layer(from_tensor, to_tensor, attention_mask=None, num_attention_h
     Args:
       from_tensor: float [B, F, width] or [B·F, width].
       to_tensor: float [B, T, width] or [B·T, width].
-      attention_mask: [B, F, T], 1 if position f may attend to position t, else 0; None if all positions may.
+      attention_mask: [B, F, T], 1 if position f may attend to position t, else 0; None if every position may
+        attend to all positions.
       num_attention_heads: N.
       size_per_head: H.
       query_act, key_act, value_act: activations of the three projections, or None.
@@ -465,8 +467,8 @@ def attention_layer(from_tensor, to_tensor, attention_mask=None, num_attention_h
       initializer_range: see `create_initializer`.
       do_return_2d_tensor: whether to return [B·F, N·H] instead of [B, F, N·H].
       batch_size, from_seq_length, to_seq_length: B, F and T; required if the inputs are matrices.
-      recompute: bool, as with recompute="attention" of `transformer_model`: only Q, K and V are kept for the
-        backward pass, which computes scores and probabilities again.
+      recompute: whether to keep only Q, K and V for the backward pass, which then computes scores and
+        probabilities again. This is recompute="attention" of `transformer_model`.
       from_packing, to_packing: the `Packing`s of from_tensor and to_tensor, if these tensors are matrices
         without the rows of padding; otherwise None.
       kernels: see `transformer_model`.
@@ -507,8 +509,8 @@ def _attention_sizes(from_tensor, to_tensor, given):
     from_shape = get_shape_list(from_tensor, expected_rank=[2, 3])
     to_shape = get_shape_list(to_tensor, expected_rank=[2, 3])
     if len(from_shape) != len(to_shape):
-        raise ValueError(f"from_tensor has rank {len(from_shape)}, to_tensor {len(to_shape)}: "
-                         "they must be the same.")
+        raise ValueError(f"from_tensor has rank {len(from_shape)}, but to_tensor has rank {len(to_shape)}. "
+                         "The ranks must be equal.")
     if len(from_shape) == 3:
         return [*from_shape[:2], to_shape[1]]
     if any(size is None for size in given):
@@ -598,8 +600,9 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
         `kernel_choice.choose_kernels`; None for the kernels of training.
 
     Returns:
-      [B, F, W] in the dtype of the input, or a list of them. With `first_token_only` the last one is [B, 1,
-      W]. Positions that are not computed are zero.
+      the output of the last layer, [B, F, W] in the dtype of the input; with `do_return_all_layers`, a list
+      of the outputs of all layers. With `first_token_only`, the output of the last layer is [B, 1, W].
+      Positions that are not computed are zero.
 
     Raises:
       ValueError: N does not divide W, W is not the width of the input, or `recompute` or `recompute_segment`
@@ -635,8 +638,8 @@ def _check_encoder(encoder, input_width):
         raise ValueError(f"hidden_size={encoder.hidden_size} is not a multiple of "
                          f"num_attention_heads={encoder.num_heads}.")
     if input_width != encoder.hidden_size:
-        raise ValueError("The residual connections need input width = hidden_size; got "
-                         f"{input_width}, {encoder.hidden_size}.")
+        raise ValueError("The residual connections need an input whose width is hidden_size, but "
+                         f"the width is {input_width}, and hidden_size is {encoder.hidden_size}.")
     if encoder.recompute not in RECOMPUTE:
         raise ValueError(f"Unknown recompute={encoder.recompute!r}; known: {', '.join(RECOMPUTE)}.")
     if encoder.recompute_segment < 1:
@@ -644,7 +647,8 @@ def _check_encoder(encoder, input_width):
 
 
 def _layers(encoder, first, rows, attention_mask=None):
-    """Builds the layers of a segment, beginning with layer `first`; returns the list of outputs, [R, W]."""
+    """Builds the layers of a segment, beginning with layer `first`. Returns the list of their outputs, each
+    [R, W]."""
     outputs = []
     for index in range(first, min(first + encoder.recompute_segment, encoder.num_layers)):
         at_first_token = encoder.first_token_only and index == encoder.num_layers - 1
@@ -671,7 +675,8 @@ def _layer(encoder, rows, attention_mask, at_first_token):
 
 
 def _self_attention(encoder, queries, rows, attention_mask, length, packing):
-    """Builds `attention_layer`: queries at `length` positions of an example, keys at all rows; [R, W]."""
+    """Builds `attention_layer`; returns [R, W]. The queries are at `length` positions of each example, the
+    keys at all rows."""
     with tf.variable_scope("self"):
         return attention_layer(
             queries, rows, attention_mask, encoder.num_heads, encoder.hidden_size // encoder.num_heads,
@@ -719,7 +724,8 @@ def _whole(encoder, rows):
 
 
 def variable_shapes(config, scope="bert"):
-    """Returns the variables of a `BertModel`, without building it: {name: shape, a tuple of ints}."""
+    """Returns {name: shape} of the variables of a `BertModel`, without building the model. A shape is a tuple
+    of ints."""
     width, inner = config.hidden_size, config.intermediate_size
     shapes = {}
 
@@ -773,7 +779,8 @@ def get_assignment_map_from_checkpoint(tvars, init_checkpoint):
 
 
 def get_shape_list(tensor, expected_rank=None, name=None):
-    """Returns the dimensions of a tensor, a list. Static dimensions are ints, others are scalar tensors.
+    """Returns the list of a tensor's dimensions. Static dimensions are ints, other dimensions are scalar
+    tensors.
 
     Args:
       tensor: any tensor.

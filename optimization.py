@@ -34,9 +34,11 @@ PUBLISHED_DECAY_EXCLUSIONS = ("LayerNorm", "layer_norm", "bias")
 class Accumulation(collections.namedtuple("Accumulation", ["steps", "accumulate_op", "loss"])):
     """The ops of a step that sums gradients, for the training loop.
 
-    steps: number of micro-batches. accumulate_op: op that adds the gradient of a micro-batch. It must be run
-    steps − 1 times before each run of the train op, which adds the last micro-batch. loss: scalar tensor, the
-    mean loss of all micro-batches. It may only be fetched in the run of the train op.
+    Attributes:
+      steps: number of micro-batches.
+      accumulate_op: op that adds the gradient of a micro-batch. Run this op steps − 1 times before each run
+        of the train op, which adds the last micro-batch.
+      loss: scalar tensor, the mean loss of all micro-batches. Fetch it only in the run of the train op.
     """
 
     @property
@@ -58,7 +60,8 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
     Args:
       loss: scalar, the loss to minimize. With accumulation it is the loss of a micro-batch, and the mean over
         the micro-batches is minimized.
-      init_lr: float, the learning rate to which the warm-up rises. The schedule says how the rate goes on.
+      init_lr: float, the learning rate to which the warm-up rises. The schedule determines the rate after the
+        warm-up.
       num_train_steps: the step at which the decay of the learning rate ends.
       num_warmup_steps: number of steps of linear warm-up; 0 or None for no warm-up.
       use_tpu: must be false.
@@ -84,7 +87,7 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
     if adam_bias_correction:
         if optimizer != "adamw":
             raise ValueError(f"adam_bias_correction=True with optimizer={optimizer!r}: "
-                             "it is an option of 'adamw'.")
+                             "only 'adamw' has this option. Leave adam_bias_correction out.")
         make_optimizer = functools.partial(make_optimizer, bias_correction=True)
     schedule = _known(LR_SCHEDULES, "lr_schedule", lr_schedule)
 
@@ -112,8 +115,8 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
         update = tf.group(update, zero())
     log_scalar("learning_rate", learning_rate)
     log_scalar("gradient_norm", gradient_norm)
-    # All ops that read the global step (schedule, dropout) run before some update, as its inputs. The global
-    # step is incremented after all updates, so that these ops always read the old value and runs are
+    # All ops that read the global step (schedule, dropout) run before an update that uses their results. The
+    # global step is incremented after all updates. So these ops always read the old value, and runs are
     # repeatable.
     with tf.control_dependencies([update]):
         return tf.assign_add(global_step, 1, name="train_step").op
@@ -129,16 +132,16 @@ def _effective_batch_gradients(loss, loss_scale, variables, steps):
       steps: number of micro-batches.
 
     Returns:
-      (gradients, summed over all micro-batches of all replicas; their global norm; function that builds the
-      op that sets the sums to zero).
+      a triple: the gradients, summed over all micro-batches of all replicas; the global norm of these sums;
+      and a function that builds the op that sets the sums to zero.
     """
     gradients = tf.gradients(loss_scale.scale(loss) if loss_scale else loss, variables)
     if steps > 1 or collectives.current_all_reduce():
         return _sum_gradients(loss, gradients, variables, steps)
     norm = tf.global_norm(gradients)
     if loss_scale:
-        # Convert sparse gradients here. Inside the tf.cond of `apply_if_finite`, the dense gradient would not
-        # have a static shape.
+        # Sparse gradients are converted here. Inside the tf.cond of `apply_if_finite`, the dense gradient
+        # would not have a static shape.
         gradients = [None if gradient is None else tf.convert_to_tensor(gradient) for gradient in gradients]
     return gradients, norm, tf.no_op
 
@@ -186,8 +189,8 @@ def cosine_schedule(global_step, init_lr, num_train_steps, num_warmup_steps):
 
 
 def exponential_schedule(global_step, init_lr, num_train_steps, num_warmup_steps):
-    """Returns init_lr · 0.01^d, with d as in `cosine_schedule`: exponential decay to a hundredth of init_lr.
-    Warm-up, arguments and return value are those of `linear_schedule`."""
+    """Returns init_lr · 0.01^d, with d as in `cosine_schedule`. The rate decays exponentially to 0.01 ·
+    init_lr. Warm-up, arguments and return value are those of `linear_schedule`."""
     step = tf.cast(global_step, tf.float32)
     decay = tf.pow(0.01, _decay_progress(step, num_train_steps, num_warmup_steps))
     return _warmed_up(step, init_lr, num_warmup_steps, decay)
@@ -251,13 +254,14 @@ def _sum_gradients(loss, gradients, variables, steps):
 
     Args:
       loss: scalar, the loss of a micro-batch.
-      gradients: list of its gradients, a tensor, IndexedSlices or None for each variable.
+      gradients: list of the gradients of the loss. It contains a tensor, IndexedSlices or None for each
+        variable.
       variables: the trainable variables.
       steps: number of micro-batches.
 
     Returns:
-      (list of the sums, a variable or None for each gradient; global norm of the sums; function that builds
-      the op that sets the sums to zero)
+      a triple: the list of the sums, which contains a variable, or None, for each gradient; the global norm
+      of the sums; and a function that builds the op that sets the sums to zero.
     """
     all_reduce = collectives.current_all_reduce()
     pairs = [pair for pair in zip(gradients, variables) if pair[0] is not None]
@@ -301,7 +305,7 @@ def _add_to_sums(pairs, steps):
       steps: number of micro-batches. If there is only one, the gradient is assigned to the sum.
 
     Returns:
-      (list of local variables, the sums; list of the ops that add)
+      a pair: the list of the sums, which are local variables, and the list of the ops that add to these sums.
     """
     sums, adds = [], []
     for gradient, variable in pairs:
@@ -319,8 +323,8 @@ def _add_scalars(loss, gradients):
     the published code and as in one large batch.
 
     Returns:
-      (list of local scalar variables: the sum of the losses and, with sparse gradients, the sum of squares;
-      list of the ops that add)
+      a pair: the list of the sums, and the list of the ops that add to these sums. The sums are local scalar
+      variables: the sum of the losses and, with sparse gradients, the sum of squares.
     """
     sums = [_local_variable("accumulated_loss", [], loss.dtype)]
     adds = [sums[0].assign_add(loss, read_value=False)]
@@ -335,7 +339,8 @@ def _add_scalars(loss, gradients):
 def _make_one_at_a_time(gradients, adds):
     """Adds control dependencies: each gradient is computed after the previous gradient has been added.
 
-    Without them, TensorFlow may compute many gradients before it adds the first one, which needs more memory.
+    Without these dependencies, TensorFlow may compute many gradients before it adds the first one. This would
+    need more memory.
 
     Returns:
       list of the indices of the gradients in the order of their computation.
@@ -357,7 +362,7 @@ def _local_variable(name, shape, dtype):
 
 
 def _zeros(shape, dtype=tf.float32, partition_info=None):
-    """Returns zeros, as an initializer. They are not a constant, because a session keeps a copy of each
+    """An initializer that returns zeros. The zeros are not a constant, because a session keeps a copy of each
     constant."""
     del partition_info
     # A random integer below 1 is always 0. TensorFlow's constant folding does not know that this value is
@@ -367,7 +372,8 @@ def _zeros(shape, dtype=tf.float32, partition_info=None):
 
 
 def _sum_of_squares(variables):
-    """Returns the sum of the squares of variables. They are read one after the other, to save memory."""
+    """Returns the sum of the squares of variables. The variables are read one after the other, to save
+    memory."""
     halves = []
     for variable in variables:
         with tf.control_dependencies(halves[-1:]):
@@ -577,8 +583,8 @@ class AdamWeightDecayOptimizer(_WeightDecayOptimizer):
         w ← w − η (m / (√v + ε) + λ w)
 
     With bias correction, the quotient is multiplied by η √(1 − β₂ᵗ) / (1 − β₁ᵗ) instead of η. Here t is the
-    number of the step, 1 for the first (Kingma and Ba 2014, arXiv:1412.6980, end of section 2; ε is the ε̂ of
-    that form).
+    number of the step; the first step has the number 1. This is the form at the end of section 2 of Kingma
+    and Ba 2014, arXiv:1412.6980, where ε is written ε̂.
 
     The slots are the variables `<name>/adam_m` and `<name>/adam_v`. State: 8 bytes for each parameter.
 
@@ -794,12 +800,12 @@ def optimizer_of(names):
 
 
 def _next_step():
-    """Returns the number of the current step, 1 for the first: float32 scalar."""
+    """Returns the number of the current step as a float32 scalar tensor. The first step has the number 1."""
     return tf.cast(tf.train.get_or_create_global_step(), tf.float32) + 1.0
 
 
 def _powers(*bases):
-    """Returns a list of the bases to the power of the number of the current step."""
+    """Returns a list: each base to the power of the number of the current step."""
     step = _next_step()
     return [tf.pow(base, step) for base in bases]
 

@@ -1,8 +1,8 @@
 """Opens the sessions of training, evaluation and prediction, and restores a checkpoint of the run in them.
 
 The module `checkpoint_formats` finds the newest checkpoint of a directory. It also loads the initial weights
-of a new training; this module does not. The input and the random numbers are functions of the step, and so
-need no saved state.
+of a new training; this module does not. The input and the random numbers are functions of the step, so their
+state is not saved.
 """
 
 import contextlib
@@ -49,8 +49,8 @@ def create_checked_scaffold(spec, checkpoint, config):
             checkpoint_formats.check_fits(found, shapes, {variable.op.name for variable in optional})
             checkpoint_formats.check_same_types(
                 found, {variable.op.name: variable.dtype.base_dtype for variable in variables})
-            # One tensor is read now. If the data file is missing, the error message then names this file.
-            # TensorFlow's message would name another file.
+            # One tensor is read now. If the data file is missing, the error message of this read names the
+            # missing file. TensorFlow's own message would name another file.
             found.read(tf.train.get_global_step().op.name)
             absent = [variable for variable in optional if variable.op.name not in found.shapes]
             if absent:
@@ -117,7 +117,8 @@ def open_session(scaffold, checkpoint, config, hooks, is_training=False, group=N
 
 @contextlib.contextmanager
 def translate_restore_errors(checkpoint):
-    """Translates an error of restoring a checkpoint in the block into a `DamagedError` with advice."""
+    """A context manager: if restoring a checkpoint fails inside of the block, because the checkpoint is
+    damaged, raises a `DamagedError` with advice instead of the original error."""
     try:
         yield
     except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:

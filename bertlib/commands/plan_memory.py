@@ -76,7 +76,7 @@ def load_config(settings, lengths):
     config = modeling.BertConfig(**MODELS[settings.model])
     if max(lengths) > config.max_position_embeddings:
         raise ValueError(f"--max_seq_length={max(lengths)}: the published models have "
-                         f"{config.max_position_embeddings} positions.")
+                         f"{config.max_position_embeddings} positions. Pass at most this number.")
     return config
 
 
@@ -87,7 +87,7 @@ def parse_lengths(settings):
     except ValueError:
         lengths = []
     if not lengths or min(lengths) < 3:
-        raise ValueError(f"--max_seq_length={','.join(settings.max_seq_length)}: it takes whole numbers of "
+        raise ValueError(f"--max_seq_length={','.join(settings.max_seq_length)}: pass whole numbers of "
                          "at least 3, with commas between them.")
     return lengths
 
@@ -100,13 +100,14 @@ def check_flags(settings):
     """
     if settings.reserve_gb >= settings.gpu_memory_gb:
         raise ValueError(f"--reserve_gb={settings.reserve_gb} leaves nothing of "
-                         f"--gpu_memory_gb={settings.gpu_memory_gb}.")
+                         f"--gpu_memory_gb={settings.gpu_memory_gb}. Lower --reserve_gb.")
     if settings.output_file:
         if not settings.output_file.endswith(".svg"):
             raise ValueError(f"--output_file={settings.output_file}: "
-                             "the chart is SVG; let the name end in .svg.")
+                             "the chart is an SVG file. Pass a name that ends in .svg.")
         if not files.is_directory(os.path.dirname(settings.output_file) or "."):
-            raise ValueError(f"--output_file={settings.output_file}: there is no such directory.")
+            raise ValueError(f"--output_file={settings.output_file}: there is no such directory. "
+                             "Create it first.")
         checks.refuse_overwriting(settings, {}, {"output_file": [settings.output_file]})
 
 
@@ -117,7 +118,7 @@ def describe(settings):
 
 
 def task_model(config, task):
-    """Returns the `estimator_setup.TrainableModel` of a classifier with two classes, or of "squad"."""
+    """Returns the `estimator_setup.TrainableModel` of a task: "classifier" (with two classes) or "squad"."""
     heads = {"classifier": (classification_head.Classifier(2), classifier_data.feature_fields),
              "squad": (squad_head.Span(), functools.partial(squad_data.feature_fields, is_training=True))}
     task_head, fields = heads[task]
@@ -127,8 +128,7 @@ def task_model(config, task):
 
 
 def log_memory_need(model, step):
-    """Simulates a step of one micro-batch; logs and returns the memory that the step needs, a
-    `memory_planner.MemoryNeed`."""
+    """Simulates a step of one micro-batch. Logs and returns the `memory_planner.MemoryNeed` of the step."""
     need = model.memory_need(step)
     logging.info("Simulated: length %d, --recompute=%s, %d examples need %s.", step.max_seq_length,
                  step.recompute, step.train_batch_size, need)

@@ -42,9 +42,9 @@ def define_flags():
     common_flags.define_gpu_flags()
     with common_flags.section("Model"):
         flags.DEFINE_string("model_dir", None, "Output directory of a training.")
-        flags.DEFINE_enum("task", None, list(serving.TASKS), "Task of the prediction. By default the task "
-                          "that the model was trained for, or masked_words if it was only pre-trained. Every "
-                          "model can also give vectors.")
+        flags.DEFINE_enum("task", None, list(serving.TASKS), "Task of the prediction. By default, this is "
+                          "the task that the model was trained for. For a model that was only pre-trained, "
+                          "it is masked_words. Every model can also compute vectors.")
         flags.DEFINE_enum("precision", "fp32", ["fp32", "bf16"],
                           "Number format of the encoder's computation.")
         flags.DEFINE_integer("batch_size", serving.BATCH_SIZE, "Batch size: number of texts, or of windows "
@@ -53,8 +53,9 @@ def define_flags():
         flags.DEFINE_string("input_file", "-", "Input file; - is the standard input.")
         flags.DEFINE_string("output_file", "-", "Output file; - is the standard output.")
         flags.DEFINE_enum("input_format", None, list(questions.FORMATS), "Format of the input. By default "
-                          "the file extension decides; without a known one, the format is text: a line "
-                          f"contains one text, or two with{questions.PAIR}between them.")
+                          "it follows from the file extension. If the extension is unknown, the format is "
+                          f"text: each line contains one text, or two texts with{questions.PAIR}between "
+                          "them.")
         flags.DEFINE_bool("skip_bad_lines", False, "Answer an unusable line with an error message and "
                           "continue. By default the command stops at such a line.")
         flags.DEFINE_bool("interactive", False, "Ask for the texts on the terminal, one after the other.")
@@ -65,9 +66,9 @@ def define_flags():
 
 @contextlib.contextmanager
 def open_streams(settings):
-    """Yields the binary stream of the lines and the text stream of the answers.
+    """A context manager that yields the binary stream of the lines and the text stream of the answers.
 
-    The output file appears when it is complete. Only replica 0 writes the output file.
+    The output file appears only when all answers are written. Only replica 0 writes the output file.
     """
     with contextlib.ExitStack() as stack:
         lines = sys.stdin.buffer
@@ -95,13 +96,14 @@ def chunks_as_they_arrive(items, most, waits=False):
       items: iterable.
       most: int, maximum length of a list.
       waits: bool, whether to wait until a list has its maximum length or the items end. With waiting, the
-        lists are the same in each run. The batches are then also the same, and so is the rounding of the
-        answers, which depends on the batches.
+        lists are the same in each run. So the batches are the same too, and the answers are rounded in the
+        same way, because the rounding depends on the batches.
     """
     waiting = queue.Queue(2 * most)
 
     def fill():
-        # Puts pairs (item, None), and after the last item (None, the exception that ended the iteration).
+        # Puts a pair (item, None) for each item. The last pair is (None, the exception that ended the
+        # iteration).
         try:
             for item in items:
                 waiting.put((item, None))
@@ -136,8 +138,8 @@ def answer_chunk(predictor, chunk, skip_bad_lines):
         false, only the questions before the first bad question are answered.
 
     Returns:
-      (lines of the answers, number of bad questions among the answered ones, the bad question at which
-      answering stopped or None).
+      a triple: the lines of the answers, the number of bad questions among the answered questions, and the
+      bad question at which answering stopped (or None).
     """
     questions_with_inputs, bad = [], []
     for question in chunk:
@@ -176,7 +178,7 @@ def _translate_damage(chunks, name):
     try:
         yield from chunks
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise ValueError(f"{name}: damaged or not gzip ({error}).") from error
+        raise ValueError(f"{name}: damaged or not gzip ({error}). Compress the file again.") from error
 
 
 def _broadcast(replicas, chunks):
@@ -217,8 +219,8 @@ def run(settings, predictor):
     logging.info("Lines answered: %d%s.", answered, f"; lines that could not be used: {skipped}" if skipped
                  else "")
     if bad_question is not None:
-        raise ValueError(f"{name}:{bad_question.line}: {bad_question.problem} The lines before it are "
-                         "answered. Correct it, or pass --skip_bad_lines=true.")
+        raise ValueError(f"{name}:{bad_question.line}: {bad_question.problem} The lines before "
+                         "this line are answered. Correct the line, or pass --skip_bad_lines=true.")
 
 
 def answer_interactively(predictor):
@@ -261,7 +263,7 @@ def check_replicas(settings, group):
     """
     if settings.interactive and group:
         raise ValueError(f"--interactive asks for one text at a time: {group.count} processes cannot share "
-                         "it. Leave --num_replicas out.")
+                         "the work. Leave --num_replicas out.")
     if settings.max_restarts and "-" in (settings.input_file, settings.output_file):
         raise ValueError(f"--max_restarts={settings.max_restarts} needs --input_file and --output_file: a "
                          "restarted run cannot read the standard input again, or take back lines of the "

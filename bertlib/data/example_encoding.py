@@ -24,20 +24,21 @@ name: name of the feature.
 dtype: "int64" or "float32".
 shape: tuple of ints.
 bounds: (smallest, largest) value that a reader accepts, both included; None to accept all values."""
-# Bounds of ids if the number of ids is not known. The largest is that of int32, to which readers cast ids.
+# Bounds of ids if the number of ids is not known. The largest id is the largest int32, because readers cast
+# ids to int32.
 ANY_ID = (0, 2**31 - 1)
 
 # Tags of the lists of values in a Feature message.
 _FEATURE_TAGS = {"float32": b"\x12", "int64": b"\x1a"}
 # Number of varints that are cached.
 _CACHE_SIZE = 1 << 16
-# All bytes of a varint that are followed by another byte of the same varint.
+# All values of a byte after which another byte of the same varint follows.
 _CONTINUED = bytes(range(0x80, 0x100))
 
 
 class _Varints(dict):
-    """Maps an int to its varint: 7 bits in each byte, the lowest first. The highest bit: another byte
-    follows."""
+    """Maps an int to its varint. Each byte contains 7 bits of the int, the lowest bits first. The highest bit
+    of a byte is 1 if another byte follows."""
 
     def __missing__(self, value):
         # A negative number is encoded as two's complement of 64 bits.
@@ -113,8 +114,8 @@ class Encoder:
     def fields_part(self, row):
         """Returns the encoded fields of a row, for `join_encoded_fields`.
 
-        Rows that have some fields in common can use the same encoded part for them. Arguments and errors are
-        those of `__call__`.
+        Rows that have some fields in common can use the same encoded part for them. The arguments and errors
+        are the same as those of `__call__`.
         """
         entries = []
         for name, is_integer, size, prefixes in self._fields:
@@ -124,7 +125,7 @@ class Encoder:
             else:
                 length, packed = len(values), varints(values) if is_integer else _floats(values)
             if length > size:
-                raise ValueError(f"Field {name} has {length} values; declared are {size}.")
+                raise ValueError(f"Field {name} has {length} values, but is declared with {size}.")
             packed += bytes((size - length) * (1 if is_integer else 4))
             entries += prefixes[len(packed)], packed
         return b"".join(entries)

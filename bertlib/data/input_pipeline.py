@@ -28,8 +28,8 @@ _FILES_AT_A_TIME = 8
 _HEADER_BYTES, _FOOTER_BYTES = 12, 4
 # Name of the feature that holds the index of each example in the file, if a dataset changes the order.
 EXAMPLE_INDEX = "example_index"
-# Name of the feature that holds the weight of a micro-batch's mean loss, if micro-batches differ in size: a
-# scalar, 1 on average.
+# If micro-batches differ in size: name of the feature that holds the weight of a micro-batch's mean loss. The
+# weight is a scalar, and is 1 on average.
 MICRO_BATCH_WEIGHT = "micro_batch_weight"
 # Sequences are trimmed to a multiple of this length. Kernels are faster for such lengths, and fewer different
 # shapes occur.
@@ -85,7 +85,7 @@ class RecordFile(object):
                 _, following = self._reader.read(offset)
             except (tf.errors.DataLossError, IndexError) as error:
                 raise ValueError(f"{self.path} is damaged or truncated at record {len(offsets)} (byte "
-                                 f"{offset} of {size}). Delete it and let it be written again.") from error
+                                 f"{offset} of {size}). Delete this file, and write it again.") from error
             offsets.append(offset)
             offset = following
         return np.array([*offsets, offset], np.int64)
@@ -95,8 +95,8 @@ class RecordFile(object):
         problem = record_files.find_problem(record, [field._replace(bounds=None) for field in self._fields])
         if problem:
             raise ValueError(f"{self.describe_position(0)}: {problem}. The file may have been written with "
-                             "another sequence length, or for another task: pass the same one, or write the "
-                             "file again.")
+                             "another sequence length, or for another task: pass the length and the task of "
+                             "the file, or write the file again.")
 
     def read(self, indices):
         """Returns the serialized records at those indices, an object array of bytes."""
@@ -116,7 +116,7 @@ class RecordFile(object):
 
 
 class RecordFiles(object):
-    """Several TFRecord files with random access. Their records are numbered as if they were one file.
+    """Several TFRecord files with random access. The records are numbered as if all files were one file.
 
     The numbers of the second file continue those of the first file, and so on. All files stay open.
     """
@@ -161,7 +161,8 @@ class _RecordReader(object):
         return self._records.read(indices)
 
     def check(self, batch):
-        """Adds an op to the current function, which fails if a value of a batch is out of its field's bounds.
+        """Adds an op to the current function. The op fails if a value of a batch is out of its field's
+        bounds.
 
         Args:
           batch: {name: tensor}.
@@ -191,7 +192,7 @@ class _RecordReader(object):
 
 @contextlib.contextmanager
 def translate_record_errors(graph=None):
-    """Translates an error of the input in the block into an error that names the bad record.
+    """A context manager: if the input fails inside of the block, raises an error that names the bad record.
 
     Args:
       graph: the graph of the input; None for the current graph.
@@ -271,9 +272,9 @@ def token_balanced_bounds(lengths, num_micro_batches):
     The token count of a micro-batch is its number of examples times its longest length.
 
     Args:
-      lengths: lengths of the examples, including the padding that is not trimmed, the longest first: positive
-        integers [B].
-      num_micro_batches: number N of micro-batches, at most B. None of them is empty.
+      lengths: positive integers [B], in descending order: the length of each example, including the padding
+        that is not trimmed.
+      num_micro_batches: N, the number of micro-batches, at most B. No micro-batch is empty.
 
     Returns:
       int64 [N + 1]. Micro-batch k contains the examples from bound k (included) to bound k + 1 (excluded).
@@ -304,7 +305,8 @@ def token_balanced_bounds(lengths, num_micro_batches):
 
 
 def _token_balanced_bounds(mask, num_micro_batches):
-    """Returns `token_balanced_bounds`, int64 [N + 1], for examples with a mask [B, F], the longest first."""
+    """Returns `token_balanced_bounds` of a batch as int64 [N + 1]. The mask [B, F] has the longest example
+    first."""
     kept = tf.minimum(_trimmed_length(tf.reduce_sum(mask, axis=1)), mask.shape.as_list()[1])
     bounds = tf.numpy_function(lambda lengths: token_balanced_bounds(lengths, num_micro_batches), [kept],
                                tf.int64)
@@ -318,7 +320,8 @@ def _sort_by_length(batch, mask_name):
 
 
 def _cut_into_micro_batches(batch, num_micro_batches, own, totals, trimmed_fields, unequal):
-    """Returns a dataset of the micro-batches of one effective batch, with its totals and their weights.
+    """Returns a dataset of the micro-batches of one effective batch, with the totals of the batch. If
+    `unequal`, each micro-batch also has its weight.
 
     Args:
       batch: {name: tensor [B, …]}, sorted by length if `unequal`.
@@ -352,19 +355,22 @@ def _trimmed_length(lengths):
 
 
 def _trim(batch, trimmed_fields):
-    """Cuts the trimmed fields of a batch after its longest sequence, rounded up by `_trimmed_length`."""
+    """Cuts the trimmed fields of a batch to the length of its longest sequence, rounded up by
+    `_trimmed_length`."""
     longest = _trimmed_length(tf.reduce_max(tf.reduce_sum(batch[trimmed_fields[0]], axis=1)))
     return {**batch, **{name: batch[name][:, :longest] for name in trimmed_fields}}
 
 
 def _dataset(num_examples, read, batch_size, is_training, drop_remainder, micro_batches, batch_totals,
              trimmed_fields, unequal_micro_batches, num_threads=None):
-    """Returns a dataset of the batches that `read` returns for their indices; see `record_dataset`."""
+    """Returns a dataset of batches. `read` takes the indices of a batch and returns the batch. For the other
+    arguments, see `record_dataset`."""
     if not is_training and (micro_batches != 1 or batch_totals or unequal_micro_batches):
-        raise ValueError("Micro-batches and totals are for training only.")
+        raise ValueError("micro_batches, batch_totals and unequal_micro_batches are for training only. Leave "
+                         "them out, or pass is_training=True.")
     if unequal_micro_batches and not trimmed_fields:
-        raise ValueError("Without trimming all examples have the same number of tokens: "
-                         "unequal_micro_batches needs trimmed_fields.")
+        raise ValueError("Without trimming, all examples have the same number of tokens: "
+                         "unequal_micro_batches=True needs trimmed_fields.")
     threads = dict(num_parallel_calls=num_threads, deterministic=True if num_threads else None)
     if is_training:
         dataset = _training_dataset(num_examples, read, batch_size, micro_batches, batch_totals,
@@ -384,12 +390,12 @@ def _training_dataset(num_examples, read, batch_size, micro_batches, batch_total
     num_micro_batches = micro_batches * (all_reduce.num_replicas if all_reduce else 1)
     if unequal_micro_batches and num_micro_batches > batch_size:
         raise ValueError(f"A step of {batch_size} examples cannot be cut into {num_micro_batches} "
-                         f"micro-batches.")
+                         f"micro-batches, because some of them would be empty.")
     effective_batch_size = batch_size * (1 if unequal_micro_batches else num_micro_batches)
     indices = _index_dataset(num_examples, effective_batch_size, is_training=True, drop_remainder=True)
     if trimmed_fields:
         randomness.mark_unequal_micro_batches()
-    # With replicas, the whole effective batch is read only in the fields that decide how it is cut.
+    # With replicas, only the fields that decide how the effective batch is cut are read for the whole batch.
     deciding_fields = [*trimmed_fields[:1], *batch_totals]
 
     def read_batch(indices):
@@ -452,7 +458,7 @@ def restore_file_order(results):
             next_index += 1
 
 
-# AutoGraph would convert the functions of the pipeline. They need no conversion, which takes a second of CPU
+# The functions of the pipeline need no conversion by AutoGraph. The conversion would take a second of CPU
 # time.
 @tf.autograph.experimental.do_not_convert
 def record_dataset(path, fields, batch_size, is_training, drop_remainder, micro_batches=1, batch_totals=(),
@@ -507,7 +513,8 @@ def record_dataset(path, fields, batch_size, is_training, drop_remainder, micro_
 
 
 def placeholders(fields, batch_size, batch_totals=()):
-    """Returns placeholders {name: [B, …]} like a batch of `record_dataset`; scalars for totals."""
+    """Returns {name: placeholder} for a batch of `record_dataset`. Each placeholder is [B, …], or a scalar
+    for a total."""
     def placeholder(dtype, shape):
         return tf.placeholder(tf.int32 if dtype == "int64" else tf.as_dtype(dtype), shape)
 

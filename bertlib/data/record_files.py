@@ -43,7 +43,7 @@ def parse_features(record):
 
 
 def find_problem(record, fields):
-    """Returns a message about the first problem of a serialized `tf.train.Example`, or None.
+    """Returns a message about the first problem of a serialized `tf.train.Example`; None without a problem.
 
     Args:
       record: bytes.
@@ -55,10 +55,10 @@ def find_problem(record, fields):
     try:
         features = parse_features(record)
     except Exception:  # protobuf's error class differs between its implementations
-        return "it is no tf.train.Example"
+        return "it is not a tf.train.Example"
     for field in fields:
         if field.name not in features:
-            return f"it has no feature {field.name}, but {', '.join(sorted(features)) or 'none'}"
+            return f"it has no feature {field.name}; its features: {', '.join(sorted(features)) or 'none'}"
         feature = features[field.name]
         values = np.array(feature.int64_list.value if field.dtype == "int64" else feature.float_list.value)
         size = int(np.prod(field.shape, dtype=np.int64))
@@ -71,7 +71,7 @@ def find_problem(record, fields):
         if len(wrong):
             above = f"finite and at least {least}"
             wanted = f"from {least} to {greatest}" if np.isfinite(greatest) else above
-            return f"{field.name} has {values[wrong[0]]} at place {wrong[0]} (from 0); it has to be {wanted}"
+            return f"{field.name} has {values[wrong[0]]} at place {wrong[0]} (from 0); it must be {wanted}"
     return None
 
 
@@ -92,7 +92,7 @@ def encode_example(fields, row):
 
     Args:
       fields: list of `Field`.
-      row: {name: values, a flat sequence or a number}.
+      row: {name: values}. The values of a field are a flat sequence of numbers, or a single number.
 
     Raises:
       ValueError: a field does not have the declared number of values.
@@ -103,8 +103,8 @@ def encode_example(fields, row):
     values = {field.name: np.asarray(row[field.name]).reshape(-1).tolist() for field in fields}
     for field in fields:
         if len(values[field.name]) != math.prod(field.shape):
-            raise ValueError(f"Field {field.name} has {len(values[field.name])} values; declared are "
-                             f"{math.prod(field.shape)}.")
+            raise ValueError(f"Field {field.name} has {len(values[field.name])} values, but is declared "
+                             f"with {math.prod(field.shape)}.")
     return _encoder(tuple(fields))(values)
 
 

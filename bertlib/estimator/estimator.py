@@ -49,18 +49,18 @@ class Estimator(object):
         """Creates an Estimator.
 
         Args:
-          model_fn: function of features, labels, mode, params and config that returns an `EstimatorSpec`. It
-            may lack any of these arguments except features.
+          model_fn: function of features, labels, mode, params and config that returns an `EstimatorSpec`. The
+            function may lack any of these arguments except features.
           model_dir: directory of checkpoints and summaries. If it is None, the model_dir of `config` is used.
             If that is None too, a new temporary directory is used.
           config: a `RunConfig`.
           params: dict that is passed to the model_fn and to the input_fn.
           use_tpu: must be false.
           train_batch_size, eval_batch_size, predict_batch_size: int, numbers of examples. The model_fn and
-            the input_fn get the batch size of the current mode as params["batch_size"]. In training, this is
-            the size of a micro-batch: train_batch_size divided by the configuration's
-            gradient_accumulation_steps (which is in params too) and by the number of replicas. Exception: see
-            `RunConfig.unequal_micro_batches`.
+            the input_fn get the batch size of the current mode as params["batch_size"]. In training,
+            params["batch_size"] is the size of a micro-batch: train_batch_size, divided by the number of
+            replicas and by the configuration's gradient_accumulation_steps (which is also in params). If
+            `RunConfig.unequal_micro_batches` is true, it is train_batch_size.
 
         Raises:
           ValueError: use_tpu is true, model_dir and config name different directories, params contains
@@ -71,7 +71,8 @@ class Estimator(object):
         config = config or RunConfig()
         model_dir = model_dir and os.fspath(model_dir)
         if model_dir and config.model_dir and model_dir != config.model_dir:
-            raise ValueError(f"model_dir is {model_dir}, but the RunConfig says {config.model_dir}.")
+            raise ValueError(f"model_dir is {model_dir}, but the RunConfig says {config.model_dir}. "
+                             "Leave one of the two out.")
         self._model_dir = model_dir or config.model_dir
         if not self._model_dir:
             self._model_dir = tempfile.mkdtemp()
@@ -114,7 +115,7 @@ class Estimator(object):
 
         Args:
           input_fn: function that returns a dataset of features or (features, labels), or the tensors of a
-            batch. It may have the arguments mode, params and config.
+            batch. The function may have the arguments mode, params and config.
           hooks: list of SessionRunHook.
           steps: number of steps to train, counted from the checkpoint.
           max_steps: value of the global step at which the training ends.
@@ -124,8 +125,8 @@ class Estimator(object):
           self.
 
         Raises:
-          ValueError: both steps and max_steps are given, or the given one is not positive; or the checkpoint
-            in model_dir does not fit the model.
+          ValueError: both steps and max_steps are given, or the given number is not positive; or the
+            checkpoint in model_dir does not fit the model.
           NanLossError: the loss became NaN or infinite. Earlier checkpoints are kept.
           locks.InUseError: another process trains in model_dir.
           OSError: a file could not be written. The last complete checkpoint is kept.
@@ -184,15 +185,15 @@ class Estimator(object):
         return training_session.TrainingSession(self._builder, self._config, *arguments)
 
     def _newest_checkpoint_of_replica_0(self):
-        """Returns the newest checkpoint that replica 0 sees, on all replicas; None if there is no
+        """Returns, on each replica, the newest checkpoint that replica 0 sees; None if there is no
         checkpoint."""
         newest = self.latest_checkpoint()
         return self._group.broadcast(newest) if self._group else newest
 
     @contextlib.contextmanager
     def _training(self):
-        """Marks the block as a training, in which `_group` is None; a context manager. At the end of the
-        block, it waits until the sessions of all replicas are closed."""
+        """A context manager: inside the `with` block, which contains a training, `_group` is None. After the
+        block, waits until the sessions of all replicas are closed."""
         self._is_training = True
         try:
             yield
@@ -264,7 +265,8 @@ class Estimator(object):
                            checkpoint_path=None):
         """Writes the model as a SavedModel into a new subdirectory of `export_dir_base`.
 
-        The name of the subdirectory is a number, the time in seconds.
+        The name of the subdirectory is the current time as a whole number of seconds, or the next number that
+        is not in use.
 
         Args:
           export_dir_base: the parent directory.
@@ -283,7 +285,7 @@ class Estimator(object):
         if not group or group.is_first:  # replica 0 exports
             checkpoint = checkpoint_path or self.latest_checkpoint()
             if not checkpoint:
-                raise ValueError(f"There is no checkpoint in {self._model_dir} to export; train first.")
+                raise ValueError(f"There is no checkpoint in {self._model_dir} to export. Train first.")
             logging.info("Weights for exporting: %s.", checkpoint)
             written = saved_model.write(self._builder, self._config, checkpoint, export_dir_base,
                                         serving_input_receiver_fn, assets_extra, as_text)
@@ -291,8 +293,8 @@ class Estimator(object):
 
     def export_savedmodel(self, export_dir_base, serving_input_receiver_fn, assets_extra=None, as_text=False,
                           checkpoint_path=None, strip_default_attrs=True):
-        """Calls `export_saved_model`; `export_savedmodel` is the older name. Attributes that have their
-        default values are always omitted from the graph."""
+        """Calls `export_saved_model`; `export_savedmodel` is the older name. strip_default_attrs has no
+        effect: attributes of ops that have their default values are always omitted from the graph."""
         del strip_default_attrs
         return self.export_saved_model(export_dir_base, serving_input_receiver_fn, assets_extra, as_text,
                                        checkpoint_path)
@@ -314,7 +316,7 @@ class Estimator(object):
     def _trained_checkpoint(self):
         checkpoint = self.latest_checkpoint()
         if not checkpoint:
-            raise ValueError(f"There is no checkpoint in {self._model_dir}; train first.")
+            raise ValueError(f"There is no checkpoint in {self._model_dir}. Train first.")
         return checkpoint
 
     def _checkpoint_for(self, checkpoint_path, doing):

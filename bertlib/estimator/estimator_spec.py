@@ -18,9 +18,10 @@ class ServingInputReceiver(collections.namedtuple("ServingInputReceiver",
                                                    "receiver_tensors_alternatives"])):
     """The result of a serving_input_receiver_fn.
 
-    features: tensor or dict of tensors that the model_fn gets. receiver_tensors: a placeholder or a dict of
-    placeholders that a request feeds. receiver_tensors_alternatives: {signature: other placeholders to feed},
-    or None.
+    Attributes:
+      features: tensor or dict of tensors that the model_fn gets.
+      receiver_tensors: a placeholder, or a dict of placeholders, that a request feeds.
+      receiver_tensors_alternatives: {signature: other placeholders to feed}, or None.
     """
 
     def __new__(cls, features, receiver_tensors, receiver_tensors_alternatives=None):
@@ -51,11 +52,11 @@ class EstimatorSpec(collections.namedtuple("EstimatorSpec", _SPEC_FIELDS)):
           export_outputs: {signature: ExportOutput}.
           training_chief_hooks, training_hooks, evaluation_hooks, prediction_hooks: lists of SessionRunHook.
           scaffold: tf.train.Scaffold.
-          eval_metrics: as in TPUEstimatorSpec: (function, tensors). The function is called with the tensors,
-            a list or dict, and returns eval_metric_ops.
-          host_call: as in TPUEstimatorSpec: (function, tensors). There is no TPU host here, so the ops of the
-            function run in each training step.
-          scaffold_fn: as in TPUEstimatorSpec: function that returns the scaffold.
+          eval_metrics: pair (function, tensors), as in TPUEstimatorSpec. `tensors` is a list or a dict. The
+            function is called with these tensors and returns eval_metric_ops.
+          host_call: pair (function, tensors), as in TPUEstimatorSpec. There is no TPU host here, so the ops
+            of the function run in each training step.
+          scaffold_fn: function that returns the scaffold, as in TPUEstimatorSpec.
 
         Raises:
           ValueError: a field that the mode requires is missing.
@@ -91,9 +92,9 @@ def _check_metrics(metrics):
     """Raises a ValueError if a metric is not a pair (value, update op)."""
     for name, metric in metrics.items():
         if not (isinstance(metric, (tuple, list)) and len(metric) == 2):
-            raise ValueError(f"The metric {name!r} of the model_fn is {metric!r:.80}; a metric is a pair "
-                             "(value, update op), as functions of tf.metrics return: tf.metrics.mean(…) for "
-                             "a mean.")
+            raise ValueError(f"The metric {name!r} of the model_fn is {metric!r:.80}, which is not a pair "
+                             "(value, update op). Use a function of tf.metrics, which returns such a pair: "
+                             "for example tf.metrics.mean.")
 
 
 def _call_with_tensors(function, tensors):
@@ -109,7 +110,7 @@ def split_batch(batch):
     sizes = {key: len(value) for key, value in batch.items()}
     if len(set(sizes.values())) != 1:
         raise ValueError(f"The predictions have different batch sizes: {sizes}. Pass "
-                         "yield_single_examples=False to get them as they are.")
+                         "yield_single_examples=False to get whole batches.")
     for index in range(next(iter(sizes.values()))):
         yield {key: value[index] for key, value in batch.items()}
 
@@ -119,8 +120,10 @@ def select_predictions(predictions, keys):
     if keys is None:
         return predictions
     if not isinstance(predictions, dict):
-        raise ValueError("predict_keys needs predictions that are a dict.")
+        raise ValueError("predict_keys needs predictions that are a dict, but the model_fn returned a single "
+                         "tensor. Leave predict_keys out.")
     chosen = {key: value for key, value in predictions.items() if key in keys}
     if not chosen:
-        raise ValueError(f"None of predict_keys={list(keys)} is predicted; there are {sorted(predictions)}.")
+        raise ValueError(f"None of predict_keys={list(keys)} is predicted; there are {sorted(predictions)}. "
+                         "Pass some of these names, or leave predict_keys out.")
     return chosen

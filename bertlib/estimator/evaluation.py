@@ -41,8 +41,8 @@ def evaluate(builder, config, checkpoint, input_fn, steps=None, hooks=(), revise
       config: the `RunConfig`.
       checkpoint: path of the weights; None for the weights that a training would start from.
       input_fn, steps, hooks, revise: see `Estimator.evaluate`.
-      group: the `replica_group.Group` of the replicas that all call this and share the batches; None to
-        evaluate in this process alone.
+      group: the `replica_group.Group` of the replicas that all call this and share the batches; None if only
+        this process evaluates.
 
     Returns:
       dict with the model_fn's metrics, "loss" (mean over the batches) and "global_step".
@@ -98,7 +98,8 @@ def _metric_ops(spec):
     metrics = dict(spec.eval_metric_ops)
     for reserved in ("loss", "global_step"):
         if reserved in metrics:
-            raise ValueError(f"The model_fn has a metric named {reserved!r}; that name is taken.")
+            raise ValueError(f"The model_fn has a metric named {reserved!r}, but the Estimator uses this "
+                             "name for another value. Rename the metric.")
     metrics["loss"] = tf.metrics.mean(spec.loss)
     return ({name: value for name, (value, _) in metrics.items()},
             tf.group(*[update for _, update in metrics.values()]))
@@ -154,10 +155,12 @@ def _session(spec, checkpoint, config, hooks):
 
 @contextlib.contextmanager
 def _unchanged_generators():
-    """Restores the states of Python's and NumPy's global random generators at the end of the block.
+    """A context manager: restores the states of Python's and NumPy's global random generators after the
+    block.
 
-    An input_fn may draw random numbers while an evaluation builds or reads it. Without this function, the
-    next random numbers of a training in the same process would depend on whether it is evaluated.
+    An input_fn may draw random numbers while an evaluation builds or reads the input. Without this function,
+    the next random numbers of a training in the same process would depend on whether the training is
+    evaluated.
     """
     states = random.getstate(), np.random.get_state()
     try:
@@ -171,13 +174,13 @@ class SessionWeights:
     """Writes the current weights of an open session as a checkpoint, for `evaluate`."""
 
     def __init__(self):
-        """Adds the ops that save the global variables to the current graph, which must not be finalized."""
+        """Adds ops to the current graph that save the global variables. The graph must not be finalized."""
         self._saver = checkpoint_files.Saver(tf.global_variables())
 
     @contextlib.contextmanager
     def saved(self, session):
-        """Saves the session's values; a context manager that yields the path of the checkpoint. The
-        checkpoint is removed at the end of the block."""
+        """A context manager: saves the session's values in a checkpoint and yields the path of this
+        checkpoint. After the block, removes the checkpoint."""
         with tempfile.TemporaryDirectory(prefix="evaluated_weights.") as directory:
             yield self._saver.save(session, os.path.join(directory, "model.ckpt"), write_meta_graph=False,
                                    write_state=False)

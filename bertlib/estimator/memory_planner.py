@@ -40,9 +40,10 @@ _LOOPS = {"Enter", "RefEnter", "NextIteration", "RefNextIteration"}
 class MemoryNeed(collections.namedtuple("MemoryNeed", ["variables", "activations", "seconds"])):
     """The memory and the time that a micro-batch of a training step needs.
 
-    variables: bytes of all variables of the graph: weights, the optimizer's state, accumulators. activations:
-    peak bytes of everything that is not a variable: activations, gradients and temporaries. seconds: time of
-    one micro-batch on a virtual GPU; use it only to compare graphs with each other.
+    Attributes:
+      variables: bytes of all variables of the graph: weights, the optimizer's state, accumulators.
+      activations: peak bytes of everything that is not a variable: activations, gradients and temporaries.
+      seconds: time of one micro-batch on a virtual GPU. Use it only to compare graphs with each other.
     """
 
     @property
@@ -58,8 +59,10 @@ LargestBatch = collections.namedtuple("LargestBatch", ["batch_size", "need", "on
 LargestBatch.__doc__ = \
     """The result of `largest_batch`.
 
-batch_size: int, 0 if a single example does not fit. need: the `MemoryNeed` of this batch; None for 0.
-one_more: the `MemoryNeed` of a batch with one example more; None if the search ended at its limit.
+Attributes:
+  batch_size: number of examples; 0 if a single example does not fit.
+  need: the `MemoryNeed` of this batch; None if batch_size is 0.
+  one_more: the `MemoryNeed` of a batch with one more example; None if the search ended at its limit.
 """
 
 
@@ -135,10 +138,11 @@ def _check(op):
     problem = None
     for name, value in op.node_def.attr.items():
         if value.HasField("func") or value.list.func:
-            problem = (f"its function ({name}) would count for nothing. Build the graph without tf.function, "
-                       "and with tf.disable_control_flow_v2() if this is a tf.cond or a tf.while_loop")
+            problem = (f"the memory of its function ({name}) would not be counted. Build the graph without "
+                       "tf.function. If this is a tf.cond or a tf.while_loop, call "
+                       "tf.disable_control_flow_v2() first")
     if op.type in _LOOPS:
-        problem = "a loop would count for one round"
+        problem = "only one iteration of this loop would be counted. Build the graph without a loop"
     for tensor in op.outputs:
         # Vectors of integers are small (for example the shape of a tensor), and are in the host's memory.
         small = tensor.dtype.is_integer and tensor.shape.ndims in (0, 1)
@@ -158,7 +162,8 @@ def _variable_bytes(graph):
             shape = tf.TensorShape(op.get_attr("shape"))
             if not shape.is_fully_defined():
                 raise ValueError("The memory of this graph cannot be predicted. "
-                                 f"Variable {op.name} has the shape {shape}.")
+                                 f"Variable {op.name} has the shape {shape}: all of its dimensions must be "
+                                 "known.")
             total += shape.num_elements() * op.get_attr("dtype").size
     return total
 
@@ -171,15 +176,16 @@ def _peak(graph_def, timeline):
 
     Args:
       graph_def: the graph.
-      timeline: a StepStats: the nodes in the order in which they ran, with the sizes of their outputs.
+      timeline: a StepStats, which contains the nodes in the order in which they ran, and the sizes of their
+        outputs.
     """
     nodes = {node.name: node for node in graph_def.node}
 
     @functools.cache
     def owner(tensor):
-        """Returns the tensor that owns the memory of a tensor: the tensor itself, or, if its op is in
-        `_ALIASES`, the owner of the op's input. Returns None for the memory of a variable. A tensor is a pair
-        (name of the node, output)."""
+        """Returns the tensor whose memory `tensor` uses. This is `tensor` itself, unless its op returns its
+        input (see `_ALIASES` and `_returns_reference`): then it is the owner of this input. Returns None if
+        the memory is that of a variable. A tensor is a pair (name of the node, index of the output)."""
         node = nodes[tensor[0]]
         if node.op in _VARIABLES or node.op == "ReadVariableOp":
             return None
@@ -196,8 +202,8 @@ def _peak(graph_def, timeline):
                 size[tensor] = described.tensor_description.allocation_description.allocated_bytes
         inputs = [_parse(text) for text in nodes[stats.node_name].input if not text.startswith("^")]
         # A tensor is freed only after the last use of its aliases. Example: MatMul → Reshape → Add. The
-        # Reshape allocates no memory, so the output of MatMul is freed after Add. The key None collects the
-        # uses of all variables. It has no size here, because `_variable_bytes` counts the variables.
+        # Reshape allocates no memory, so the output of MatMul is freed after Add. All variables share the key
+        # None in `last_use`. Their memory is not counted here, because `_variable_bytes` counts it.
         last_use.update((owner(tensor), position) for tensor in inputs + outputs)
 
     freed = collections.Counter()
@@ -237,7 +243,7 @@ def largest_batch(need_of_size, usable_bytes, limit=1 << 16):
     simulations.
 
     Args:
-      need_of_size: function of the batch size that returns the `MemoryNeed` of a step.
+      need_of_size: function that takes a batch size and returns the `MemoryNeed` of a step.
       usable_bytes: the memory that the step may use.
       limit: the largest batch size to try.
 
@@ -280,8 +286,9 @@ def fits_in_practice(build, *arguments):
     """Runs a training step, with zeros in all placeholders, and returns whether it fits into memory.
 
     Args:
-      build: function of the arguments that builds the step into the current graph and returns the train op.
-        The placeholders have static shapes.
+      build: function that builds the step in the current graph and returns the train op. All placeholders of
+        the step must have static shapes.
+      *arguments: the arguments of `build`.
     """
     with tf.Graph().as_default() as graph, tf.Session() as session:
         train_op = build(*arguments)
@@ -301,7 +308,8 @@ def advice(alternatives, memory_need, usable_bytes):
     Args:
       alternatives: {flags to change, such as "--recompute=layers": the `StepConfig` after this change}. The
         first entry is the unchanged step of the run.
-      memory_need: function of a `StepConfig` that returns the `MemoryNeed` of one of its micro-batches.
+      memory_need: function that takes a `StepConfig` and returns the `MemoryNeed` of one of its
+        micro-batches.
       usable_bytes: the memory that a step may use.
 
     Returns:
@@ -313,8 +321,8 @@ def advice(alternatives, memory_need, usable_bytes):
              f"{gb(usable_bytes)} are usable."]
     if needed.total <= usable_bytes:
         usable_bytes = int(0.8 * needed.total)
-        lines.append("It should have fit: something else takes memory, or it is fragmented. The sizes "
-                     f"below are for {gb(usable_bytes)}.")
+        lines.append("This micro-batch should have fit: other programs use memory too, or the memory is "
+                     f"fragmented. For this reason, the table below is for only {gb(usable_bytes)}.")
     lines.append("The largest micro-batch that fits, and the flags for it:")
     widest = max(map(len, alternatives))
     for change, step in alternatives.items():

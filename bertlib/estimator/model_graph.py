@@ -10,17 +10,19 @@ from bertlib.estimator.estimator_spec import EstimatorSpec, ModeKeys
 from bertlib.estimator.step_config import check_equal_micro_batches
 from bertlib.graph import collectives, graph_keys, randomness, tensorflow_internals
 
-# Random ops that are not compiled by XLA: from the same random bits, XLA computes other floats than
+# XLA does not compile these random ops. From the same random bits, XLA would compute other floats than
 # TensorFlow.
 _RANDOM_FLOATS = {"StatelessRandomUniformV2", "StatelessTruncatedNormalV2", "StatelessRandomNormalV2"}
 
 
 class Builder:
-    """Calls an input_fn and the model_fn in the current graph, each with the arguments that it has.
+    """Calls an input_fn and the model_fn in the current graph. Each function gets only the arguments that its
+    signature accepts.
 
     Attributes:
       model_fn: see `estimator.Estimator`.
-      params: the caller's params, a dict, without the Estimator's additions (`added_params`).
+      params: dict with the caller's params. It does not contain the params that the Estimator adds
+        (`added_params`).
     """
 
     def __init__(self, model_fn, config, params, batch_sizes):
@@ -43,13 +45,14 @@ class Builder:
             self.params_for(ModeKeys.TRAIN)
 
     def copied(self, params):
-        """Returns a copy of the caller's params, a dict or None."""
+        """Returns a copy of the caller's params as a dict. The caller's params may be None."""
         return dict(params or {})
 
     def check_params(self):
         """Raises a ValueError if params already contains batch_size."""
         if "batch_size" in self.params:
-            raise ValueError("params must not hold batch_size: the Estimator puts it there.")
+            raise ValueError("params must not hold batch_size: the Estimator sets this entry from "
+                             "train_batch_size, eval_batch_size or predict_batch_size. Remove the entry.")
 
     def batch_size(self, mode):
         """Returns the number of examples in a batch (in training, in a micro-batch); None if it is
@@ -57,14 +60,14 @@ class Builder:
         return {**self.params, **self.added_params(mode)}.get("batch_size")
 
     def call_input_fn(self, input_fn, mode):
-        """Calls the input_fn and returns (features, labels, hooks)."""
+        """Calls the input_fn; returns (features, labels, hooks that start the input). labels may be None."""
         result = _call_with_known(input_fn,
                                   {"mode": mode, "params": self.params_for(mode), "config": self._config})
         result, hooks = self.tensors_of(result, mode)
         if isinstance(result, (tuple, list)):
             if len(result) != 2:
-                raise ValueError("The input_fn must give features or (features, labels); it gave "
-                                 f"{len(result)} items.")
+                raise ValueError("The input_fn must return features or a pair (features, labels), but it "
+                                 f"returned {len(result)} items.")
             return (*result, hooks)
         return result, None, hooks
 
@@ -122,7 +125,7 @@ class Builder:
         return {**self.added_params(mode), **self.params}
 
     def added_params(self, mode):
-        """Returns the Estimator's additions to params, a dict."""
+        """Returns a dict with the params that the Estimator adds to the caller's params."""
         added = {}
         if mode == ModeKeys.TRAIN:
             added["gradient_accumulation_steps"] = self._config.gradient_accumulation_steps
@@ -149,7 +152,8 @@ class Builder:
         arguments = {"labels": labels, "mode": mode, "params": self.params_for(mode), "config": self._config}
         names = inspect.signature(self.model_fn).parameters
         if "labels" not in names and labels is not None and not _takes_any(names):
-            raise ValueError("The input_fn gives labels, but the model_fn has no argument for them.")
+            raise ValueError("The input_fn gives labels, but the model_fn has no argument for them. Add "
+                             "the argument `labels`, or return only features from the input_fn.")
         spec = _call_with_known(self.model_fn, arguments, features)
         if not isinstance(spec, EstimatorSpec):
             raise ValueError(f"The model_fn must return an EstimatorSpec; it returned {type(spec).__name__}.")
@@ -157,15 +161,16 @@ class Builder:
 
 
 def _call_with_known(function, arguments, *positional):
-    """Calls a function with the positional arguments, and with the named arguments that it has."""
+    """Calls a function with the positional arguments, and with those named arguments that its signature
+    accepts."""
     names = inspect.signature(function).parameters
     return function(*positional, **{name: value for name, value in arguments.items()
                                     if name in names or _takes_any(names)})
 
 
 def _without_tuner(dataset):
-    """Turns tf.data's autotuning off, unless the dataset sets this option: the thread of the tuner can delay
-    the end of a session by a minute."""
+    """Returns the dataset with tf.data's autotuning turned off, unless the dataset itself sets this option.
+    The thread of the tuner can delay the end of a session by a minute."""
     options = tf.data.Options()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the warning says that only the value at building time is read

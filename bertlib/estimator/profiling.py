@@ -12,8 +12,8 @@ import tensorflow.compat.v1 as tf
 from bertlib.checkpoints import checkpoint_files
 from bertlib.graph import tensorflow_internals
 
-# The first name is the name of an event in a CPU trace: a run of a function that XLA compiled. The second
-# name is shown for these events in the table in the log.
+# In a CPU trace, an event with the first name is a run of a function that XLA compiled. The table in the log
+# lists such events under the second name.
 _RUN_BY_XLA, _COMPILED_BY_XLA = "CpuExecutable::ExecuteAsyncOnStream", "(compiled by XLA)"
 
 
@@ -77,8 +77,8 @@ class ProfileHook(tf.train.SessionRunHook):
 
     @contextlib.contextmanager
     def _surviving(self):
-        """Turns an error in the block into a warning, because a failed profile must not end the training; a
-        context manager."""
+        """A context manager: turns an error in the block into a warning, because a failed profile must not
+        end the training."""
         try:
             yield
         except Exception as error:
@@ -88,9 +88,10 @@ class ProfileHook(tf.train.SessionRunHook):
 
 
 def op_times(space):
-    """Returns the times in a trace, {op type: (seconds, calls)}. One type is "(compiled by XLA)".
+    """Returns the times in a trace: {op type: (seconds, calls)}. All functions that XLA compiled have the
+    type "(compiled by XLA)".
 
-    The seconds of an op do not include those of ops that run inside it.
+    The seconds of an op do not include the seconds of the ops that run inside of it.
 
     Args:
       space: an XSpace. If ops ran on GPUs, only the ops on GPUs are counted: the CPU launches ops while the
@@ -121,8 +122,8 @@ def _op_times(planes):
 
 def _op_type(plane, event):
     """Returns the type of the op that an event belongs to; None if it belongs to no op."""
-    # The text "name:type" of an op is the name of an event on a CPU. On a GPU the event has the name of the
-    # kernel, and this text is the value of the stat "tf_op".
+    # Each op has a text "name:type". On a CPU, this text is the name of the event. On a GPU, the event has
+    # the name of the kernel, and the text is the value of the stat "tf_op".
     names = [plane.event_metadata[event.metadata_id].name]
     if names == [_RUN_BY_XLA]:
         return _COMPILED_BY_XLA

@@ -46,7 +46,7 @@ def start_training(group, step, directory):
 
 @contextlib.contextmanager
 def reporting_errors(group):
-    """Reports an error in the block to the other replicas before the session is closed; a context manager.
+    """A context manager: reports an error in the block to the other replicas before the session is closed.
 
     The other replicas wait for this one in the middle of a step. Without the report they would wait until
     this replica has closed its session, which takes time. A loss that is not finite is not reported, because
@@ -74,7 +74,7 @@ def broadcast_variables(group, root, variables, session):
       session: the session of this replica.
 
     Returns:
-      {name: (old value, new value)} of the variables that had another value in this replica.
+      {name: (old value, new value)} of the variables whose value in this replica was different.
     """
     changed = {}
     for batch in checkpoint_formats.groups_by_size(variables, _BATCH_BYTES):
@@ -113,7 +113,8 @@ class WeightComparison:
         self._checksums = [_checksum(variable) for variable in tf.trainable_variables()]
 
     def correct_differences(self, session):
-        """Compares the weights of the replicas, and replaces weights that differ by those of replica 0.
+        """Compares the weights of the replicas. Weights that are not equal are replaced by the weights of
+        replica 0.
 
         All replicas must call this after the same step.
 
@@ -129,13 +130,14 @@ class WeightComparison:
         for index, (count, greatest) in enumerate(self._group.all_gather((len(changed), largest))):
             if self._group.is_first and count:
                 logging.warning(
-                    "%s computed other weights than replica 0: %d of %d variables differed, %s by %.2g. It "
-                    "goes on with those of replica 0. Replicas on GPUs or CPUs of one kind stay the same.",
+                    "%s computed other weights than replica 0: %d of %d variables differed, most of all %s, "
+                    "by %.2g. This replica continues with the weights of replica 0. To avoid differences, "
+                    "use GPUs or CPUs of the same kind for all replicas.",
                     self._group.name(index), count, len(self._variables), greatest[1], greatest[0])
 
 
 def _checksum(variable):
-    """Builds a checksum (int32 scalar) that depends on each bit of a variable's value."""
+    """Returns an int32 scalar tensor: a checksum that depends on each bit of a variable's value."""
     value = variable.read_value()
     bits = tf.bitcast(value, tf.int32) if value.dtype.size % 4 == 0 else tf.cast(
         tf.bitcast(value, tf.int16), tf.int32)
@@ -146,15 +148,15 @@ class StepVote:
     """The exchange of all replicas before each step. The replicas vote on whether the training stops.
 
     Together with the votes, the replicas exchange two other values. The computing time of each replica is
-    used to find slow replicas. The other value says whether replica 0 saved a checkpoint. If it did, weights
-    that differ from those of replica 0 are replaced; see `WeightComparison`.
+    used to find slow replicas. The other value says whether replica 0 saved a checkpoint. If replica 0 saved
+    a checkpoint, weights that differ from those of replica 0 are replaced; see `WeightComparison`.
 
     Attributes:
       listener: CheckpointSaverListener, to be added to the saver of replica 0.
     """
 
     def __init__(self, group, compares_weights=True):
-        """Prepares the votes of a training whose graph, the current one, is complete.
+        """Prepares the votes of a training. The current graph must be the complete graph of the training.
 
         Args:
           group: the `replica_group.Group`.
@@ -195,8 +197,8 @@ class StepVote:
         ended, requested, seconds, saved = zip(*self._group.all_gather(own))
         if None not in seconds and self._group.is_first:
             for index, times in self._pace.slow(seconds):
-                logging.warning("%s takes %.1f times as long for its part of a step as the others; they wait "
-                                "for it.", self._group.name(index), times)
+                logging.warning("%s takes %.1f times as long for its part of a step as the other replicas, "
+                                "which wait for it.", self._group.name(index), times)
         if any(requested):
             stop.set()
         ends = any(ended) or any(requested)
@@ -233,7 +235,7 @@ def gather_batches(group, session, fetches, before_each, sharded=True):
 
     Args:
       group: the `replica_group.Group`.
-      session: a session of this replica, whose input is its shard.
+      session: a session of this replica. Its input yields only this replica's shard of the batches.
       fetches: tensors, in any nested structure.
       before_each: function without arguments that is called before each batch.
       sharded: whether the input is sharded over the replicas; otherwise only replica 0 has batches.
@@ -263,7 +265,7 @@ def map_on_replicas(group, function, items):
 
     Args:
       group: the `replica_group.Group`; None to compute everything in this process.
-      function: function of an item.
+      function: function with one argument, which is an item of the list.
       items: list, the same on all replicas.
     """
     if group is None:
@@ -294,7 +296,8 @@ def broadcast_items(group, items):
 
 
 class GatheredMetrics:
-    """Computes metrics from batches that other replicas computed, by the same ops as in one process."""
+    """Computes metrics from the gathered batches of all replicas, by the same ops as an evaluation in one
+    process."""
 
     def __init__(self, eval_metrics):
         """Builds the metrics in a new graph.
@@ -316,12 +319,13 @@ class GatheredMetrics:
             self._session.run(tf.local_variables_initializer())
 
     def add(self, loss, values):
-        """Adds a batch: its loss, a number, and the values of the tensors of `eval_metrics`."""
+        """Adds a batch. `loss` is the loss of the batch, and `values` are the values of the tensors of
+        `eval_metrics`."""
         feeds = dict(zip(self._placeholders, tf.nest.flatten(values)))
         self._session.run(self._update, {self._loss: loss, **feeds})
 
     def results(self):
-        """Returns {name: value} of the metrics, and "loss", the mean loss over the batches."""
+        """Returns {name: value} of the metrics. The entry "loss" is the mean loss over the batches."""
         return self._session.run(self._values)
 
 

@@ -24,24 +24,24 @@ class RunConfig(object):
             makes runs repeatable by default.
           save_summary_steps: number of steps between summaries; None or 0 for no summaries.
           save_checkpoints_steps: number of steps between checkpoints.
-          save_checkpoints_secs: seconds between checkpoints; 600 if neither this nor save_checkpoints_steps
-            is given.
+          save_checkpoints_secs: seconds between checkpoints. If save_checkpoints_steps is not given either,
+            the default is 600.
           session_config: tf.ConfigProto; None for the default, which has allow_soft_placement.
           keep_checkpoint_max: number of checkpoints to keep; None or 0 for all.
           keep_checkpoint_every_n_hours: in addition, keep one checkpoint every n hours.
           log_step_count_steps: number of steps between log lines; None or 0 for no lines.
           gradient_accumulation_steps: number of micro-batches in a training batch. The model_fn gets this
             number in its params and passes it to `optimization.create_optimizer`.
-          step_config: a `StepConfig`, which contains the number of micro-batches and replaces
-            gradient_accumulation_steps. If its micro-batches differ in their numbers of examples, the
+          step_config: a `StepConfig`. Its number of micro-batches overrides the argument
+            gradient_accumulation_steps. If the micro-batches differ in their numbers of examples, the
             input_fn cuts the training batch into micro-batches, and params["batch_size"] is the size of the
             whole training batch.
           stop_request: a `stopping.StopRequest`. When it is set, a training saves its last complete step and
             ends.
 
         Raises:
-          ValueError: both save_checkpoints_steps and save_checkpoints_secs are given; or one of them, or
-            gradient_accumulation_steps, is not positive.
+          ValueError: both save_checkpoints_steps and save_checkpoints_secs are given; or
+            save_checkpoints_steps, save_checkpoints_secs or gradient_accumulation_steps is not positive.
         """
         if save_checkpoints_steps is not None and save_checkpoints_secs is not None:
             raise ValueError("Give save_checkpoints_steps or save_checkpoints_secs, not both.")

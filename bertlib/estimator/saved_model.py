@@ -62,15 +62,15 @@ def write(builder, config, checkpoint, export_dir_base, serving_input_receiver_f
 
 @contextlib.contextmanager
 def new_export_dir(export_dir_base):
-    """Creates a version directory in export_dir_base; a context manager. A failed block creates no directory.
+    """A context manager that creates a version directory in export_dir_base, unless its block fails.
 
-    The context manager yields (path of a temporary directory to fill, str; path of the version directory,
-    bytes). At the end of the block the temporary directory is renamed to the version directory. If the block
-    fails, the temporary directory is removed.
+    The context manager yields two paths: the temporary directory to fill, as str, and the version directory,
+    as bytes. At the end of the block the temporary directory is renamed to the version directory. If the
+    block fails, the temporary directory is removed.
 
-    The version is a number: the time in seconds, or if another export (finished or not) has this number, the
-    next unused number. At the start, unfinished directories of killed exports are removed, unless
-    export_dir_base is remote.
+    The version is the current time as a whole number of seconds. If another export, finished or not, has this
+    number, the version is the next unused number. At the start, unfinished directories of killed exports are
+    removed, unless export_dir_base is remote.
     """
     with files.translate_disk_errors(export_dir_base):
         fill_dir = _filled_remote_dir if files.is_remote(export_dir_base) else _filled_local_dir

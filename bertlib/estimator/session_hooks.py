@@ -22,8 +22,8 @@ from bertlib.system import files
 # If this number of steps in a row is skipped, the training ends with an error. Steps are skipped only with a
 # scaled loss.
 _MOST_SKIPPED_IN_A_ROW = 20
-# Errors of an event writer. For some errors it raises an IndexError, where other code of TensorFlow raises
-# tf.errors.OutOfRangeError.
+# Errors that an event writer raises. In some cases the writer raises an IndexError, although other code of
+# TensorFlow raises tf.errors.OutOfRangeError in the same case.
 EVENT_ERRORS = tf.errors.OpError, OSError, IndexError
 
 
@@ -63,19 +63,19 @@ class StopOnNanHook(tf.train.SessionRunHook):
         if skipped and skipped[0] >= _MOST_SKIPPED_IN_A_ROW:
             step = run_context.session.run(tf.train.get_global_step())
             raise NanLossError(f"Up to step {step}, {skipped[0]} steps in a row had gradients that are not "
-                               "finite, whatever the scale of the loss. The checkpoints of before are kept. "
-                               "fp16 may be too narrow for this model: use bf16 or fp32. A lower learning "
-                               "rate may help too; so may a look at the data.")
+                               "finite, although the scale of the loss was lowered. The earlier checkpoints "
+                               "are kept. The numbers of this model may be too large for fp16: use bf16 or "
+                               "fp32. A lower learning rate may help too. Also check the data for errors.")
         for name, value in watched.items() if not skipped else ():
             if not np.all(np.isfinite(value)):
                 step = run_context.session.run(tf.train.get_global_step())
-                raise NanLossError(f"The {name} of step {step} is {value}. The checkpoints of before are "
-                                   "kept. A lower learning rate or a longer warm-up may help; so may a look "
-                                   "at the data.")
+                raise NanLossError(f"The {name} of step {step} is {value}. The earlier checkpoints are "
+                                   "kept. Use a lower learning rate or a longer warm-up, and check the data "
+                                   "for errors.")
 
 
 def _is_here(device):
-    """Returns whether a device, a name, belongs to this process and not to another replica."""
+    """Returns whether the device with this name belongs to this process, and not to another replica."""
     group = replica_group.current()
     return group is None or f"/task:{group.index}/" in device
 
@@ -91,7 +91,7 @@ class SaveWholeHook(tf.train.CheckpointSaverHook):
 
     TensorFlow first writes the new files, then replaces the file `checkpoint`, which names the newest
     checkpoint, and then removes old checkpoints. Files that `checkpoint` already names must not be written
-    again: if the process were killed while it writes these files, no complete checkpoint would be left. For
+    again: if the process were killed while these files are written, no complete checkpoint would be left. For
     this reason, this hook does not save a checkpoint of the step that it has just restored.
     """
 
@@ -109,7 +109,8 @@ class SaveWholeHook(tf.train.CheckpointSaverHook):
 
 
 class _WholeSaver(object):
-    """The saver of a scaffold. If saving fails, it removes the incomplete files and describes the error."""
+    """Saves with the saver of a scaffold. If saving fails, removes the incomplete files and describes the
+    error."""
 
     def __init__(self, model_dir, scaffold):
         self._model_dir = model_dir
@@ -136,12 +137,12 @@ class _WholeSaver(object):
             wrong, to_do = files.describe_disk_error(error, self._model_dir, size) or (
                 reason, "Make room on the disk, then run the same command again.")
             raise OSError(f"The checkpoint of step {global_step} could not be saved in {self._model_dir} "
-                          f"({wrong}). The last whole one is {last or 'none'}. {to_do}") from error
+                          f"({wrong}). The last complete checkpoint is {last or 'none'}. {to_do}") from error
 
 
 @contextlib.contextmanager
 def quiet_event_writers():
-    """Silences the threads of TensorFlow's event writers in the block; a context manager.
+    """A context manager: silences the threads of TensorFlow's event writers inside of the block.
 
     A writer raises its errors where it is used. In addition, its thread would print a traceback.
     """
@@ -185,7 +186,7 @@ def warn_of_events(error):
 class ProgressHook(tf.train.SessionRunHook):
     """Logs the loss, the scalars in `LOGGED_SCALARS` and the speed, and shows a progress bar on a terminal.
 
-    It also writes the speed as summaries into `model_dir`, unless that is None.
+    The hook also writes the speed as summaries into `model_dir`, unless `model_dir` is None.
     """
 
     def __init__(self, model_dir, loss, every_steps, last_step, batch_size):
@@ -246,7 +247,7 @@ def peak_memory_bytes(gpus=()):
 
     Args:
       gpus: names such as "GPU:0". The result is the highest peak among these GPUs, by the statistics of
-        TensorFlow's allocator. If there are none, it is the peak of the resident set in RAM.
+        TensorFlow's allocator. If `gpus` is empty, the result is the peak of the resident set in RAM.
     """
     if gpus:
         return max(tf.config.experimental.get_memory_info(gpu)["peak"] for gpu in gpus)
@@ -254,7 +255,7 @@ def peak_memory_bytes(gpus=()):
 
 
 def progress_bar(total, doing, unit, initial=0):
-    """Returns a progress bar, a `tqdm`, on stderr. It shows nothing if stderr is not a terminal."""
+    """Returns a `tqdm` progress bar on stderr. The bar shows nothing if stderr is not a terminal."""
     shown = sys.stderr.isatty()
     if shown:
         logging.get_absl_logger().addFilter(_clear_bars)
@@ -263,7 +264,7 @@ def progress_bar(total, doing, unit, initial=0):
 
 
 def _clear_bars(record):
-    """Lets every record pass, as a logging filter. Clears the progress bars first, so that the message has a
+    """A logging filter that lets every record pass. Clears the progress bars first, so that the message has a
     separate line."""
     del record
     for bar in list(getattr(tqdm, "_instances", ())):

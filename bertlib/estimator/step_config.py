@@ -79,7 +79,8 @@ class StepConfig:
 
 @dataclasses.dataclass(frozen=True)
 class ResolvedStep:
-    """Holds the result of `resolve`: the `StepConfig`, and [(whether it is a warning, text)] for the log."""
+    """The result of `resolve`: the `StepConfig`, and a list of messages for the log. A message is a pair
+    (whether it is a warning, text)."""
 
     step: StepConfig
     messages: list
@@ -94,11 +95,11 @@ def resolve(flags, memory, memory_need, upper_bound=lambda step: math.inf):
         not given, and 0 to choose the number that fits into memory. The attribute `remove_padding` says
         whether the encoder may skip padding.
       memory: (bytes that a step may use, description of this memory for messages).
-      memory_need: function of a `StepConfig` that returns the memory and the time for one micro-batch, an
-        object with `total` and `activations` (bytes) and `seconds`; see `memory_planner.MemoryNeed`. It
-        simulates the step, which takes seconds to minutes.
-      upper_bound: function of a `StepConfig` that returns an upper bound of the bytes of a micro-batch. If
-        this bound fits into memory, no warning is needed, and the step is not simulated.
+      memory_need: function that takes a `StepConfig` and returns the memory and the time for one micro-batch:
+        an object with `total` and `activations` (bytes) and `seconds`, such as a `memory_planner.MemoryNeed`.
+        The function simulates the step, which takes seconds to minutes.
+      upper_bound: function that takes a `StepConfig` and returns an upper bound of the bytes of a
+        micro-batch. If this bound fits into memory, no warning is needed, and the step is not simulated.
 
     Returns:
       a `ResolvedStep`.
@@ -135,7 +136,8 @@ def resolve(flags, memory, memory_need, upper_bound=lambda step: math.inf):
     if needed.total <= usable:
         return ResolvedStep(step, default_messages)
     text = (f"A micro-batch of {step.micro_batch_size} will probably not fit: by simulation it needs "
-            f"{needed}, and there are {source}. Pass {flags_for_less_memory(flags.tokens_per_micro_batch)}.")
+            f"{needed}, but the usable memory is {source}. "
+            f"Pass {flags_for_less_memory(flags.tokens_per_micro_batch)}.")
     return ResolvedStep(step, [*default_messages, (True, text)])
 
 
@@ -152,7 +154,7 @@ def flags_for_less_memory(tokens_per_micro_batch=0):
     """Returns the flags, as text for a message, that make smaller micro-batches."""
     if tokens_per_micro_batch:
         return "a smaller --tokens_per_micro_batch, or --recompute=auto"
-    return "--gradient_accumulation_steps=0 --recompute=auto, which find what fits"
+    return "--gradient_accumulation_steps=0 --recompute=auto, which choose a step that fits"
 
 
 def gb(size):
@@ -186,7 +188,7 @@ def check_equal_micro_batches(batch_size, gradient_accumulation_steps, num_repli
             each = f" ({gradient_accumulation_steps} on each of {num_replicas} replicas)"
         raise ValueError(f"A training batch of {batch_size} examples cannot be split into "
                          f"{parts} equal micro-batches{each}. Batches of "
-                         f"{' or '.join(map(str, sizes))} can; this one can be split into "
+                         f"{' or '.join(map(str, sizes))} can; this batch can be split into "
                          f"{' or '.join(map(str, near))}.")
     return batch_size // parts
 
@@ -197,7 +199,8 @@ def divisors(number):
 
 
 def _accumulation_steps(flags):
-    """Returns (number of micro-batches on each replica, 0 if it is to be chosen; messages for the log).
+    """Returns a pair: the number of micro-batches on each replica (0 if it is still to be chosen), and the
+    messages for the log.
 
     Raises:
       ValueError: the flags contradict each other.
@@ -207,14 +210,15 @@ def _accumulation_steps(flags):
     if not tokens:
         return 1 if count is None else count, []
     if not flags.trims_training:
-        raise ValueError("--tokens_per_micro_batch with --trim_padding=false: untrimmed examples all have "
-                         "the same number of tokens. Leave one of them out.")
+        raise ValueError("--tokens_per_micro_batch needs --trim_padding=true: untrimmed examples all have "
+                         "the same number of tokens. Pass --trim_padding=true, or leave "
+                         "--tokens_per_micro_batch out.")
     if tokens < length:
         raise ValueError(f"--tokens_per_micro_batch={tokens} is below --max_seq_length={length}: an example "
                          f"may not fit. Pass at least {length}.")
     if count == 0:
         raise ValueError("--gradient_accumulation_steps=0 chooses micro-batches by memory, and "
-                         "--tokens_per_micro_batch by tokens: leave one of them out.")
+                         "--tokens_per_micro_batch by tokens: leave one of the two flags out.")
     replicas = flags.num_replicas
     needed = math.ceil(math.ceil(batch_size / (tokens // length)) / replicas)
     of_each = f" on each of {replicas} replicas" if replicas > 1 else ""
@@ -228,7 +232,7 @@ def _accumulation_steps(flags):
                          f"--tokens_per_micro_batch={tokens} needs{of_each} if all {batch_size} examples "
                          f"have {length} tokens)")]
     if count < needed:
-        raise ValueError(f"--gradient_accumulation_steps={count} is too little for "
+        raise ValueError(f"--gradient_accumulation_steps={count} is too small for "
                          f"--tokens_per_micro_batch={tokens} if all {batch_size} examples have "
                          f"--max_seq_length={length} tokens. Pass --gradient_accumulation_steps={needed} or "
                          f"--tokens_per_micro_batch={math.ceil(batch_size / (count * replicas)) * length}.")
@@ -239,7 +243,8 @@ def _accumulation_steps(flags):
 
 
 def choose(step, usable_bytes, memory_need, modes=RECOMPUTE, counts=None):
-    """Chooses `recompute` and `gradient_accumulation_steps` of a step: the fastest that fits into memory.
+    """Chooses the `recompute` and the `gradient_accumulation_steps` with which a step is fastest and fits
+    into memory.
 
     Args:
       step: a `StepConfig`. Its values of these two settings are ignored.
@@ -271,7 +276,7 @@ def choose(step, usable_bytes, memory_need, modes=RECOMPUTE, counts=None):
         least = min(too_large, key=lambda candidate: memory_need(candidate).total)
         raise ValueError(f"{gb(usable_bytes)} are usable, but the setting that needs least memory, "
                          f"recompute={least.recompute} with micro-batches of {least.micro_batch_size}, needs "
-                         f"{memory_need(least)}. Take "
+                         f"{memory_need(least)}. Use "
                          "shorter sequences, a smaller model or an optimizer with less state.")
     best = min(fitting, key=lambda fitted: fitted.gradient_accumulation_steps * memory_need(fitted).seconds)
     return best, memory_need(best)

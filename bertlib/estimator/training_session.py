@@ -22,10 +22,12 @@ from bertlib.system import files
 BuiltStep = collections.namedtuple("BuiltStep", ["spec", "input_hooks", "own_micro_batches", "accumulate_op"])
 BuiltStep.__doc__ = """The ops of a training step in the current graph.
 
-spec: the `EstimatorSpec`. Its loss is the loss of the effective batch. Its train_op adds the gradient of the
-last micro-batch and updates the weights. input_hooks: list of SessionRunHook. own_micro_batches: number of
-micro-batches on this replica. accumulate_op: op that adds the gradient of another micro-batch; None if there
-is only one micro-batch.
+Attributes:
+  spec: the `EstimatorSpec`. Its loss is the loss of the effective batch. Its train_op adds the gradient of
+    the last micro-batch and updates the weights.
+  input_hooks: list of SessionRunHook.
+  own_micro_batches: number of micro-batches on this replica.
+  accumulate_op: op that adds the gradient of one micro-batch; None if there is only one micro-batch.
 """
 
 
@@ -99,8 +101,8 @@ class TrainingSession:
             raise ValueError("The input_fn does not divide its batches among replicas: each replica would "
                              f"train on all of them. {remedy}")
         if self.checkpoint:
-            logging.warning("The input starts from its beginning: its position is not saved with %s. %s",
-                            self.checkpoint, remedy)
+            logging.warning("The input starts from its beginning, because %s does not contain its position. "
+                            "%s", self.checkpoint, remedy)
         return []
 
     def build_step(self):
@@ -131,7 +133,8 @@ class TrainingSession:
         steps = accumulation[0].steps if accumulation else 1
         if configured not in (1, steps):
             raise ValueError(f"The RunConfig says gradient_accumulation_steps={configured}, the model_fn's "
-                             f"train_op accumulates {steps}. Pass params[\"gradient_accumulation_steps\"] to "
+                             f"train_op accumulates {steps} micro-batches. Pass "
+                             "params[\"gradient_accumulation_steps\"] to "
                              "optimization.create_optimizer.")
         all_reduce = collectives.current_all_reduce()
         if all_reduce and not all_reduce.unconditional_ops:
@@ -143,14 +146,15 @@ class TrainingSession:
             # and its optimizer averages the gradients. `optimization.create_optimizer` always makes an
             # `Accumulation` if there are replicas.
             loss = all_reduce.sum(spec.loss) / all_reduce.num_replicas
-            # Each sum must run in all replicas, also if only replica 0 uses it, for example in a summary.
+            # Each sum must run in all replicas, even if only replica 0 uses this sum, for example in a
+            # summary.
             spec = spec._replace(loss=loss, train_op=tf.group(spec.train_op, *all_reduce.unconditional_ops))
         return spec, 1, None
 
     def not_averaged_message(self, replicas):
         """Returns the error message for a model_fn whose gradients are not averaged over the replicas."""
-        return (f"The model_fn trains {replicas} replicas whose gradients are not averaged: each would train "
-                "by itself. Make its train_op by optimization.create_optimizer.")
+        return (f"The model_fn trains {replicas} replicas whose gradients are not averaged: each replica "
+                "would train by itself. Create the train_op with optimization.create_optimizer.")
 
     # --- Hooks
 
@@ -245,15 +249,15 @@ class TrainingSession:
 
 
 def explaining_disk(model_dir):
-    """Returns a context manager that adds the name of the last complete checkpoint to disk errors in its
-    block."""
-    return files.translate_disk_errors(model_dir, lambda: "The last whole checkpoint is "
+    """Returns a context manager. It adds the name of the last complete checkpoint to the messages of disk
+    errors in its block."""
+    return files.translate_disk_errors(model_dir, lambda: "The last complete checkpoint is "
                                        f"{checkpoint_formats.latest_checkpoint(model_dir) or 'none'}.")
 
 
 def _summarize_loss(loss):
-    """Adds a summary of the loss to the graph, unless the model_fn has one. Its tag is always "loss", also if
-    a variable scope has this name."""
+    """Adds a summary of the loss to the graph, unless the model_fn added one. The tag of the summary is
+    always "loss", even if a variable scope has this name."""
     summaries = tf.get_collection(tf.GraphKeys.SUMMARIES)
     if not any(summary.op.name == "loss" for summary in summaries):
         tf.add_to_collection(tf.GraphKeys.SUMMARIES, tf.raw_ops.ScalarSummary(tags="loss", values=loss))

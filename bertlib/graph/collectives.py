@@ -37,8 +37,8 @@ class AllReduce:
     Attributes:
       num_replicas: number of replicas.
       index: number of this replica, from 0.
-      gradients_ready: the time in seconds at which all gradients of this replica were computed, float64
-        scalar; None if no gradients are summed.
+      gradients_ready: float64 scalar tensor, the time in seconds at which all gradients of this replica were
+        computed; None if no gradients are summed.
     """
 
     def __init__(self, group, exchange_dtype=None):
@@ -77,8 +77,8 @@ class AllReduce:
         return slice(self.index, None, self.num_replicas)
 
     def effective_batch_index(self, micro_batch):
-        """Returns the index (integer tensor) within the effective batch of micro-batch `micro_batch` of this
-        replica."""
+        """Returns an integer tensor: the index, within the effective batch, of this replica's micro-batch
+        number `micro_batch`."""
         return micro_batch * self.num_replicas + self.index
 
     def sum(self, tensor):
@@ -103,7 +103,8 @@ class AllReduce:
         return result
 
     def sum_concatenated(self, tensors):
-        """Returns the sums over all replicas of tensors of one dtype with static shapes; uses one op."""
+        """Returns the sum of each tensor over all replicas. One op computes all sums, so the tensors must
+        have the same dtype and static shapes."""
         if len(tensors) == 1:
             return [self.sum(tensors[0])]
         total = self.sum(tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], axis=0))
@@ -111,7 +112,8 @@ class AllReduce:
         return [tf.reshape(piece, tensor.shape) for piece, tensor in zip(pieces, tensors)]
 
     def sum_many(self, tensors):
-        """Returns the sums of tensors with static shapes over all replicas; small tensors share an exchange.
+        """Returns the sum of each tensor over all replicas. Small tensors share an exchange. All shapes are
+        static.
 
         Args:
           tensors: list, in the order in which the tensors are computed.
@@ -174,7 +176,7 @@ class AllReduce:
                 for variable, summed in zip(variables, sums)]
 
     def seconds_waited(self, ops):
-        """Returns the seconds from `gradients_ready` until all of `ops` have run, float64 scalar.
+        """Returns a float64 scalar tensor: the seconds from `gradients_ready` until all of `ops` have run.
 
         In this time the step waits for other replicas and for the network.
         """
@@ -251,7 +253,8 @@ def replica_device(group):
 
 @contextlib.contextmanager
 def translate_connection_errors(group):
-    """Translates TensorFlow's connection errors in the block into a `ReplicaError` that names the cause.
+    """A context manager: if its block raises a connection error of TensorFlow, raises a `ReplicaError`
+    instead, which names the cause.
 
     Args:
       group: the `replica_group.Group`; None for a single process, whose errors are not translated.

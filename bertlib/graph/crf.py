@@ -12,26 +12,27 @@ def _mask(lengths, inputs):
 
 
 def crf_unary_score(tag_indices, sequence_lengths, inputs):
-    """Returns Σ_t s[t, y_t], float [B]; the arguments are explained in `crf_log_likelihood`."""
+    """Returns Σ_t s[t, y_t] as float [B]. For the arguments, see `crf_log_likelihood`."""
     tags = tf.one_hot(tag_indices, tf.shape(inputs)[2], dtype=inputs.dtype)
     return tf.reduce_sum(tf.reduce_sum(inputs * tags, axis=2) * _mask(sequence_lengths, inputs), axis=1)
 
 
 def crf_binary_score(tag_indices, sequence_lengths, transition_params):
-    """Returns Σ_t A[y_(t-1), y_t], float [B]; the arguments are explained in `crf_log_likelihood`."""
+    """Returns Σ_t A[y_(t-1), y_t] as float [B]. For the arguments, see `crf_log_likelihood`."""
     steps = tf.gather_nd(transition_params, tf.stack([tag_indices[:, :-1], tag_indices[:, 1:]], axis=-1))
     mask = tf.sequence_mask(sequence_lengths, tf.shape(tag_indices)[1], transition_params.dtype.base_dtype)
     return tf.reduce_sum(steps * mask[:, 1:], axis=1)
 
 
 def crf_sequence_score(inputs, tag_indices, sequence_lengths, transition_params):
-    """Returns the unnormalized score of the tags, float [B]; for the arguments, see `crf_log_likelihood`."""
+    """Returns the unnormalized score of the tags as float [B]. For the arguments, see
+    `crf_log_likelihood`."""
     return (crf_unary_score(tag_indices, sequence_lengths, inputs)
             + crf_binary_score(tag_indices, sequence_lengths, transition_params))
 
 
 def crf_log_norm(inputs, sequence_lengths, transition_params):
-    """Returns the log partition function (0 for length 0), float [B]; see `crf_log_likelihood`."""
+    """Returns the log partition function (0 for length 0) as float [B]. See `crf_log_likelihood`."""
     def forward(state, position):
         scores, mask = position
         following = tf.reduce_logsumexp(state[:, :, None] + transition_params[None], axis=1) + scores
@@ -56,7 +57,7 @@ def crf_log_likelihood(inputs, tag_indices, sequence_lengths, transition_params=
       transition_params: A, float [N, N]; None for the variable "transitions".
 
     Returns:
-      (log-likelihoods, float [B]; A).
+      a pair: the log-likelihoods (float [B]), and A.
     """
     if transition_params is None:
         size = inputs.shape.as_list()[2]
@@ -75,7 +76,7 @@ def crf_decode(potentials, transition_params, sequence_length):
       sequence_length: integer [B].
 
     Returns:
-      (tags, int32 [B, T], 0 after the end of a sequence; their scores, float [B]).
+      a pair: the tags (int32 [B, T], 0 after the end of a sequence), and their scores (float [B]).
     """
     def forward(state, position):
         scores, mask = position
@@ -106,7 +107,7 @@ def viterbi_decode(score, transition_params):
       transition_params: A, float [N, N].
 
     Returns:
-      (list of T tags, their score).
+      a pair: the list of T tags, and the score of this list.
     """
     state, pointers = np.array(score[0]), []
     for scores in score[1:]:

@@ -6,13 +6,14 @@ _GRADIENT = "OwnGradient"
 
 
 def with_custom_gradient(output, inputs, gradient):
-    """Returns `output` with the gradient `gradient`, which keeps fewer tensors than TensorFlow's gradient.
+    """Returns `output` with a gradient that `gradient` computes. For this gradient, only `inputs` are kept in
+    memory.
 
     Args:
       output: tensor, or list of tensors, computed from `inputs`.
       inputs: list of all tensors for which gradients are computed.
-      gradient: function (gradient for each output, *inputs) -> list of gradients for the inputs. Only the
-        inputs are kept in memory for this function. The tensors between the inputs and `output` are not kept.
+      gradient: function (gradient for each output, *inputs) -> list of gradients for the inputs. The tensors
+        between the inputs and `output` are not kept in memory for this function.
     """
     if tf.executing_eagerly():
         return output
@@ -39,8 +40,8 @@ def identity_with_gradient(tensors, backward):
     """
     with tf.get_default_graph().gradient_override_map({"IdentityN": _GRADIENT}):
         tensors = tf.identity_n(tensors)
-    # The function is an attribute of the op. The registry of `tf.custom_gradient` would keep every graph in
-    # memory.
+    # The function is stored as an attribute of the op, because the registry of `tf.custom_gradient` would
+    # keep every graph in memory.
     tensors[0].op.backward = backward
     return tensors
 

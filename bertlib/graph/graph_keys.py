@@ -1,4 +1,4 @@
-"""Names of graph collections. Through them, the modules that build a training graph exchange objects."""
+"""Names of graph collections, by which the modules that build a training graph exchange objects."""
 
 # Name of the collection that holds scalar tensors. The training logs these tensors next to the loss. In the
 # log, each tensor has the name of its op.

@@ -117,7 +117,8 @@ def _play_back(remaining, kind, make):
 
 
 def set_micro_batch(index):
-    """Declares that, in each step, the current graph computes micro-batch `index` (integer scalar tensor)."""
+    """Declares which micro-batch the current graph computes in each step: `index`, an integer scalar
+    tensor."""
     collection = tf.get_collection_ref(graph_keys.RANDOMNESS_MICRO_BATCH)
     collection[:] = [tf.cast(index, tf.int64)]
 
@@ -126,8 +127,8 @@ def mark_unequal_micro_batches():
     """Declares that the graph's micro-batches may draw different numbers of values.
 
     Micro-batches draw different numbers of values if sequences are trimmed, or if micro-batches have
-    different numbers of examples. They also do if padding is removed, because each `packing.Packing` then has
-    a different number of rows.
+    different numbers of examples. The numbers are also different if padding is removed, because each
+    `packing.Packing` then has a different number of rows.
     """
     tf.get_collection_ref(graph_keys.RANDOMNESS_UNEQUAL_MICRO_BATCHES)[:] = [True]
 
@@ -201,7 +202,7 @@ def truncated_normal(shape, stddev, site, dtype=tf.float32):
 
 
 def stateless_seed(site):
-    """Returns a seed (int64 [2]) for one of TensorFlow's stateless ops, for this step and micro-batch.
+    """Returns the seed of a stateless op of TensorFlow for this step and micro-batch, as int64 [2].
 
     Use this seed to draw values that do not belong to examples. Each micro-batch draws different values.
     """
@@ -211,7 +212,7 @@ def stateless_seed(site):
 
 
 def permutation(seed, epoch, size):
-    """Returns a permutation of range(size), int64 [size], that depends only on (seed, epoch).
+    """Returns a permutation of range(size) as an int64 array. It depends only on the arguments.
 
     The permutation is the order that sorts raw Philox numbers. NumPy guarantees that the stream of a bit
     generator never changes, but does not guarantee that `Generator.permutation` never changes.
@@ -224,7 +225,8 @@ def _make_or_repeat(kind, make):
     """Returns make(); in a later call of a `repeatable` function, returns the value of the first call.
 
     Args:
-      kind: what make() returns, as a text. Values of each kind are repeated in the order of the first call.
+      kind: str that describes the value of make(). Values of each kind are repeated in the order of the first
+        call.
       make: function without arguments.
     """
     source = getattr(_local, "source", None)
@@ -252,7 +254,7 @@ def _counter_tensor(low, high):
 
 
 def _zero_when_run():
-    """Returns a zero (int64 scalar) that TensorFlow's constant folding cannot replace by a constant.
+    """Returns 0 as an int64 scalar tensor that TensorFlow's constant folding cannot replace by a constant.
 
     With constant arguments, TensorFlow would compute the initial values as constants. A session keeps its
     constants in memory, and these constants would need as much memory as the model.
@@ -266,7 +268,7 @@ def _seed_and_position():
 
 
 def _step():
-    """Returns the current optimizer step, int64 scalar.
+    """Returns the current optimizer step as an int64 scalar tensor.
 
     In a graph without a global step, a random number replaces the step. A stateful op draws this number once
     in each `session.run`, so each run of the graph gets new random numbers.

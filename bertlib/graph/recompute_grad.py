@@ -30,9 +30,10 @@ def recompute_grad(function):
     outputs are used. The gradients can be differentiated again.
 
     Args:
-      function: function of tensors that returns a tensor or a list of tensors. Gradients may reach only its
-        arguments and the variables that it gets by `tf.get_variable`. If the function draws random numbers,
-        these numbers must be drawn by `randomness`. Otherwise `tf.gradients` raises a ValueError.
+      function: function of tensors that returns a tensor or a list of tensors. Gradients may reach only the
+        function's arguments and the variables that the function gets by `tf.get_variable`. All random numbers
+        of the function must be drawn by `randomness`. If one of these conditions is not met, `tf.gradients`
+        raises a ValueError.
     """
     def call(*inputs):
         scope = tf.get_variable_scope()
@@ -42,7 +43,7 @@ def recompute_grad(function):
         parameters = []
 
         def get_parameter(getter, *args, **kwargs):
-            """Returns a variable as a tensor, and records this tensor as another input; a custom getter."""
+            """A custom getter: returns the variable as a tensor, and records this tensor as another input."""
             variable = outer_getter(getter, *args, **kwargs) if outer_getter else getter(*args, **kwargs)
             parameters.append(tf.convert_to_tensor(variable))
             return parameters[-1]
@@ -97,7 +98,7 @@ def _as_list(results):
 
 
 def _is_unused(op, index, gradient):
-    """Returns whether a gradient consists of the zeros that mean that no op used the output.
+    """Returns whether `gradient` consists of the zeros that `tf.gradients` uses for an output without use.
 
     For an unused output, `tf.gradients` uses zeros with the shape of the output as the gradient. To compute
     these zeros, the output would have to be kept in memory.
@@ -125,12 +126,13 @@ def _check(outputs, inputs, created):
         op = tensor.op
         if op not in created or op.type in ("Placeholder", "ReadVariableOp"):
             if tensor.dtype.is_floating:
-                raise ValueError(f"{tensor.name} is used in a recomputed function but is no argument of it: "
-                                 "no gradient would reach it. Pass it as an argument, or get the variable "
-                                 "inside of the function by tf.get_variable.")
+                raise ValueError(f"{tensor.name} is used in a recomputed function but is not an argument of "
+                                 "this function, so no gradient would reach this tensor. Pass the tensor as "
+                                 "an argument. If it is a variable, you can also call tf.get_variable inside "
+                                 "of the function.")
         elif op.op_def.is_stateful and "seed" in op.node_def.attr:
-            raise ValueError(f"{op.name} ({op.type}) draws other random numbers each time: the gradients of "
-                             "a recomputed function would be wrong. Use `modeling.dropout`, "
+            raise ValueError(f"{op.name} ({op.type}) draws other random numbers each time, so the gradients "
+                             "of a recomputed function would be wrong. Use `modeling.dropout`, "
                              "`randomness.uniform` or `randomness.bernoulli`.")
         else:
             waiting.extend(op.inputs)

@@ -60,9 +60,10 @@ def add_control_inputs(op, others):
 def set_attribute(op, name, value):
     """Sets an attribute of an existing op to a tf.AttrValue.
 
-    Public functions can set only some attributes, and only on new ops. For example, if `jit_scope` of
-    `tf.xla.experimental` gets a function of the node, it sets `_XlaCompile` on all ops. XLA must then also
-    compile ops that it would not compile without this attribute.
+    Public functions can set only some attributes, and only on new ops. For example, if a function of the node
+    is passed to `tf.xla.experimental.jit_scope`, this function decides the value of `_XlaCompile`, but the
+    attribute is set on all ops. XLA must then also compile ops that XLA would not compile without this
+    attribute.
     """
     op._set_attr(name, value)
 
@@ -123,7 +124,8 @@ def count_as_saved(hook, step):
 
 
 def forget_summary_writers(directory=None):
-    """Removes the writer of a directory, or all writers, from `tf.summary.FileWriterCache`, without a close.
+    """Removes the writer of a directory, or all writers, from `tf.summary.FileWriterCache` without closing
+    them.
 
     The public `FileWriterCache.clear` closes all writers first. If one of the writers cannot write, `clear`
     fails and no writer is removed.
@@ -137,7 +139,7 @@ def parse_profile(serialized):
     """Returns the XSpace message of a profiler's .xplane.pb file. No public module has the message's class.
 
     Args:
-      serialized: content of the file, bytes.
+      serialized: bytes, the content of the file.
     """
     # Imported here, because only a run with a profile needs this module, and `import tensorflow` does not
     # load it.

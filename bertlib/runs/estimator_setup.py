@@ -28,14 +28,16 @@ class TrainableModel:
     Attributes:
       bert_config: the `modeling.BertConfig`.
       build_model_fn: function with the keyword argument `step`, a `StepConfig`, that returns the model_fn.
-      fields: function of the sequence length that returns the `input_pipeline.Field`s of a training example.
+      fields: function that takes the sequence length and returns the `input_pipeline.Field`s of a training
+        example.
       batch_totals: see `input_pipeline.record_dataset`.
       padding_is_removable: whether the loss depends on real tokens only, so that training can leave out the
         padding.
       trims_training_by_default: whether batches of the training are trimmed if --trim_padding is not given.
       build_simulated_model_fn: like `build_model_fn`, but for the simulation of memory. Loops cannot be
-        simulated. A model with a loop therefore has here the builder of another model, which needs the same
-        memory and has no loop. None for a model without loops, which is simulated itself.
+        simulated. For a model with a loop, this attribute is therefore the builder of another model, which
+        needs the same memory and has no loop. For a model without loops, this attribute is None, and the
+        model itself is simulated.
     """
 
     bert_config: modeling.BertConfig
@@ -96,7 +98,8 @@ def trims_training(settings, model):
 
 
 def trims_evaluation(settings):
-    """Returns whether batches of evaluation and prediction are trimmed: unless --trim_padding=false is given.
+    """Returns whether batches of evaluation and prediction are trimmed. Only --trim_padding=false turns
+    trimming off.
 
     Args:
       settings: a `Settings`.
@@ -105,9 +108,9 @@ def trims_evaluation(settings):
 
 
 def input_options(settings, step, is_training):
-    """Returns the arguments that depend on flags for the function that makes a task's input, {name: value}.
+    """Returns those arguments of a task's input function that depend on flags: {name: value}.
 
-    The function is `input_fn_builder`, or for classifiers `file_based_input_fn_builder`.
+    The input function is `input_fn_builder`; for classifiers, it is `file_based_input_fn_builder`.
 
     Args:
       settings: a `Settings`.
@@ -217,7 +220,7 @@ def _advise_on_memory(settings, model, step):
     # With replicas, no step is simulated: the simulation takes minutes, and the other replicas would wait.
     if replica_group.current():
         fewer = step_config.flags_for_less_memory(step.tokens_per_micro_batch)
-        return f"out of memory. Pass {fewer}; plan_memory.py says more."
+        return f"out of memory. Pass {fewer}; plan_memory.py shows which batches fit."
     logging.info("Out of memory. Simulating what would fit; for a large model this takes minutes.")
     changes = [{}]
     changes += [{"recompute": mode}
@@ -251,7 +254,7 @@ def count_steps(settings, count, what):
 
 
 def training_arguments(settings, num_train_steps):
-    """Returns the arguments of a `model_fn_builder` that a fine-tuning sets by flags, {name: value}.
+    """Returns those arguments of a `model_fn_builder` that a fine-tuning sets by flags: {name: value}.
 
     Args:
       settings: a `Settings`.
@@ -320,7 +323,7 @@ def _profile_hooks(settings, num_train_steps):
     first, last = parse_profile_steps(settings.profile_steps)
     if not settings.do_train:
         raise ValueError(f"--profile_steps={settings.profile_steps} is about training: pass --do_train=true, "
-                         "or leave it out.")
+                         "or leave --profile_steps out.")
     if last > num_train_steps:
         raise ValueError(f"--profile_steps={settings.profile_steps}: training ends at step "
                          f"{num_train_steps}. Pass steps from 1 to {num_train_steps}, or train longer.")
@@ -378,8 +381,8 @@ def create_estimator(settings, model, num_train_steps, eval_batch_size=None, pre
 
 @contextlib.contextmanager
 def locked_directories(settings, record):
-    """Creates and locks the directories that the run writes to, and writes the record: a context manager.
-    After the block, it exports the model if --do_export is given.
+    """A context manager: creates and locks the directories that the run writes to, and writes the record.
+    After the block, exports the model if --do_export is given.
 
     Args:
       settings: a `Settings`.
@@ -387,8 +390,8 @@ def locked_directories(settings, record):
 
     Raises:
       locks.InUseError: another process writes to one of the directories.
-      ValueError: after the record was compared, another run, which this run cannot continue, wrote to
-        --output_dir; or the replicas have different flags, data or code.
+      ValueError: another run wrote to --output_dir after the record was compared, and this run cannot
+        continue that run; or the replicas have different flags, data or code.
     """
     final_export.check(settings)
     group = replica_group.current()
@@ -429,5 +432,5 @@ def _check_shared_directories(settings, group):
         flag = "--output_dir" if settings.do_train else "--results_dir"
         others = ", ".join(map(group.name, unseen))
         raise ValueError(f"{flag}={directory} is another directory for {others}: the files that replica 0 "
-                         "writes there are not seen. Name one on a file system that all machines share.")
+                         "writes are not there. Name a directory on a file system that all machines share.")
     group.keep_log(directory)

@@ -58,7 +58,7 @@ def start_learning_curve(settings, make_input_fn, evaluate_input, title, shown, 
       settings: a `Settings`, checked.
       make_input_fn: function without arguments that writes the features of the development set and returns
         the input_fn that reads these features.
-      evaluate_input: function that gets this input_fn, evaluates the newest checkpoint and returns {metric:
+      evaluate_input: function that takes this input_fn, evaluates the newest checkpoint and returns {metric:
         number}.
       title, shown, full_score: see `LearningCurve`.
 
@@ -91,7 +91,7 @@ class LearningCurve(tf.train.CheckpointSaverListener):
             number}.
           title: title of the picture.
           shown: {metric: its name in the picture}, the metrics that the picture shows.
-          full_score: value of these metrics that the picture shows as 100 %, such as 1.0 or 100.0.
+          full_score: the value of the shown metrics that the picture shows as 100 %, such as 1.0 or 100.0.
         """
         self._directory, self._evaluate = directory, evaluate
         self._title, self._shown, self._full_score = title, shown, full_score
@@ -101,7 +101,7 @@ class LearningCurve(tf.train.CheckpointSaverListener):
         self.evaluate_and_add(global_step_value)
 
     def missing_step(self):
-        """Returns the step of the newest checkpoint if the table has no row for it, else None."""
+        """Returns the step of the newest checkpoint if the table has no row for this step; otherwise None."""
         newest = checkpoint_formats.latest_checkpoint(self._directory)
         step = checkpoint_formats.read_global_step(newest) if newest else None
         return None if step in [int(row["global_step"]) for row in self._read()] else step
@@ -128,14 +128,15 @@ class LearningCurve(tf.train.CheckpointSaverListener):
         files.write_text(os.path.join(self._directory, TABLE), table.getvalue())
 
     def _points(self, rows, metric):
-        """Returns [(step, share of the full score)] of a metric. Values that are NaN are left out; a
-        correlation can be NaN."""
+        """Returns [(step, share of the full score)] of a metric. NaN values are left out: a correlation can
+        be NaN."""
         points = [(int(row["global_step"]), float(row[metric]) / self._full_score) for row in rows]
         return [(step, value) for step, value in points if math.isfinite(value)]
 
     def _read(self):
-        """Returns the rows of the table, list of {metric: text}; an empty list without a table. Damaged rows
-        are left out, and also rows of another command, which lack a metric of the picture."""
+        """Returns the rows of the table as a list of {metric: text}. The list is empty if there is no table.
+        Damaged rows are left out. Rows of another command are also left out, because they lack a metric of
+        the picture."""
         path = os.path.join(self._directory, TABLE)
         if not files.exists(path):
             return []

@@ -42,7 +42,7 @@ def _number(value):
 
 def _text(name, value):
     if not isinstance(value, str):
-        raise ValueError(f"{name} is {value!r:.80}, and has to be a text.")
+        raise ValueError(f"{name} is {value!r:.80}, but it must be a text.")
     if is_blank(value):
         raise ValueError(f"{name} is empty.")
     return value
@@ -60,7 +60,8 @@ class _Texts:
 
         Args:
           model: a `model_directory.ModelDirectory`.
-          num_texts: number of texts of a question, 1 or 2; None if a question may have one text or two.
+          num_texts: number of texts of a question, 1 or 2; None if a question may have either one or two
+            texts.
         """
         self._model, self._num_texts = model, num_texts
         self._doc_stride = model.setting("doc_stride")
@@ -69,9 +70,9 @@ class _Texts:
 
     def windows(self, text_a, text_b=None):
         if self._num_texts == 2 and text_b is None:
-            raise ValueError("text_b is missing: the model was trained on pairs of texts.")
+            raise ValueError("text_b is missing: the model was trained on pairs of texts. Pass two texts.")
         if self._num_texts == 1 and text_b is not None:
-            raise ValueError("text_b: the model was trained on single texts; leave it out.")
+            raise ValueError("text_b: the model was trained on single texts; leave text_b out.")
         if text_b is not None and self._model.bert_config.type_vocab_size < 2:
             raise ValueError("text_b: the model cannot tell a second text from the first, because its "
                              "type_vocab_size is 1; leave text_b out.")
@@ -169,7 +170,7 @@ class Tagging:
         elif isinstance(text, str):
             words = tagging_data.split_words(text)
         else:
-            raise ValueError(f"text is {text!r:.80}, and has to be a text or a list of words.")
+            raise ValueError(f"text is {text!r:.80}, but it must be a text or a list of words.")
         if not words:
             raise ValueError("text is empty.")
         tagging_windows, = tagging_data.make_windows(
@@ -235,8 +236,9 @@ class SquadQuestions:
 def _null_threshold(model):
     """Returns the null threshold of a model.
 
-    It is the threshold of the newest evaluation in the model's directory, which may have computed the best
-    threshold (--find_null_threshold). Without an evaluation, it is the threshold that the training recorded.
+    This is the threshold of the newest evaluation in the model's directory. (With --find_null_threshold, the
+    evaluation computed the best threshold.) Without an evaluation, this is the threshold that the training
+    recorded.
 
     Raises:
       ValueError: the threshold in eval_results.json is not a number.
@@ -247,7 +249,7 @@ def _null_threshold(model):
         return model.setting("null_score_diff_threshold")
     rule = record_fields.SETTINGS["null_score_diff_threshold"]
     if not rule.holds(threshold):
-        raise ValueError(f"{path}: null_score_diff_threshold is {threshold!r:.60}, and has to be "
+        raise ValueError(f"{path}: null_score_diff_threshold is {threshold!r:.60}, but must be "
                          f"{rule.words}. Run the evaluation again, or remove the file.")
     return threshold
 

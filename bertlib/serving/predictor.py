@@ -90,8 +90,8 @@ class Predictor:
           the answer; see `Predictor` for its keys.
 
         Raises:
-          ValueError: a text is empty or is not a str; a second text was given, and the model takes one text;
-            no second text was given, and the model needs one; or memory ran out.
+          ValueError: a text is empty or is not a str; a second text was given, although the model takes one
+            text; no second text was given, although the model needs two texts; or memory ran out.
           TypeError: there are more or fewer texts than the task takes, or a name is unknown.
 
         Examples:
@@ -161,8 +161,8 @@ class Predictor:
           **fields: see `__call__`.
 
         Returns:
-          (the model's inputs for each window of the question, details for the task). Pass the pair to
-          `answer` unchanged.
+          a pair: the model's inputs for each window of the question, and details for the task. Pass the pair
+          to `answer` unchanged.
 
         Raises:
           ValueError: see `__call__`.

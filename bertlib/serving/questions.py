@@ -1,8 +1,7 @@
 """Reads questions from a file or a stream: plain text, CSV, TSV, JSON Lines, or sentences in CoNLL's columns.
 
 A question is the input of any task, for example a text to classify. Each question is yielded as soon as its
-line has arrived. As in a training, `bertlib.rows.columns` reads the
-rows and columns.
+line has arrived. `bertlib.rows.columns` reads the rows and columns, as in a training.
 """
 
 import itertools
@@ -38,7 +37,7 @@ class Question(NamedTuple):
 
 
 def format_from_name(path):
-    """Returns the format that belongs to the ending of a file's name, one of `FORMATS`; "text" for an unknown
+    """Returns the format for the ending of a file's name: one of `FORMATS`, or "text" for an unknown
     ending."""
     name = path.lower().removesuffix(".gz")
     return next((input_format for ending, input_format in _ENDINGS.items() if name.endswith(ending)), "text")
@@ -95,7 +94,7 @@ class QuestionReader:
           ahead: number of rows that may be read before the first one is yielded; see `columns.TextReader`.
 
         Raises:
-          ValueError: the columns of the texts are missing, or it is not certain which columns they are.
+          ValueError: the columns of the texts are missing, or cannot be determined.
         """
         if input_format == "text":
             return self._read_text(stream)
@@ -154,7 +153,7 @@ def _check_count(flag, number, fields, required):
     """Raises a ValueError if --text_column names more or fewer columns than the task allows."""
     if not required <= number <= len(fields):
         raise ValueError(f"--text_column={flag} names {number} column{'s' * (number != 1)}, but the model "
-                         f"takes {' and '.join(fields)}.")
+                         f"takes {' and '.join(fields)}. Name one column for each text.")
 
 
 def _names(header, texts, width):
@@ -202,4 +201,4 @@ def format_answer(question, answer):
         return json.dumps({**answer, **fields}, ensure_ascii=False, allow_nan=False)
     except ValueError:
         raise ValueError(f"the answer to line {question.line} has a number that is not finite: the model's "
-                         "weights are damaged, or its training diverged.") from None
+                         "weights are damaged, or the training of the model diverged.") from None

@@ -9,7 +9,7 @@ from bertlib.estimator.step_config import StepConfig
 from bertlib.tasks import head as task_head
 import modeling
 
-# Names of the encoder's inputs. A head may need further ones, see `LoadedModel`.
+# Names of the encoder's inputs. A head may need more inputs; see `extra_inputs` of `LoadedModel`.
 ENCODER_INPUTS = ("input_ids", "input_mask", "segment_ids")
 
 
@@ -19,7 +19,8 @@ def build(head, bert_config, inputs, step=None):
     Args:
       head: see `bertlib.tasks.head`.
       bert_config: a `modeling.BertConfig`.
-      inputs: {name: int32 [B, F]}, the inputs of the encoder and the additional inputs of the head.
+      inputs: {name: int32 [B, F]}. It contains the inputs of the encoder and the additional inputs of the
+        head.
       step: a `StepConfig` with the precision and the kernels; None for fp32 and TensorFlow's ops.
 
     Returns:

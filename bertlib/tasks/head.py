@@ -37,11 +37,13 @@ import optimization
 class HeadOutputs(NamedTuple):
     """The tensors that a head computes from the encoder's outputs.
 
-    loss: scalar; None if the features have no labels. predictions: {name: tensor [B, …]}. metrics: (function,
-    list of tensors); the function is called with the tensors and returns {name: (value, update op)}. None if
-    the head is not evaluated in this way. is_divided_by_total: True if the loss is already divided by a total
-    over the effective batch, such as its number of tagged words. Such a loss must not be weighted by the size
-    of the micro-batch.
+    Attributes:
+      loss: scalar; None if the features have no labels.
+      predictions: {name: tensor [B, …]}.
+      metrics: pair (function, list of tensors), or None if the head has no metrics of this kind. The function
+        is called with the tensors and returns {name: (value, update op)}.
+      is_divided_by_total: True if the loss is already divided by a total over the effective batch, such as
+        its number of tagged words. Such a loss must not be weighted by the size of the micro-batch.
     """
 
     loss: Any = None
@@ -106,9 +108,9 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
       num_train_steps, num_warmup_steps, use_tpu: see `optimization.create_optimizer`.
       use_one_hot_embeddings: see `modeling.BertModel`.
       step: a `StepConfig`; None for the published settings. If the params of the Estimator contain
-        gradient_accumulation_steps, that number overrides the one of the step.
-      build_encoder: function of is_training, input_ids, input_mask and segment_ids that returns the encoder,
-        which the head gets as `model`; None for `create_encoder`.
+        gradient_accumulation_steps, this number overrides the number in `step`.
+      build_encoder: function that takes is_training, input_ids, input_mask and segment_ids, and returns the
+        encoder. The head gets this encoder as `model`. None for `create_encoder`.
     """
     step = step or StepConfig()
 
@@ -168,7 +170,7 @@ def token_logits(sequence, size, prefix="", dropout_prob=0.0):
 
 
 def evaluate_metrics(metrics):
-    """Computes metrics of arrays; returns {name: value}.
+    """Computes metrics from arrays; returns {name: value}.
 
     Args:
       metrics: (function, arrays), as returned by `compute_metrics` of a head.

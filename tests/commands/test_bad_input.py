@@ -688,7 +688,7 @@ def test_truncated_records_are_named_and_located(records):
         with pytest.raises(ValueError) as error:
             read_records(records)
         assert (f"{records} is damaged or truncated at record {number} (byte {size // 3 * number} of "
-                f"{left}). Delete it"
+                f"{left}). Delete this file"
                 in str(error.value))
     truncate(records, 0)
     with pytest.raises(ValueError, match=f"{re.escape(str(records))} is empty"):

@@ -315,7 +315,7 @@ def test_the_vocabulary_of_the_sample_knows_its_text():
      "--max_predictions_per_seq=4"),
     (dict(bert_config_file="small.json"), r"contains the token id \d+, but vocab_size in small.json is 20"),
     (dict(input_file="segments"), r"segments, record 1 \(from 0\): segment_ids has 2 at place 0 \(from 0\); "
-     r"it has to"
+     r"it must"
      " be from 0 to 1. Write the file again"),
     (dict(eval_file="strange"), "--eval_file: strange contains a record that is not a tf.train.Example"),
     (dict(input_file="text.txt"), "--input_file: text.txt holds no TFRecords, or is damaged"),

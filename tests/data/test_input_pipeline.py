@@ -138,7 +138,7 @@ def test_a_failed_write_leaves_nothing_and_an_earlier_file_as_it_was(path, earli
 
 def test_a_row_of_another_size_is_not_written(path):
     row = {**make_rows(1)[0], "input_ids": [1, 2, 3]}
-    with pytest.raises(ValueError, match="input_ids has 3 values; declared are 4"):
+    with pytest.raises(ValueError, match="input_ids has 3 values, but is declared with 4"):
         record_files.write_records(path, FIELDS, [row])
     assert not os.path.exists(path)
 
@@ -194,7 +194,7 @@ def test_a_truncated_file_is_refused_with_the_place(path, left):
     pathlib.Path(path).write_bytes(data[:size])
     message = refusal(path)
     assert f"at record 2 (byte {2 * record} of {size})" in message
-    assert "Delete it" in message
+    assert "Delete this file" in message
 
 
 @pytest.mark.parametrize("where", [0, 9, 40], ids=["length", "checksum of the length", "data"])
@@ -211,12 +211,12 @@ def test_a_file_of_something_else_is_refused(path):
     assert "at record 0 (byte 0 " in refusal(path)
     with tf.python_io.TFRecordWriter(path) as writer:
         writer.write(b"\xff\xff no protocol buffer")
-    assert "no tf.train.Example" in refusal(path)
+    assert "not a tf.train.Example" in refusal(path)
 
 
 def test_a_missing_feature_is_named_with_those_that_are_there(path):
     record_files.write_records(path, FIELDS[:2], make_rows(1))
-    assert "no feature weights, but input_ids, label_ids" in refusal(path)
+    assert "no feature weights; its features: input_ids, label_ids" in refusal(path)
 
 
 def test_another_sequence_length_is_recognized(path):
@@ -242,13 +242,13 @@ BOUNDED = [Field("input_ids", "int64", (4,), (0, 350)), Field("label_ids", "int6
            Field("weights", "float32", (2,), (0, float("inf")))]
 FAULTS = {
     "id": ({"input_ids": [0, 351, 0, 0]},
-           "input_ids has 351 at place 1 (from 0); it has to be from 0 to 350"),
+           "input_ids has 351 at place 1 (from 0); it must be from 0 to 350"),
     "negative id": ({"input_ids": [0, 1, 2, -1]}, "input_ids has -1 at place 3"),
     # as int32 it would be 5
     "large id": ({"input_ids": [2**32 + 5, 0, 0, 0]}, "input_ids has 4294967301 at place 0"),
-    "label": ({"label_ids": 3}, "label_ids has 3 at place 0 (from 0); it has to be from 0 to 2"),
+    "label": ({"label_ids": 3}, "label_ids has 3 at place 0 (from 0); it must be from 0 to 2"),
     "nan": ({"weights": [1, float("nan")]},
-            "weights has nan at place 1 (from 0); it has to be finite and at least 0"),
+            "weights has nan at place 1 (from 0); it must be finite and at least 0"),
     "infinity": ({"weights": [float("inf"), 1]}, "weights has inf at place 0"),
     "negative weight": ({"weights": [-1, 1]}, "weights has -1.0 at place 0")}
 
@@ -283,7 +283,7 @@ def test_bounds_change_no_batch(path, is_training):
 @pytest.mark.parametrize("fields, values, message", [
     ([Field("input_ids", "int64", (5,)), *FIELDS[1:]], {"input_ids": [1] * 5}, "input_ids has 5 int64 "
      "values, not 4"),
-    (FIELDS[:1], {}, "it has no feature label_ids"), (None, b"\xff\xff none", "it is no tf.train.Example")])
+    (FIELDS[:1], {}, "it has no feature label_ids"), (None, b"\xff\xff none", "it is not a tf.train")])
 def test_a_record_that_is_made_otherwise_than_the_first_is_located(path, fields, values, message):
     last = record_files.encode_example(fields, {**make_rows(1)[0], **values}) if fields else values
     record_files.write_serialized(path,

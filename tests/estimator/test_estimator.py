@@ -342,7 +342,7 @@ def test_input_fn_gives_a_dataset_or_tensors(counting, input_fn, labels):
 
 
 def test_input_fn_that_gives_three_things_is_refused(counting):
-    with pytest.raises(ValueError, match=r"features or \(features, labels\); it gave 3 items"):
+    with pytest.raises(ValueError, match=r"pair \(features, labels\), but it returned 3 items"):
         counting().train(lambda: tf.data.Dataset.from_tensors((X, X, X)))
 
 
@@ -745,7 +745,7 @@ def test_a_metric_that_is_no_pair_is_refused_by_its_name(trained):
         return EstimatorSpec(mode, loss=tf.reduce_mean(features["x"]),
                              eval_metrics=(lambda x: {"eval_loss": x}, [features["x"]]))
 
-    with pytest.raises(ValueError, match="metric 'eval_loss' .* is a pair .*tf.metrics.mean"):
+    with pytest.raises(ValueError, match="metric 'eval_loss' .* is not a pair .*tf.metrics.mean"):
         Estimator(model_fn, trained.model_dir).evaluate(endless, steps=1)
 
 
@@ -973,7 +973,7 @@ def test_an_export_that_fails_leaves_nothing(trained, tmp_path):
 
 
 def test_there_is_no_export_without_a_checkpoint(counting, tmp_path):
-    with pytest.raises(ValueError, match="There is no checkpoint in .*model to export; train first"):
+    with pytest.raises(ValueError, match="There is no checkpoint in .*model to export. Train first"):
         counting().export_saved_model(str(tmp_path / "export"), serving_input)
     assert not (tmp_path / "export").exists()
 
@@ -988,7 +988,7 @@ def test_the_newest_checkpoint_and_its_variables(counting, trained):
     untrained = counting()
     assert untrained.latest_checkpoint() is None
     for call in (untrained.get_variable_names, lambda: untrained.get_variable_value("total")):
-        with pytest.raises(ValueError, match="There is no checkpoint in .*model; train first"):
+        with pytest.raises(ValueError, match="There is no checkpoint in .*model. Train first"):
             call()
 
 
@@ -1493,7 +1493,7 @@ def test_a_full_disk_costs_no_whole_checkpoint(tmp_path):
     assert exit_code_of(train_on_a_full_disk, model_dir, report, with_ballast, 1_000_000, 3) == 3
     assert re.fullmatch(
         rf"OSError: The checkpoint of step 4 could not be saved in {model_dir} \(it is larger than files may "
-        r"be here \(ulimit -f, .+\)\)\. The last whole one "
+        r"be here \(ulimit -f, .+\)\)\. The last complete checkpoint "
         r"is "
         rf"{model_dir}/model\.ckpt-2\. Raise that limit, or write to another file system, then run the same "
         r"command again\.",

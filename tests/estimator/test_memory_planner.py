@@ -63,8 +63,8 @@ def with_loop():
 
 @pytest.mark.parametrize("build, complaint", [
     (with_unknown_batch, "shape of its output is .*static shapes"),
-    (with_function, "function .* would count for nothing"),
-    (with_loop, "a loop would count for one round")], ids=["shape", "function", "loop"])
+    (with_function, "memory of its function .* would not be counted"),
+    (with_loop, "only one iteration of this loop would be counted")], ids=["shape", "function", "loop"])
 def test_what_would_be_predicted_too_small_is_refused(build, complaint):
     with pytest.raises(ValueError, match=complaint):
         memory_planner.predict_memory(build)
@@ -120,7 +120,7 @@ def test_advice_names_the_flags_that_would_fit():
     assert rows[2].startswith("  widest    none; a single example needs")
     # It ran out of memory although it should have fit.
     smaller = {"as it is": step.replace(gradient_accumulation_steps=4)}
-    assert "something else takes memory" in memory_planner.advice(smaller, needs_of_step, usable)
+    assert "other programs use memory too" in memory_planner.advice(smaller, needs_of_step, usable)
 
 
 @pytest.mark.parametrize("error, sufficed", [(None, True), (MemoryError, False)])

@@ -237,9 +237,10 @@ def test_weights_that_have_moved_away_become_those_of_replica_0(monkeypatch):
             return found
 
     assert Threads(3).run(work) == [[[[1, 2, 3], [1, 2], [5]]] * 2] * 3
-    assert [line.partition(". It goes on")[0] for line in lines] == [
-        "replica 1 computed other weights than replica 0: 2 of 3 variables differed, slot by 1",
-        "replica 2 computed other weights than replica 0: 1 of 3 variables differed, halves by 0.00098"]
+    assert [line.partition(". This replica continues")[0] for line in lines] == [
+        "replica 1 computed other weights than replica 0: 2 of 3 variables differed, most of all slot, by 1",
+        "replica 2 computed other weights than replica 0: 1 of 3 variables differed, most of all halves, "
+        "by 0.00098"]
 
 
 @pytest.mark.parametrize("limit, runs", [(2**28, 1), (1, 5)])

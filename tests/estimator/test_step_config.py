@@ -132,7 +132,8 @@ def test_what_is_given_is_kept_and_warned_of_if_it_will_not_fit():
     assert step.gradient_accumulation_steps == 4 and steps == [step]
     (is_warning, text), = messages
     assert is_warning and "A micro-batch of 8 will probably not fit" in text
-    assert text.endswith("Pass --gradient_accumulation_steps=0 --recompute=auto, which find what fits.")
+    assert text.endswith("Pass --gradient_accumulation_steps=0 --recompute=auto, which choose a step that "
+                         "fits.")
     assert settled(10.5, gradient_accumulation_steps=4)[1] == []
 
 
@@ -168,7 +169,7 @@ def test_by_tokens_there_are_as_many_micro_batches_as_the_longest_examples_take(
 @pytest.mark.parametrize("flags, expected", [
     (dict(trims_training=False), "untrimmed examples all have the same number of tokens"),
     (dict(tokens_per_micro_batch=100), "is below --max_seq_length=128"),
-    (dict(gradient_accumulation_steps=0), "leave one of them out"),
+    (dict(gradient_accumulation_steps=0), "leave one of the two flags out"),
     (dict(gradient_accumulation_steps=33), "make at most 32 micro-batches"),
     (dict(gradient_accumulation_steps=4), "Pass --gradient_accumulation_steps=5 or "
      "--tokens_per_micro_batch=1024")])

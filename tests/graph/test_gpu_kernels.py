@@ -131,7 +131,10 @@ def test_all_ops_have_a_kernel_for_gpus(name, mode, settings):
 
 
 @pytest.mark.slow(reason="builds thirty graphs; the test above builds three of them")
-@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("name", [
+    name if name in ("multilabel", "squad", "crf", "pretraining") else pytest.param(
+        name, marks=pytest.mark.soak(
+            reason="a head whose graph has the ops of another head")) for name in HEADS])
 def test_all_ops_of_each_head_have_a_kernel_for_gpus(name):
     removes_padding = name not in ("squad", "pretraining")
     for precision, recompute in (("bf16", "attention"), ("fp16", "layers")):

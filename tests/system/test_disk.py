@@ -132,7 +132,7 @@ def test_a_checkpoint_says_what_it_takes_and_what_is_kept(tmp_path):
                     hooks=[AtStep(3, lambda: stack.enter_context(largest_file(100_000)))])
     assert str(raised.value).startswith(
         f"The checkpoint of step 4 could not be saved in {tmp_path} (it is larger than files may be here")
-    assert f"The last whole one is {tmp_path}/model.ckpt-2. Raise that limit" in str(raised.value)
+    assert f"The last complete checkpoint is {tmp_path}/model.ckpt-2. Raise that limit" in str(raised.value)
     problem = files.describe_disk_error(OSError(errno.ENOSPC, ""), str(tmp_path), 400_008)
     assert problem[0].startswith("the disk is full: it takes 0.40 MB, and ")
 
@@ -140,7 +140,7 @@ def test_a_checkpoint_says_what_it_takes_and_what_is_kept(tmp_path):
 def test_the_graph_that_cannot_be_written_is_no_damaged_checkpoint(tmp_path):
     with largest_file(100), pytest.raises(OSError) as raised:
         Estimator(model_fn, str(tmp_path)).train(endless, steps=1)
-    assert re.match(rf"{tmp_path}/\S+ {TOO_LARGE}.*The last whole checkpoint is none\.", str(raised.value))
+    assert re.match(rf"{tmp_path}/\S+ {TOO_LARGE}.*The last complete checkpoint is none\.", str(raised.value))
 
 
 @pytest.mark.parametrize("error, strerror", [(tf.errors.OutOfRangeError, errno.EFBIG),
@@ -149,8 +149,8 @@ def test_a_hook_that_cannot_write_is_not_the_end_of_the_input(error, strerror, t
     def fail():
         raise error(None, None, f"{tmp_path}/table; {os.strerror(strerror)}")
 
-    with pytest.raises(OSError, match=rf"{tmp_path}/table could not be written.*The last whole checkpoint is "
-                       rf"{tmp_path}/model\.ckpt-0\."):
+    with pytest.raises(OSError, match=rf"{tmp_path}/table could not be written.*The last complete "
+                       rf"checkpoint is {tmp_path}/model\.ckpt-0\."):
         Estimator(model_fn, str(tmp_path)).train(endless, steps=4, hooks=[AtStep(2, fail)])
 
 

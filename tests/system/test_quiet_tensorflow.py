@@ -22,7 +22,7 @@ def test_keras_is_imported_at_its_first_use():
     run(COMMAND + NO_KERAS + FIRST_USE + "import keras\nassert keras.layers.Dense is layers.Dense\n")
 
 
-@pytest.mark.slow(reason="imports TensorFlow in a process of its own, as the test above")
+@pytest.mark.soak(reason="imports TensorFlow in a process of its own, as the test above")
 def test_legacy_keras_is_imported_at_its_first_use():
     run(COMMAND + FIRST_USE + "import tf_keras\nassert tf_keras.layers.Dense is layers.Dense\n", legacy="1")
 

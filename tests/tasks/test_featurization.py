@@ -194,7 +194,7 @@ def test_numpy_values_are_encoded_too():
 
 @pytest.mark.parametrize("values", [[1, 2, 3], b"\1\2\3"])
 def test_too_many_values_are_refused(values):
-    with pytest.raises(ValueError, match="Field ids has 3 values; declared are 2"):
+    with pytest.raises(ValueError, match="Field ids has 3 values, but is declared with 2"):
         example_encoding.Encoder([Field("ids", "int64", (2,))])({"ids": values})
 
 

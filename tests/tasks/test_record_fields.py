@@ -222,5 +222,5 @@ def test_no_answer_is_decided_by_the_threshold_of_the_training(tiny_model, tmp_p
     with serving.load(str(directory)) as predictor:
         assert bool(predictor("the cat", "the old cat sees a new dog")["answer"]) == answered
     (directory / "eval_results.json").write_text('{"null_score_diff_threshold": "low"}')
-    with pytest.raises(ValueError, match="null_score_diff_threshold is 'low', and has to be a number"):
+    with pytest.raises(ValueError, match="null_score_diff_threshold is 'low', but must be a number"):
         serving.load(str(directory))

@@ -237,8 +237,8 @@ def test_logits_are_let_go_example_by_example():
     (lambda features, results: results[3].start_logits.__setitem__(5, math.nan),
      "unique_id 1000000003 are NaN"),
     (lambda features, results: results[3].end_logits.__setitem__(5, math.nan), "end_logits"),
-    (lambda features, results: features.reverse(), "sort the features"),
-    (lambda features, results: setattr(features[-1], "example_index", 43), "of the 43"),
+    (lambda features, results: features.reverse(), "Sort the features"),
+    (lambda features, results: setattr(features[-1], "example_index", 43), "below 43, the number"),
 ])
 def test_what_is_wrong_with_the_results_is_said(damage, message):
     recording = SquadRecording()

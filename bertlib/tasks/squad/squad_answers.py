@@ -11,10 +11,10 @@ The steps, in the order of the calls in `select_answers`:
    of tokens.
 3. `_null_prediction` scores "no answer" (SQuAD 2.0 only).
 4. `select_answers` sorts the spans by the sum of start logit and end logit.
-5. `_nbest` goes through the spans from best to worst; `_find_text` gives each its text in the spelling of the
-   context. The result is the n-best list.
+5. `_nbest` goes through the spans from best to worst. For each span, `_find_text` returns the text in the
+   spelling of the context. The result is the n-best list.
 6. `select_answers` yields a `Prediction` with the best text and the null answer.
-7. `Prediction.final_answer` chooses between these two. The caller calls it, with a threshold.
+7. `Prediction.final_answer` chooses between these two. The caller calls this method, with a threshold.
 
 `squad_predictions` writes the files, `squad_scores` scores the texts.
 
@@ -37,7 +37,7 @@ import tokenization
 # The logits of a window: the unique_id of its features, and a start and an end logit for each token.
 RawResult = collections.namedtuple("RawResult", ["unique_id", "start_logits", "end_logits"])
 
-# The null odds of a question for which no text was found. They are above any threshold.
+# The null odds of a question for which no text was found. This number is above any threshold.
 NO_ANSWER_ODDS = 1000000.0
 
 # Number of words whose tokens are remembered.
@@ -47,8 +47,8 @@ _REMEMBERED_WORDS = 1 << 16
 class Answer(NamedTuple):
     """An entry of the n-best list.
 
-    `example.context[start:end]` is the text, except for white space. Both are None if the text is empty or
-    the example has no offsets.
+    `example.context[start:end]` is the text, except for white space. `start` and `end` are None if the text
+    is empty or if the example has no offsets.
     """
     text: str
     start_logit: float
@@ -59,10 +59,10 @@ class Answer(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """The answers to a question; the last two fields are None without `version_2_with_negative`.
+    """The answers to a question. Without `version_2_with_negative`, the last two fields are None.
 
-    `answer` is the best entry that has a text, or the null answer if no entry has one. `null_answer` is the
-    entry without a text. `null_odds` is the null score minus the score of `answer`.
+    `answer` is the best entry that has a text, or the null answer if no entry has a text. `null_answer` is
+    the entry without a text. `null_odds` is the null score minus the score of `answer`.
     """
     qas_id: str
     nbest: list
@@ -71,7 +71,7 @@ class Prediction(NamedTuple):
     null_odds: float | None = None
 
     def final_answer(self, null_score_diff_threshold=0.0):
-        """Returns the null answer if the null odds are above the threshold, else the best answer."""
+        """Returns the null answer if the null odds are above the threshold, else `answer`."""
         is_null = self.null_odds is not None and self.null_odds > null_score_diff_threshold
         return self.null_answer if is_null else self.answer
 
@@ -86,7 +86,7 @@ class _Window(NamedTuple):
 class _PrelimPrediction(NamedTuple):
     """A span of tokens in a window, from `start_index` to `end_index`, including the token at `end_index`.
 
-    Both are 0, the position of [CLS], for the null answer.
+    For the null answer, both positions are 0, which is the position of [CLS].
     """
     feature: object
     start_index: int
@@ -96,7 +96,7 @@ class _PrelimPrediction(NamedTuple):
 
     @property
     def score(self):
-        """The sum of both logits, by which predictions are ranked."""
+        """The sum of the start logit and the end logit, by which predictions are ranked."""
         return self.start_logit + self.end_logit
 
 
@@ -162,7 +162,7 @@ def _with_logits(features, results):
             if result is None:
                 raise ValueError(f"There are no logits for the window with unique_id {feature.unique_id} "
                                  f"(example {feature.example_index}): "
-                                 "predict all features, and pass each once.")
+                                 "predict all features, and pass the result of each window once.")
             early[result.unique_id] = result
         result = early.pop(feature.unique_id)
         yield _Window(feature, _floats(result, "start_logits"), _floats(result, "end_logits"))
@@ -187,8 +187,9 @@ def _by_example(examples, windows):
     expected = 0
     for index, group in itertools.groupby(windows, key=lambda window: window.feature.example_index):
         if not expected <= index < len(examples):
-            raise ValueError(f"Features of example {index} where those of example {expected} or a later one "
-                             f"of the {len(examples)} are due: sort the features by example_index.")
+            raise ValueError(f"A feature has the example_index {index}. Here, the index must be at "
+                             f"least {expected} and below {len(examples)}, the number of "
+                             "examples. Sort the features by example_index.")
         yield from ((example, []) for example in examples[expected:index])
         yield examples[index], list(group)
         expected = index + 1
@@ -231,7 +232,7 @@ def _prelim_predictions(windows, n_best_size, max_answer_length):
 
 def _null_prediction(windows):
     """Returns the span of [CLS] in the window with the lowest null score, a `_PrelimPrediction`. If several
-    windows have this score, the first of these windows counts."""
+    windows have this score, the first of them is used."""
     return min((_PrelimPrediction(feature, 0, 0, start_logits[0], end_logits[0])
                 for feature, start_logits, end_logits in windows),
                key=lambda prediction: prediction.score, default=_PrelimPrediction(None, 0, 0, 0.0, 0.0))
@@ -242,8 +243,8 @@ def _nbest(example, prelim_predictions, null_prediction, n_best_size, tokenize_w
 
     Args:
       prelim_predictions: list of `_PrelimPrediction`, from best to worst.
-      null_prediction: the null answer, which is added as the last entry if it is not among the best; None
-        for SQuAD 1.1.
+      null_prediction: the null answer, or None for SQuAD 1.1. If the null answer is not among the best
+        entries, it is added as the last entry.
     """
     nbest, seen_texts = [], set()
     for prediction in prelim_predictions:
@@ -322,7 +323,7 @@ def _place_in_context(index, words, word_offsets):
       word_offsets: list of int, the index of each word in the context.
     """
     for word, offset in zip(words, word_offsets):
-        if index <= len(word):  # the end of a word is the index of the space behind it
+        if index <= len(word):  # the end of a word is the index of the space after it
             return offset + index
         index -= len(word) + 1
     raise IndexError(f"The words {words} have no character {index}.")
@@ -331,20 +332,21 @@ def _place_in_context(index, words, word_offsets):
 def get_final_text(pred_text, orig_text, do_lower_case, verbose_logging=False):
     """Returns the part of the original text that belongs to a predicted text.
 
-    Tokens have no case, no accents and not the original spacing, and the original words are longer than the
-    tokens: the model says "steve smith", the words are "Steve Smith's", the answer is "Steve Smith".
-    Therefore the original is tokenized too, which gives "steve smith ' s". The prediction is found in it, and
-    its place is carried over by counting the characters that are not spaces. Both texts must have the same
-    number of such characters. If tokenization dropped a character or made two characters of one, the whole
-    original text is returned.
+    Tokens may lack the case, the accents and the spaces of the original text, and a word may be longer than
+    its tokens. Example: the model predicts "steve smith", the words of the context are "Steve Smith's", and
+    the answer is "Steve Smith". For this reason, the original text is tokenized too, which gives "steve smith
+    ' s". The predicted text is found in this tokenized text. Counting the characters that are not spaces then
+    gives the place in the original text. For this, the original text and the tokenized text must have the
+    same number of such characters. If tokenization dropped a character, or made two characters of one, the
+    whole original text is returned.
 
     Args:
       pred_text: str, words joined by spaces.
       orig_text: str, the words of the context that the tokens come from.
       do_lower_case: whether the tokens are lower-cased and without accents.
-      verbose_logging: whether to log why all of the original is returned.
+      verbose_logging: whether to log the reason if the whole original text is returned.
 
-    For scripts that import it; `select_answers` does the same.
+    This function is kept for scripts that import it. `select_answers` finds texts in the same way.
     """
     tokenizer = tokenization.BasicTokenizer(do_lower_case=do_lower_case)
     start, end = _align(pred_text, orig_text, " ".join(tokenizer.tokenize(orig_text)), verbose_logging)
@@ -363,8 +365,8 @@ def _align(pred_text, orig_text, tok_text, verbose_logging):
     if len(orig_positions) == len(tok_positions) and first in tok_positions and last in tok_positions:
         return (orig_positions[tok_positions.index(first)], orig_positions[tok_positions.index(last)] + 1)
     if verbose_logging:
-        logging.info("Cannot find %r in %r (tokenized: %r): all of it is the answer.", pred_text, orig_text,
-                     tok_text)
+        logging.info("Cannot find %r in %r (tokenized: %r): the whole text is the answer.", pred_text,
+                     orig_text, tok_text)
     return 0, len(orig_text)
 
 
