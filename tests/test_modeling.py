@@ -451,7 +451,7 @@ def test_transformer_model_returns_the_last_layer_or_all():
 
 
 def test_transformer_model_needs_an_input_of_the_hidden_size():
-    with pytest.raises(ValueError, match="6, 8"):
+    with pytest.raises(ValueError, match="is 6, and hidden_size is 8"):
         modeling.transformer_model(tf.constant(FROM), hidden_size=8, num_attention_heads=2)
 
 

@@ -343,5 +343,5 @@ def test_a_record_that_cannot_be_used_is_named_when_it_is_read(pretraining, tmp_
     refused = pretraining.run(tmp_path / "output", input_file=path, num_train_steps=60,
                               **{"do_train": False, "do_eval": False, phase: True})
     assert refused.code == 1 and "Traceback" not in refused.err, refused.err
-    assert (f"error: {path}, record 101 (from 0): masked_lm_weights has nan at place 0 (from 0); it has to "
+    assert (f"error: {path}, record 101 (from 0): masked_lm_weights has nan at place 0 (from 0); it must "
             "be finite and at least 0. Write the file again, or leave the record out.\n") in refused.err
