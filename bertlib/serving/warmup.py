@@ -41,8 +41,8 @@ def prediction_log(signature, tensors):
 
 def example(row):
     """Returns a serialized `tf.train.Example` of {name: list of int}."""
-    return tf.train.Example(features=tf.train.Features(feature={
-        name: record_files.int_feature(values) for name, values in row.items()})).SerializeToString(deterministic=True)
+    features = {name: record_files.int_feature(values) for name, values in row.items()}
+    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString(deterministic=True)
 
 
 def write(path, signatures, requests):
