@@ -42,7 +42,8 @@ def prediction_log(signature, tensors):
 def example(row):
     """Returns a serialized `tf.train.Example` of {name: list of int}."""
     features = {name: record_files.int_feature(values) for name, values in row.items()}
-    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString(deterministic=True)
+    message = tf.train.Example(features=tf.train.Features(feature=features))
+    return message.SerializeToString(deterministic=True)
 
 
 def write(path, signatures, requests):
