@@ -24,7 +24,8 @@ _numbers = itertools.count()
 
 
 def list_by_ending(directory, *endings):
-    """Returns the sorted paths in a directory whose names have one of the endings; [] if it is missing."""
+    """Returns the sorted paths of the files in a directory that end with one of `endings`; an empty list if
+    the directory is missing."""
     if not tf.gfile.IsDirectory(directory or "."):
         return []
     return [os.path.join(directory, name) for name in sorted(tf.gfile.ListDirectory(directory or "."))
@@ -32,12 +33,14 @@ def list_by_ending(directory, *endings):
 
 
 def list_checkpoints(directory):
-    """Returns the prefixes of all checkpoints in a directory that have an index, sorted by name."""
+    """Returns the prefixes of all checkpoints in a directory, sorted by name. A checkpoint without an index
+    file is left out."""
     return [path.removesuffix(".index") for path in list_by_ending(directory, ".index")]
 
 
 def list_training_checkpoints(directory):
-    """Returns the prefixes `model.ckpt-<step>` in a directory that have an index, the lowest step first."""
+    """Returns the prefixes of the checkpoints `model.ckpt-<step>` in a directory, sorted by step. A
+    checkpoint without an index file is left out."""
     return sorted((prefix for prefix in list_checkpoints(directory) if step_in_name(prefix) is not None),
                   key=step_in_name)
 
@@ -72,7 +75,8 @@ def saved_time(prefix):
 
 
 def remove(prefix):
-    """Removes a checkpoint's files. The index is removed first: without an index, no checkpoint is found."""
+    """Removes a checkpoint's files. The index is removed first, because a checkpoint without an index is
+    never found."""
     for path in sorted(list_files(prefix), key=lambda path: not path.endswith(".index")):
         tf.gfile.Remove(path)
 
@@ -87,7 +91,8 @@ def remove_leftovers(model_dir):
 
 
 def escape_prefix(prefix):
-    """Returns a prefix by which TensorFlow can open a checkpoint until this process ends.
+    """Returns a prefix with which TensorFlow can open a checkpoint. The prefix is valid until this process
+    ends.
 
     If the prefix has no glob characters, it is returned unchanged. Otherwise, the result is a prefix of
     symbolic links to the files.
@@ -102,7 +107,8 @@ def escape_prefix(prefix):
 
 
 def escape_directory(path):
-    """Returns a path by which TensorFlow can open the files of a directory until this process ends."""
+    """Returns a path with which TensorFlow can open the files of a directory. The path is valid until this
+    process ends."""
     if not _GLOB_CHARACTERS.search(path) or files.is_remote(path):
         return path
     link = os.path.join(_link_directory(), str(next(_numbers)))

@@ -25,14 +25,14 @@ from bertlib.system import files
 # Matches the names of variables that a training adds to the variables of the model.
 _TRAINING_STATE = re.compile(
     r"(^|/)(global_step|adam_m|adam_v|beta[12]_power|(current_)?loss_scale(/value)?|learning_rate)(_\d+)?$")
-# Number of differences that an error message lists.
+# An error message lists at most this number of differences between a checkpoint and a model.
 _MAX_DIFFERENCES_SHOWN = 12
-# Number of bytes of initial weights that one run of the session loads.
+# One run of the session loads at most this number of bytes of initial weights.
 _BYTES_FED_AT_A_TIME = 64 * 2**20
 _HALF_PRECISION = (np.float16, tf.bfloat16.as_numpy_dtype)
 _MAX_FLOAT32 = float(np.finfo(np.float32).max)
 
-# Errors of TensorFlow's reader of checkpoints. It raises an IndexError at the end of a truncated file.
+# Errors that TensorFlow's checkpoint reader raises. The reader raises an IndexError if the file is truncated.
 _READ_ERRORS = (tf.errors.OpError, IndexError, RuntimeError)
 
 
@@ -56,8 +56,8 @@ class Checkpoint(object):
     """The tensors of a checkpoint with their published names.
 
     Attributes:
-      path: the path that the user passed; for a directory of TensorFlow checkpoints, the prefix of the
-        newest checkpoint.
+      path: the path that the user passed. If the user passed a directory of TensorFlow checkpoints, this is
+        the prefix of the newest checkpoint in the directory.
       shapes: {name: shape as a tuple of ints}.
       dtypes: {name: `tf.DType` in the file}.
       kind: "tensorflow" or "hugging_face".
@@ -92,8 +92,8 @@ def open_checkpoint(path):
     """Opens a checkpoint; returns a `Checkpoint`.
 
     Args:
-      path: prefix or directory of a TensorFlow checkpoint, directory of a Hugging Face model, `.safetensors`
-        file, or a `Checkpoint`, which is returned unchanged.
+      path: the prefix or the directory of a TensorFlow checkpoint, the directory of a Hugging Face model, or
+        the path of a `.safetensors` file. It may also be a `Checkpoint`, which is then returned unchanged.
 
     Raises:
       FileNotFoundError: the checkpoint does not exist.
@@ -161,14 +161,15 @@ def _open_directory(path):
     prefixes = checkpoint_files.list_checkpoints(path)
     if prefixes:
         raise FileNotFoundError(f"The directory {path} contains {len(prefixes)} checkpoints, but no file "
-                                "`checkpoint` that names the newest one. Name a checkpoint, such as "
-                                f"{prefixes[-1]}.")
+                                "`checkpoint` that names the newest one. Pass the prefix of a checkpoint "
+                                f"instead of the directory, for example {prefixes[-1]}.")
     raise FileNotFoundError(f"The directory {path} contains neither model.safetensors nor a TensorFlow "
                             "checkpoint. Name another directory.")
 
 
 def _files_of_index(index):
-    """Returns the safetensors files of a model that was saved in several files, from their index file."""
+    """Reads the index file of a model that was saved in several safetensors files. Returns the paths of these
+    files."""
     try:
         named, reason = files.read_json_object(index).get("weight_map"), ""
     except ValueError as error:
@@ -241,9 +242,9 @@ def _open_safetensors(path, paths):
 
 # --- Names -----------------------------------------------------------------------------------------------
 
-# {name of a head's tensor in Hugging Face's classes: name in the published scripts}. The weights of PyTorch's
-# linear layers have the shape [outputs, inputs], and so have the weights of the published heads. The kernels
-# of the published dense layers have the shape [inputs, outputs].
+# {name of a head's tensor in Hugging Face's classes: name in the published scripts}. Weights of PyTorch's
+# linear layers and weights of the published heads have the shape [outputs, inputs], so they are not
+# transposed. Only the kernels of the published dense layers have the shape [inputs, outputs].
 _HEADS = {
     "classifier.weight": "output_weights",
     "classifier.bias": "output_bias",
@@ -253,8 +254,9 @@ _HEADS = {
     "cls.seq_relationship.weight": "cls/seq_relationship/output_weights",
     "cls.seq_relationship.bias": "cls/seq_relationship/output_bias",
 }
-# (ending of a name in Hugging Face's classes, ending of the published name with dots instead of slashes,
-# whether one tensor is the transpose of the other). The first ending that fits is used.
+# Each entry has three parts: the ending of a name in Hugging Face's classes; the ending of the published
+# name, with dots instead of slashes; and whether one tensor is the transpose of the other. The first entry
+# that fits is used.
 _ENDINGS = [
     ("LayerNorm.weight", "LayerNorm.gamma", False),
     ("LayerNorm.bias", "LayerNorm.beta", False),
@@ -338,8 +340,8 @@ def write_tensorflow(prefix, checkpoint, names):
     """
     # The op runs on the CPU, so that this process takes no memory of a GPU.
     with tf.Graph().as_default(), tf.Session(config=tf.ConfigProto(device_count={"GPU": 0})) as session:
-        # Constants are not used: they would be copied, and a graph including its constants is limited to 2
-        # GB.
+        # The tensors are not constants of the graph: constants would be copied, and a graph with its
+        # constants is limited to 2 GB.
         tensors = [tf.numpy_function(functools.partial(checkpoint.read, name), [],
                                      checkpoint.read_dtype(name))
                    for name in names]
@@ -350,8 +352,8 @@ def write_tensorflow(prefix, checkpoint, names):
 def write_safetensors(path, checkpoint, names):
     """Writes tensors of a checkpoint as a safetensors file with Hugging Face's names.
 
-    16-bit floats become float32. Only one tensor at a time is in memory. Without the weights of a head, the
-    names are those of Hugging Face's BertModel, which do not begin with "bert.".
+    16-bit floats become float32. Only one tensor at a time is in memory. If `names` contains no weights of a
+    head, the names in the file do not begin with "bert.", as in Hugging Face's class BertModel.
 
     Args:
       path: the new file.
@@ -361,7 +363,8 @@ def write_safetensors(path, checkpoint, names):
     bare = all(name.startswith("bert/") for name in names)
     codes = {dtype: code for code, dtype in _DTYPES.items()}
     keys = {name: hugging_face_name(name) for name in names}
-    # The format is: the length of the header in 8 bytes, the header, the data.
+    # A safetensors file has three parts: a number of 8 bytes, which is the length of the header; the header
+    # in JSON; and the data.
     header, end = {"__metadata__": {"format": "pt"}}, 0
     for name, (key, transpose) in keys.items():
         shape, dtype = checkpoint.shapes[name], checkpoint.read_dtype(name)
@@ -492,7 +495,7 @@ def check_types(checkpoint, names):
 
 
 def check_readable(checkpoint, names):
-    """Reads the tensors `names` once. By this check, damage is found before the training starts.
+    """Reads each of the tensors `names` once, so that damage is found before the training starts.
 
     Raises:
       DamagedError: a tensor cannot be read, or contains NaN or infinity.
@@ -509,8 +512,8 @@ def check_readable(checkpoint, names):
                                "are not finite.")
         if values.itemsize > 4 and values.size and np.abs(values).max() > _MAX_FLOAT32:
             raise ValueError(f"{checkpoint.path}: {name} contains {np.abs(values).max():g}, which is too "
-                             f"large for float32 (at most {_MAX_FLOAT32:.3g}) and for a weight. Use another "
-                             "checkpoint.")
+                             f"large for float32 (at most {_MAX_FLOAT32:.3g}), the type of the weights. Use "
+                             "another checkpoint.")
 
 
 def find_damage(prefix):
@@ -526,7 +529,8 @@ def find_damage(prefix):
 
 
 def advice_on_damage(path):
-    """Returns a text with advice on a damaged or missing checkpoint. It names the newest good checkpoint."""
+    """Returns advice on a damaged or missing checkpoint. If an earlier checkpoint is complete, the advice
+    names the newest one."""
     step, directory = checkpoint_files.step_in_name(path), os.path.dirname(path)
     if step is None:
         return "Copy or download the checkpoint again."
@@ -547,12 +551,13 @@ def advice_on_damage(path):
 
 
 def create_init_checkpoint_scaffold(init_checkpoint):
-    """Returns a `tf.train.Scaffold` for a model_fn, which initializes the weights from a checkpoint.
+    """Returns a `tf.train.Scaffold` that initializes the weights from a checkpoint, for use in a model_fn.
 
     The weights are all trainable variables that the graph has at the time of the call.
 
     Args:
-      init_checkpoint: see `open_checkpoint`. None for random weights; the function then returns None.
+      init_checkpoint: see `open_checkpoint`. If it is None, the weights stay random, and this function
+        returns None.
     """
     if not init_checkpoint:
         return None
@@ -560,13 +565,14 @@ def create_init_checkpoint_scaffold(init_checkpoint):
 
 
 def create_init_fn(init_checkpoint, variables):
-    """Returns an `init_fn` for `tf.train.Scaffold`, which loads the variables that the checkpoint contains.
+    """Returns an `init_fn` for `tf.train.Scaffold`. The `init_fn` loads the variables that the checkpoint
+    contains.
 
-    The `init_fn` runs after random initialization, and only if no checkpoint of this training was restored.
-    The `init_fn` adds no restore ops and no file names to the graph. Each run of the session loads a group of
-    variables of at most `_BYTES_FED_AT_A_TIME` bytes. Loading one variable in each run would take long,
-    because TensorFlow examines the whole graph in each run. If one run loaded all variables, all weights
-    would be in memory twice.
+    TensorFlow calls the `init_fn` after random initialization, and only if no checkpoint of this training was
+    restored. The `init_fn` adds no restore ops and no file names to the graph. Each run of the session loads
+    a group of variables of at most `_BYTES_FED_AT_A_TIME` bytes. Loading one variable in each run would take
+    long, because TensorFlow examines the whole graph in each run. If one run loaded all variables, all
+    weights would be in memory twice.
 
     Args:
       init_checkpoint: see `open_checkpoint`.
@@ -586,7 +592,8 @@ def create_init_fn(init_checkpoint, variables):
     def init_fn(scaffold, session):
         del scaffold
         for group in groups_by_size(loaded, _BYTES_FED_AT_A_TIME):
-            # The initializer is an assignment op. The second input of this op is the value.
+            # The initializer of a variable is an assignment op, and the second input of this op is the value.
+            # The session feeds this input with the value from the checkpoint.
             session.run([variable.initializer for variable in group],
                         {variable.initializer.inputs[1]: checkpoint.read(variable.op.name)
                          for variable in group})
@@ -597,11 +604,11 @@ def create_init_fn(init_checkpoint, variables):
 
 
 def groups_by_size(variables, num_bytes):
-    """Yields lists of consecutive variables with at most `num_bytes` bytes. A larger variable has its own
-    list."""
+    """Yields lists of consecutive variables. The variables of a list have at most `num_bytes` bytes in total.
+    A variable with more bytes is alone in its list."""
     group, size = [], 0
     for variable in variables:
-        # The shape of a variable may be unknown.
+        # A variable of unknown shape counts as 0 bytes.
         variable_size = (variable.shape.num_elements() or 0) * variable.dtype.base_dtype.size
         if group and size + variable_size > num_bytes:
             yield group
@@ -668,10 +675,10 @@ def all_checkpoints(model_dir):
 
 
 def _find_unlisted(model_dir):
-    """Returns `all_checkpoints` for a directory without a `checkpoint` file, which is usually an empty
-    list."""
+    """Returns the result of `all_checkpoints` for a directory without a `checkpoint` file. The result is
+    usually an empty list."""
     prefixes = checkpoint_files.list_training_checkpoints(model_dir)
-    # A training from the checkpoint of step 0 is the same as a new training.
+    # If the newest checkpoint is that of step 0, a resumed training would be the same as a new training.
     if not prefixes or checkpoint_files.step_in_name(prefixes[-1]) == 0:
         return []
     whole = list(prefixes)
@@ -679,7 +686,7 @@ def _find_unlisted(model_dir):
         whole.pop()
     if not whole:
         raise ValueError(f"{model_dir} contains checkpoints, but no file `checkpoint` that names them, and "
-                         f"all of them are damaged. The newest one: {find_damage(prefixes[-1])} Restore the "
+                         f"all of them are damaged. The newest: {find_damage(prefixes[-1])} Restore the "
                          "files of this checkpoint from a copy, or use another directory to start again.")
     _warn_of_missing_list(model_dir, os.path.basename(whole[-1]))
     return whole

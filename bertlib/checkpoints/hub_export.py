@@ -13,8 +13,8 @@ from bertlib.system import files
 
 # Name of the file that declares a directory to be a hub module.
 DECLARATION = "tfhub_module.pb"
-# Content of this file: a serialized message. Field 1 of the message, a number, declares format 3. The message
-# has no other field, because the module requires no further features.
+# Content of the file that declares a hub module: a serialized protobuf message. Its field 1 is the number of
+# the format, 3. It has no other fields, because the module requires no further features.
 FORMAT_3 = b"\x08\x03"
 # Names of two graph collections: the first holds attached messages, the second holds (name, SignatureDef) of
 # each signature.
@@ -125,8 +125,8 @@ def write_module(path, variants, values):
 
 
 def _add_variant(builder, variant, values):
-    """Adds a variant to a SavedModel builder. Also adds the values of its variables, {name: array}, unless
-    `values` is None."""
+    """Adds a variant to a SavedModel builder. If `values` is a dict {name of a variable: array} and not None,
+    also adds these values."""
     with tf.Graph().as_default(), tf.Session() as session:
         tensorflow_internals.import_meta_graph(variant, clear_devices=True)
         arguments = dict(signature_def_map=dict(variant.signature_def),

@@ -41,7 +41,8 @@ _CONTEXTS = (tf.GraphKeys.COND_CONTEXT, tf.GraphKeys.WHILE_CONTEXT)
 
 
 class TensorInfo(NamedTuple):
-    """Type and shape of an input or output of a signature, and whether it is a sparse tensor."""
+    """Describes an input or an output of a signature: its type, its shape and whether it is a sparse
+    tensor."""
 
     dtype: tf.DType
     shape: tf.TensorShape
@@ -58,8 +59,8 @@ def resolve(handle):
     """Returns the directory of a module, which is given by its directory or its address.
 
     Args:
-      handle: the directory; or the address of the module (https://…). The module of an address is searched in
-        the cache directory $TFHUB_CACHE_DIR and is never downloaded.
+      handle: the directory, or the address of the module (https://…). A module with an address must be in the
+        cache directory $TFHUB_CACHE_DIR, because modules are never downloaded.
 
     Raises:
       FileNotFoundError, NotADirectoryError, ValueError: the module does not exist, or is no hub module.
@@ -68,7 +69,7 @@ def resolve(handle):
     if handle.startswith(("https://", "http://")):
         return _cached(handle)
     if not files.exists(handle):
-        raise FileNotFoundError(f"There is no directory {handle} of a hub module.")
+        raise FileNotFoundError(f"The hub module {handle} was not found: there is no such directory.")
     if not files.is_directory(handle):
         unpack = " Unpack it, and name the directory." if handle.endswith(_ARCHIVES) else ""
         raise NotADirectoryError(f"{handle} is a file, but a hub module is a directory.{unpack}")
@@ -99,14 +100,17 @@ def _cached(address):
 
 
 class ModuleSpec(object):
-    """Holds the variants of a module, read from a directory or to be written; replaces `hub.ModuleSpec`."""
+    """Holds the variants of a module. The module was read from a directory, or is new and not yet written.
+    This class replaces `hub.ModuleSpec`."""
 
     def __init__(self, directory, graphs=None):
         """Reads a module from a directory, or creates a new module from graphs.
 
         Args:
-          directory: the directory of the module; or for a new module, a text that names it in error messages.
-          graphs: variants of a new module, a list of MetaGraphDef; None to read the directory.
+          directory: the directory of the module. For a new module, this is a text that names the module in
+            error messages.
+          graphs: list of MetaGraphDef, the variants of a new module; None to read the variants from the
+            directory.
 
         Raises:
           ValueError: saved_model.pb is damaged.
@@ -177,10 +181,10 @@ class ModuleSpec(object):
         return _tensor_infos(self.signature(signature, tags)[1].outputs)
 
     def get_attached_message(self, key, message_type, tags=None, required=False):
-        """Returns the message that is attached to a variant with a key, or None.
+        """Returns the protobuf message that is attached to a variant under a key, or None.
 
         Args:
-          key: the key, str.
+          key: str, the key.
           message_type: class of the protobuf message.
           tags: tags of the variant; see `variant`.
           required: whether a missing message is an error.
@@ -202,7 +206,7 @@ class ModuleSpec(object):
         """Writes the module with the weights of a checkpoint.
 
         Args:
-          path: directory, new or empty.
+          path: the directory to which the module is written. It must be new or empty.
           checkpoint_path: path of a checkpoint that contains all variables.
           name_transform_fn: function (name of a variable in the module) -> its name in the checkpoint; None
             if the names are equal.
@@ -264,7 +268,7 @@ class Module(object):
           trainable: whether the variables are trained. If so, the module's regularization losses and update
             ops are added to their collections.
           name: name of the variable scope. A number is added if the scope exists.
-          tags: tags of the variant, set of str.
+          tags: set of str, the tags of the variant.
 
         Raises:
           ValueError: the variant does not exist, or the checkpoint lacks a variable.
@@ -344,13 +348,13 @@ class Module(object):
         if not self._variable_map or prefix is None:
             return
         if not checkpoint_files.exists(prefix):
-            raise ValueError(f"{self._spec.directory} lacks its weights, {prefix}.index and the data files "
-                             "in the same folder.")
+            raise ValueError(f"{self._spec.directory} lacks the files of its weights: {prefix}.index "
+                             "and the data files in the same folder.")
         shapes = tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
         missing = sorted(set(self._variable_map) - set(shapes))
         if missing:
-            raise ValueError(f"{prefix} has no {', '.join(missing[:5])}, which a graph in "
-                             f"{self._spec.directory} needs.")
+            raise ValueError(f"{prefix} lacks variables that a graph in {self._spec.directory} "
+                             f"needs: {', '.join(missing[:5])}.")
         tf.train.init_from_checkpoint(prefix, self._variable_map)
 
     # --- Computation
@@ -397,7 +401,8 @@ class Module(object):
         collections = [*_CONTEXTS, *([tf.GraphKeys.UPDATE_OPS] if self._trainable else [])]
         graph_def = self._definition.graph_def
         nodes = {node.name: node for node in graph_def.node}
-        # A context of tf.cond or tf.while_loop refers to all its nodes by name. So all nodes must be kept.
+        # The context of a tf.cond or tf.while_loop contains names of nodes. If the graph has such a context,
+        # all nodes are kept, so that the named nodes exist.
         has_contexts = any(_collection(self._definition, key).bytes_list.value for key in _CONTEXTS)
         kept = set(nodes) if has_contexts else _ancestors(
             nodes, {*map(_node_name, outputs), *_nodes_in_collections(self._definition, collections)},
@@ -458,7 +463,8 @@ def _tensor_name_of_input(source):
 
 
 def _ancestors(nodes, names, borders=()):
-    """Returns the set of the names of nodes and of all nodes from which these nodes are computed.
+    """Returns a set that contains the given names and the names of all nodes from which the named nodes are
+    computed.
 
     Args:
       nodes: {name: node} of the graph.
@@ -513,7 +519,8 @@ def _extract_subgraph(definition, kept, collections, scope):
         part.graph_def.node.append(node)
         node = part.graph_def.node[-1]
         node.input[:] = [source for source in node.input if source[0] != "^" or source[1:] in kept]
-        # This attribute asks for the same device as another node, which may not be in the result.
+        # The attribute "_class" asks for the device of another node, and that node may be missing in the
+        # result.
         node.attr.pop("_class", None)
         if "shared_name" in node.attr and node.attr["shared_name"].s:
             # Without this change, two modules whose variables have the same names would share the variables.
@@ -525,7 +532,7 @@ def _extract_subgraph(definition, kept, collections, scope):
 
 
 def _set_asset_paths(definition, directory):
-    """Returns a copy of a MetaGraphDef in which the paths of assets are those in a directory."""
+    """Returns a copy of a MetaGraphDef that reads its asset files from a module's directory."""
     result = tf.MetaGraphDef()
     result.CopyFrom(definition)
     assets = tensorflow_internals.asset_paths(directory, definition)
@@ -578,8 +585,8 @@ def _unused_scope(name):
 
 
 def _parent_name_scope(scope):
-    """Returns the name of the name scope that contains a scope. It ends in "/", with which `tf.name_scope`
-    enters an existing name scope."""
+    """Returns the name of the name scope that contains `scope`; an empty text if no scope contains it. The
+    name ends in "/", so that `tf.name_scope` enters the existing name scope instead of creating a new one."""
     outer = os.path.dirname(scope)
     return f"{outer}/" if outer else ""
 
@@ -613,14 +620,14 @@ def _feed_tensors(signature, infos, inputs):
       inputs: see `Module.__call__`.
 
     Raises:
-      TypeError: these are not the inputs of the signature.
+      TypeError: `inputs` does not fit the inputs of the signature.
     """
     if inputs is None:
         inputs = {}
     elif not isinstance(inputs, dict):
         if len(infos) != 1:
-            raise TypeError(f"Signature {signature!r} has the inputs {', '.join(sorted(infos)) or 'none'}: "
-                            "pass a dict.")
+            raise TypeError(f"Signature {signature!r} has the inputs {', '.join(sorted(infos)) or 'none'}. "
+                            "Pass a dict {name of the input: value}.")
         inputs = {next(iter(infos)): inputs}
     missing, unknown = (", ".join(sorted(names)) for names in (set(infos) - set(inputs),
                                                                 set(inputs) - set(infos)))

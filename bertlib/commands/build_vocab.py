@@ -30,7 +30,7 @@ _LONGEST_WORD = tokenization.WordpieceTokenizer([]).max_input_chars_per_word
 _CHUNKS = 1 << 20
 # Largest --vocab_size. Ids are int32, and the trainer allocates memory for all entries in advance.
 _MAX_ENTRIES = 1 << 24
-# Maximum number of repetitions of a word in one string for the trainer.
+# Words are passed to the trainer in strings. A string repeats its word at most this number of times.
 _MAX_REPEATS = 10000
 
 
@@ -38,8 +38,9 @@ def define_flags():
     """Defines the flags of this command."""
     with common_flags.section("Vocabulary"):
         flags.DEFINE_string("input_file", None,
-                            "Text files in UTF-8, also .gz: paths and globs, with commas between them.")
-        flags.DEFINE_string("output_file", None, "The vocabulary file to write, one token a line.")
+                            "Comma-separated paths or glob patterns of text files in UTF-8. Files that end in "
+                            ".gz are decompressed.")
+        flags.DEFINE_string("output_file", None, "Vocabulary file to write, with one token in each line.")
         flags.DEFINE_integer("vocab_size", 30522, "Number of entries of the vocabulary, including special "
                              "tokens and single characters.",
                              lower_bound=1, upper_bound=_MAX_ENTRIES)
@@ -54,8 +55,8 @@ def define_flags():
 
 
 def count_words(lines, do_lower_case):
-    """Returns the number of occurrences of each word in some lines, a Counter of str. Words that are too long
-    are left out."""
+    """Returns a Counter with the number of occurrences of each word in `lines`. Words that are longer than
+    the tokenizer allows are left out."""
     tokenizer = tokenization.BasicTokenizer(do_lower_case=do_lower_case)
     chunks, words = collections.Counter(), collections.Counter()
     for line in itertools.chain(lines, [None]):
@@ -130,7 +131,7 @@ def _repeat_words(words):
 
 
 def write_vocab(path, vocab):
-    """Writes a vocabulary to a new file and checks it. The file appears when it is complete."""
+    """Writes a vocabulary to a new file and checks the file. The file appears only when it is complete."""
     if os.path.dirname(path):
         files.make_directories(os.path.dirname(path))
     with locks.lock_file(path), files.atomic_replacement(path) as partial:

@@ -51,8 +51,8 @@ _TENSORFLOW_WEIGHTS, _HUGGING_FACE_WEIGHTS = "bert_model.ckpt", "model.safetenso
 _CONFIG = {"tensorflow": "bert_config.json", "hugging_face": "config.json"}
 _TEMPORARY_PREFIX = ".convert_checkpoint."  # begins the name of a directory with an unfinished conversion
 _VOCABULARY, _TOKENIZER_CONFIG, _TOKENIZER = "vocab.txt", tokenizer_files.CONFIG, tokenizer_files.TOKENIZER
-# Kind of the output -> patterns of the existing files that the new files replace. A program would read these
-# existing files together with the new files, or instead of the new files.
+# For each format of the output: patterns of existing files that the new model replaces. If such a file stayed
+# in the directory, a program could read it together with the new files or instead of them.
 _REPLACED_FILES = {
     "tensorflow": (_TENSORFLOW_WEIGHTS + ".*", *output_files.NAMES, *tokenizer_files.NAMES),
     "hugging_face": ("*.safetensors", "*.safetensors.index.json", _CONFIG["hugging_face"], _VOCABULARY,
@@ -123,7 +123,8 @@ def input_directory(source):
 
 
 def input_record(source):
-    """Returns run.json of the training that wrote the input; None if it was no training of this project.
+    """Returns the content of run.json of the training that wrote the input; None if no training of this
+    project wrote the input.
 
     Raises:
       ValueError: run.json is damaged.
@@ -133,7 +134,8 @@ def input_record(source):
 
 
 def find_file(settings, source, flag, *candidates):
-    """Returns the path of a file: the flag's value, or the first candidate in the input's directory, or None.
+    """Returns the path of a file: the value of the flag; without the flag, the first of the `candidates` that
+    exists in the directory of the input; or None.
 
     A path from the input's directory becomes the value of the flag.
     """
@@ -234,7 +236,7 @@ def _find_id_problem(ids, vocab_size):
 
 
 def read_tokenizer_settings(settings, source, config):
-    """Returns the content of tokenizer_config.json, a dict, or None.
+    """Returns the content of tokenizer_config.json as a dict, or None.
 
     None means that it is unknown whether the tokenizer lower-cases text. The TensorFlow format permits this.
     Logs a warning about settings that the tokenizers of this project do not support.
@@ -276,8 +278,8 @@ def check_output(settings, source):
     if not os.path.isdir(existing):
         raise NotADirectoryError(f"--output={settings.output}: {existing} is not a directory. Name a path "
                                  "below a directory.")
-    # This comes before the check for existing files: a conversion that was killed at its end leaves both a
-    # complete output and its temporary directory.
+    # A conversion that was killed at its end leaves both a complete output and its temporary directory. So
+    # the temporary directory is removed first, before the check for existing files can raise an error.
     for folder in {existing, os.path.dirname(os.path.abspath(settings.output))}:
         locks.remove_abandoned(folder, _TEMPORARY_PREFIX)
     blocking = list_replaced_files(settings.output, settings.to)

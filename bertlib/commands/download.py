@@ -22,9 +22,9 @@ RESUMABLE = True
 def define_flags():
     """Defines the flags of this command."""
     with common_flags.section("Checkpoints and data sets"):
-        flags.DEFINE_list("model", None, "Names of checkpoints, with commas between them; see --list.")
-        flags.DEFINE_list("data", None, "Names of data sets, with commas between them. glue means all tasks "
-                          "of GLUE.")
+        flags.DEFINE_list("model", None, "Comma-separated names of checkpoints. --list prints all names.")
+        flags.DEFINE_list("data", None, "Comma-separated names of data sets; 'glue' stands for all tasks of "
+                          "GLUE.")
         flags.DEFINE_bool("list", False, "Print the known names and their addresses, and download nothing.")
     with common_flags.section("Source and destination"):
         flags.DEFINE_string("output_dir", ".", "Directory in which checkpoints/ and data/ are created.")
@@ -44,7 +44,8 @@ def format_list():
 
 
 def select_files(settings):
-    """Returns the checkpoints and data sets that the flags name, {name: `published_files.Published`}.
+    """Returns a dict {name: `published_files.Published`} of the checkpoints and data sets that the flags
+    name.
 
     Raises:
       ValueError: the flags name nothing or an unknown name, or --base_url or --output_dir is not usable.

@@ -35,9 +35,9 @@ def define_flags():
         flags.DEFINE_bool("text", False, "Export a model that takes text and tokenizes it in the graph.")
         flags.DEFINE_string("output_dir", None, "Directory of the exported versions. The default is export/ "
                             "in --model_dir; with --text, export_text/ in --model_dir.")
-        flags.DEFINE_string("compare_file", None, "With --text: file with one text a line, on which the "
-                            "tokens of the graph are compared with those of the tokenizer. The default is "
-                            "the training data, if it still exists.")
+        flags.DEFINE_string("compare_file", None, "File with one text in each line, for --text. The "
+                            "command compares the tokens of the exported graph with the tokens of the Python "
+                            "tokenizer on these texts. The default is the training data, if it still exists.")
         flags.DEFINE_integer("warmup_requests", 1, "Number of warm-up requests for each signature. "
                              "TensorFlow Serving runs these requests, from the shortest to the longest, when "
                              "it loads the model. 0: no "
@@ -50,8 +50,8 @@ def main(_):
     checks.check_model_dir(settings)
     if settings.compare_file is not None:
         if not settings.text:
-            raise ValueError("--compare_file has no effect without --text, because only this export has "
-                             "tokens of its own. Pass --text, or leave --compare_file out.")
+            raise ValueError("--compare_file has no effect without --text, because only the export "
+                             "of --text contains a tokenizer. Pass --text, or leave --compare_file out.")
         require_file(settings, "compare_file")
     name = TEXT_DIRECTORY if settings.text else final_export.DIRECTORY
     directory = settings.output_dir or os.path.join(settings.model_dir, name)
@@ -63,7 +63,8 @@ def main(_):
 
 
 def _compare(settings, model):
-    """Logs the number of texts for which the graph's tokens differ from the tokenizer's, with examples."""
+    """Logs for how many texts the tokens of the graph differ from the tokens of the tokenizer, with
+    examples."""
     try:
         texts = training_texts.read_lines(settings.compare_file) if settings.compare_file else (
             training_texts.read_training_texts(model))

@@ -28,7 +28,7 @@ def define_flags():
 
 
 def find_predictions(paths, names):
-    """Returns the existing prediction files by name, {name: list of paths}.
+    """Returns a dict {name: list of paths} of the existing prediction files.
 
     Args:
       paths: list of str, files and directories. Directories inside these directories are not searched.
@@ -49,7 +49,7 @@ def find_predictions(paths, names):
 
 
 def list_problems(predictions, expected, partial):
-    """Returns the reasons why the files cannot be submitted, a list of sentences.
+    """Returns a list of sentences, each of which gives a reason why the files cannot be submitted.
 
     Args:
       predictions: {name: list of paths}, see `find_predictions`.

@@ -1,4 +1,4 @@
-"""Predicts with a trained model for lines of text: labels, scores, tags, answers, masked words or vectors.
+"""Predicts labels, scores, tags, answers, masked words or vectors for lines of text, with a trained model.
 
     python predict.py --model_dir=output/mrpc --input_file=pairs.tsv --output_file=answers.jsonl
     echo "The house is big." | python predict.py --model_dir=output/cola
@@ -87,7 +87,8 @@ def open_streams(settings):
 
 
 def chunks_as_they_arrive(items, most, waits=False):
-    """Yields lists of 1 to `most` items. Unless `waits`, a list contains the items that have already arrived.
+    """Yields lists of 1 to `most` items. If `waits` is false, a list contains only the items that have
+    already arrived.
 
     A thread iterates over the items. If the thread raises an error, this function first yields the items that
     came before the error, and then raises the error.
@@ -95,9 +96,9 @@ def chunks_as_they_arrive(items, most, waits=False):
     Args:
       items: iterable.
       most: int, maximum length of a list.
-      waits: bool, whether to wait until a list has its maximum length or the items end. With waiting, the
-        lists are the same in each run. So the batches are the same too, and the answers are rounded in the
-        same way, because the rounding depends on the batches.
+      waits: bool, whether to wait until a list has its maximum length or the items end. If it is true, the
+        lists and the batches are the same in each run. The answers are then also the same in each run: their
+        rounding depends on the batches.
     """
     waiting = queue.Queue(2 * most)
 

@@ -76,7 +76,8 @@ def _problem_in_squad(path, _):
 
 
 def _problem_in_table(columns):
-    """Returns a function that returns the problem of a TSV file, or None; see `http_download.Source`.
+    """Returns a function that checks whether a TSV file has at least `columns` columns. The function returns
+    a description of the problem, or None; see `http_download.Source`.
 
     The function reads only the first line: in some published files, later lines do not have the form that the
     reader of the task expects.
@@ -149,7 +150,8 @@ def join_mrpc(directory):
 
 
 def _rows(path, columns):
-    """Returns the rows of a part of MRPC, lists of str, without spaces at the ends of the lines.
+    """Returns the rows of a part of MRPC. Each row is a list of str. Spaces at the ends of the line are
+    removed.
 
     Raises:
       ValueError: a row does not have `columns` columns.
@@ -193,7 +195,8 @@ DATA = {
                 _problem_in_table(3))),
         "XNLI_DIR", "data/XNLI"),
 }
-# Data sets that cannot be downloaded: name in lower case, without - and _ -> the message that explains it.
+# Error messages for data sets that cannot be downloaded. A key is the name of a data set in lower case,
+# without - and _.
 _ELSEWHERE = {"conll2003": "CoNLL-2003 cannot be downloaded freely, because its English text belongs to "
                            "Reuters. Request the text at https://trec.nist.gov/data/reuters/reuters.html. "
                            "The tags are at https://www.clips.uantwerpen.be/conll2003/ner/."}

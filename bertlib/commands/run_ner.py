@@ -134,8 +134,9 @@ class Data(NamedTuple):
     """The data of a run.
 
     Attributes:
-      splits: {"train", "dev" or "test": `tagging_data.ConllFile`}, only the splits that the phases need.
-      labels: list of str, the classes of the model, tags in the scheme IOB2.
+      splits: dict of `tagging_data.ConllFile` with the keys "train", "dev" and "test". A split that no phase
+        needs is left out.
+      labels: list of str, the classes of the model. The classes are tags in the scheme IOB2.
       scheme: str, the scheme of the tags in the prediction file.
     """
 

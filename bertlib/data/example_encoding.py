@@ -114,8 +114,8 @@ class Encoder:
     def fields_part(self, row):
         """Returns the encoded fields of a row, for `join_encoded_fields`.
 
-        Rows that have some fields in common can use the same encoded part for them. The arguments and errors
-        are the same as those of `__call__`.
+        If several rows have the same values in these fields, the encoded fields can be computed once and used
+        for all of these rows. The arguments and errors are the same as those of `__call__`.
         """
         entries = []
         for name, is_integer, size, prefixes in self._fields:

@@ -26,18 +26,20 @@ _FILES_AT_A_TIME = 8
 # Number of bytes before and after the content of a TFRecord. These bytes hold the length of the content and
 # checksums.
 _HEADER_BYTES, _FOOTER_BYTES = 12, 4
-# Name of the feature that holds the index of each example in the file, if a dataset changes the order.
+# If a dataset changes the order of the examples, its batches have a feature of this name. It holds the index
+# of each example in the file.
 EXAMPLE_INDEX = "example_index"
-# If micro-batches differ in size: name of the feature that holds the weight of a micro-batch's mean loss. The
-# weight is a scalar, and is 1 on average.
+# If micro-batches differ in size, each has a feature of this name. It holds the weight of the micro-batch's
+# mean loss, a scalar whose average is 1.
 MICRO_BATCH_WEIGHT = "micro_batch_weight"
 # Sequences are trimmed to a multiple of this length. Kernels are faster for such lengths, and fewer different
 # shapes occur.
 _LENGTH_STEP = 8
-# Number of batches whose examples are sorted by length together, outside of training.
+# In evaluation and prediction, the examples of this number of consecutive batches are sorted by length
+# together.
 _SORTED_BATCHES = 64
-# If the input fails, the bad record is in one of the last 64 batches that were read: fewer batches are read
-# ahead.
+# If the input fails, the bad record is in one of the last 64 batches that were read, because fewer than 64
+# batches are read ahead.
 _SUSPECTED_BATCHES = 64
 
 
@@ -77,7 +79,8 @@ class RecordFile(object):
         return len(self._offsets) - 1
 
     def _scan(self):
-        """Returns the offsets in bytes of all records and of the file's end, an int64 array."""
+        """Returns an int64 array with the offsets of all records and the offset of the file's end, in
+        bytes."""
         size = tf.gfile.Stat(self.path).length
         offsets, offset = [], 0
         while offset < size:
@@ -141,13 +144,14 @@ class RecordFiles(object):
         return records
 
     def describe_position(self, index):
-        """Returns the path of the file and the index within it of a record, as text."""
+        """Returns a text that names the file of a record and the record's index within this file."""
         number = int(np.searchsorted(self._starts, index, side="right")) - 1
         return self._files[number].describe_position(int(index - self._starts[number]))
 
 
 class _RecordReader(object):
-    """Reads and checks the records of batches. After an error, finds a bad record in the last batches."""
+    """Reads and checks the records of batches. After an error, finds a bad record in the batches that were
+    read last."""
 
     def __init__(self, records, fields):
         self._records = records
@@ -229,7 +233,8 @@ def _epoch_order(seed, epoch, num_examples):
 
 
 def _index_dataset(num_examples, batch_size, is_training, drop_remainder):
-    """Returns a dataset with the indices of the examples of each batch, int64 [≤ batch_size]."""
+    """Returns a dataset whose elements are int64 vectors: the indices of the examples of a batch. The last
+    batch may be smaller than batch_size."""
     if not is_training:
         return tf.data.Dataset.range(num_examples).batch(batch_size, drop_remainder=drop_remainder)
     tf.add_to_collection(graph_keys.STARTS_AT_GLOBAL_STEP, True)
@@ -395,7 +400,8 @@ def _training_dataset(num_examples, read, batch_size, micro_batches, batch_total
     indices = _index_dataset(num_examples, effective_batch_size, is_training=True, drop_remainder=True)
     if trimmed_fields:
         randomness.mark_unequal_micro_batches()
-    # With replicas, only the fields that decide how the effective batch is cut are read for the whole batch.
+    # With replicas, each replica reads only a few fields of the whole effective batch: those that decide how
+    # the batch is cut. It reads the other fields only for its own micro-batches.
     deciding_fields = [*trimmed_fields[:1], *batch_totals]
 
     def read_batch(indices):

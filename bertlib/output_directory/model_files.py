@@ -1,8 +1,8 @@
 """Makes, compares and writes the files in an output directory that describe the model: configuration,
 vocabulary, tokenizer settings and labels; with --dev_fraction also dev_rows.txt.
 
-A training writes these files atomically before its first step (`run_record.RunRecord`). A training never
-replaces a file with one of these names that no training wrote.
+A training writes these files atomically before its first step (`run_record.RunRecord`). If a file with one of
+these names was not written by a training, it is never replaced.
 """
 
 import hashlib
@@ -15,7 +15,8 @@ from bertlib.output_directory.output_files import CONFIG, DEV_ROWS, LABELS, NAME
 from bertlib.system import files
 import modeling
 
-# Flags that may name the copy of a file in --output_dir. The training then writes the same content again.
+# Flags that may name a file that an earlier training wrote to --output_dir. The training then writes the same
+# content to this file again.
 FILE_FLAGS = ("bert_config_file", "vocab_file", "spm_model_file")
 
 
@@ -100,8 +101,8 @@ def list_changed_files(directory, contents, recorded):
       (names of the files to write, names of the files to remove).
 
     Raises:
-      ValueError: a file that no training wrote would have to be replaced, or later commands would use such a
-        file as the model's vocabulary.
+      ValueError: the directory contains a file that no training wrote, and this file would be replaced, or
+        later commands would use it as the model's vocabulary.
     """
     existing = {name: files.read_bytes(os.path.join(directory, name)) for name in (*NAMES, DEV_ROWS)
                 if files.exists(os.path.join(directory, name))}
@@ -114,7 +115,7 @@ def list_changed_files(directory, contents, recorded):
     if foreign:
         names = " and ".join(foreign)
         raise ValueError(f"--output_dir={directory} contains {names}, which this training did not write. The "
-                         "training must store its own files there. Use another directory, or move "
+                         "training must store its own files in that place. Use another directory, or move "
                          f"{names} to another place.")
     return changed, sorted(replaceable - set(contents))
 
@@ -125,7 +126,8 @@ def list_missing_files(directory, contents):
 
 
 def _is_same_content(name, before, after):
-    """Returns whether two contents of a file have the same meaning, such as JSON in another format."""
+    """Returns whether two contents of a file mean the same. For example, two JSON texts may differ only in
+    spaces."""
     if before == after or name in (VOCABULARY, SENTENCE_PIECES, LABELS, DEV_ROWS):
         return before == after
     try:
@@ -136,7 +138,8 @@ def _is_same_content(name, before, after):
         return False
     if name == CONFIG:
         return _published_settings(modeling.BertConfig.from_dict(before)) == after
-    # In tokenizer_config.json, keys that only the old content has are ignored, because they have no effect.
+    # The file is tokenizer_config.json. Keys that are only in the old content are ignored, because they have
+    # no effect.
     return all(before.get(key) == value for key, value in after.items()
                if key not in ("tokenizer_class", "model_max_length"))
 

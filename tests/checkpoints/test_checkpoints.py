@@ -291,7 +291,7 @@ def test_a_directory_without_a_checkpoint_is_refused(tmp_path):
     assert checkpoint_formats.open_checkpoint(str(tmp_path)).path == str(tmp_path / "bert_model.ckpt")
     write_tensorflow(tmp_path / "other.ckpt", {"a": np.float32(1)})
     os.remove(tmp_path / "checkpoint")
-    assert "contains 2 checkpoints" in refusal(tmp_path) and "Name a checkpoint, such as" in refusal(tmp_path)
+    assert "contains 2 checkpoints" in refusal(tmp_path) and "Pass the prefix" in refusal(tmp_path)
 
 
 def test_a_directory_with_several_safetensors_files_and_no_index_is_refused(tmp_path):

@@ -392,14 +392,14 @@ def archived(path):
 
 
 @pytest.mark.parametrize(("change", "error", "message"), [
-    (lambda path: path / "nothing", FileNotFoundError, r"There is no directory .*nothing of a hub module"),
+    (lambda path: path / "nothing", FileNotFoundError, r"hub module .*nothing was not found"),
     (archived, NotADirectoryError, r"is a file, but a hub module is a directory\. Unpack it"),
     (without("saved_model.pb"), ValueError, r"not a hub module: it has no saved_model\.pb\. Name the "
                                             r"directory"),
     (damaged("saved_model.pb", b"\xff\xff"), ValueError, r"saved_model\.pb is damaged"),
     (damaged("tfhub_module.pb", b"\x08\x04"), ValueError, r"tfhub_module\.pb is damaged, or the module has a "
                                                           r"format"),
-    (without("variables/*"), ValueError, r"lacks its weights, .*variables/variables\.index"),
+    (without("variables/*"), ValueError, r"lacks the files of its weights: .*variables/variables\.index"),
     (lambda path: "https://tfhub.dev/google/bert/1", FileNotFoundError,
      r"this module is not in the cache \(\$TFHUB_CACHE_DIR is not set\)\. Download the module and unpack it"),
 ], ids=["nothing", "archive", "no model", "damaged", "format", "no weights", "address"])
@@ -428,7 +428,7 @@ def test_an_address_is_looked_up_in_the_cache(module, tmp_path, monkeypatch):
      r"no output 'default', only pooled_output, sequence_output\. Pass as_dict=True"),
     (lambda found: tokens(found, {"input_ids": [[1]], "ids": [[1]]}), TypeError,
      r"missing inputs: input_mask, segment_ids; unknown inputs: ids"),
-    (lambda found: found([[1]], signature="tokens"), TypeError, r"has the inputs input_ids, .*: pass a dict"),
+    (lambda found: found([[1]], signature="tokens"), TypeError, r"has the inputs input_ids, .*\. Pass a dict"),
     (lambda found: tokens(found, {**hub_modules.inputs(), "input_mask": [1.5]}), TypeError,
      r"input input_mask"),
     (lambda found: tokens(found, {**hub_modules.inputs(), "input_mask": [1, 1]}), TypeError,
