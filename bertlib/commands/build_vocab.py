@@ -38,8 +38,8 @@ def define_flags():
     """Defines the flags of this command."""
     with common_flags.section("Vocabulary"):
         flags.DEFINE_string("input_file", None,
-                            "Comma-separated paths or glob patterns of text files in UTF-8. Files that end in "
-                            ".gz are decompressed.")
+                            "Comma-separated paths or glob patterns of text files in UTF-8. The files may be "
+                            "compressed (.gz).")
         flags.DEFINE_string("output_file", None, "Vocabulary file to write, with one token in each line.")
         flags.DEFINE_integer("vocab_size", 30522, "Number of entries of the vocabulary, including special "
                              "tokens and single characters.",

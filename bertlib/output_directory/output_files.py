@@ -20,13 +20,15 @@ RECORD_FORMAT = 1
 # Keys of a configuration that may differ between two runs, because they do not change the architecture.
 TRAINING_CONFIG_KEYS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
 _RESTORE = "Restore the file, or remove it to continue without a record of the training of these checkpoints."
-# {command: kind of its head}, for records of older versions, which do not contain the kind.
+# Records of older versions contain the command, but not the kind of the head. This is {command: kind of its
+# head}.
 _HEADS_OF_COMMANDS = {"run_ner.py": "tagging", "run_squad.py": "questions",
                       "run_pretraining.py": "pre-training"}
 
 
 def read_labels(directory):
-    """Returns the labels in labels.txt of a directory, list of str; None if there is no labels.txt.
+    """Returns a list of str, the labels in labels.txt of a directory; None if the directory has no
+    labels.txt.
 
     Raises:
       ValueError: the file is empty, or contains a label twice.
@@ -41,8 +43,8 @@ def read_labels(directory):
 
 
 def read_record(directory):
-    """Returns the record in an output directory, a dict with the content of run.json; None if there is no
-    run.json. The fields and settings of the record are checked against the rules in `record_fields`.
+    """Reads run.json in an output directory, and checks its fields and settings against the rules in
+    `record_fields`. Returns its content as a dict; None if there is no run.json.
 
     Raises:
       ValueError: the file is damaged or was written by a later version, or labels.txt has other labels.
@@ -110,9 +112,8 @@ def check_config(path, config):
     """Checks that a configuration in an output directory is the one with which the model was trained.
 
     Args:
-      path: the configuration's file. Files other than bert_config.json in an output directory are not
-        checked.
-      config: the `modeling.BertConfig` in it.
+      path: the configuration's file. Only a file bert_config.json in an output directory is checked.
+      config: the `modeling.BertConfig` in this file.
 
     Raises:
       ValueError: a value that changes the model's outputs differs from the value in run.json.
@@ -156,8 +157,9 @@ def check_trained(record, checkpoint):
     step, planned, finished = int(weights.read("global_step")), *map(
         record.get, ("planned_steps", "finished_step"))
     if step == 0:
-        raise ValueError(f"{weights.path} is the checkpoint of step 0, from before the training: its head is "
-                         "random. Run the training command again, and let it train for some steps.")
+        raise ValueError(f"{weights.path} is the checkpoint of step 0. Its head is random, because "
+                         "no step was trained. Run the training command again, and let it train for some "
+                         "steps.")
     if planned is not None and step < planned and (finished is None or step > finished):
         _warn_of_unfinished(weights.path, step, planned)
 

@@ -15,10 +15,10 @@ from bertlib.tasks.tagging import tagging_data
 import modeling
 import optimization
 
-# {kind of a head: whether it has labels}.
+# {kind of a head: whether a head of this kind has labels}.
 KINDS = {"classification": True, "regression": False, "multilabel": True, "tagging": True,
          "questions": False, "pre-training": False}
-# Largest values of flags that define no upper bound.
+# Upper bounds in run.json for the values of flags whose definitions set no upper bound.
 MAX_INT32, MAX_SEED, MAX_EPOCHS = 2**31 - 1, 2**63 - 1, 1e9
 _SHOWN_CHARACTERS = 60
 
@@ -62,7 +62,7 @@ def _object_of(rule):
 
 
 def _fields(words, **rules):
-    """Returns the rule for an object whose fields obey `rules`. The object may have other fields, too."""
+    """Returns the rule for a JSON object whose fields obey `rules`. The object may also have other fields."""
     return Rule(lambda value: isinstance(value, dict) and all(
         rule.holds(value.get(name)) for name, rule in rules.items()), f"an object with {words}")
 
@@ -106,8 +106,8 @@ FIELDS = {
     "changes": Rule(lambda value: isinstance(value, list) and all(isinstance(one, dict) for one in value),
                     "a list of objects"),
 }
-# {setting: its rule}, for each flag that run.json records: all flags that affect the input, the task or the
-# weights, and a few flags that affect only the speed.
+# {setting: its rule}, with one setting for each flag that run.json records. These are all flags that affect
+# the input, the task or the weights, and a few flags that affect only the speed.
 SETTINGS = {
     "max_seq_length": _integer(3), "max_predictions_per_seq": _integer(1), "doc_stride": _integer(0),
     "max_query_length": _integer(1), "max_answer_length": _integer(1), "n_best_size": _integer(1),
@@ -135,8 +135,8 @@ SETTINGS = {
     "gradient_dtype": _one_of("fp32", "bf16"), "gradient_accumulation_steps": _or_null(_integer(0)),
     "tokens_per_micro_batch": _integer(0), "num_replicas": _integer(1),
 }
-# Values of settings in versions that did not record these settings: first for all heads, then for heads of
-# one kind.
+# Older versions did not record these settings. The two tables contain the values that the settings had in
+# those versions: first for all heads, then for heads of one kind.
 _OLDER_DEFAULTS = {
     "doc_stride": 0, "protect_special_tokens": False, "label_all_pieces": False, "token_column": 1,
     "tag_column": -1, "tag_scheme": tagging_data.SCHEMES[0], "text_column": None, "label_column": None,
@@ -159,7 +159,7 @@ def default_in_older_versions(name, kind, default=None):
 
 
 def find_problem(record, kind_of):
-    """Returns a clause that describes the first problem of a record; None if the record is right.
+    """Returns a clause that describes the first problem of a record; None if the record obeys all rules.
 
     Args:
       record: content of run.json, a dict.

@@ -2,7 +2,7 @@
 project does not support.
 
 If both tokenizer_config.json and tokenizer.json contain an option, the value in tokenizer_config.json is
-used. special_tokens_map.json contains special tokens only, no options.
+used. The file special_tokens_map.json contains only special tokens and no options.
 """
 
 import os
@@ -21,7 +21,8 @@ _WORDPIECE_CLASSES = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer"
 _GENERAL_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
 # {Hugging Face's name of a special token: the token}, such as {"cls_token": "[CLS]"}.
 _SPECIAL_NAMES = {f"{token[1:-1].lower()}_token": token for token in tokenization.SPECIAL_TOKENS}
-# {argument of `tokenization.FullTokenizer`: (part, key) of the same option in tokenizer.json}.
+# {argument of `tokenization.FullTokenizer`: (part, key)}. In tokenizer.json, this part and this key contain
+# the same option.
 _OPTIONS = {"do_lower_case": ("normalizer", "lowercase"), "strip_accents": ("normalizer", "strip_accents"),
             "tokenize_chinese_chars": ("normalizer", "handle_chinese_chars"),
             "max_input_chars_per_word": ("model", "max_input_chars_per_word")}
@@ -66,7 +67,8 @@ def read(directories):
 
 
 def merge_settings(directory):
-    """Merges all tokenizer files of a directory into the content of one tokenizer_config.json, a dict."""
+    """Returns a dict, the content of one tokenizer_config.json with the settings of all tokenizer files in a
+    directory."""
     config, tokenizer, special_tokens = map(_reader(directory), (CONFIG, TOKENIZER, SPECIAL_TOKENS_MAP))
     merged = {name: tokenizer.get(part, {}).get(key) for name, (part, key) in _OPTIONS.items()
               if isinstance(tokenizer.get(part), dict) and key in tokenizer[part]}
@@ -76,14 +78,15 @@ def merge_settings(directory):
 
 
 def added_tokens(settings):
-    """Returns the added tokens of a `TokenizerSettings`, list of str, without duplicates and without the
+    """Returns a list of str, the added tokens of a `TokenizerSettings` without duplicates and without the
     special tokens."""
     return [token for token in dict.fromkeys(token for token, _ in settings.added)
             if token not in tokenization.SPECIAL_TOKENS]
 
 
 def _reader(directory):
-    """Returns a function that gets a file's name and returns the file's JSON object, or {} without a file."""
+    """Returns a function that takes the name of a file in `directory` and returns the JSON object in this
+    file. If the file does not exist, the function returns {}."""
     def read_file(name):
         path = os.path.join(directory, name)
         return files.read_json_object(path) if files.exists(path) and not files.is_directory(path) else {}
@@ -122,8 +125,8 @@ def _read(directory):
 
 
 def _broken_rule(name, value):
-    """Returns the rule that the value of an option breaks, such as "true or false"; None if the value breaks
-    no rule."""
+    """Returns a text that describes the allowed values of an option, such as "true or false", if `value` is
+    not one of them. Otherwise returns None."""
     if name == "max_input_chars_per_word":
         return None if type(value) is int and value > 0 else "a positive integer"
     if name == "strip_accents":
@@ -132,7 +135,8 @@ def _broken_rule(name, value):
 
 
 def find_class_problem(name, general=False):
-    """Returns the problem of a tokenizer_class, a clause for messages; None for a supported class.
+    """Returns a clause for messages that says why a tokenizer_class is not supported; None for a supported
+    class.
 
     Args:
       name: value of tokenizer_class, or None.
@@ -172,7 +176,8 @@ def _problems_of_tokenizer(tokenizer):
 
 
 def _find_renamed_tokens(content):
-    """Yields a clause for each special token in a JSON object that differs from BERT's."""
+    """Yields a clause for each special token in a JSON object that differs from BERT's special token of the
+    same name."""
     for name, supported in _SPECIAL_NAMES.items():
         token = next(iter(_contents([content[name]])), None) if content.get(name) is not None else supported
         if token != supported:
@@ -194,7 +199,7 @@ def _contents(tokens):
 
 
 def _text(value):
-    """Returns a value as text for messages: true, false and null as in JSON, other values as `repr` writes
-    them."""
+    """Returns a value as text for messages. True, False and None are written as in JSON, and other values as
+    by `repr`."""
     return {True: "true", False: "false", None: "null"}.get(value, value) if isinstance(
         value, bool | None) else repr(value)

@@ -15,19 +15,19 @@ from absl import logging
 from bertlib.rows import header_rows, tables
 from bertlib.rows.tables import BadRow, RowError
 
-# Number of rows after the first row that are compared with it, to decide whether it is a header row.
+# To decide whether the first row is a header row, this number of later rows is compared with it.
 LOOKAHEAD_ROWS = 1000
 # {value of the flag --header or --delimiter: argument of `TextReader`}. If the argument is None, `TextReader`
 # determines the value from the file.
 HEADER_VALUES = {"auto": None, "true": True, "false": False}
 DELIMITERS = {"auto": None, "comma": ",", "semicolon": ";"}
-# Largest number of characters of a column's name in a message.
+# Messages show at most this number of characters of a column's name.
 _SHOWN_CHARACTERS = 60
 _NO_HEADER = ". If this row is not a header, pass the numbers of the columns, from 1"
 
 
 def parse_columns(text, flag="--text_column"):
-    """Returns the columns in a flag's value, a list of str (names) and int (numbers).
+    """Returns the columns in a flag's value as a list. A name is a str, and a number is an int.
 
     Numbers begin at 1. Negative numbers count from the last column, which is -1.
 
@@ -49,11 +49,11 @@ def parse_columns(text, flag="--text_column"):
 
 
 def check_header_flag(header, columns, flags):
-    """Raises a ValueError if --header=false is passed and columns are passed by name.
+    """Raises a ValueError if --header=false was passed together with names of columns.
 
     Args:
       header: see `HEADER_VALUES`.
-      columns: list of str and int; None for the usual names.
+      columns: list of the passed columns, see `parse_columns`; None if no columns were passed.
       flags: names of the flags for columns, for the error message.
     """
     if header is False and (columns is None or any(isinstance(column, str) for column in columns)):
@@ -65,7 +65,8 @@ def check_header_flag(header, columns, flags):
 
 
 def is_blank(text):
-    """Returns whether a text has no visible character: only white space, control and format characters."""
+    """Returns whether a text has no visible character, but only white space, control and format
+    characters."""
     return not text.strip() or all(
         character.isspace() or unicodedata.category(character) in ("Cc", "Cf") for character in text)
 
@@ -95,7 +96,7 @@ def get_value(line, row, place):
     Args:
       line: line of the row, for error messages.
       row: list of values, or a dict for JSON Lines.
-      place: index of the column, or its name for JSON Lines.
+      place: index of the column; in JSON Lines, name of the column.
 
     Raises:
       RowError: a row of JSON Lines lacks the column.
@@ -110,7 +111,8 @@ def get_value(line, row, place):
 
 
 class ColumnIndex(NamedTuple):
-    """Describes a file's columns. The *place* of a column in a row is its index, or its name for JSON Lines.
+    """Describes a file's columns. The *place* of a column in a row is the column's index; in JSON Lines, it
+    is the column's name.
 
     Attributes:
       line: number of the line that determines the columns.
@@ -127,10 +129,10 @@ class ColumnIndex(NamedTuple):
     delimiter: str | None = None
 
     def find(self, column, flag):
-        """Returns the place of a column in a row: its index, or its name for JSON Lines.
+        """Returns the place of a column in a row: the column's index, or in JSON Lines the column's name.
 
         Args:
-          column: name, or number from 1; negative numbers count from the last column.
+          column: name of the column, or its number from 1. Negative numbers count from the last column.
           flag: name of the flag that names the column, for error messages.
 
         Raises:
@@ -167,7 +169,7 @@ class ColumnIndex(NamedTuple):
             return False
 
     def find_usual(self, choices, what, flag, needed=True):
-        """Returns the columns with one set of usual names.
+        """Returns the names in the only set of `choices` whose columns all exist in the file.
 
         Args:
           choices: sets of names, such as `header_rows.TEXTS`.
@@ -176,10 +178,11 @@ class ColumnIndex(NamedTuple):
           needed: whether the columns must exist.
 
         Returns:
-          list of names; None if the columns are not needed, and no set or several sets of names exist.
+          list of names. None if the columns are not needed, and the file has the columns of no set or of
+          several sets.
 
         Raises:
-          RowError: the columns are needed, and no set or several sets of names exist.
+          RowError: the columns are needed, and the file has the columns of no set or of several sets.
         """
         matches = [list(names) for names in choices if set(names) <= set(self.names or ())]
         if len(matches) == 1:
@@ -243,8 +246,8 @@ class TextRow(NamedTuple):
     """Holds a row that was read.
 
     Attributes:
-      line: number of its first line.
-      values: the values in the file, a list, or a dict for JSON Lines; None if the row could not be split.
+      line: number of the row's first line.
+      values: list of the values in the file; in JSON Lines, a dict. None if the row could not be split.
       texts: tuple of the texts; empty if the row has a problem.
       problem: a sentence about the problem of the row, or None.
     """
@@ -259,8 +262,10 @@ class TextReader:
     """Reads the texts of a file or a stream, row by row.
 
     Attributes:
-      text: the columns of the texts; if they were not passed, the columns found in the first file.
-      place: the `ColumnIndex` of the current file, from its first example on.
+      text: the columns of the texts. If the caller passed no columns, these are the columns that were found
+        in the first file.
+      place: the `ColumnIndex` of the current file. It is set when the first example of the file has been
+        read.
       text_places: list of the places of the texts in a row of the current file.
     """
 
@@ -270,16 +275,17 @@ class TextReader:
 
         Args:
           text: the columns of one or two texts, see `parse_columns`; None if they are not known.
-          label: the columns of the labels, or None. Only the decision on the header row depends on them.
-          header: whether the first row is a header row. With None, the first row is a header row if a column
-            is passed by name, or if the texts' columns are not passed.
+          label: the columns of the labels, or None. They are used only to decide whether the first row is a
+            header row.
+          header: whether the first row is a header row. If this is None, the first row is a header row if a
+            column was passed by name, or if no columns of texts were passed.
           delimiter: "," or ";" for .csv files; None to determine it from the first row.
           task_type, separator: see `header_rows.LabelKind`.
           choices: lists of names. If a file lacks the columns `text`, the texts are read from the columns of
-            the first list whose columns all exist in the file. With None for `choices` and for `text`, the
+            the first list whose columns all exist in the file. If both `choices` and `text` are None, the
             texts are read from columns with usual names.
-          find_layout: function (first row) -> `FileColumns` for the file of a known task, or None. It is
-            called if `text` is None.
+          find_layout: None, or a function that takes the first row. It returns the `FileColumns` if this is a
+            file of a known task, otherwise None. It is called only if `text` is None.
           takes_lists: whether a text in JSON Lines may be a list of words, which is left unchanged.
         """
         self.text, self.label = text, label
@@ -331,7 +337,7 @@ class TextReader:
     # --- The first row
 
     def _find_columns(self, table, head, known):
-        """Finds the columns from the first rows of a file; returns whether the first one is a header row.
+        """Finds the columns from the first rows of a file. Returns whether the first row is a header row.
 
         Args:
           table: the `tables.Table`.
@@ -365,7 +371,7 @@ class TextReader:
         return has_header
 
     def _columns(self):
-        """Returns the columns of the texts in the current file, whose columns are in `place`."""
+        """Returns the columns of the texts in the current file. `place` contains all columns of this file."""
         if self._choices is None:
             if self.text is None:
                 self.text = self.place.find_usual(header_rows.TEXTS, "texts", "--text_column")
@@ -408,7 +414,8 @@ class TextReader:
         width = len(first)
         texts, labels = ([column - 1 if column > 0 else width + column for column in columns or ()
                           if 1 <= abs(column) <= width] for columns in (self.text, self.label))
-        # In a file without labels, the column -1 of the labels may be a column of a text.
+        # The column of the labels is often -1, the last column. In a file without labels, the last column may
+        # be a text.
         labels = [place for place in labels if place not in texts]
         kind = header_rows.LabelKind(self._task_type, self._separator, known)
         if self._header:

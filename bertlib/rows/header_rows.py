@@ -5,13 +5,14 @@ import re
 
 from bertlib.rows.tables import parse_number
 
-# Usual names of the columns of texts. A file with one of these sets of columns needs no flag for them. Each
-# tuple is one set of names.
+# Usual names of the columns of texts. Each tuple is one set of names. If a file has the columns of one set,
+# the user does not have to name these columns with a flag.
 TEXTS = (("text",), ("sentence",), ("sentence1", "sentence2"), ("text_a", "text_b"), ("question", "answer"),
          ("premise", "hypothesis"))
 LABELS = ("label", "labels", "class", "category", "target", "score")
 _USUAL_NAMES = {*(name for names in TEXTS for name in names), *LABELS}
-# Matches the name of a column: it begins with a letter and has no punctuation of a sentence.
+# Matches a text that may be the name of a column: it begins with a letter and contains no punctuation of a
+# sentence.
 _NAME = re.compile(r"#?[^\W\d][\w .#()-]{0,39}")
 # Texts that mean a missing value. They cannot be names of columns.
 _MISSING = {"", "-", "na", "n/a", "nan", "null", "none"}
@@ -38,15 +39,15 @@ class LabelKind:
         return [name.strip() for name in value.split(self._separator) if name.strip()]
 
     def is_label(self, value):
-        """Returns whether a field contains a known label (in regression: a number); None if this is not
-        known."""
+        """Returns whether a field contains a known label, or in a regression a number. Returns None if no
+        labels are known."""
         if self._task_type == "regression":
             return parse_number(value.strip()) is not None
         return None if self._known is None else bool(self._known.intersection(self.split(value)))
 
     def is_example(self, value, others):
-        """Returns whether the label field suggests that the first row is an example; None if this is not
-        certain.
+        """Returns whether the first row is an example and not a header row, judged by its label field.
+        Returns None if this is not certain.
 
         Args:
           value: the label field of the first row.

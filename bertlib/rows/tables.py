@@ -26,18 +26,20 @@ MAX_FIELD_CHARACTERS = 10**8
 _PLURALS = {"\t": "tabs", ",": "commas", ";": "semicolons"}
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _SURROGATE = re.compile("[\ud800-\udfff]")
-# Largest number of lines at the start of the first row in which the delimiter is searched.
+# The delimiter is searched in the first row, and in at most this number of lines of the row.
 _MAX_LINES = 1000
 
 
 class BadRow(NamedTuple):
-    """Replaces a row or line that cannot be read. `problem` is a sentence for the error message."""
+    """Takes the place of a row or a line that cannot be read. `problem` is a sentence for the error
+    message."""
 
     problem: str
 
 
 class RowError(ValueError):
-    """The error for a problem in a row of a file. It names the line; `name_file_in_errors` adds the file.
+    """The error for a problem in a row of a file. The message names the line, and `name_file_in_errors` adds
+    the name of the file.
 
     Attributes:
       line: number of the line, from 1.
@@ -52,7 +54,8 @@ class RowError(ValueError):
 
 @contextlib.contextmanager
 def name_file_in_errors(path):
-    """Translates each `RowError` in the block into a ValueError that also names the file.
+    """A context manager: translates each `RowError` in the `with` block into a ValueError that also names the
+    file.
 
     Raises:
       ValueError: the block raised a `RowError`.
@@ -64,7 +67,8 @@ def name_file_in_errors(path):
 
 
 def parse_number(text):
-    """Returns the number (float) in a text; None if the text is no number, or too large for a float.
+    """Returns the number (float) in a text; None if the text is not a number, or if the number is too large
+    for a float.
 
     A number consists of an optional sign, ASCII digits with at most one point, and an optional exponent.
     Python's float() would also accept "1_000", "nan" and digits of other scripts.
@@ -77,7 +81,7 @@ def parse_number(text):
 
 
 def format_from_name(path):
-    """Returns the format of a file from the ending of its name, one of `FORMATS`.
+    """Returns the format of a file, one of `FORMATS`, according to the ending of the file's name.
 
     Raises:
       ValueError: the name has another ending.
@@ -147,8 +151,8 @@ def read_lines(stream):
 def split_rows(lines, delimiter, quotechar=None, strict=False):
     """Yields (line number, row) for separated values. A row is a list of str, or a `BadRow`.
 
-    The line number is the number of the row's first line, or for a `BadRow` the number of the line with the
-    problem. For a blank line, the row is an empty list.
+    The line number is that of the row's first line. For a `BadRow`, it is that of the line with the problem.
+    For a blank line, the row is an empty list.
 
     Args:
       lines: iterable of (line number, line), see `read_lines`.
@@ -216,7 +220,8 @@ def _parse_objects(lines):
 
 
 def _parse_object(text):
-    """Returns the object in a line of JSON Lines, or a `BadRow`; an empty dict for a blank line."""
+    """Returns the object in a line of JSON Lines as a dict. Returns a `BadRow` if the line cannot be read,
+    and an empty dict for a blank line."""
     if not text.strip():
         return {}
     try:
@@ -265,7 +270,8 @@ class Table:
     def __init__(self, stream, input_format, delimiter=None):
         """Creates a table. If the format is csv and no delimiter is passed, determines it from the first row.
 
-        The delimiter is a semicolon if the first row contains semicolons, and no commas, outside of quotes.
+        The delimiter is a semicolon if the first row contains at least one semicolon and no comma outside of
+        quotes. Otherwise it is a comma.
 
         Args:
           stream: binary stream, iterated by lines.
@@ -310,7 +316,8 @@ def _drop_quoted(lines):
 
 @contextlib.contextmanager
 def text_writer(path, compressed):
-    """Opens a text file for writing, compressed if `compressed` is true; yields its stream.
+    """A context manager that opens a text file for writing and yields its stream. The file is compressed if
+    `compressed` is true.
 
     Equal texts result in equal files: a compressed file does not contain the time at which it was written.
     """

@@ -3,7 +3,7 @@
 import xml.sax.saxutils
 
 _COLORS = ("#4878a8", "#c05a28", "#4a9a5a", "#8a62a8")
-# Edges of the plot within the picture, in pixels.
+# Positions of the four edges of the plot inside of the picture, in pixels.
 _LEFT, _TOP, _RIGHT, _BOTTOM = 70, 40, 590, 330
 _BAR = 50  # length of the longest bar of a text chart, in characters
 
@@ -13,7 +13,7 @@ def _svg(width, height, parts):
 
     Args:
       width, height: size in pixels.
-      parts: list of SVG elements, str.
+      parts: list of str, the SVG elements.
     """
     return "\n".join([
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '

@@ -22,7 +22,7 @@ def check_segments(config, reason):
 
     Args:
       config: a `modeling.BertConfig`.
-      reason: clause for the error message that says why there are pairs.
+      reason: clause for the error message. It says why the input contains pairs of texts.
 
     Raises:
       ValueError: the model has no vector for the second text.
@@ -40,9 +40,10 @@ def refuse_tpus(settings):
 
 
 def check_model_dir(settings):
-    """Raises a ValueError if --model_dir is missing, and a NotADirectoryError if it is no directory."""
+    """Raises a ValueError if --model_dir was not passed, and a NotADirectoryError if it is not a
+    directory."""
     if settings.model_dir is None:
-        raise ValueError("--model_dir is required: the output directory of a training.")
+        raise ValueError("--model_dir is required. Pass the output directory of a training.")
     if not files.is_directory(settings.model_dir):
         raise NotADirectoryError(f"--model_dir={settings.model_dir}: there is no such directory.")
 
@@ -77,7 +78,7 @@ def check_output_dir(settings):
                                   "system is read-only. Use another directory.")
 
 
-# {precision: lowest compute capability of a GPU that has instructions for it}.
+# {precision: lowest compute capability of GPUs that have instructions for this precision}.
 _GPU_SUPPORT = {"bf16": (8, 0), "fp16": (7, 0)}
 
 
@@ -108,7 +109,7 @@ def check_starting_weights(settings, config, head_shapes, start):
     Args:
       settings: a `Settings`.
       config: the `BertConfig`.
-      head_shapes: {name: shape} of the head's variables, which the script adds to the encoder.
+      head_shapes: {name: shape} of the variables of the head that the command adds to the encoder.
       start: the result of `head_labels.starting_checkpoint`.
 
     Raises:
@@ -191,8 +192,8 @@ def refuse_overwriting(settings, read, written):
 
     Args:
       settings: a `Settings`.
-      read: {flag: paths that the command reads}. Paths that do not exist are ignored here and reported by
-        other checks. This function adds the model's files.
+      read: {flag: paths that the command reads}. Paths that do not exist are ignored here, because other
+        checks report them. This function adds the paths of the model's files.
       written: {flag: paths that the command writes}. Each file is first written as "path.partial".
 
     Raises:
@@ -221,8 +222,8 @@ def list_overwritten_files(settings, result_names, training_names):
     Args:
       settings: a `Settings`, after `check_output_dir`.
       result_names: names of the files that the command writes into --results_dir.
-      training_names: names of further files that its training writes into --output_dir, in addition to
-        `_TRAINING_FILES`.
+      training_names: names of the files that the training of this command writes into --output_dir in
+        addition to `_TRAINING_FILES`.
 
     Returns:
       {flag: list of str}, for `refuse_overwriting`.
@@ -251,7 +252,7 @@ def _list_model_files(settings):
 
 
 def list_checkpoint_files(path):
-    """Returns the local files of a checkpoint, a list of str.
+    """Returns a list of str, the paths of the local files of a checkpoint.
 
     Args:
       path: value of a flag: the prefix of a checkpoint, a directory, or a file.

@@ -16,7 +16,7 @@ _CONFIG = {"hugging_face": "config.json", "tensorflow": "bert_config.json"}
 KINDS = {"classification": "a classifier", "regression": "a regression",
          "multilabel": "a classifier of several labels at once", "tagging": "a tagger",
          "questions": "question answering", "pre-training": "pre-training"}
-# Names of the heads' variables. Four kinds share the names in `_LINEAR`.
+# Names of the variables of heads. Heads of four kinds have variables with the names in `_LINEAR`.
 _LINEAR, CRF = ("output_weights", "output_bias"), "crf/transitions"
 _VARIABLES = {"questions": ("cls/squad/output_weights", "cls/squad/output_bias"),
               "pre-training": ("cls/predictions/output_bias", "cls/seq_relationship/output_weights")}
@@ -47,8 +47,8 @@ class Head(NamedTuple):
 
 
 def label_names(config, path):
-    """Returns the names of a classifier's labels, list of str in the order of their ids; None if the
-    configuration has no names.
+    """Returns a list of str, the names of a classifier's labels in the order of their ids; None if the
+    configuration contains no names.
 
     LABEL_0, LABEL_1 and so on do not count as names: Hugging Face writes them if the user gave no names.
 
@@ -72,7 +72,8 @@ def label_names(config, path):
 
 
 def kind_from_config(config):
-    """Returns the kind of head that a Hugging Face configuration, a dict, names; None if it names no kind."""
+    """Returns the kind of head according to a Hugging Face configuration (a dict); None if the configuration
+    does not contain the kind."""
     architectures = config.get("architectures")
     if isinstance(architectures, list) and "BertForTokenClassification" in architectures:
         return "tagging"
@@ -84,7 +85,7 @@ def read_head(checkpoint, wanted_kind=None):
 
     The tensors do not contain the labels, and do not always show the kind of the head. For the checkpoint of
     a training, labels and kind are read from run.json and labels.txt in the same directory. For any other
-    checkpoint, they are read from its configuration.
+    checkpoint, labels and kind are read from the configuration of the checkpoint.
 
     Args:
       checkpoint: a `checkpoint_formats.Checkpoint`.
@@ -124,8 +125,8 @@ def has_trained_names(head):
 
 
 def labels_of_weights(settings):
-    """Returns the labels of the head that a run without training uses, list of str; None for unknown
-    labels."""
+    """Returns a list of str, the labels of the head that a run without training uses; None if the labels are
+    unknown."""
     newest = checkpoint_formats.latest_checkpoint(settings.output_dir)
     if newest or not settings.init_checkpoint:
         return output_files.read_labels(settings.output_dir)
@@ -139,9 +140,10 @@ def labels_of_weights(settings):
 def starting_checkpoint(settings, wanted):
     """Returns the checkpoint from which the weights of a task start.
 
-    This is --init_checkpoint, with the outputs of its head in the order of the task's labels. If that head is
-    of another kind or has other labels, a training ignores it and starts from a random head. A run without
-    training refuses such a head, unless it is the pre-training head of a published model.
+    This is --init_checkpoint, with the outputs of its head in the order of the task's labels. If the head in
+    --init_checkpoint is of another kind or has other labels, a training ignores this head and starts from a
+    random head. A run without training refuses such a head, unless it is the pre-training head of a published
+    model.
 
     Args:
       settings: a `Settings`.
@@ -154,7 +156,8 @@ def starting_checkpoint(settings, wanted):
       ValueError: the run does not train, and the head in the checkpoint is not the head of the task.
     """
     path = settings.init_checkpoint
-    # With a checkpoint in --output_dir, the weights are loaded from there.
+    # If --output_dir contains a checkpoint, the run loads the weights of that checkpoint and not of
+    # --init_checkpoint.
     if not path or checkpoint_formats.latest_checkpoint(settings.output_dir):
         return path
     checkpoint = model_config.open_starting_weights(settings)
@@ -165,7 +168,7 @@ def starting_checkpoint(settings, wanted):
     if not difference:
         return _reorder_head(path, checkpoint, head, wanted)
     is_pretrained = head.kind == "pre-training"
-    # A model that is only pre-trained may be evaluated, with a random head.
+    # A run without training accepts a model that is only pre-trained, and uses it with a random head.
     if not (settings.do_train or is_pretrained):
         raise ValueError(f"{difference}. {advice}")
     (logging.info if is_pretrained else logging.warning)(
@@ -212,8 +215,9 @@ def _describe_head(wanted):
 
 
 def _permutation(head, wanted):
-    """Returns the index of each of the task's labels among the head's labels, list of int; None if the labels
-    differ. The letter case is ignored, unless two labels differ only in letter case."""
+    """Returns a list of int: for each label of the task, its index among the labels of the head. Returns None
+    if task and head have different labels. The letter case is ignored, unless two labels differ only in
+    letter case."""
     old, new = ([label.casefold() for label in labels] for labels in (head.labels, wanted.labels))
     if sorted(old) != sorted(new) or len(set(new)) < len(new):
         old, new = head.labels, wanted.labels
@@ -221,7 +225,7 @@ def _permutation(head, wanted):
 
 
 def _reorder_head(path, checkpoint, head, wanted):
-    """Returns a checkpoint, with the outputs of its head in the order of the task's labels.
+    """Returns a checkpoint in which the outputs of the head are in the order of the task's labels.
 
     Args:
       path: the checkpoint's path.

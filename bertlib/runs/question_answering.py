@@ -15,7 +15,7 @@ class Evaluation:
     """Answers the questions of --predict_file and scores the answers.
 
     Attributes:
-      shown: {metric: its name in the picture}, the scores in the picture of the learning curve.
+      shown: {metric: its name in the picture}. The picture of the learning curve shows these scores.
     """
 
     def __init__(self, settings, estimator, examples, gold, tokenizer):
@@ -64,7 +64,8 @@ class Evaluation:
                          "\n".join(f"  {name} = {value}" for name, value in scores.items()))
 
     def scores(self, input_fn):
-        """Returns the scores and the "global_step" of the newest checkpoint, {name: number}. Writes no file.
+        """Returns a dict {name: number} with the scores of the newest checkpoint and its "global_step".
+        Writes no file.
 
         Args:
           input_fn: the input of the examples' windows.
@@ -106,12 +107,13 @@ class Evaluation:
         return self._settings.null_score_diff_threshold
 
     def _scores_of(self, predictions, texts, threshold):
-        """Returns the content of eval_results.json, {name: number}.
+        """Returns a dict {name: number}, the content of eval_results.json.
 
         Args:
           predictions: list of `Prediction`.
           texts: {qas_id: the final answer}.
-          threshold: the null threshold with which these answers were chosen.
+          threshold: the null threshold (see --null_score_diff_threshold) with which these answers were
+            chosen.
         """
         if not self._settings.version_2_with_negative:
             return squad_scores.evaluate(self._gold, texts)

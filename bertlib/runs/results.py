@@ -9,7 +9,8 @@ from bertlib.system import files
 
 
 def write_results(directory, file_name, results):
-    """Logs metrics, and writes a file with one line "name = value" for each metric, sorted by name.
+    """Logs metrics, and writes them to a file. The file has a line "name = value" for each metric, sorted by
+    name.
 
     Args:
       directory: directory of the file.

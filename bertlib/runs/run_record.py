@@ -27,14 +27,14 @@ import modeling
 import optimization
 import tokenization
 
-# Names of speed flags that are recorded because they change the last bits of the weights: these flags change
-# the rounding or the order of sums.
+# Names of flags that affect the speed, but also the rounding or the order of sums, and so the last bits of
+# the weights. For this reason, run.json records them.
 _ROUNDING = ("precision", "tf32", "trim_padding", "gradient_dtype")
-# {flag that is recorded outside of "settings": its key in the record}.
+# {flag that is not recorded in "settings": its key at the top of the record}.
 _AT_TOP = {"task_name": "task", "task_type": "task_type", "do_lower_case": "do_lower_case"}
 # Names of flags with paths. A run without training uses the recorded values of these flags.
 _TAKEN_PATHS = ("bert_hub_module_handle",)
-# Largest number of characters of a value in a message.
+# Messages show at most this number of characters of a value.
 _SHORT = 60
 # Names of flags that are recorded if batches are trimmed. These flags set the number of micro-batches, and
 # with trimming the dropout masks depend on this number. See `_count_micro_batches`.
@@ -45,7 +45,8 @@ _SPLITTING = {"gradient_accumulation_steps", "tokens_per_micro_batch", "num_repl
 
 
 def describe_examples(examples):
-    """Returns the entry of the record for examples: {"examples": their number, "fingerprint"}.
+    """Returns the entry of the record for examples: {"examples": number of the examples, "fingerprint": their
+    fingerprint}.
 
     Args:
       examples: list of `InputExample`, or of other objects whose `vars` contain all of their data.
@@ -55,7 +56,7 @@ def describe_examples(examples):
 
 
 def hash_checkpoint(path):
-    """Returns the fingerprint of a checkpoint; None if it was removed or cannot be read."""
+    """Returns the fingerprint of a checkpoint; None if the checkpoint does not exist or cannot be read."""
     try:
         checkpoint = checkpoint_formats.open_checkpoint(path)
         if checkpoint.kind == "hugging_face":
@@ -74,7 +75,7 @@ def hash_checkpoint(path):
 
 def describe(settings, command, task, config, task_type=None, labels=None, tokenizer=None, train_data=None,
              vocabulary=None, dev_rows=None, **effective):
-    """Returns the record of a run, a dict of JSON's types.
+    """Returns the record of a run as a dict that can be written as JSON.
 
     Args:
       settings: a `Settings`.
@@ -85,9 +86,9 @@ def describe(settings, command, task, config, task_type=None, labels=None, token
       labels: list of str, in the order of the model's outputs, or None.
       tokenizer: the tokenizer; None if the run reads no text.
       train_data: see `describe_examples` and `fingerprints.hash_files`; None without training.
-      vocabulary: None, or in a run that reads no text the fingerprint of the vocabulary.
+      vocabulary: the fingerprint of the vocabulary if the run reads no text, otherwise None.
       dev_rows: see `dev_rows.DevRows`; None without --dev_fraction.
-      **effective: {name of a setting: the value that the run uses}, for settings with a value other than the
+      **effective: {name of a setting: the value that the run uses}, for settings whose value differs from the
         value of their flag.
     """
     rounding = {*_ROUNDING, *(_SPLITTING if effective.get("trim_padding") else ())}
@@ -101,7 +102,8 @@ def describe(settings, command, task, config, task_type=None, labels=None, token
         vocabulary = output_files.hash_vocabulary(pieces or settings.vocab_file, pieces=bool(pieces))
     if "num_replicas" in recorded:
         group = replica_group.current()
-        # The flag may be 0, or may count the replicas of one machine only.
+        # The value of the flag is not recorded: it may be 0, or may be the number of replicas on one machine
+        # only.
         recorded["num_replicas"] = group.count if group else 1
     record = {
         "format": output_files.RECORD_FORMAT,
@@ -133,7 +135,7 @@ def check_replicas_agree(group, settings, **data):
     Args:
       group: the `replica_group.Group`.
       settings: a `Settings`.
-      **data: descriptions or fingerprints of the replica's data, {name: value of JSON's types}.
+      **data: {name: description or fingerprint of the replica's data}. All values can be written as JSON.
 
     Raises:
       ValueError: replicas differ. The message names the differences.
@@ -178,7 +180,8 @@ def _differences(stored, now, training):
       training: whether the run trains.
 
     Returns:
-      (differences that are refused, differences that are allowed), each {name: [old value, new value]}.
+      a pair: the differences that are refused, and the differences that are allowed. Both are dicts {name:
+      [old value, new value]}.
     """
     def changed(name):
         old, new = stored.get(name), now[name]
@@ -200,8 +203,8 @@ def _differences(stored, now, training):
     if training:
         allowed.update({name: [old[name], new[name]] for name in new
                         if name in old and old[name] != new[name]})
-    # Two replicas with one micro-batch on each of them compute the same as one replica with two
-    # micro-batches.
+    # If the total number of micro-batches is the same, the results are the same. For example, two replicas
+    # with one micro-batch each compute the same as one replica with two micro-batches.
     count_before, count_now = _count_micro_batches(old), _count_micro_batches(new)
     if count_before is not None and count_before == count_now:
         for name in ("gradient_accumulation_steps", "num_replicas"):
@@ -285,8 +288,8 @@ def record_of_weights(settings):
 
 
 def inherit_settings(settings, *kinds, without=()):
-    """In a run without training, takes the values of flags that were not given from the record of the
-    training of the weights; see `inherit_record`. Does nothing in a run that trains.
+    """In a run without training, sets flags that were not given to the values in the record of the training
+    that wrote the weights; see `inherit_record`. Does nothing in a run that trains.
 
     Args:
       settings: a `Settings`.
@@ -316,7 +319,7 @@ def inherit_record(settings, record, path, without=()):
     - Flags of the task and of the weights must have the same values as in the training.
     - Flags with paths may differ.
 
-    A record that an older version wrote may lack a flag. Such a flag is not compared.
+    If the record lacks a flag, because an older version wrote the record, this flag is not compared.
 
     Args:
       settings: a `Settings`.
@@ -344,8 +347,8 @@ def inherit_record(settings, record, path, without=()):
 
 
 def _recorded(record, settings):
-    """Returns the recorded values of a command's flags of the classes input, task and weights, {name:
-    value}."""
+    """Returns a dict {name: recorded value} of those flags of a command that have the class input, task or
+    weights."""
     values = {**record["settings"], **{name: record[key] for name, key in _AT_TOP.items()
                                        if record.get(key) is not None}}
     if output_files.head_kind(record) == "questions":  # older versions recorded this flag only in the task
@@ -397,8 +400,8 @@ def _format_flag(value):
 
 
 class RunRecord:
-    """Holds the record of a run. The constructor compares the run with its output directory. `write` writes
-    the record; it is called after all other checks."""
+    """Holds the record of a run. The constructor compares the run with the files in the output directory.
+    `write` writes the record, and must be called after all other checks."""
 
     def __init__(self, settings, last_step, more_files=None, **description):
         """Compares the run with the record and the model's files in --output_dir, and logs the differences.
@@ -421,15 +424,16 @@ class RunRecord:
 
     @property
     def data(self):
-        """The values that must be the same on all replicas, {name: value of JSON's types}: data, model,
-        task."""
+        """A dict {name: value} of the data, the model and the task, which must be the same on all replicas.
+        All values can be written as JSON."""
         data = {name: self._now[name] for name in ("command", "task", "labels", "vocabulary", "train_data",
                                                    "bert_config")}
         start = self._now["init_checkpoint"]
         return {**data, "init_checkpoint": start and start["fingerprint"]}
 
     def _compare(self):
-        """Compares the run with the record in the directory, and then with the model's files there."""
+        """Compares the run first with the record in the output directory, and then with the model's files in
+        this directory."""
         newest = checkpoint_formats.latest_checkpoint(self._directory)
         self._seen, self._new = (newest, output_files.read_record(self._directory)), None
         self._has_steps_left = self._compare_record(newest, self._seen[1] if newest else None)
@@ -518,13 +522,14 @@ class RunRecord:
 
 
 def _write(directory, record):
-    """Writes run.json atomically: if the process is killed, the old file or the complete new file exists."""
+    """Writes run.json atomically: even if the process is killed, either the old file or the complete new file
+    exists."""
     files.write_text(os.path.join(directory, output_files.RECORD), json.dumps(record, indent=1) + "\n")
 
 
 def mark_finished(directory):
-    """Records that the training in a directory ended without being killed or terminated, at the step of its
-    newest checkpoint.
+    """Records in run.json that the training ended at the step of its newest checkpoint, and that it was
+    neither killed nor terminated.
 
     Args:
       directory: the output directory.

@@ -7,7 +7,7 @@ from absl import logging
 
 from bertlib.system import files
 
-# Flags of the phases of a run. Without any of them, a command trains and evaluates.
+# Flags of the phases of a run. If none of these flags is given, a command trains and evaluates.
 PHASES = ("do_train", "do_eval", "do_predict")
 # Endings of the names of flags whose values are paths.
 PATH_SUFFIXES = ("_file", "_dir", "_checkpoint", "_handle", "input", "output")
@@ -21,8 +21,8 @@ CLASSES = (INPUT, TASK, WEIGHTS, SPEED, MACHINE)
 
 
 class Settings:
-    """Holds the values of all flags of a command, as attributes. A command creates one such object at its
-    start.
+    """Holds the values of all flags of a command as attributes. Each command creates one such object when it
+    starts.
     """
 
     def __init__(self, values, given=(), names=None, classes=None):
@@ -32,7 +32,7 @@ class Settings:
           values: {name of a flag: its value}.
           given: names of the flags that the command line contains.
           names: names of the flags that this project defines, list of str; None for all names in `values`.
-          classes: {name of a flag: its class, one of `CLASSES`}, without the flags that have no class.
+          classes: {name of a flag: its class, one of `CLASSES`}. Flags without a class are left out.
         """
         vars(self).update(values)
         self._classes, self._taken = dict(classes or {}), set()
@@ -44,7 +44,8 @@ class Settings:
         return name in vars(self)
 
     def names(self):
-        """Returns the names of the flags that this project defines for the command, without those of absl."""
+        """Returns the names of the flags that this project defines for the command. The flags of absl are
+        left out."""
         return list(self._names)
 
     def names_of_class(self, *classes):
@@ -61,7 +62,8 @@ class Settings:
         return name in self._given or name in self._taken
 
     def inherit(self, values):
-        """Sets flags that were not given to the values in a training's record. The caller logs them.
+        """Sets flags that were not given to the values in a training's record. The caller has to log these
+        values.
 
         Args:
           values: {name of a flag: its value}.
@@ -116,7 +118,7 @@ def sample_path(*parts):
 
 
 def require_file(settings, name):
-    """Returns the path in a flag.
+    """Returns the path that a flag contains, after checking that the file exists.
 
     Args:
       settings: a `Settings`.

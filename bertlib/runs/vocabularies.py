@@ -68,14 +68,15 @@ def check_against_start(settings, path, flag):
 
 
 def find_starting_vocabulary(settings):
-    """Returns (path, flag) of the vocabulary in the run.json of the training that wrote --init_checkpoint;
-    None if the vocabulary file is missing or was changed."""
+    """Returns (path, flag) of the vocabulary with which --init_checkpoint was trained, according to its
+    run.json. Returns None if the vocabulary file is missing or was changed."""
     _, record = _record_of_start(settings)
     return _recorded_path(record) if record else None
 
 
 def _recorded_path(record):
-    """Returns (path, flag) of the vocabulary that a record names; None if this file is missing or changed."""
+    """Returns (path, flag) of the vocabulary that a record names; None if the vocabulary file is missing or
+    was changed."""
     for flag in _FLAGS:
         path = (record.get("files") or {}).get(flag)
         if path and files.exists(path) and not files.is_directory(path):
@@ -91,15 +92,15 @@ def _recorded_path(record):
 
 
 def resolve_from_records(settings, paths):
-    """Compares the vocabulary in the flags with the vocabulary in the manifest of the records. If no
-    vocabulary was given, uses the one in the manifest.
+    """Compares the vocabulary in the flags with the vocabulary in the manifest of the records. If the flags
+    name no vocabulary, uses the vocabulary in the manifest.
 
     Sets --do_lower_case. Sets --vocab_file or --spm_model_file if the file in the manifest still has the
     content with which the records were made.
 
     Args:
       settings: the `Settings` of a pre-training.
-      paths: files of records, list of str.
+      paths: list of str, the files of records.
 
     Returns:
       the fingerprint of the vocabulary for run.json; None if it is unknown.
@@ -130,7 +131,8 @@ def resolve_from_records(settings, paths):
 
 
 def _check_one(manifests):
-    """Raises a ValueError if manifests, [(path, manifest)], name more than one vocabulary or letter case."""
+    """Raises a ValueError if the manifests name different vocabularies or different values of
+    --do_lower_case. `manifests` is a list of (path, manifest)."""
     for where, manifest in manifests[1:]:
         for name, words in (("vocabulary", "vocabularies"), ("do_lower_case", "letter cases")):
             if manifest["settings"].get(name) != manifests[0][1]["settings"].get(name):
@@ -140,8 +142,8 @@ def _check_one(manifests):
 
 
 def _hash_tokens(path, flag, **_):
-    """Returns the fingerprint of a vocabulary, computed as in manifests; None if the file is no
-    vocabulary."""
+    """Returns the fingerprint of a vocabulary, computed in the same way as for manifests; None if the file is
+    not a vocabulary."""
     try:
         tokenizer = tokenization.SentencePieceTokenizer(path) if flag == "spm_model_file" else None
         return pretraining_stream.hash_vocabulary(tokenizer.vocab if tokenizer else
@@ -151,7 +153,7 @@ def _hash_tokens(path, flag, **_):
 
 
 def manifest_entry(path, flag):
-    """Returns the entry for a vocabulary in the manifest of records, a dict.
+    """Returns a dict, the entry for a vocabulary in the manifest of records.
 
     Args:
       path: the vocabulary's file.
@@ -165,7 +167,8 @@ def manifest_entry(path, flag):
 
 
 def check_vocabulary(settings, config):
-    """Checks the vocabulary of a command that reads no text, if one was given.
+    """Checks the vocabulary that was given to a command that reads no text. Does nothing if no vocabulary was
+    given.
 
     Args:
       settings: a `Settings`.
@@ -285,14 +288,14 @@ def _added_tokens(tokenizer_settings, path):
     return tokenizer_files.added_tokens(tokenizer_settings)
 
 
-# Largest share of a vocabulary's words that may be unreachable in lower case. For example, "Paris" is
-# unreachable, because no lower-cased text contains it.
+# If lower-cased texts cannot contain a larger share of the vocabulary's words than this, the vocabulary is
+# refused. For example, no lower-cased text contains the word "Paris".
 _MAX_UNREACHABLE = 0.1
 
 
 def _check_reachable(path, tokenizer):
-    """Checks that lower-casing, the default, suits a vocabulary: lower-cased texts must be able to contain
-    most words of the vocabulary.
+    """Checks that lower-casing, which is the default, suits a vocabulary: most words of the vocabulary must
+    be words that can occur in lower-cased texts.
 
     Args:
       path: the vocabulary's file.

@@ -22,8 +22,8 @@ def load(model_dir: str | os.PathLike[str], task: str | None = None, precision: 
 
     Args:
       model_dir: output directory of a training, such as "output/mrpc".
-      task: None for the task that the model was trained for. "vectors" for the vector of a text, which every
-        model can compute.
+      task: None for the task that the model was trained for. Pass "vectors" to get the vector of a text;
+        every model can compute vectors.
       precision: number format of the encoder's computations, "fp32" or "bf16".
       batch_size: largest number of texts in a batch. Each window of a long text counts as one text.
       group: the `replica_group.Group` of the replicas among which the batches are distributed; None without

@@ -49,8 +49,8 @@ def _text(name, value):
 
 
 class _Texts:
-    """Base class of the tasks with one or two texts. A text that is too long is divided into windows if the
-    model was trained with --doc_stride; otherwise the text is truncated."""
+    """Base class of the tasks with one or two texts. If the model was trained with --doc_stride, a text that
+    is too long is divided into windows. Otherwise it is truncated."""
 
     fields, required = ("text_a", "text_b"), 1
     extra_inputs = ()
@@ -60,8 +60,7 @@ class _Texts:
 
         Args:
           model: a `model_directory.ModelDirectory`.
-          num_texts: number of texts of a question, 1 or 2; None if a question may have either one or two
-            texts.
+          num_texts: number of texts of a question, 1 or 2. None if a question may have one or two texts.
         """
         self._model, self._num_texts = model, num_texts
         self._doc_stride = model.setting("doc_stride")
@@ -72,10 +71,10 @@ class _Texts:
         if self._num_texts == 2 and text_b is None:
             raise ValueError("text_b is missing: the model was trained on pairs of texts. Pass two texts.")
         if self._num_texts == 1 and text_b is not None:
-            raise ValueError("text_b: the model was trained on single texts; leave text_b out.")
+            raise ValueError("text_b: the model was trained on single texts. Leave text_b out.")
         if text_b is not None and self._model.bert_config.type_vocab_size < 2:
             raise ValueError("text_b: the model cannot tell a second text from the first, because its "
-                             "type_vocab_size is 1; leave text_b out.")
+                             "type_vocab_size is 1. Leave text_b out.")
         example = classifier_features.InputExample("question", _text("text_a", text_a),
                                                    text_b if text_b is None else _text("text_b", text_b))
         windows, _ = classifier_features.make_windows(
@@ -105,8 +104,8 @@ class Classification(_Texts):
 
 
 class Multilabel(_Texts):
-    """Answers with {"labels", "probabilities": {label: probability}}. "labels" contains the labels with a
-    probability of at least the training's --threshold."""
+    """Answers with {"labels", "probabilities": {label: probability}}. "labels" contains each label whose
+    probability is at least --threshold of the training."""
 
     def __init__(self, model):
         super().__init__(model, model.num_texts)
@@ -140,8 +139,8 @@ class Vectors(_Texts):
 
     def __init__(self, model):
         super().__init__(model)
-        # Long texts are truncated. In a model for questions, --doc_stride applies to contexts, not to these
-        # texts.
+        # With 0, texts that are too long are truncated. The --doc_stride of a model for questions applies to
+        # contexts, and is not used for these texts.
         self._doc_stride = 0
 
     def postprocess(self, outputs, details):
@@ -153,7 +152,7 @@ class Tagging:
     """Answers with {"words", "tags", "entities": [{"type", "text", "start", "end"}]}. "start" and "end" are
     indices of words.
 
-    A question is a text, in which spaces, tabs and line ends separate the words, or a list of words.
+    A question is a text or a list of words. In a text, spaces, tabs and line ends separate the words.
     """
 
     fields, required = ("text",), 1
@@ -236,9 +235,9 @@ class SquadQuestions:
 def _null_threshold(model):
     """Returns the null threshold of a model.
 
-    This is the threshold of the newest evaluation in the model's directory. (With --find_null_threshold, the
-    evaluation computed the best threshold.) Without an evaluation, this is the threshold that the training
-    recorded.
+    If the model's directory contains the result of an evaluation, this is the threshold of the newest
+    evaluation. (With --find_null_threshold, an evaluation computes the best threshold.) Otherwise, it is the
+    threshold that the training recorded.
 
     Raises:
       ValueError: the threshold in eval_results.json is not a number.
@@ -289,7 +288,7 @@ class MaskedWords:
 
 
 def resolve_task(model, task=None):
-    """Returns the task of a model, a key of `TASKS`.
+    """Returns the task that a model will do, a key of `TASKS`.
 
     Args:
       model: a `model_directory.ModelDirectory`.

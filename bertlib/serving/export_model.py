@@ -23,7 +23,7 @@ from bertlib.system import files
 DEFAULT_SIGNATURE = tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 # Names of the files in the model's directory that are copied into assets.extra if they exist.
 _FILES = (*output_files.NAMES, output_files.RECORD)
-# Names of the extra inputs of tasks. These inputs have one value for each token.
+# Names of those extra inputs of tasks that have one value for each token.
 _ALONG_TOKENS = ("word_mask",)
 
 
@@ -46,11 +46,13 @@ class Signature(NamedTuple):
 
 
 def _repeat_names(names, like):
-    """Repeats a list of str for each row of a tensor [B, …]; returns string [B, number of names]."""
+    """Returns a string tensor [B, number of names], in which each row contains all names. `like` is a tensor
+    [B, …]."""
     return tf.tile(tf.constant([names]), [tf.shape(like)[0], 1])
 
 
-# Functions of (the `ModelDirectory`, the head's predictions, the features) that return the outputs.
+# Each of the next functions computes the outputs of one task. The arguments are the `ModelDirectory`, the
+# predictions of the head and the features.
 
 
 def _classification_outputs(model, predictions, features):
@@ -73,7 +75,8 @@ def _regression_outputs(model, predictions, features):
 
 
 def _tagging_outputs(model, predictions, features):
-    # `build_outputs` has marked each token as a word, so each tag is at the position of its token.
+    # `build_outputs` has marked each token as a word. For this reason, the tag of a token is at the position
+    # of the token.
     return {"tags": tf.where(features["input_mask"] * features["tag_mask"] > 0,
                              tf.gather(tf.constant(model.labels), predictions["tags"]),
                              tf.fill(tf.shape(predictions["tags"]), ""))}
@@ -110,12 +113,13 @@ def extra_inputs(model, task):
 
 
 def build_outputs(model, task, features):
-    """Builds the outputs of a model in the current graph. Several calls share the variables.
+    """Builds the outputs of a model in the current graph. If it is called several times, all calls use the
+    same variables.
 
     Args:
       model: a `model_directory.ModelDirectory`.
       task: a key of `answers.TASKS`.
-      features: {name: int32 [B, F]}, the encoder's inputs and `extra_inputs`.
+      features: {name: int32 [B, F]}, with the inputs of the encoder and the `extra_inputs`.
 
     Returns:
       {name of an output: tensor [B, …]}.
@@ -137,15 +141,16 @@ def build_outputs(model, task, features):
 
 
 def derive_inputs(model, input_ids):
-    """Returns the mask and the segments that follow from token ids.
+    """Computes the mask and the segments from token ids.
 
     Args:
       model: a `model_directory.ModelDirectory`.
       input_ids: int32 [B, F], padded with 0.
 
     Returns:
-      {"input_mask", "segment_ids"}, each int32 [B, F]. input_mask is 1 for tokens and 0 for padding.
-      segment_ids is 1 for the tokens after the first [SEP], and 0 for all other tokens and for padding.
+      dict with "input_mask" and "segment_ids", both int32 [B, F]. input_mask is 1 for tokens and 0 for
+      padding. segment_ids is 1 for the tokens after the first [SEP], and 0 for all other tokens and for
+      padding.
     """
     mask = tf.cast(tf.not_equal(input_ids, 0), tf.int32)
     if model.bert_config.type_vocab_size < 2:
@@ -206,8 +211,8 @@ def _signatures(model, task):
 
 
 def _warmup_rows(model, more, number):
-    """Returns `number` inputs of growing length, a list of {name: list of int}. The last input has
-    `max_seq_length` tokens."""
+    """Returns a list of `number` inputs of growing length. Each input is {name: list of int}, and the last
+    one has `max_seq_length` tokens."""
     start, unknown, end = model.tokenizer.convert_tokens_to_ids(["[CLS]", "[UNK]", "[SEP]"])
     rows = []
     for index in range(1, number + 1):
@@ -226,8 +231,8 @@ def export(model, directory, task=None, warmup_requests=1):
 
     Args:
       model: a `model_directory.ModelDirectory`.
-      directory: the directory of all versions. The new version becomes a subdirectory.
-      task: None for the task that the model was trained for; or another task, see `answers.resolve_task`.
+      directory: the directory of all versions. The new version is written to a new subdirectory.
+      task: name of the task; None for the task that the model was trained for. See `answers.resolve_task`.
       warmup_requests: number of warm-up requests for each signature, see `warmup`.
 
     Returns:
@@ -267,7 +272,7 @@ def write_version(model, task, directory, build, warmup_requests):
     with tf.Graph().as_default() as graph:
         signatures = build()
         variables = tf.trainable_variables()
-        # An export computes nothing, and another process may be using the GPU.
+        # The session uses no GPU: an export computes nothing, and another process may be using the GPU.
         config = tf.ConfigProto(device_count={"GPU": 0})
         with tf.Session(graph=graph, config=config) as weights:
             weights.run(tf.global_variables_initializer())

@@ -1,14 +1,14 @@
 """Exports a SavedModel with texts as inputs. The graph of this SavedModel tokenizes the texts, with ops of
 the package tensorflow-text.
 
-This SavedModel is separate from the SavedModel of `export_model`. A server without the package
-tensorflow-text cannot load a SavedModel that contains such an op, not even the signatures that do not use the
-op.
+This SavedModel is separate from the SavedModel of `export_model`, because a server without the package
+tensorflow-text cannot load it. Such a server cannot even load those signatures of a SavedModel that do not
+use the ops of tensorflow-text.
 
-The graph repeats the steps of `tokenization.FullTokenizer`. The graph lower-cases text as Python does, in any
-locale. It finds white space, punctuation and accents with the Unicode tables of ICU and RE2. The tokens may
-differ from the tokenizer's for characters that are newer than Python's Unicode tables. `compare_tokens`
-counts the texts with such differences.
+The graph repeats the steps of `tokenization.FullTokenizer`. The graph lower-cases text in the same way as
+Python, and independently of the locale. The graph finds white space, punctuation and accents with the Unicode
+tables of the libraries ICU and RE2. For characters that are newer than Python's Unicode tables, the tokens of
+the graph may differ from those of `FullTokenizer`. `compare_tokens` counts the texts with such differences.
 """
 
 import functools
@@ -25,8 +25,8 @@ import tokenization
 TASKS = ("classification", "multilabel", "regression", "tagging", "vectors")
 PACKAGE = "tensorflow-text"
 
-# Regular expressions in RE2's notation.
-# Control and format characters without white space, and the replacement character of undecodable bytes.
+# Regular expressions in RE2's notation. Control and format characters that are not white space, and the
+# character that replaces undecodable bytes.
 _CONTROL = r"[\x{0}-\x{8}\x{b}\x{c}\x{e}-\x{1f}\x{7f}-\x{9f}\p{Cf}\x{fffd}]"
 _SPACE = r"[\s\p{Z}]+"
 # Punctuation, and all ASCII characters except letters, digits, spaces and control characters.
@@ -47,7 +47,8 @@ def import_tensorflow_text():
     to_do = ("Install the version of the package for this TensorFlow with "
              f"`pip install {PACKAGE}=={version}.*` or `pip install -r requirements-export.txt`.")
     try:
-        # Imported here, because the import takes a second and no other function needs the module.
+        # The import is here and not at the top, because it takes a second and only this function needs the
+        # module.
         import tensorflow_text
     except ImportError as error:
         raise ImportError(f"An export of text needs the package {PACKAGE}, which cannot be imported "
@@ -63,7 +64,7 @@ def import_tensorflow_text():
 class GraphTokenizer:
     """Does the work of a `tokenization.FullTokenizer` with ops of the current graph.
 
-    One difference to `tokenization.FullTokenizer`: special tokens in a text, such as [MASK], are split at the
+    Unlike `tokenization.FullTokenizer`, this class splits special tokens in a text, such as [MASK], at the
     brackets.
     """
 
@@ -98,8 +99,8 @@ class GraphTokenizer:
         return tf.cast(ids, tf.int32)
 
     def _spaced(self, texts):
-        """Normalizes texts, string [N]: letter case and accents as the vocabulary needs them, and spaces
-        around words, punctuation and Chinese characters."""
+        """Normalizes a string tensor [N] of texts. Letter case and accents become those of the vocabulary.
+        Words, punctuation and Chinese characters are separated by spaces."""
         replace, basic = tf.strings.regex_replace, self._basic
         texts = replace(replace(texts, _CONTROL, ""), _SPACE, " ")
         if basic.tokenize_chinese_chars:
@@ -115,10 +116,11 @@ _CAPITAL_I_WITH_DOT = "\u0130"  # the only character whose lower case consists o
 
 
 def _lower_case(texts):
-    """Lower-cases texts, string [N], in the same way as `str.lower`.
+    """Lower-cases a string tensor [N] of texts in the same way as `str.lower`.
 
     `tf.strings.lower` is not used, because its result depends on LC_ALL, LC_MESSAGES or LANG of the process
-    that serves the model. With LC_ALL=tr_TR.UTF-8, for example, it converts "I" to a dotless "ı".
+    that serves the model. For example, with LC_ALL=tr_TR.UTF-8, `tf.strings.lower` converts "I" to a dotless
+    "ı".
     """
     texts = tf.strings.regex_replace(texts, _final_sigma(), r"\1ς\2")
     texts = tf.strings.regex_replace(texts, _CAPITAL_I_WITH_DOT, _CAPITAL_I_WITH_DOT.lower())
@@ -137,8 +139,8 @@ def _characters():
 
 @functools.cache
 def _lower_case_table():
-    """Returns the lower case of each code point up to the last upper-case code point, int32 [number of these
-    code points]."""
+    """Returns an int32 array whose element k is the lower case of code point k. The array ends with the last
+    upper-case code point."""
     lower = {ord(character): ord(character.lower()) for character in _characters()
              if character != character.lower() and character != _CAPITAL_I_WITH_DOT}
     table = np.arange(max(lower) + 1, dtype=np.int32)
@@ -150,10 +152,10 @@ def _lower_case_table():
 def _final_sigma():
     """Returns a regular expression, in RE2's notation, for a capital sigma whose lower case is "ς".
 
-    Such a sigma is at the end of a word: the nearest character before the sigma is a letter with case, and
-    the nearest character after the sigma is not a letter with case. Marks, such as accents and apostrophes,
-    are ignored. "ΟΔΟΣ." contains such a sigma, "ΣΟΦΙΑ" does not. `str.lower` of the Python that exports the
-    model decides which characters count as letters and marks.
+    Such a sigma is at the end of a word. The nearest character before the sigma is a letter with upper and
+    lower case, and the nearest character after the sigma is not such a letter. Marks, such as accents and
+    apostrophes, are ignored. "ΟΔΟΣ." contains such a sigma, "ΣΟΦΙΑ" does not. `str.lower` of the Python that
+    exports the model decides which characters count as letters and marks.
     """
     either = {character for character in _characters() if f"A{character}Σ".lower().endswith("ς")}
     letters = {character for character in either if f"{character}Σ".lower().endswith("ς")}
@@ -166,7 +168,7 @@ def _class(characters, negation=""):
 
     Args:
       characters: set of str.
-      negation: "^" for the class of all characters that are not in `characters`.
+      negation: "^" to get the class of all characters that are not in `characters`, otherwise "".
     """
     codes = sorted(map(ord, characters))
     starts = [code for index, code in enumerate(codes) if not index or codes[index - 1] != code - 1]
@@ -181,8 +183,8 @@ class Differences(NamedTuple):
     Attributes:
       texts: number of texts that were compared.
       number: number of texts whose tokens differ.
-      first: the first texts with different tokens, list of (text, tokens of the tokenizer, tokens of the
-        graph).
+      first: list of (text, tokens of the tokenizer, tokens of the graph) for the first texts whose tokens
+        differ.
     """
 
     texts: int
@@ -196,7 +198,7 @@ def compare_tokens(tokenizer, texts, most=3):
     Args:
       tokenizer: a `tokenization.FullTokenizer`.
       texts: iterable of str.
-      most: largest number of differing texts that are returned.
+      most: largest number of texts in the field `first` of the result.
 
     Returns:
       a `Differences`.
@@ -229,7 +231,8 @@ def _batches(items):
 
 
 def _special_token(model, name, like):
-    """Returns the id of a special token for each row of a ragged tensor [N, …]: int32 [N, 1]."""
+    """Returns an int32 tensor [N, 1] that contains the id of a special token for each row of a ragged tensor
+    [N, …]."""
     return tf.fill([like.nrows(), 1], model.tokenizer.vocab[name])
 
 
@@ -251,8 +254,9 @@ def _encoder_inputs(model, first, second=None):
 
     Args:
       model: a `model_directory.ModelDirectory`.
-      first: token ids, ragged int32 [N, …].
-      second: token ids of the second texts, ragged int32 [N, …], or None. An empty row means no second text.
+      first: ragged int32 [N, …], the token ids of the first texts.
+      second: ragged int32 [N, …], the token ids of the second texts, or None. An empty row means that there
+        is no second text.
 
     Returns:
       {name: int32 [N, longest]}.
@@ -280,7 +284,8 @@ def _encoder_inputs(model, first, second=None):
 
 
 def _text_signatures(model, task):
-    """Returns the signatures of a task with one or two texts. An empty second text counts as none."""
+    """Returns the signatures of a task with one or two texts. An empty second text means that there is no
+    second text."""
     tokens = GraphTokenizer(model.tokenizer)
     two = {name: tf.placeholder(tf.string, [None], name) for name in ("text_a", "text_b")}
     one = {"text_a": tf.placeholder(tf.string, [None], "text_a")}
@@ -298,8 +303,8 @@ def _text_signatures(model, task):
 
 
 def _word_signatures(model, task):
-    """Returns the two signatures of a tagger. The inputs of the first one are texts, with white space between
-    the words; the inputs of the second one are lists of words."""
+    """Returns the two signatures of a tagger. The first signature takes texts, in which white space separates
+    the words. The second signature takes lists of words."""
     tokens = GraphTokenizer(model.tokenizer)
     text = {"text": tf.placeholder(tf.string, [None], "text")}
     words = {"words": tf.placeholder(tf.string, [None, None], "words")}
@@ -315,7 +320,7 @@ def _word_signatures(model, task):
 
 
 def _tags(model, task, tokens, words, width=None):
-    """Returns the tags of words, {"tags": string [B, W]}. The tag is "" for padding, and for words beyond the
+    """Returns {"tags": string [B, W]}, the tags of words. The tag is "" for padding, and for words beyond the
     model's `max_seq_length`.
 
     Args:
@@ -323,7 +328,7 @@ def _tags(model, task, tokens, words, width=None):
       task: "tagging".
       tokens: a `GraphTokenizer`.
       words: ragged string [B, (words)].
-      width: W, an int32 tensor; None for the number of words of the longest row.
+      width: int32 tensor, the number W. None if W is the number of words of the longest row.
     """
     room = model.max_seq_length - 2
     pieces = tokens(words.flat_values)

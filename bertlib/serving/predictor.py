@@ -61,9 +61,9 @@ class Predictor:
         Args:
           directory: the output directory of a training, see `model_directory.read`.
           task: "vectors", or None for the task that the model was trained for.
-          step: the precision and the kernels; None for fp32 and TensorFlow's ops.
+          step: a `StepConfig` with the precision and the kernels; None for fp32 and TensorFlow's ops.
           batch_size: largest number of windows in a batch.
-          group: the replicas among which the batches are distributed, or None.
+          group: the `replica_group.Group` of the replicas among which the batches are distributed, or None.
 
         Raises:
           ValueError: the model cannot do `task`, or the weights are damaged or belong to another model.
@@ -82,8 +82,8 @@ class Predictor:
         """Answers one question.
 
         Args:
-          *texts: the texts of the question, str, in the order of `fields`. The text of a tagger may also be
-            a list of words.
+          *texts: the texts of the question in the order of `fields`. Each text is a str. The text of a tagger
+            may also be a list of words.
           **fields: the same texts by name.
 
         Returns:
@@ -126,9 +126,10 @@ class Predictor:
 
         Args:
           path: the file, which may be compressed with gzip.
-          input_format: one of `questions.FORMATS`; None for the format that the file's name ends with.
-          **flags: flags in `questions.COLUMN_FLAGS`, such as `text_column="2"`, that replace the values of
-            the training.
+          input_format: one of `questions.FORMATS`. If it is None, the format follows from the ending of the
+            file's name.
+          **flags: values for flags in `questions.COLUMN_FLAGS`, such as `text_column="2"`. They replace the
+            values of the training.
 
         Yields:
           a question; call the predictor with its `values`.

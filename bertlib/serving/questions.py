@@ -16,7 +16,7 @@ from bertlib.tasks.tagging import tagging_data
 FORMATS = ("text", *tables.FORMATS, "conll")
 PAIR = " ||| "  # separates the two texts in a line of plain text
 _ENDINGS = {**tables.ENDINGS, ".conll": "conll", ".iob": "conll", ".bio": "conll"}
-# Flags for the columns of a file, see `QuestionReader`.
+# Names of the flags for the columns of a file, see `QuestionReader`.
 COLUMN_FLAGS = ("text_column", "label_column", "header", "delimiter", "token_column", "tag_column")
 
 
@@ -37,8 +37,8 @@ class Question(NamedTuple):
 
 
 def format_from_name(path):
-    """Returns the format for the ending of a file's name: one of `FORMATS`, or "text" for an unknown
-    ending."""
+    """Returns the format of a file, one of `FORMATS`, according to the ending of the file's name. Returns
+    "text" if the ending is unknown."""
     name = path.lower().removesuffix(".gz")
     return next((input_format for ending, input_format in _ENDINGS.items() if name.endswith(ending)), "text")
 
@@ -62,7 +62,7 @@ class QuestionReader:
         self._fields, self._required, self._labels = list(fields), required, model.labels
         self._is_tagger = fields == answers.Tagging.fields and model.kind == "tagging"
         has_text_column = flags.get("text_column") is not None
-        # If --text_column is passed, this file has other columns than the training file. It may lack the
+        # --text_column was passed, so this file has other columns than the training file. It may lack the
         # labels and the header row.
         if has_text_column:
             flags = {"label_column": None, "header": "auto", **flags}
@@ -142,8 +142,8 @@ class QuestionReader:
             yield Question(row.line, fields, row.texts, problem)
 
     def _has_second_text(self, fields):
-        """Returns whether a row has both a text_a, which is the text of the question, and a text_b, although
-        the model takes single texts."""
+        """Returns whether a row has a text_b that the model would ignore: the model takes single texts, and
+        the column text_a contains the text of the question."""
         place, chosen = self._reader.place, self._reader.text_places
         return self._fields == ["text_a"] and "text_b" in fields and place.names is not None and (
             [place.name_of(chosen[0])] == self._fields)
@@ -152,15 +152,16 @@ class QuestionReader:
 def _check_count(flag, number, fields, required):
     """Raises a ValueError if --text_column names more or fewer columns than the task allows."""
     if not required <= number <= len(fields):
-        raise ValueError(f"--text_column={flag} names {number} column{'s' * (number != 1)}, but the model "
-                         f"takes {' and '.join(fields)}. Name one column for each text.")
+        raise ValueError(f"--text_column={flag} names {number} column{'s' * (number != 1)}, but the texts "
+                         f"of the model are {' and '.join(fields)}. Name one column for each text.")
 
 
 def _names(header, texts, width):
-    """Returns different names for all fields of a row, list of str.
+    """Returns a list of str, a different name for each field of a row.
 
-    A field is named by the header. Without a header, a text has its name in `texts`, and another field is
-    named by its column, such as column_3. A name that another field already has is numbered: text, text_2.
+    If the file has a header, the names are those in the header. Without a header, a text has the name in
+    `texts`, and any other field is named after its column, such as column_3. If two fields would have the
+    same name, a number is added to the name of the later field: text, text_2.
 
     Args:
       header: list of str, or None for a file without a header.
@@ -178,7 +179,7 @@ def _names(header, texts, width):
 
 
 def format_answer(question, answer):
-    """Returns an answer as a line of JSON: first the keys of the answer, then the fields of the input.
+    """Returns an answer as a line of JSON, with the keys of the answer before the fields of the input.
 
     If an input field has the same name as a key of the answer, the field gets the prefix "input_". If the
     input already has a field with the prefixed name, the prefix is added twice. Example: with a classifier,

@@ -53,7 +53,7 @@ def check_weights(head, bert_config, path):
 
 
 class LoadedModel:
-    """A trained model: a graph and a session with the weights.
+    """Holds a trained model: a graph, and a session that has loaded the weights.
 
     Several threads may call the model at the same time, because nothing in it changes after the weights are
     loaded.
@@ -68,7 +68,7 @@ class LoadedModel:
         Args:
           head, bert_config: see `build`.
           checkpoint: path of the weights, see `checkpoint_formats.open_checkpoint`.
-          extra_inputs: names of the additional inputs of the head, each int32 [B, any].
+          extra_inputs: names of the additional inputs of the head. Each input is int32 [B, any].
           step: see `build`.
 
         Raises:
@@ -86,8 +86,8 @@ class LoadedModel:
             with self._session.as_default():
                 self._session.run(scaffold.init_op)
                 scaffold.init_fn(self._session)
-                # Some local variables contain converted weights, which inference computes once. Therefore
-                # this op runs after the weights are loaded.
+                # This op must run after the weights are loaded, because it initializes local variables with
+                # converted weights.
                 self._session.run(scaffold.local_init_op)
             graph.finalize()
 
@@ -119,7 +119,8 @@ class LoadedModel:
 
 
 def _padded(lists):
-    """Returns lists of ints of different lengths as one int32 array [B, longest], padded with zeros."""
+    """Converts B lists of int into one int32 array [B, length of the longest list]. Shorter lists are padded
+    with zeros."""
     array = np.zeros([len(lists), max(map(len, lists))], np.int32)
     for row, values in zip(array, lists):
         row[:len(values)] = values

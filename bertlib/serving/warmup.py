@@ -14,12 +14,13 @@ import tensorflow.compat.v1 as tf
 from bertlib.data import example_encoding, record_files
 
 FILE = "tf_serving_warmup_requests"
-# Largest number of requests that TensorFlow Serving accepts.
+# TensorFlow Serving accepts at most this number of warm-up requests.
 MAX_REQUESTS = 1000
 
 
 def _field(number, content):
-    """Returns an encoded field of a message. `content` is a text or another message, encoded as bytes."""
+    """Returns an encoded field of a message. `content` is the encoded value as bytes: a text or another
+    message."""
     return example_encoding.varints([number << 3 | 2, len(content)]) + content
 
 

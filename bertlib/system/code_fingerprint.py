@@ -1,4 +1,5 @@
-"""Computes fingerprints of the code of a process, by which replicas check that they run the same code."""
+"""Computes fingerprints of the code of a process. Replicas compare these fingerprints, to check that they run
+the same code."""
 
 import contextlib
 import hashlib
@@ -11,7 +12,8 @@ _PACKAGE = pathlib.Path(__file__).resolve().parents[1]
 
 
 def hash_package():
-    """Returns the fingerprint (str) of all code files of `bertlib`, also of modules that are not imported."""
+    """Returns a str, the fingerprint of all code files of `bertlib`, including modules that are not
+    imported."""
     digest = hashlib.blake2b(digest_size=16)
     for path in sorted(path for pattern in ("*.py", "*.cc", "*.h") for path in _PACKAGE.rglob(pattern)):
         digest.update(f"{path.relative_to(_PACKAGE)} {_hash_file(path)}\n".encode())
@@ -19,9 +21,9 @@ def hash_package():
 
 
 def hash_scripts():
-    """Returns the fingerprints {name: str} of the running script and of the modules that it has imported.
+    """Returns {name: fingerprint} of the running script and of the modules that it has imported.
 
-    Installed packages, the standard library and `bertlib` are left out. The name of a script is its file
+    Installed packages, the standard library and `bertlib` are left out. The name of the script is its file
     name.
     """
     installed = [pathlib.Path(path).resolve() for path in _library_folders()]

@@ -22,7 +22,7 @@ from bertlib.system import terminal
 # Whether this process writes files; see `disable_writing`.
 _is_writing_enabled = True
 _MAX_LINKS = 40  # length of a chain of symbolic links; the kernel does not follow longer chains
-# {errno of a write error that users can solve: (problem, advice)}.
+# For errors of writing that the user can solve: {errno: (problem, advice)}.
 _RETRY = "then run the same command again"
 _DISK_ERRORS = {
     errno.ENOSPC: ("the disk is full", f"Make room on the disk, {_RETRY}."),
@@ -40,7 +40,8 @@ def is_remote(path):
 
 def _remote():
     """Returns TensorFlow's module for its file systems."""
-    # Imported here, because worker processes and commands that only convert text do not need TensorFlow.
+    # The import is here and not at the top, because worker processes and commands that only convert text do
+    # not need TensorFlow.
     import tensorflow as tf
 
     return tf.io.gfile
@@ -83,7 +84,7 @@ def decode_text(data, path):
     """Returns the text of a file's content.
 
     Args:
-      data: the content, bytes.
+      data: bytes, the content.
       path: the file, which the error message names.
 
     Raises:
@@ -142,11 +143,12 @@ def read_json_object(path):
 
 
 def find_files(pattern):
-    """Returns the sorted list of files that match a path or a glob pattern; empty if no file matches.
+    """Returns the sorted list of the files that match a path or a glob pattern. The list is empty if no file
+    matches.
 
-    Special characters have no special meaning in the name of an existing file or directory. For example, if
-    the file "a[1].txt" exists, the pattern "a[1].txt" matches only this file. In "b[2]/*.txt", the part
-    "b[2]" matches only a directory "b[2]" if this directory exists.
+    The characters of glob patterns have no special meaning in the name of an existing file or directory. For
+    example, if the file "a[1].txt" exists, the pattern "a[1].txt" matches only this file. In "b[2]/*.txt",
+    the part "b[2]" matches only a directory "b[2]" if this directory exists.
     """
     if is_remote(pattern):
         return [pattern] if exists(pattern) else sorted(_remote().glob(pattern))
@@ -164,8 +166,7 @@ def find_files(pattern):
 def disable_writing():
     """Makes the functions of this module change no file from now on.
 
-    Call this function in a process that computes the same results as another process, if the other process
-    writes the files.
+    Call this function if another process computes the same results and writes the files.
     """
     global _is_writing_enabled
     _is_writing_enabled = False
@@ -177,10 +178,11 @@ def is_writing_enabled():
 
 
 def describe_disk_error(error, path, needed=None):
-    """Returns (problem, advice), two texts, for an error in writing to a disk; None for other errors.
+    """Returns a pair of texts, (problem, advice), for an error of writing to a disk. Returns None for other
+    errors.
 
-    TensorFlow uses different error classes for these problems: a full disk is a ResourceExhaustedError, like
-    a lack of memory. A file above the size limit is an OutOfRangeError, like the end of the input.
+    The class of a TensorFlow error does not identify the problem: a full disk is a ResourceExhaustedError, as
+    is a lack of memory. A file above the size limit is an OutOfRangeError, as is the end of the input.
 
     Args:
       error: an OSError, or an error of TensorFlow.
@@ -190,7 +192,7 @@ def describe_disk_error(error, path, needed=None):
     if isinstance(error, OSError):
         number = error.errno
     else:
-        # Writers of event files raise an IndexError instead of an OutOfRangeError.
+        # If an event file is too large, its writer raises an IndexError instead of an OutOfRangeError.
         text = error.message if hasattr(error, "error_code") else str(error) * isinstance(error, IndexError)
         number = next((number for number in _DISK_ERRORS if os.strerror(number) in text), None)
     if number not in _DISK_ERRORS:
@@ -204,7 +206,8 @@ def describe_disk_error(error, path, needed=None):
 
 
 def existing_parent(path):
-    """Returns the absolute form of a local path, or its nearest parent directory that exists."""
+    """Returns the absolute form of a local path if the path exists; otherwise its nearest existing parent
+    directory."""
     path = os.path.abspath(path)
     while not os.path.exists(path):
         path = os.path.dirname(path)
@@ -217,12 +220,13 @@ def _readable_size(number):
 
 @contextlib.contextmanager
 def translate_disk_errors(path, kept=None):
-    """Translates an error of the block into an OSError with a plain message, if a disk could not be written.
+    """A context manager: if the `with` block fails because a disk cannot be written, raises an OSError with a
+    plain message instead of the original error.
 
     Args:
-      path: the file that the block writes, for the message of an error that does not name a file.
-      kept: function that returns a sentence for the message about the files that were kept; None for a
-        message without such a sentence.
+      path: the file that the block writes. The message names this file if the original error names no file.
+      kept: function that returns a sentence about the files that were kept, which is added to the message;
+        None to add no sentence.
 
     Raises:
       OSError: the disk is full or read-only, or a size limit is reached. The error has a message and no
@@ -241,7 +245,8 @@ def translate_disk_errors(path, kept=None):
 
 
 def _path_in_tensorflow_error(error):
-    """Returns the file that an error's message "FILE; No space left on device" names, or None.
+    """Returns the path in the message of a TensorFlow error, such as "PATH; No space left on device". Returns
+    None if the message contains no path.
 
     The suffix that TensorFlow adds to the names of unfinished files is removed.
     """
@@ -251,10 +256,10 @@ def _path_in_tensorflow_error(error):
 
 
 def file_identity(path):
-    """Returns an identity that is equal for all paths of the same file.
+    """Returns a value that identifies a file: it is the same for all paths of this file.
 
-    Two paths of a file can differ by spelling, by links, or (if the file system ignores letter case) by
-    letter case. The identity of a missing file is the path at which the file would be created.
+    The paths of a file can differ in spelling or by links, and in letter case if the file system ignores
+    letter case. For a missing file, the value is the path at which the file would be created.
     """
     if is_remote(path):
         return os.fspath(path)
@@ -266,7 +271,8 @@ def file_identity(path):
 
 
 def is_special(path):
-    """Returns whether a path leads to something writable that is neither a regular file nor a directory.
+    """Returns whether a path leads to a special file, which can be written but is neither a regular file nor
+    a directory.
 
     Examples are a device such as /dev/null, a FIFO, and an open file of a process such as /dev/stdout.
     Symbolic links are followed.
@@ -280,7 +286,8 @@ def is_special(path):
 
 
 def _resolution_steps(path):
-    """Yields the absolute path. While the last yielded path is a symbolic link, yields the link's target."""
+    """Yields the absolute form of a path. As long as the last yielded path is a symbolic link, yields the
+    target of this link."""
     for _ in range(_MAX_LINKS):
         path = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
         yield path
@@ -290,7 +297,7 @@ def _resolution_steps(path):
 
 
 def resolve_links(path):
-    """Returns the path of the file to which a symbolic link leads; the file may be missing.
+    """Returns the path of the file to which a symbolic link leads. This file may be missing.
 
     Other paths are returned unchanged.
 
@@ -307,11 +314,12 @@ def resolve_links(path):
 
 @contextlib.contextmanager
 def atomic_replacement(path):
-    """Yields the path of a temporary file that replaces `path` when the block ends.
+    """A context manager that yields the path of a temporary file. When the `with` block ends, the temporary
+    file replaces `path`.
 
     If the block fails, the temporary file is removed. If `path` is a symbolic link, the link is kept, and the
-    file to which the link leads is replaced. A path for which `is_special` is true is yielded unchanged,
-    because bytes that were written to a device or a FIFO cannot be removed.
+    file to which the link leads is replaced. If `is_special(path)` is true, `path` itself is yielded, because
+    a device or a FIFO cannot be replaced.
 
     Raises:
       OSError: the disk cannot be written; see `translate_disk_errors`.
@@ -338,7 +346,8 @@ def atomic_replacement(path):
 
 @contextlib.contextmanager
 def _add_path_to_errors(path):
-    """Adds the path to an error of the operating system in the block, if the error names no file."""
+    """A context manager: if the `with` block raises an error of the operating system that names no file, adds
+    the path to the error."""
     try:
         yield
     except OSError as error:
@@ -377,7 +386,8 @@ def remove(path):
 
 
 def with_progress(items, total, doing, every=10000):
-    """Yields items and shows the progress: on a terminal by a bar after one second, otherwise by log lines.
+    """Yields items and shows the progress. On a terminal, a progress bar appears after one second. Otherwise,
+    lines are written to the log.
 
     Args:
       items: iterable.

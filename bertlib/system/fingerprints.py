@@ -1,4 +1,5 @@
-"""Computes fingerprints of texts and files. A fingerprint depends on the content, not on a file's name."""
+"""Computes fingerprints of texts and files. The fingerprint of a file depends on the content, not on the
+name."""
 
 import hashlib
 
@@ -6,8 +7,8 @@ import numpy as np
 
 from bertlib.system import files
 
-# For the fingerprint of a large file, `_SAMPLED_BYTES` bytes are read, in evenly distributed blocks of
-# `_BLOCK` bytes.
+# For the fingerprint of a large file, only `_SAMPLED_BYTES` bytes of the file are read. These are evenly
+# distributed blocks of `_BLOCK` bytes.
 _SAMPLED_BYTES, _BLOCK = 2**26, 2**16
 
 
@@ -24,10 +25,10 @@ def hash_texts(texts):
 
 
 def hash_files(paths):
-    """Returns the number, the total size in bytes and the fingerprint of files, as a dict.
+    """Returns a dict with the number of the files, their total size in bytes, and their fingerprint.
 
-    The fingerprint depends on the order of the files. For a large file, it depends on the size and on
-    evenly distributed blocks of the content.
+    The fingerprint depends on the order of the files. For a large file, the fingerprint depends only on the
+    size and on evenly distributed blocks of the content.
 
     Args:
       paths: list of paths.

@@ -28,18 +28,19 @@ _WEB_PAGE = ("the server sent a web page instead of the file, perhaps a login pa
 _CHECK_IN_BROWSER = "in a browser to see whether the file has moved."
 _MAX_MESSAGE_LENGTH = 200  # largest number of characters of a server's text in a message
 _MAX_DIGITS = 18  # largest number of digits of a Content-Length; a longer number is no real length
-# The content of a published zip is at most 10 times as large as the zip. A zip is refused as a zip bomb if
-# its content has more than 2**20 bytes and is more than 100 times as large, or if it has more than 10,000
-# files.
+# A zip is refused as a zip bomb if its unpacked content has more than 2**20 bytes and is more than 100 times
+# as large as the zip, or if it has more than 10,000 files. The unpacked content of the published zips is at
+# most 10 times as large as the zip.
 _MAX_COMPRESSION_RATIO, _SMALL_FILE_BYTES, _MAX_FILES = 100, 2**20, 10_000
-# Errors for a zip that is damaged, that Python cannot read, or in which two names mean the same file (on a
-# file system that ignores letter case).
+# Errors that Python raises for a zip that is damaged or not supported. Two of them are raised if two names in
+# the zip mean the same file, on a file system that ignores letter case.
 _ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError,
                FileExistsError, NotADirectoryError)
 
 
 class ServerError(OSError):
-    """The error for a server that does not answer, refuses the request, or sends no such file."""
+    """The error for a server that does not answer, refuses the request, or does not send the requested
+    file."""
 
 
 class DamagedError(ValueError):
@@ -54,8 +55,9 @@ class Source(NamedTuple):
       directory: the local directory of the files, relative to a root directory.
       files: names of the files in the directory. If the file on the server is a zip, one of the zip's folders
         must contain these files, and this folder becomes the directory. Otherwise, `files` contains one name,
-        under which the file is stored.
-      problem_in: function (path, name in `files`) -> message about a problem in the file's content, or None.
+        and the file is stored under this name.
+      problem_in: function that takes a path and a name in `files`, and returns a message about a problem in
+        the file's content, or None.
     """
 
     address: str
@@ -70,17 +72,18 @@ def download(source, root, base_url=None, timeout=60):
     Args:
       source: a `Source`.
       root: the local directory that contains the directory of the source.
-      base_url: URL that replaces scheme and host of the source's address; None for the published address.
+      base_url: URL that replaces the scheme and the host in the address of the source; None to use the
+        published address.
       timeout: seconds to wait for an answer of the server.
 
     Returns:
-      bool, whether files were downloaded or unpacked.
+      bool, True if this call downloaded or unpacked files.
 
     Raises:
       ServerError: see `fetch`.
-      DamagedError: a file has a problem; see `fetch` and `unpack`. An existing file may also have a problem.
-        A damaged file is removed if this call downloaded it.
-      FileExistsError: the directory of a zip exists with another content.
+      DamagedError: a file has a problem; see `fetch` and `unpack`. This may be a file that existed before the
+        call. The file is removed only if this call downloaded it.
+      FileExistsError: the directory for the content of a zip already exists, and contains other files.
       OSError: the files cannot be written.
     """
     directory = os.path.join(root, source.directory)
@@ -146,7 +149,8 @@ def fetch(address, path, timeout=60, problem_in=None):
       address: an http or https URL.
       path: local file. Its directory is created.
       timeout: seconds to wait for an answer of the server.
-      problem_in: function (path) -> message about a problem in the downloaded file, or None.
+      problem_in: function that takes the path of the downloaded file and returns a message about a problem in
+        it, or None. `problem_in` itself may be None.
 
     Returns:
       bool, whether the file was downloaded.
@@ -209,8 +213,8 @@ def _fetch_rest(address, partial, timeout):
     needed.
 
     Returns:
-      (length of the whole file in bytes, or None if the server did not send it; the error that interrupted
-      the connection, or None).
+      a pair: the length of the whole file in bytes, or None if the server did not send the length; and the
+      error that interrupted the connection, or None.
     """
     offset, version = _partial_state(address, partial)
     response = _request(address, offset, version, timeout)
@@ -250,14 +254,15 @@ def _partial_state(address, partial):
 
 
 def _version_of(response):
-    """Returns the version of a file on the server: a strong ETag, or else the date; None if both are
-    missing."""
+    """Returns the version of a file on the server. This is the strong ETag; without a strong ETag, the date
+    of the last change; without both, None."""
     tag = response.headers.get("ETag", "W/")
     return response.headers.get("Last-Modified") if tag.startswith("W/") else tag
 
 
 def _is_rest_of_file(response, offset, version):
-    """Returns whether a response contains the missing bytes of the same version of the file."""
+    """Returns whether a response contains the missing bytes, from `offset` on, of the given version of the
+    file."""
     if response is None or response.status != http.client.PARTIAL_CONTENT:
         return False
     span = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
@@ -265,7 +270,8 @@ def _is_rest_of_file(response, offset, version):
 
 
 def _request(address, offset, version, timeout):
-    """Requests a file from byte `offset` on; returns the response, or None if the file is not that long."""
+    """Requests a file from byte `offset` on. Returns the response, or None if the file is shorter than
+    `offset`."""
     headers = {"User-Agent": "bert-as-published"}
     if offset:
         headers.update({"Range": f"bytes={offset}-", "If-Range": version})
@@ -305,7 +311,8 @@ def _one_line(text):
 
 
 def _copy(response, writer, length, doing):
-    """Writes the content of a response to a file; returns the error that interrupted it, or None."""
+    """Writes the content of a response to a file. Returns the error that interrupted the connection, or
+    None."""
     pieces = iter(lambda: response.read(_CHUNK_BYTES), b"")
     if length is not None:
         pieces = files.with_progress(pieces, -(-length // _CHUNK_BYTES), doing, every=50)
@@ -337,7 +344,7 @@ def check_free_space(path, needed):
 
 
 def unpack(archive, directory, expected, problem_in=None):
-    """Unpacks the folder of a zip that contains the expected files; the folder becomes a new directory.
+    """Unpacks one folder of a zip into a new directory. This is the folder that contains the expected files.
 
     The checksum of each file is checked. Files outside of the folder are not unpacked.
 
@@ -345,8 +352,8 @@ def unpack(archive, directory, expected, problem_in=None):
       archive: path of the zip.
       directory: the new directory. It must be missing or empty.
       expected: names of files, at least one.
-      problem_in: function (path, name of an expected file) -> message about a problem in the content, or
-        None.
+      problem_in: function that takes the path and the name of an expected file, and returns a message about a
+        problem in the file's content, or None.
 
     Raises:
       DamagedError: the archive is not a zip, a checksum differs, or an expected file is missing or has a
@@ -376,15 +383,16 @@ def unpack(archive, directory, expected, problem_in=None):
 
 
 def _members(zipped, archive, expected):
-    """Returns [(path within the folder of the expected files, ZipInfo)] for all files in this folder."""
+    """Finds the folder of a zip that contains the expected files. Returns a list of (path within this folder,
+    ZipInfo) for all files in the folder."""
     found = {info.filename: info for info in zipped.infolist() if not info.is_dir()}
     if len(found) > _MAX_FILES:
-        raise DamagedError(f"{archive}: the zip has {len(found):,} files, more than any published zip. "
-                           "Nothing is unpacked.")
+        raise DamagedError(f"{archive}: the zip has {len(found):,} files, more than any published zip, and "
+                           "was not unpacked.")
     for name in found:
         if name.startswith("/") or ".." in name.split("/") or "\\" in name:
-            raise DamagedError(f"{archive}: {name!r} would be written outside of its directory. "
-                               "Nothing is unpacked.")
+            raise DamagedError(f"{archive}: the file {name!r} in this zip would be written outside of the "
+                               "directory of the zip. The zip was not unpacked.")
     folders = sorted({name[:-len(expected[0])] for name in found if f"/{name}".endswith(f"/{expected[0]}")},
                      key=len)
     for folder in folders:
@@ -395,8 +403,8 @@ def _members(zipped, archive, expected):
                 raise DamagedError(f"{archive} is damaged: its beginning is missing.")
             total, size = sum(info.file_size for info in members), os.path.getsize(archive)
             if total > max(_SMALL_FILE_BYTES, _MAX_COMPRESSION_RATIO * size):
-                raise DamagedError(f"{archive}: its {size:,} bytes would become {total:,} bytes, a higher "
-                                   "ratio than in any published zip. Nothing is unpacked.")
+                raise DamagedError(f"{archive}: the zip has {size:,} bytes and its content {total:,} bytes. "
+                                   "No published zip has such a high ratio, so it was not unpacked.")
             return [(info.filename.removeprefix(folder), info) for info in members]
     raise DamagedError(f"{archive}: no folder in this zip contains all of {', '.join(expected)}. The zip "
                        f"contains {', '.join(sorted(found)[:10]) or 'nothing'}.")

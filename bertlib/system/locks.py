@@ -24,11 +24,11 @@ from absl import logging
 
 from bertlib.system import files
 
-# The locks of this process: {(device, inode of the directory, name): [descriptor or None, number of
-# holders]}.
+# The locks that this process holds. A key is (device and inode of the lock file's directory, name of the lock
+# file); a value is [descriptor or None, number of holders].
 _held = {}
 _held_lock = threading.Lock()
-# Error numbers that `flock` returns on a file system without locks.
+# Error numbers of `flock` on file systems that do not support locks.
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL, errno.ENOTTY}
 
 
@@ -38,7 +38,7 @@ class InUseError(OSError):
 
 @contextlib.contextmanager
 def lock_directory(path):
-    """Holds the lock of an existing directory in the block.
+    """A context manager that holds the lock of an existing directory during the `with` block.
 
     A process may hold the same lock several times, also in several threads. The block that ends last releases
     the lock. Forked child processes do not inherit the lock.
@@ -52,7 +52,7 @@ def lock_directory(path):
 
 @contextlib.contextmanager
 def lock_file(path):
-    """Holds the lock of a file in the block; see `lock_directory`.
+    """A context manager that holds the lock of a file during the `with` block; see `lock_directory`.
 
     The file may be missing, but its directory must exist. A symbolic link has the same lock as its target
     file. Devices and FIFOs have no lock: several processes may write to them.
@@ -98,8 +98,8 @@ def _lock(what, folder, name):
 
 
 def _acquire(what, folder, name, again=True):
-    """Acquires a lock; if this process holds it, increases the number of holders. Returns the key of the
-    lock.
+    """Acquires a lock and returns the key of the lock. If this process already holds the lock, the number of
+    holders increases by one.
 
     Args:
       what: the locked path, for messages.
@@ -138,15 +138,17 @@ def _release(key, folder, name):
             return
         descriptor, _ = _held.pop(key)
         if descriptor is not None:
-            # The file is removed while it is locked. A process that has already opened it will then see that
-            # the path no longer names the open file (`_is_open_file`), and opens a new one.
+            # The lock file is removed before it is unlocked. Another process may have opened this file
+            # already. That process finds out that the path no longer names its open file (`_is_open_file`),
+            # and opens a new lock file.
             with contextlib.suppress(OSError):
                 os.remove(os.path.join(folder, name))
             os.close(descriptor)
 
 
 def _open_locked(what, path):
-    """Opens and locks a lock file; returns its descriptor, or None if the file system has no locks.
+    """Opens and locks a lock file. Returns the descriptor of the file, or None if the file system does not
+    support locks.
 
     Raises:
       InUseError: another process holds the lock.

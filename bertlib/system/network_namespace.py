@@ -1,4 +1,5 @@
-"""Closes the ports of a run to other machines and to other processes, by a network namespace.
+"""Closes the ports of a run to other machines and to processes that are not part of the run, with a network
+namespace.
 
 The servers of TensorFlow and Apache Beam listen on all interfaces, without authentication. For this reason,
 the processes of a run can be started in a network namespace that has only the loopback interface. A process
@@ -8,10 +9,10 @@ outside of this namespace, such as a process on another machine, cannot reach th
     Namespace.wrap_command     returns the command line that runs a command in the namespace
 
 A process with several threads cannot enter a user namespace, and the imports of NumPy and TensorFlow start
-threads. For this reason, this file is also a program, which runs in a new interpreter and creates or enters
-the namespaces. To run a command, the program replaces itself by the command with `exec`, which keeps the
-process number, the terminal, the working directory and the environment. For this reason, this file imports
-only the standard library.
+threads. For this reason, this file is also a program. It runs in a new interpreter and creates or enters the
+namespaces. To run a command, the program replaces itself by the command with `exec`, which keeps the process
+number, the terminal, the working directory and the environment. Because no thread may start in the program,
+this file imports only the standard library.
 """
 
 import contextlib
@@ -29,14 +30,15 @@ import sys
 
 # Flags of unshare and setns (sched.h).
 _NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000
-# ioctl requests that read and set the flags of a network interface (SIOCGIFFLAGS, SIOCSIFFLAGS), the format
-# of struct ifreq, and the flag of an active interface (IFF_UP in net/if.h).
+# Constants for ioctl: the requests that read and set the flags of a network interface (SIOCGIFFLAGS,
+# SIOCSIFFLAGS), the format of struct ifreq, and the flag of an active interface (IFF_UP in net/if.h).
 _GET_FLAGS, _SET_FLAGS, _INTERFACE, _IS_UP = 0x8913, 0x8914, "16sh22x", 1
-# Largest number of descriptors that one message of the program contains.
+# A message of the program (see `_main`) contains at most this number of descriptors.
 _MAX_DESCRIPTORS = 2
-# Seconds to wait for the answer of the program.
+# Seconds to wait for a message of the program.
 _TIMEOUT_SECONDS = 60
-# Matches arguments with a path that needs the network, also within "--flag=a,b".
+# Matches command-line arguments that contain a path on a network file system. The path may be one of several
+# values, as in "--flag=a,b".
 _REMOTE = re.compile(r"(?:^|[=,])(?!file://|ram://)[A-Za-z][A-Za-z0-9+.-]*://")
 
 _EXPOSED = ("{servers} listen on all interfaces, without authentication. Until the run ends, everyone who "
@@ -72,9 +74,9 @@ def for_replicas(cluster, open_ports, arguments, warn):
 
 
 def for_processes(open_ports, arguments, servers, warn):
-    """Returns a context manager that yields the `Namespace` for the processes of a run, or None.
+    """Returns a context manager that yields the `Namespace` for the processes of a run.
 
-    It yields None if the ports stay open.
+    The context manager yields None if the ports stay open.
 
     Args:
       open_ports: True to leave the ports open. False to raise an error if the ports cannot be closed. None to
@@ -103,7 +105,8 @@ def for_processes(open_ports, arguments, servers, warn):
 
 
 def _first_remote(arguments):
-    """Returns the first argument with a remote path, or the remote cache of hub modules, or None."""
+    """Returns the first argument that contains a remote path. Without such an argument, returns the setting
+    of the cache of hub modules if the cache is remote, otherwise None."""
     cache = f"TFHUB_CACHE_DIR={os.environ.get('TFHUB_CACHE_DIR', '')}"
     return next((argument for argument in (*arguments, cache) if _REMOTE.search(argument)), None)
 
@@ -112,14 +115,15 @@ def _first_remote(arguments):
 
 
 class Namespace:
-    """A network namespace with only the loopback interface; a context manager that closes its descriptors.
+    """A network namespace with only the loopback interface. As a context manager, it closes its descriptors
+    at the end of the `with` block.
 
     The namespace exists as long as its descriptors are open or a process runs in it.
 
     Attributes:
       listener: socket that listens at a free port of 127.0.0.1 in the namespace.
       descriptors: list of file descriptors. A process that runs a command line of `wrap_command` must inherit
-        them.
+        these descriptors.
     """
 
     def __init__(self):
@@ -130,7 +134,7 @@ class Namespace:
         """
         self.descriptors = _ask("create")
         try:
-            # If this call succeeds, processes can enter the namespace.
+            # This call also checks that processes can enter the namespace.
             self.listener = socket.socket(fileno=_ask("listen", self.descriptors)[0])
         except OSError:
             self._close_descriptors()
@@ -148,7 +152,8 @@ class Namespace:
             os.close(descriptor)
 
     def wrap_command(self, command):
-        """Returns the command line that runs a command, a sequence of arguments, in the namespace."""
+        """Returns the command line that runs a command in the namespace. `command` is a sequence of
+        arguments."""
         return [*_program("enter"), _join_descriptors(self.descriptors), *command]
 
     def execute(self, command, environment):
@@ -162,7 +167,8 @@ class Namespace:
 
 
 def enter(command):
-    """Moves this process into the namespace of a command line of `wrap_command`; returns the inner command.
+    """Moves this process into the namespace that a command line of `wrap_command` names. Returns the command
+    line without the part that `wrap_command` added.
 
     This process must have only one thread. If the command line is not from `wrap_command`, the function
     returns it unchanged, and the process stays in its current namespace.
@@ -176,8 +182,8 @@ def enter(command):
 
 
 def _program(action):
-    # The options -I and -S are needed because code in a sitecustomize module or in the working directory
-    # could start a thread.
+    # Without the options -I and -S, a sitecustomize module or a module in the working directory could start a
+    # thread.
     return [sys.executable, "-I", "-S", __file__, action]
 
 
@@ -190,7 +196,7 @@ def _split_descriptors(descriptors):
 
 
 def _ask(action, descriptors=()):
-    """Runs an action of this program in a new process; returns the descriptors that the program sends.
+    """Runs an action of this program in a new process. Returns the descriptors that the program sends.
 
     Raises:
       OSError: the action failed.
@@ -223,8 +229,9 @@ def _main(action, descriptors, *arguments):
     Args:
       action: "create" creates a namespace, and "listen" opens a socket in a namespace. Both send descriptors
         through a socket. "enter" moves this process into a namespace and replaces it by a command.
-      descriptors: descriptors of the namespace, as text; empty for "create".
-      *arguments: the command for "enter", otherwise the descriptor of the socket for the answer.
+      descriptors: str, the descriptors of the namespace; empty for "create".
+      *arguments: for "enter", the command; for the other actions, the descriptor of the socket to which the
+        program sends.
     """
     if action == "enter":
         _enter(_split_descriptors(descriptors))
@@ -284,7 +291,8 @@ def _listen(descriptors):
 
 def _execute(command):
     """Replaces this process by a command."""
-    # The Python interpreter ignores these signals. Without this loop, the command would ignore them too.
+    # The Python interpreter ignores these signals, and a command inherits ignored signals. This loop restores
+    # the default.
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
     os.execvp(command[0], command)

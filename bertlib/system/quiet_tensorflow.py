@@ -7,7 +7,7 @@ import importlib
 import os
 import sys
 
-# The modules of both packages of Keras import these packages.
+# Importing keras or tf_keras imports these packages. If they cannot be imported, the import of Keras fails.
 _PARTS_OF_KERAS = {"keras.src", "tf_keras.src"}
 
 
@@ -28,10 +28,10 @@ def shows_all_messages():
 
 @contextlib.contextmanager
 def _garbage_collection_paused():
-    """Excludes the objects that the block creates from garbage collection, now and later.
+    """A context manager: objects that the `with` block creates are never garbage collected.
 
-    The block imports modules, which are never collected. The garbage collector would take a fifth of the
-    time of the import.
+    The block imports modules, which stay in memory anyway. With garbage collection, the import would take
+    longer: a fifth of the time would be spent on it.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -45,11 +45,12 @@ def _garbage_collection_paused():
 
 @contextlib.contextmanager
 def _keras_postponed():
-    """Keeps the import of TensorFlow in the block from importing Keras.
+    """A context manager: if the `with` block imports TensorFlow, this import does not import Keras.
 
-    TensorFlow imports Keras at the end, and goes on without it after an ImportError. Keras imports
-    scikit-learn, SciPy and h5py if they are installed, which takes up to a third of the time of the import. A
-    program that uses `tf.keras` imports Keras at its first use.
+    The last step of the import of TensorFlow is the import of Keras. If this step raises an ImportError,
+    TensorFlow goes on without Keras. Keras would import scikit-learn, SciPy and h5py if they are installed,
+    which takes up to a third of the time. A program that uses `tf.keras` imports Keras at the first use of
+    `tf.keras`.
     """
     imported = {name for name in _PARTS_OF_KERAS if name in sys.modules}
     sys.modules.update(dict.fromkeys(_PARTS_OF_KERAS - imported))
@@ -57,7 +58,8 @@ def _keras_postponed():
     try:
         yield
     finally:
-        # Modules of a package whose import failed may be left.
+        # After a failed import of Keras, some modules of Keras may be left in `sys.modules`. They are
+        # removed.
         for name in [*(_PARTS_OF_KERAS - imported), *(set(sys.modules) - before)]:
             if name.partition(".")[0] in ("keras", "tf_keras"):
                 del sys.modules[name]

@@ -1,7 +1,7 @@
 """Defines the request to stop a run early, for example after a SIGTERM from a cluster's scheduler.
 
-`bertlib.command_line.signals` makes the request. A training checks it before each micro-batch, and replicas
-check it between two steps.
+`bertlib.command_line.signals` makes the request. A training checks the request before each micro-batch, and
+replicas check it between two steps.
 """
 
 import contextlib
@@ -9,7 +9,7 @@ import threading
 
 
 class Stopped(BaseException):
-    """The exception of a run that stopped because of a request. The message says which results are kept.
+    """The exception that ends a run after a stop request. The message says which results are kept.
 
     `Stopped` is not an error. Like KeyboardInterrupt, it is a BaseException, so `except Exception` does not
     catch it.
@@ -23,8 +23,8 @@ class StopRequest:
     An evaluation or a prediction checks the request before each batch.
 
     Attributes:
-      awaited: whether a training is running that checks the request. This training will stop by itself and
-        save a checkpoint.
+      awaited: whether a training is running that checks the request. If so, the training will save a
+        checkpoint and stop by itself.
     """
 
     def __init__(self):
@@ -49,8 +49,8 @@ class StopRequest:
 
     @contextlib.contextmanager
     def being_awaited(self):
-        """Sets `awaited` during the block. The code in the block must check the request and stop by
-        itself."""
+        """A context manager that sets `awaited` to True during the `with` block. The code in the block must
+        check the request and stop by itself."""
         before, self.awaited = self.awaited, True
         try:
             yield

@@ -27,7 +27,8 @@ def printable(text):
 
 
 def open_closed_streams():
-    """Opens the standard streams that were closed at the start of the process. Using one is a `StreamError`.
+    """Opens those standard streams that were closed when the process started. Reading or writing such a
+    stream raises a `StreamError`.
 
     Without this function, after `command >&-`, the next file that the process opens would get the number of
     the closed standard output, and all printed text would be written to this file. After `2>&-`, error
@@ -82,8 +83,8 @@ class _ClosedInput(io.RawIOBase):
 
 
 class _Output(io.FileIO):
-    """The standard output. After an error it discards text, which Python would otherwise write again at
-    exit."""
+    """The standard output. After an error, it discards all further text. Otherwise, Python would try to write
+    the text again at exit."""
 
     def __init__(self, number, is_closed=False):
         super().__init__(number, "w", closefd=False)

@@ -15,19 +15,20 @@ import traceback
 
 
 def ordered_map(function, items, num_workers, chunk_size=1024):
-    """Yields function(item) for each item, in order. The results do not depend on the number of processes.
+    """Yields function(item) for each item, in the order of the items. The results do not depend on the number
+    of processes.
 
-    Workers are new interpreters, because forked processes would inherit the locks of TensorFlow's threads.
-    A worker imports the module of the function, but not the running script. If the function raises an
-    exception in a worker, this generator raises the exception in place of the item's result. The workers end
+    Workers are new interpreters, because forked processes would inherit the locks of TensorFlow's threads. A
+    worker imports the module of the function, but not the running script. If the function raises an exception
+    for an item, this generator raises the exception instead of yielding the item's result. The workers end
     when this process ends, also if this process was killed.
 
     Args:
       function: a picklable object. It must be a function at the top level of an importable module, or a
         callable instance of a class at the top level of such a module.
       items: iterable of picklable items.
-      num_workers: number of processes; 0 for one process per core. With 1, or if `items` has a length and
-        fits into one chunk, the function runs in this process.
+      num_workers: number of processes; 0 for one process per core. If it is 1, or if all items fit into one
+        chunk (and `items` has a length), the function runs in this process.
       chunk_size: number of items that are sent to a worker at a time.
 
     Raises:
@@ -56,10 +57,11 @@ def ordered_map(function, items, num_workers, chunk_size=1024):
         threads = stack.enter_context(futures.ThreadPoolExecutor(num_workers))
         for worker in workers:
             idle.put(worker)
-            # The callback runs before the threads are joined. The threads wait only for the workers, which
-            # the callback kills.
+            # On exit, this callback runs before the threads are joined. It kills the worker for which a
+            # thread waits, so that the thread ends.
             stack.callback(worker.kill)
-        # One chunk more than workers, so that no worker is idle while the results are consumed.
+        # The number of submitted chunks is one more than the number of workers, so that no worker is idle
+        # while the caller uses results.
         running = collections.deque(threads.submit(run, chunk)
                                     for chunk in itertools.islice(chunks, num_workers + 1))
         while running:
@@ -76,13 +78,14 @@ def available_cores():
 
 
 class _Worker:
-    """A worker process that runs `_serve`. As a context manager, it waits for the end of the process."""
+    """A worker process that runs `_serve`. As a context manager, it waits at the end of the `with` block
+    until the process has ended."""
 
     def __init__(self, function):
         self._connection, worker_end = multiprocessing.connection.Pipe()
         with worker_end:
-            # The worker is started in a new session (start_new_session). So Ctrl-C reaches only this process,
-            # which then kills its workers.
+            # The worker is started in a new session of the operating system. For this reason, Ctrl-C reaches
+            # only this process, and this process then kills its workers.
             self._process = subprocess.Popen([sys.executable, os.path.abspath(__file__),
                                               str(worker_end.fileno())],
                                              stdin=subprocess.DEVNULL, pass_fds=[worker_end.fileno()],
@@ -100,8 +103,8 @@ class _Worker:
         self._process.kill()
 
     def run(self, chunk):
-        """Returns (results before the first exception, the exception or None, the exception's traceback as
-        text)."""
+        """Sends a chunk of items to the worker. Returns a triple: the results before the first exception, the
+        exception or None, and the traceback of the exception as text."""
         try:
             while self._unsent:
                 self._connection.send(self._unsent.pop(0))
@@ -116,7 +119,8 @@ class _Worker:
 
 
 def _serve(connection):
-    """Processes the chunks that a worker receives, until the connection is closed or the other side ends."""
+    """Runs in a worker: processes the received chunks until the connection is closed or the process at the
+    other end has ended."""
     sys.path[:] = connection.recv()
     start, function = connection.recv(), None
     while True:

@@ -25,7 +25,8 @@ def _check_module_files():
 
 
 def _find_module_file(name):
-    """Returns the file that the import of a module would load, without loading it; None without a file."""
+    """Returns the path of the file that the import of a module would load; None if there is no such file.
+    Does not load the file."""
     spec = importlib.util.find_spec(name)
     return None if spec is None else spec.origin
 

@@ -40,10 +40,11 @@ class HeadOutputs(NamedTuple):
     Attributes:
       loss: scalar; None if the features have no labels.
       predictions: {name: tensor [B, …]}.
-      metrics: pair (function, list of tensors), or None if the head has no metrics of this kind. The function
-        is called with the tensors and returns {name: (value, update op)}.
+      metrics: pair (function, list of tensors), or None if the head has no metrics. The function is called
+        with the tensors and returns {name: (value, update op)}.
       is_divided_by_total: True if the loss is already divided by a total over the effective batch, such as
-        its number of tagged words. Such a loss must not be weighted by the size of the micro-batch.
+        the number of tagged words. Such a loss must not be multiplied by a weight for the size of the
+        micro-batch.
     """
 
     loss: Any = None
@@ -58,7 +59,7 @@ def create_encoder(bert_config, is_training, input_ids, input_mask, segment_ids,
 
     Args:
       bert_config: a `modeling.BertConfig`.
-      is_training: turns dropout on.
+      is_training: whether dropout is on.
       input_ids, input_mask, segment_ids: int32 [B, F].
       use_one_hot_embeddings, first_token_only: see `modeling.BertModel`.
       step: a `StepConfig`; None for the published settings, which are the defaults of `StepConfig`.
@@ -87,7 +88,7 @@ def create_train_op(loss, learning_rate, num_train_steps, num_warmup_steps, use_
         differ; see `model_fn_builder`.
 
     Returns:
-      op that runs the update.
+      the op that updates the weights.
     """
     return optimization.create_optimizer(
         loss, learning_rate, num_train_steps, num_warmup_steps, use_tpu, optimizer=step.optimizer,
@@ -134,7 +135,7 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
             update = create_train_op(loss, learning_rate, num_train_steps, num_warmup_steps, use_tpu, step,
                                      own_micro_batches)
             return estimator.EstimatorSpec(mode, loss=loss, train_op=update, scaffold=scaffold)
-        # The caller needs these numbers to assign the predictions to the examples.
+        # With these features among the predictions, the caller can assign the predictions to the examples.
         numbers = {name: tf.identity(features[name]) for name in ("unique_ids", input_pipeline.EXAMPLE_INDEX)
                    if name in features}
         predictions = {**outputs.predictions, **numbers}
@@ -147,7 +148,7 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
 
 
 def token_logits(sequence, size, prefix="", dropout_prob=0.0):
-    """Builds a linear layer on each token of the encoder's last layer.
+    """Applies a linear layer to each token of the encoder's last layer.
 
     Args:
       sequence: float [B, F, W].
@@ -170,14 +171,15 @@ def token_logits(sequence, size, prefix="", dropout_prob=0.0):
 
 
 def evaluate_metrics(metrics):
-    """Computes metrics from arrays; returns {name: value}.
+    """Computes metrics from arrays. Returns {name: value}.
 
     Args:
       metrics: (function, arrays), as returned by `compute_metrics` of a head.
     """
     function, arrays = metrics
     with tf.Graph().as_default(), tf.device("/cpu:0"), tf.Session() as session:
-        # Placeholders are used because constants would be part of the graph, whose size is limited to 2 GB.
+        # The arrays are fed to placeholders. Constants would be part of the graph, and the size of a graph is
+        # limited to 2 GB.
         inputs = [tf.placeholder(array.dtype, array.shape) for array in arrays]
         tensors = function(*inputs)
         session.run(tf.local_variables_initializer())
@@ -187,7 +189,8 @@ def evaluate_metrics(metrics):
 
 def input_fn_builder(input_files, fields, is_training, drop_remainder, trimmed_fields=(),
                      unequal_micro_batches=False, batch_totals=(), num_threads=None):
-    """Returns an input_fn that reads TFRecord files, with the batch size that the Estimator puts into params.
+    """Returns an input_fn that reads TFRecord files. The Estimator passes the batch size to the input_fn in
+    params.
 
     Args:
       input_files, fields, is_training, drop_remainder, trimmed_fields, unequal_micro_batches, batch_totals,

@@ -1,4 +1,4 @@
-"""An encoder from a hub module, in place of `modeling.BertModel`.
+"""Uses a hub module as the encoder, in place of `modeling.BertModel`.
 
 The module has the interface of the published BERT modules:
 
@@ -25,14 +25,15 @@ _TRAIN = frozenset(["train"])
 
 
 class HubEncoder(object):
-    """A hub module applied to a batch. Heads use it as `model`, like a `modeling.BertModel`."""
+    """A hub module that was applied to a batch. Heads get this object as `model`, in place of a
+    `modeling.BertModel`."""
 
     def __init__(self, spec, is_training, input_ids, input_mask, segment_ids):
-        """Builds the encoder. Its variables are trainable.
+        """Builds the encoder. The variables of the encoder are trainable.
 
         Args:
           spec: see `hub_module.load_module_spec`.
-          is_training: turns dropout on.
+          is_training: whether dropout is on.
           input_ids, input_mask, segment_ids: int32 [B, F].
         """
         module = hub_module.Module(spec, trainable=True, tags=_TRAIN if is_training else None)
@@ -49,11 +50,15 @@ class HubEncoder(object):
 
 
 class EncoderInfo(NamedTuple):
-    """Properties of a hub module that can be read before it is used.
+    """Properties of a hub module that are read before the module is used.
 
-    shapes: {name: shape} of the trainable variables. width: W. length: F if the module accepts only one
-    sequence length, else None. positions: the largest F, or None if unknown. vocab_file, do_lower_case: from
-    the signature "tokenization_info"; None without it.
+    Attributes:
+      shapes: {name: shape} of the trainable variables.
+      width: W, the size of a vector.
+      length: F if the module accepts only one sequence length, else None.
+      positions: the largest sequence length, or None if it is unknown.
+      vocab_file, do_lower_case: outputs of the signature "tokenization_info"; None if the module does not
+        have this signature.
     """
 
     shapes: dict
@@ -69,10 +74,10 @@ def describe_encoder(spec, training):
 
     Args:
       spec: a `hub_module.ModuleSpec`.
-      training: whether the module is to be trained; it then needs gradients.
+      training: whether the module will be trained. If so, also checks that the module has gradients.
 
     Raises:
-      ValueError: the module is no encoder, or it cannot be trained.
+      ValueError: the module is not an encoder, or it cannot be trained.
     """
     _check_signature(spec)
     length = spec.get_input_info_dict(_TOKENS)[_INPUTS[0]].shape
@@ -94,7 +99,8 @@ def describe_encoder(spec, training):
 
 
 def _check_signature(spec):
-    """Raises a ValueError if a module lacks the signature "tokens", or an input or output of it."""
+    """Raises a ValueError if a module lacks the signature "tokens", or if this signature lacks an input or
+    output."""
     if _TOKENS not in spec.get_signature_names():
         raise ValueError(f"The hub module {spec.directory} is not an encoder like the published modules of "
                          f"BERT: it has no signature {_TOKENS!r}. Its signatures: "

@@ -8,11 +8,11 @@ def pooled(rows, counts):
 
     Args:
       rows: list of {name: array or number}, a prediction for each window, in the order of the texts.
-      counts: the number of windows of each text, positive ints.
+      counts: list of positive ints, the number of windows of each text.
 
     Returns:
-      list of {name: float32 array or number}: for each text, the mean over its windows. For a text with a
-      single window, this is the prediction for the window, bit for bit.
+      list of {name: float32 array or number}: for each text, the mean over its windows. If a text has only
+      one window, the mean is equal to the prediction for this window, bit for bit.
     """
     if not rows:
         return []

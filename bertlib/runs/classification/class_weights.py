@@ -17,8 +17,8 @@ def parse_weights(settings, target):
       target: the target of the model, see `targets`.
 
     Returns:
-      the weights in the order of the labels, list of float; `BALANCED` for balanced weights; None without the
-      flag.
+      list of float, the weights in the order of the labels; `BALANCED` for balanced weights; None if the flag
+      was not given.
 
     Raises:
       ValueError: --class_weights is malformed; or --class_weights or --label_smoothing is given, and the task
@@ -35,9 +35,9 @@ def parse_weights(settings, target):
     try:
         return _named(text, labels) if ":" in text else _in_order(text, labels)
     except ValueError as error:
-        raise ValueError(f"--class_weights={text}: {error}. Pass balanced; a weight for each label, "
-                         f"such as {','.join(f'{label}:1' for label in labels)}; or {len(labels)} "
-                         "numbers.") from None
+        raise ValueError(f"--class_weights={text}: {error}. Pass one of: the word balanced; a "
+                         f"weight for each label, such as {','.join(f'{label}:1' for label in labels)}; or "
+                         f"{len(labels)} numbers.") from None
 
 
 def _in_order(text, labels):
@@ -50,8 +50,8 @@ def _in_order(text, labels):
 
 
 def _named(text, labels):
-    """Returns the weights, in the order of `labels`, from a text with labels and weights, such as "yes:2.5".
-    A label that the text does not name has the weight 1."""
+    """Parses a text with labels and weights, such as "yes:2.5". Returns the weights in the order of `labels`.
+    A label that is not in the text has the weight 1."""
     weights = {}
     for part in text.split(","):
         label, _, weight = part.rpartition(":")
@@ -77,8 +77,8 @@ def _weight(text):
 def normalize(parsed, counts):
     """Scales the weights of classes so that their mean over the training examples is 1.
 
-    Balanced weights are n / (k · n_c), for n examples in k classes and n_c examples in the class, as in
-    scikit-learn's `compute_class_weight`. A class without examples gets the weight 0.
+    As in scikit-learn's `compute_class_weight`, the balanced weight of a class is n / (k · n_c): there are n
+    examples and k classes, and the class has n_c examples. A class without examples gets the weight 0.
 
     Args:
       parsed: `BALANCED` or the weight of each class, see `parse_weights`.

@@ -32,7 +32,7 @@ from bertlib.tasks.classification.classifier_data import (
 # --results_dir contains a training on another task.
 _RESULT_FILES = ("eval{}.tf_record", "predict{}.tf_record", "eval_results{}.txt", "test_results{}.tsv",
                  "test_predictions{}.tsv", "test_eval_results{}.txt")
-# {type of a task: {metric that its head computes: its name in the log}}.
+# {type of a task: {metric that the head of the task computes: name of the metric in the log}}.
 _METRIC_NAMES = {"classification": {"accuracy": "accuracy", "f1": "F1", "matthews": "Matthews"},
                  "regression": {"pearson": "Pearson", "spearman": "Spearman"},
                  "multilabel": {"f1_micro": "micro F1", "f1_macro": "macro F1"}}
@@ -43,8 +43,8 @@ _METRIC_NAMES = {"classification": {"accuracy": "accuracy", "f1": "F1", "matthew
 def create_processor(settings, suffix=""):
     """Returns the processor of --task_name or of the user's own data.
 
-    Sets the following flags if they were not given: the phases; --output_dir; the flags with values in the
-    record of the training; and --data_dir, to the directory of the sample.
+    Sets flags that were not given: the phases, --output_dir, and the flags whose values are in the record of
+    the training. Sets --data_dir to the directory of the sample.
 
     Args:
       settings: a `Settings`.
@@ -94,8 +94,9 @@ def _check_metrics(processor):
     known = _METRIC_NAMES[declared.task_type]
     unknown = [name for name in declared.metrics if name not in known]
     if unknown:
-        raise ValueError(f"{type(processor).__name__}.metrics names {', '.join(unknown)}. The metrics of "
-                         f"{declared.task_type} are {', '.join(known)}: declare some of these.")
+        raise ValueError(f"{type(processor).__name__}.metrics contains {', '.join(unknown)}, but a "
+                         f"{declared.task_type} has only these metrics: {', '.join(known)}. Remove the "
+                         "others from the list.")
 
 
 def read_examples(settings, processor):
@@ -134,7 +135,7 @@ def _examples(settings, processor, split):
 
 
 def _examples_of_sets(settings, processor, split):
-    """Returns the examples of a split and of its additional sets, {name of a set: list of `InputExample`}."""
+    """Returns a dict {name of a set: list of `InputExample`} of a split and its additional sets."""
     examples = {split: _examples(settings, processor, split)}
     for name in _task_declaration(processor).further_sets:
         further = processor.get_further_examples(settings.data_dir, f"{split}_{name}")
@@ -146,13 +147,13 @@ def _examples_of_sets(settings, processor, split):
 
 
 def _task_declaration(processor):
-    """Returns the object that declares the task. This is the processor; for a processor that is not derived
-    from `DataProcessor`, it is an object with the defaults of all tasks."""
+    """Returns the object that declares the task. This is the processor itself. If the processor is not
+    derived from `DataProcessor`, it is an object with the defaults of all tasks."""
     return processor if isinstance(processor, DataProcessor) else DataProcessor()
 
 
 def get_labels(processor):
-    """Returns a processor's labels; None for a regression.
+    """Returns the labels of a processor's task; None if the task is a regression.
 
     Raises:
       ValueError: the processor returns no label, or returns one twice.
@@ -217,7 +218,7 @@ def refuse_overwriting(settings, processor, **read):
       processor: the processor of the task.
       **read: {flag: paths that the command reads in addition to the data}.
     """
-    # If another script imports this command and has its own processor, this processor may declare no files.
+    # A script may import this command and define its own processor. Such a processor may declare no files.
     declared = _task_declaration(processor)
     names = [name for names in declared.file_names().values() for name in names]
     of_task = task_suffix(settings)
@@ -235,8 +236,8 @@ def refuse_overwriting(settings, processor, **read):
 def task_suffix(settings):
     """Returns the suffix of the names of result files, before the extension.
 
-    If --results_dir contains the training of another task, the suffix is the name of this run's task, such as
-    "_ax". The result files of that training are then not overwritten. Otherwise the suffix is "".
+    The suffix is empty, unless --results_dir contains the training of another task. It is then the name of
+    this run's task, such as "_ax", so that the result files of that training are not overwritten.
     """
     record = None if settings.do_train else output_files.read_record(settings.results_dir)
     task = settings.task_name.lower()
@@ -249,8 +250,8 @@ def task_suffix(settings):
 
 
 def run(settings, model, processor, splits, target, tokenizer, **description):
-    """Trains, evaluates and predicts, depending on the flags. At the end, logs examples of predictions and
-    the official metrics.
+    """Runs the phases that the flags name: training, evaluation, prediction. At the end, logs examples of
+    predictions and the official metrics.
 
     Args:
       settings: a `Settings`, checked.
@@ -259,7 +260,7 @@ def run(settings, model, processor, splits, target, tokenizer, **description):
       splits: the `classification_splits.Splits` of the examples.
       target: see `get_target`.
       tokenizer: tokenizer of the model.
-      **description: the other arguments of `run_record.describe`: command and config.
+      **description: two further arguments of `run_record.describe`: command and config.
     """
     num_train_steps = train_steps(settings, splits.training)
     if target.task_type == "multilabel":
@@ -368,7 +369,7 @@ class _Phases:
         Args:
           split: name of the split.
           input_fn: the input of the split.
-          name: name of the evaluation for `Estimator.evaluate`, or None.
+          name: argument `name` of `Estimator.evaluate`, or None.
         """
         def of_examples(results, rows):
             self._predicted[split] = self._splits.in_order(split, rows)
@@ -392,9 +393,9 @@ class _Phases:
         """Writes test_results.tsv and test_predictions.tsv, with one line for each example.
 
         Args:
-          numbers: list of arrays, one for each example, with the probabilities of the classes; in a
-            regression, with the score.
-          answers: the answer for each example, see `predicted_label` in `targets`: list of str or float.
+          numbers: list of arrays, one for each example. The array contains the probabilities of the classes;
+            in a regression, it contains the score.
+          answers: list of str or float, the answer for each example; see `predicted_label` in `targets`.
           suffix: suffix of the files' names, such as "_mismatched", or "".
         """
         numbers_path, answers_path = (os.path.join(self._settings.results_dir, f"{name}{suffix}.tsv")
@@ -409,7 +410,7 @@ class _Phases:
             logging.info("Predictions: probabilities in %s, labels in %s.", numbers_path, answers_path)
 
     def _sets(self, split):
-        """Returns the sets of "dev" or "test", list of (name of the set, suffix of its files)."""
+        """Returns a list of (name of the set, suffix of its files) for the sets of "dev" or "test"."""
         return [(name, self._of_task + name.removeprefix(split)) for name in self._splits.examples
                 if name.startswith(split)]
 

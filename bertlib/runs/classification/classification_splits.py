@@ -13,9 +13,9 @@ from bertlib.tasks import head, window_pooling
 from bertlib.tasks.classification import classifier_features
 import tokenization
 
-# Share of truncated texts above which the log contains advice.
+# If a larger share of the texts than this is truncated, the log contains advice.
 _ADVICE_FRACTION = 0.1
-# Number of predictions in the log, and the largest number of characters of their texts.
+# Number of sample predictions in the log, and the largest number of characters of a text that the log shows.
 _SHOWN, _SHOWN_CHARACTERS = 3, 100
 
 
@@ -24,13 +24,13 @@ class Splits:
 
     Attributes:
       examples: see `classification_run.read_examples`.
-      training: a sequence. Its `len()` is the number of training examples; with --doc_stride, it is the
-        number of windows of the training examples.
+      training: a sequence whose `len()` is the number of training examples; with --doc_stride, the number of
+        their windows.
     """
 
     def __init__(self, settings, examples, target, tokenizer, test_has_labels):
-        """Creates the splits. Makes the windows of the training examples at once, because the number of
-        training steps depends on the number of windows. All other features are made when they are written.
+        """Creates the splits, and makes the windows of the training examples, because the number of training
+        steps depends on the number of windows. All other features are made later, by `write`.
 
         Args:
           settings: a `Settings`.
@@ -75,8 +75,8 @@ class Splits:
                                             self._settings.doc_stride))
 
     def in_order(self, split, rows):
-        """Returns the predictions of a split's examples, list of dicts in the order of the examples. With
-        --doc_stride, an example's prediction is the mean over its windows.
+        """Returns a list of dicts, the predictions for a split's examples in the order of the examples. With
+        --doc_stride, the prediction for an example is the mean over the example's windows.
 
         Args:
           split: name of the split.
@@ -88,12 +88,11 @@ class Splits:
         return window_pooling.pooled(rows, self._records[split].windows)
 
     def metrics(self, split, task_head, results, predictions):
-        """Returns the results of an evaluation, with all metrics computed again from the predictions of the
-        examples. The metrics then agree with the files of predictions.
+        """Returns the results of an evaluation. All metrics are computed again from the predictions for the
+        examples, so that the metrics agree with the files of predictions.
 
-        The loss is taken from the Estimator, which computes it from logits. With --doc_stride, the loss is
-        also computed from the predictions, because the Estimator's loss is a mean over windows and not over
-        texts.
+        The loss is the Estimator's, computed from logits. Only with --doc_stride, the loss is computed from
+        the predictions, because the Estimator's loss is a mean over windows and not over texts.
 
         Args:
           split: name of the split.
@@ -109,7 +108,8 @@ class Splits:
 
 
 def describe_lengths(split, lengths, max_seq_length, num_windows, doc_stride):
-    """Returns a log message: the number of examples of a split that were too long, and the largest length.
+    """Returns a log message with the number of examples of a split that were too long, and the length of the
+    longest example.
 
     Args:
       split: name of the split.
@@ -159,8 +159,8 @@ def log_sample_predictions(split, examples, predictions, target, has_labels):
 
 
 def choose_samples(right):
-    """Returns the ascending indices of up to three examples: the first example with a right prediction, the
-    first one with a wrong prediction, and then the first ones of all others.
+    """Returns the indices of up to three examples in ascending order: the first example with a right
+    prediction, the first example with a wrong prediction, and then the first of all other examples.
 
     Args:
       right: list of bool, whether the prediction of an example is right.

@@ -1,4 +1,4 @@
-"""Reads the user's own files for a classification, which the flags name, and determines the labels."""
+"""Reads the user's own files for a classification and determines the labels. Flags name the files."""
 
 import os
 
@@ -111,8 +111,8 @@ def _named_files(settings):
 
 
 def _choose_phases(settings, has_file):
-    """If no phase was given, sets the phases that have a file. If the run continues a training, takes
-    --dev_fraction from it.
+    """If no phase was given, turns on each phase that has a file. If the run continues a training, sets
+    --dev_fraction to the value in that training.
 
     Args:
       settings: a `Settings`.
@@ -242,8 +242,8 @@ def _warn_of_shared_examples(train, splits):
 
 
 def _refuse_other_file(settings, processor):
-    """Checks that the default --output_dir, which is named after the training file, contains no training on
-    another file of the same name.
+    """Checks that the default --output_dir contains no training on another file. The default directory is
+    named after the training file, so two files of the same name have the same default directory.
 
     Raises:
       ValueError: the directory contains such a training.
@@ -260,8 +260,8 @@ def _refuse_other_file(settings, processor):
 
 
 def _labels(settings, record, train):
-    """Returns (the labels in the order of the model's outputs, a text that says where the labels come
-    from); (None, None) for a regression.
+    """Returns a pair: the labels in the order of the model's outputs, and a text that names the source of the
+    labels. For a regression, returns (None, None).
 
     Raises:
       ValueError, FileNotFoundError: the labels are unknown, or the file of the labels is missing.

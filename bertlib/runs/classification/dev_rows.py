@@ -1,6 +1,6 @@
 """Draws or finds the development set of --dev_fraction. The development set is drawn when a training starts
-in an output directory, and is stored in dev_rows.txt there. All later runs with the trained weights use the
-stored development set."""
+in an output directory, and is stored in the file dev_rows.txt in this directory. All later runs with the
+trained weights use the stored development set."""
 
 import os
 from typing import NamedTuple
@@ -28,8 +28,8 @@ class DevRows(NamedTuple):
 
 
 def take_fraction(settings):
-    """Sets --dev_fraction to the value in the earlier training: the training that the run continues, or the
-    one whose weights the run uses.
+    """Sets --dev_fraction to the value in an earlier training. This is the training that the run continues,
+    or the training whose weights the run uses.
 
     Args:
       settings: a `Settings`.
@@ -47,9 +47,9 @@ def take_fraction(settings):
         had = "on all rows of its training file" if trained is None else f"with --dev_fraction={trained}"
         instead = "" if trained is None else "leave --dev_fraction out, or "
         raise ValueError(f"--dev_fraction={now}, but according to {output_files.RECORD} in {directory} the "
-                         f"model there was trained {had}. The model would be evaluated on rows on which it "
-                         f"was trained. To continue, {instead}name a --dev_file. To use another split, train "
-                         "in another --output_dir.")
+                         f"model was trained {had}. The model would be evaluated on rows on which it was "
+                         f"trained. To continue, {instead}name a --dev_file. To use another split, train in "
+                         "another --output_dir.")
 
 
 def split_training_file(settings, split):
@@ -81,13 +81,14 @@ def split_training_file(settings, split):
 
 def _find_earlier_training(settings):
     """Returns (directory, record) of the training that the run continues, or of the training whose weights
-    the run uses. The record is None if there is no such training on the user's own data."""
+    the run uses. The record is None if there is no such training, or if it was not on the user's own data."""
     if checkpoint_formats.latest_checkpoint(settings.output_dir):
         directory = settings.output_dir
     else:
         directory = run_record.directory_of_weights(settings)
     record = directory and output_files.read_record(directory)
-    # A model that was trained on another task was not trained on these rows.
+    # If the record is of another task, the model was not trained on the rows of this training file, so the
+    # record is ignored.
     return directory, record if record and record["task"] == row_examples.TASK else None
 
 
@@ -118,7 +119,7 @@ def _split_by_dev_rows(split, path, recorded):
 
 
 def _split_by_seed(settings, split, directory, record):
-    """Splits the training file by the seed of an earlier training that wrote no dev_rows.txt; see
+    """Splits the training file with the seed of an earlier training that did not write dev_rows.txt. See
     `split_training_file`."""
     seed = record["settings"].get("seed", settings.seed)
     logging.info("%s has no %s, because an earlier version trained there. The development set is drawn by "

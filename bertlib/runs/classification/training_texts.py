@@ -21,7 +21,7 @@ def read_lines(path):
 
 
 def read_training_texts(model):
-    """Returns the texts of a model's training data, an iterable of str.
+    """Returns an iterable of str, the texts of a model's training data.
 
     Args:
       model: a `model_directory.ModelDirectory`.

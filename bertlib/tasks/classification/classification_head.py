@@ -9,7 +9,8 @@ from bertlib.tasks import head
 from bertlib.tasks.classification.classifier_data import SEQUENCES, feature_fields
 import modeling
 
-# Dropout probability before the head, as published. It does not depend on the model's configuration.
+# Dropout probability for the input of the head. As in the published code, it does not depend on the model's
+# configuration.
 _HEAD_DROPOUT = 0.1
 
 
@@ -17,11 +18,12 @@ _HEAD_DROPOUT = 0.1
 
 
 class TextHead:
-    """Base class of the heads for texts and pairs of texts: a linear layer on the pooled output.
+    """Base class of the heads that classify or score texts and pairs of texts with a linear layer on the
+    pooled output.
 
     Subclasses are `Classifier`, `regression_head.Regressor` and `multilabel_head.MultilabelClassifier`. See
-    the module `head` for the methods of a head. Features: label_ids, [B] or [B, L]; is_real_example, [B], 0
-    for padding examples.
+    the module `head` for the methods of a head. The features are label_ids, [B] or [B, L], and
+    is_real_example, [B], which is 0 for padding examples.
 
     A subclass has these attributes and methods:
 
@@ -30,9 +32,9 @@ class TextHead:
         metric_fn(losses, labels, scores, weights)
                       returns streaming metrics; see eval_metrics of `estimator.EstimatorSpec`
         apply(output, labels, is_training)
-                      builds the graph after the pooled output [B, W]; returns (mean loss, scalar; loss of
-                      each example, [B]; the scores for `metric_fn`; the prediction). If labels is None, the
-                      first two values are None
+                      builds the graph after the pooled output [B, W]. Returns four values: the mean loss, a
+                      scalar; the loss of each example, [B]; the scores for `metric_fn`; and the
+                      prediction. If labels is None, the first two values are None
     """
 
     modes = (estimator.ModeKeys.TRAIN, estimator.ModeKeys.EVAL, estimator.ModeKeys.PREDICT)
@@ -54,13 +56,13 @@ class TextHead:
 
 
 class Classifier(TextHead):
-    """Head for one of `num_labels` classes. Features: label_ids, int32 [B].
+    """Head that predicts one of `num_labels` classes. The feature label_ids is int32 [B].
 
-    Training minimizes the mean over a batch of w_y · ((1 - ε) · H(y) + ε/C · Σ_c H(c)), where H(c) is the
-    cross-entropy -log p_c, y the label, w_y the weight of its class and ε the label smoothing (Szegedy et al.
-    2016, arXiv:1512.00567, section 7). The sum over a batch is divided by the number of examples, not by the
-    sum of their weights, so that the gradient does not depend on the division into micro-batches. Evaluation
-    uses neither class weights nor smoothing.
+    Training minimizes the mean over a batch of w_y · ((1 - ε) · H(y) + ε/C · Σ_c H(c)), where y is the label
+    of an example, w_y is the weight of this class, H(c) is the cross-entropy -log p_c of class c, and ε is
+    the label smoothing factor (Szegedy et al. 2016, arXiv:1512.00567, section 7). The sum over a batch is
+    divided by the number of examples, not by the sum of their weights, so that the gradient does not depend
+    on the division into micro-batches. Evaluation uses neither class weights nor smoothing.
     """
 
     output = "probabilities"
@@ -70,7 +72,8 @@ class Classifier(TextHead):
 
         Args:
           num_labels: number of classes, C.
-          class_weights: list of the C weights w, with mean 1 over the training set; None for weights of 1.
+          class_weights: list of the C weights w, whose mean over the training set is 1; None if all weights
+            are 1.
           label_smoothing: ε, at least 0 and below 1.
         """
         self.num_outputs, self._weights, self._smoothing = num_labels, class_weights, label_smoothing
@@ -88,7 +91,7 @@ class Classifier(TextHead):
         """Returns the mean loss with class weights and label smoothing.
 
         Args:
-          losses: float32 [B], the cross-entropy of each example, without weights and smoothing.
+          losses: float32 [B], the cross-entropy of each example without class weight and label smoothing.
           logits: float32 [B, C].
           labels: int32 [B].
         """
@@ -102,8 +105,9 @@ class Classifier(TextHead):
     def compute_metrics(self, predictions, label_ids):
         """See the module `head`. The loss is the cross-entropy of the probabilities.
 
-        The predicted class is the one with the highest probability. It may differ from the class with the
-        highest logit if logits differ so little that the probabilities are rounded to the same number.
+        The predicted class is the class with the highest probability. If two logits differ very little, their
+        probabilities may be rounded to the same number. The predicted class may then differ from the class
+        with the highest logit.
         """
         labels = np.asarray(label_ids, np.int32)
         probabilities = np.array([row["probabilities"] for row in predictions], np.float32)
@@ -123,7 +127,7 @@ def create_model(bert_config, is_training, input_ids, input_mask, segment_ids, l
 
     Args:
       bert_config: a `modeling.BertConfig`.
-      is_training: turns dropout on.
+      is_training: whether dropout is on.
       input_ids, input_mask, segment_ids: int32 [B, F].
       labels: int32 [B].
       num_labels: number of classes, C.
@@ -131,8 +135,8 @@ def create_model(bert_config, is_training, input_ids, input_mask, segment_ids, l
       step: a `StepConfig`; None for the published settings.
 
     Returns:
-      (mean cross-entropy, scalar; loss of each example, [B]; logits, [B, C]; probabilities, [B, C]), all
-      float32.
+      four float32 tensors: the mean cross-entropy, a scalar; the cross-entropy of each example, [B]; the
+      logits, [B, C]; and the probabilities, [B, C].
     """
     model = head.create_encoder(bert_config, is_training, input_ids, input_mask, segment_ids,
                                 use_one_hot_embeddings, step, Classifier.first_token_only)
@@ -143,7 +147,7 @@ def classify(output, labels, num_labels, is_training):
     """Builds the linear classifier on a pooled output [B, W].
 
     Returns:
-      see `create_model`. If labels is None, both losses are None.
+      four tensors, see `create_model`. If labels is None, the first two values are None.
     """
     variables = head_variables(output, num_labels)
     with tf.variable_scope("loss"):
@@ -163,7 +167,8 @@ def head_variables(output, size):
 
 
 def linear(output, weights, bias, is_training):
-    """Builds a linear head; returns the logits [B, size]. In training, dropout is applied to its input."""
+    """Builds a linear head and returns the logits [B, size]. In training, dropout is applied to the input of
+    the head."""
     if is_training:
         output = modeling.dropout(output, _HEAD_DROPOUT)
     return tf.nn.bias_add(tf.matmul(output, weights, transpose_b=True), bias)
@@ -182,13 +187,14 @@ def metric_fn(per_example_loss, label_ids, logits, weights):
     Args:
       per_example_loss: float32 [B].
       label_ids: int32 [B].
-      logits: float32 [B, C], logits or probabilities: only the position of the highest value is used.
+      logits: float32 [B, C], the logits or the probabilities. Only the position of the highest value is used.
       weights: float32 [B], 0 for padding examples.
 
     Returns:
-      {name: (value, update op)} with eval_accuracy, eval_loss, eval_confusion_matrix (int64 [C, C], rows are
-      the labels, columns the predictions), eval_f1 (F1 of class 1 if C = 2, else the mean over the classes)
-      and eval_matthews (Gorodkin's R_K, 2004, equation 8; for C = 2 this is Matthews' coefficient).
+      {name: (value, update op)}. The names are eval_accuracy, eval_loss, eval_f1, eval_matthews and
+      eval_confusion_matrix. eval_f1 is the F1 of class 1 if C = 2, otherwise the mean of the F1 of all
+      classes. eval_matthews is Gorodkin's R_K (2004, equation 8), which for C = 2 is Matthews' coefficient.
+      eval_confusion_matrix is int64 [C, C]; a row belongs to a label, and a column to a predicted class.
     """
     predictions = tf.argmax(logits, axis=-1, output_type=tf.int32)
     num_labels = logits.shape.as_list()[-1]
@@ -215,12 +221,13 @@ def metric_fn(per_example_loss, label_ids, logits, weights):
 
 
 def single_class_warning(matrix, labels):
-    """Returns a warning (str) if all predictions of an evaluation are the same class, else None.
+    """Returns a warning (str) if an evaluation predicted the same class for all examples, else None.
 
-    Accuracy and F1 do not show this problem: both can be high if most examples have this class as label.
+    Accuracy and F1 do not show this problem: both can be high if most examples have the predicted class as
+    label.
 
     Args:
-      matrix: the confusion matrix [C, C], rows are the labels, columns the predictions.
+      matrix: the confusion matrix [C, C]. A row belongs to a label, and a column to a predicted class.
       labels: list of the C labels.
     """
     matrix = np.asarray(matrix)

@@ -35,16 +35,21 @@ from bertlib.tasks.classification.classifier_features import (  # noqa: F401  pu
 class Layout(NamedTuple):
     """The columns of a TSV file.
 
-    A column is given by its name in the header row (str) or by its number, counted from 0 (int; -1 for the
-    last column). None means that the file does not have the column.
+    A column is described by its name in the header row (str) or by its number (int). Numbers begin at 0, and
+    -1 is the last column. None means that the file does not have the column.
 
-    text_a, text_b: columns of the first and the second text. label: column of the label. guid: column of the
-    example's identifier; if None, examples are numbered by their rows. language: column of the language.
-    header: whether the first row contains the names of the columns. label_header: name of the label column in
-    the header row; required if columns are numbered and test files may lack the labels. text_headers: names
-    of the text columns in the published files, if columns are numbered; they serve to recognize files of this
-    task. skips_short_rows: whether rows with too few columns are skipped; otherwise they are an error.
-    scores: (lowest, highest) label of a regression.
+    Attributes:
+      text_a, text_b: columns of the first and the second text.
+      label: column of the label.
+      guid: column of the example's identifier. If it is None, an example is identified by its row's index.
+      language: column of the language.
+      header: whether the first row contains the names of the columns.
+      label_header: name of the label column in the header row. It is required if columns are described by
+        numbers and test files may lack the labels.
+      text_headers: names of the text columns in the published files, if columns are described by numbers.
+        These names serve to recognize files of this task.
+      skips_short_rows: whether rows with too few columns are skipped. Otherwise, such a row is an error.
+      scores: (lowest label, highest label) of a regression.
     """
 
     text_a: int | str
@@ -80,8 +85,8 @@ class Layout(NamedTuple):
         """Returns the smallest number of columns of a usable row."""
         columns = (self.text_a, self.text_b, self.label, self.guid, self.language)
         used = [column for column in columns if column is not None]
-        # With -1, the last column, a usable row must be as long as the header row. In a shorter row, the last
-        # column would be another column.
+        # If -1 is used, a usable row must be as long as the first row. In a shorter row, the last column
+        # would be another column than in the first row.
         return max(max(used) + 1, len(first_row) if min(used) < 0 else 0)
 
     @property
@@ -91,7 +96,8 @@ class Layout(NamedTuple):
 
     @property
     def names(self):
-        """List of the names of the text columns in the task's files; None if the files have no header."""
+        """A list of the names of the text columns in the files of the task; None if the files have no
+        header."""
         return list(self.text_headers) or (self.texts if isinstance(self.text_a, str) else None)
 
     def columns_in(self, first, labels, language):
@@ -116,8 +122,8 @@ class Layout(NamedTuple):
         return columns.FileColumns(numbers, self.header, max(*numbers, self.language or 0) + 1, only)
 
     def rows(self, lines, language=None):
-        """Yields (index, row) for each data row; a header row has the index 0. Checks the number of
-        columns."""
+        """Yields (index, row) for each row with data, and checks the number of columns. The indices include
+        the header row, whose index is 0."""
         width = self.width(lines[0])
         for i, row in enumerate(lines):
             if self.header and i == 0:
@@ -134,7 +140,7 @@ class Layout(NamedTuple):
         """Returns the label of a row.
 
         Args:
-          i: int, the index of the row in the file, for errors.
+          i: int, the index of the row in the file, for error messages.
           row: list of str.
           labels: list of the valid labels; None for a regression, whose labels are floats.
           aliases: {label in the file: label of the task}.
@@ -166,29 +172,28 @@ class Layout(NamedTuple):
 
 
 class DataProcessor:
-    """Reads the examples of one classification task; base class of all processors.
+    """Base class of all processors. A processor reads the examples of one classification or regression task.
 
     A subclass either overrides the `get_` methods, or declares these class attributes:
 
-      _FILES: {"train", "dev", "test" or a further set: file name}. A name may contain {processor}, which
-        stands for the processor. Instead of one name there may be a tuple of names; the first one that exists
-        is read.
-      _LABELS: tuple of str, the labels; not for a regression.
-      _LAYOUT: the `Layout` of the files.
-      _FURTHER_LAYOUTS: tuple of the other `Layout`s of the task, if some of its files have other columns. For
-        example, the training file of XNLI has other columns than its test file. The method `_layout` chooses
-        the layout of a file. Layouts in this tuple also serve to recognize files of the task.
+      _FILES: {name of a set: file name}. The sets are "train", "dev", "test" and further sets. In a file
+      name, {processor} stands for the processor. If a set has a tuple of file names, the first existing file
+      is read. _LABELS: tuple of str, the labels. A regression does not declare labels. _LAYOUT: the `Layout`
+      of the files. _FURTHER_LAYOUTS: tuple of the other `Layout`s of the task, if some of its files have
+      other columns. For example, the training file of XNLI has other columns than its test file. The method
+      `_layout` chooses the layout of a file. Layouts in this tuple also serve to recognize files of the task.
       _LABEL_ALIASES: {label in a file: label of the task}, for files that spell a label in another way. For
-        example, XNLI's training files have "contradictory" for the label "contradiction".
+      example, XNLI's training files have "contradictory" for the label "contradiction".
 
     Attributes:
       name: str, the official name of the task, such as "SST-2", or None.
-      task_type: "classification", or "regression", in which labels are floats and `get_labels` returns None.
-      metrics: tuple of str, the official metrics, by their names in `eval_results.txt` without "eval_".
+      task_type: "classification" or "regression". In a regression, labels are floats, and `get_labels`
+        returns None.
+      metrics: tuple of str, the official metrics. These are the names in `eval_results.txt` without "eval_".
       further_sets: tuple of str, names of additional development and test sets. "mismatched" stands for the
         sets "dev_mismatched" and "test_mismatched".
       submission: {name of the file of predictions for GLUE: (set, its number of examples)}.
-      language: str, the language of the examples to read, in a task with several languages; else None.
+      language: str, the language of the examples that are read; None if the task has only one language.
     """
 
     name = None
@@ -218,16 +223,16 @@ class DataProcessor:
         return self._load_examples(data_dir, "dev")
 
     def get_test_examples(self, data_dir):
-        """Returns the list of `InputExample`s to predict. Raises: see `get_train_examples`.
+        """Returns the list of `InputExample`s to predict. For the errors, see `get_train_examples`.
 
-        Their label is a placeholder: the first label of the task, or 0.0 in a regression. If the file has
-        labels, `get_test_labels` returns them.
+        The label of these examples is a placeholder: the first label of the task, or 0.0 in a regression. If
+        the file has labels, `get_test_labels` returns them.
         """
         return self._load_examples(data_dir, "test")
 
     def get_test_labels(self, data_dir):
-        """Returns the list of the labels of the test examples, in their order; None if the file has no
-        labels.
+        """Returns the list of the labels of the test examples, in the order of the examples; None if the file
+        has no labels.
 
         Raises:
           FileNotFoundError, ValueError: see `get_train_examples`.
@@ -235,8 +240,8 @@ class DataProcessor:
         cls = type(self)
         if (cls.get_test_examples is not DataProcessor.get_test_examples
                 or cls._create_examples is not DataProcessor._create_examples):
-            # The subclass makes its test examples itself. The labels in the file may belong to other
-            # examples.
+            # The subclass overrides the methods that make the test examples, so the labels in the file may
+            # belong to other examples.
             return None
         path, lines = self._load_lines(data_dir, "test")
         with name_file_in_errors(path):
@@ -265,8 +270,8 @@ class DataProcessor:
         return self._load_examples(data_dir, split)
 
     def file_names(self):
-        """Returns the declared files: {"train", "dev", "test" or a further set: list of the possible names of
-        its file in the data directory}."""
+        """Returns the declared files as {name of a set: list of the possible names of the set's file in the
+        data directory}. The sets are "train", "dev", "test" and further sets."""
         lists = {split: [names] if isinstance(names, str) else names for split, names in self._FILES.items()}
         return {split: [name.format(processor=self) for name in names] for split, names in lists.items()}
 
@@ -276,8 +281,8 @@ class DataProcessor:
         return next(filter(files.exists, paths), None)
 
     def get_labels(self):
-        """Returns the list of labels (str); the id of a label is its index in this list. None for a
-        regression."""
+        """Returns the list of labels (str), or None for a regression. The id of a label is its index in this
+        list."""
         if self.task_type == "regression":
             return None
         if self._LABELS is None:
@@ -286,12 +291,13 @@ class DataProcessor:
 
     @classmethod
     def _read_tsv(cls, input_file, quotechar=None):
-        """Reads a UTF-8 file of tab-separated values, on any file system TensorFlow knows.
+        """Reads a UTF-8 file of tab-separated values. The file may be on any file system that TensorFlow
+        knows.
 
         Args:
           input_file: path; a byte-order mark at the start of the file is ignored.
-          quotechar: character that encloses fields; None if quotes are ordinary characters. With None, row i
-            is always line i + 1 of the file.
+          quotechar: character that encloses fields; None if quotes are ordinary characters. If quotechar is
+            None, row i is always line i + 1 of the file.
 
         Returns:
           list of rows, each a list of str. An empty line is an empty row.
@@ -314,15 +320,16 @@ class DataProcessor:
 
     @property
     def num_texts(self):
-        """Number of texts in an example, 1 or 2; None if no layout is declared."""
+        """The number of texts in an example, 1 or 2; None if the task declares no layout."""
         return self._LAYOUT and len(self._LAYOUT.texts)
 
     def names_of_texts(self):
-        """Returns the names of the text columns, a list for each layout of the task that has names."""
+        """Returns a list with one element for each layout of the task that has names: the list of the names
+        of the text columns."""
         return [layout.names for layout in (self._LAYOUT, *self._FURTHER_LAYOUTS) if layout and layout.names]
 
     def columns_in(self, first):
-        """Returns the `columns.FileColumns` of a file of this task; None if the file has none of its layouts.
+        """Returns the `columns.FileColumns` of a file; None if the file has none of the layouts of this task.
 
         Args:
           first: list of str, the first row of the file.
@@ -336,12 +343,12 @@ class DataProcessor:
 
         Args:
           set_type: "train", "dev", "test" or a further set.
-          lines: list of the rows of the file, at least one.
+          lines: list of at least one row, the rows of the file.
         """
         return self._LAYOUT
 
     def _load_lines(self, data_dir, split):
-        """Reads the declared file of a set; returns (path, list of rows, at least one)."""
+        """Reads the declared file of a set. Returns (path, list of rows). The list has at least one row."""
         if split not in self._FILES:
             raise NotImplementedError(f"{type(self).__name__} declares no {split} file")
         names = self.file_names()
@@ -357,7 +364,7 @@ class DataProcessor:
         return path, lines
 
     def _load_examples(self, data_dir, split, set_type=None):
-        """Reads the examples of a set; returns a list with at least one example. The guids of the examples
+        """Reads the examples of a set. Returns a list with at least one example. The guids of the examples
         begin with `set_type`, or with `split` if `set_type` is None."""
         path, lines = self._load_lines(data_dir, split)
         with name_file_in_errors(path):
@@ -375,8 +382,8 @@ class DataProcessor:
                          "the right file")
 
     def _create_examples(self, lines, set_type):
-        """Returns the examples in the rows of a file (header row included). Labels of a test set are
-        ignored."""
+        """Returns the examples in the rows of a file. `lines` includes the header row. Labels of a test set
+        are ignored."""
         if not lines:
             return []
         is_test = set_type in ("test", *(f"test_{name}" for name in self.further_sets))
@@ -423,7 +430,8 @@ _GLUE_FILES = {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}
 
 
 class MnliProcessor(DataProcessor):
-    """MultiNLI: training on its training set, evaluation on the matched and on the mismatched genres."""
+    """MultiNLI. A model is trained on the training set, and evaluated on the matched and on the mismatched
+    genres."""
 
     name = "MNLI"
     further_sets = ("mismatched",)
@@ -449,7 +457,8 @@ class MnliProcessor(DataProcessor):
 
 
 class AxProcessor(DataProcessor):
-    """The diagnostic set of the benchmark. It has no training file; it is predicted with a model of MNLI."""
+    """The diagnostic set of GLUE. It has no training file, so a model that was trained on MNLI predicts
+    it."""
 
     name = "AX"
     submission: ClassVar = {"AX.tsv": ("test", 1104)}
@@ -473,9 +482,9 @@ class MrpcProcessor(DataProcessor):
 class ColaProcessor(DataProcessor):
     """The corpus of linguistic acceptability: single sentences.
 
-    The test file has one of two layouts. If its first row has four columns, the layout is the same as in the
-    training file: with labels, without a header row. Otherwise it is the layout of GLUE's test file: a header
-    row, and in each further row a number and a sentence.
+    The test file has one of two layouts. If the first row has four columns, the layout is that of the
+    training file, which has labels and no header row. Otherwise, the layout is that of GLUE's test file,
+    which has a header row. In all further rows, this file has a number and a sentence.
     """
 
     name = "CoLA"
@@ -546,8 +555,8 @@ class RteProcessor(DataProcessor):
 
 
 class WnliProcessor(DataProcessor):
-    """Winograd schemas: whether a sentence with a pronoun implies the same sentence with the pronoun replaced
-    by a noun."""
+    """Winograd schemas. An example has a sentence with a pronoun, and a sentence in which a noun replaces the
+    pronoun. The label says whether the first sentence implies the second one."""
 
     name = "WNLI"
     submission: ClassVar = {"WNLI.tsv": ("test", 146)}

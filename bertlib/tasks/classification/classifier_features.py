@@ -1,4 +1,5 @@
-"""Converts examples of classification and regression into features, the integers that the model reads.
+"""Converts examples of classification and regression into features, which are the integers that the model
+reads.
 
 `convert_single_example` converts one example. `file_based_convert_examples_to_features` converts many and
 writes them to a file.
@@ -13,19 +14,19 @@ from bertlib.system import files, workers
 from bertlib.tasks.classification import targets
 import tokenization
 
-# Number of examples, the first ones, that are written to the log.
+# The first examples are written to the log. This is their number.
 _LOGGED_EXAMPLES = 2
 
 
 class InputExample:
-    """One text, or pair of texts, to classify.
+    """An example of a classification or regression task: a text or a pair of texts, and its label.
 
     Args:
       guid: str, the name of the example in logs and errors.
       text_a: str, the text or the first text of a pair, not tokenized.
       text_b: str or None, the second text of a pair; None or "" for a single text.
-      label: one of the task's labels, a str; in a regression, a float; in a multi-label task, a tuple of
-        labels; None if the label is unknown.
+      label: one of the task's labels (str); in a regression, a float; in a multi-label task, a tuple of
+        labels. None if the label is unknown.
     """
 
     def __init__(self, guid, text_a, text_b=None, label=None):
@@ -38,21 +39,22 @@ class InputExample:
 class PaddingInputExample:
     """An example that fills up the last batch if all batches must have the same size, as on TPU.
 
-    It is a separate class, so that its features have `is_real_example=False` and metrics do not count it.
+    The features of such an example have `is_real_example=False`, so that metrics do not count it.
     """
 
 
 class InputFeatures:
-    """The features of one example, the input of the model.
+    """The features of one example. They are the input of the model.
 
     Args:
-      input_ids: list of max_seq_length ints, the WordPiece ids, then zeros.
+      input_ids: list of max_seq_length ints: the WordPiece ids, and zeros after them.
       input_mask: list of max_seq_length ints, 1 for a token and 0 for padding.
       segment_ids: list of max_seq_length ints, 1 for the second text and 0 elsewhere.
-      label_id: int, the index of the label in the task's list of labels; in a regression, the score, a float;
+      label_id: int, the index of the label in the task's list of labels; in a regression, a float, the score;
         in a multi-label task, a list with 0 or 1 for each label of the task.
       is_real_example: bool, False for padding examples.
-      num_tokens: int, the number of tokens before truncation, special tokens included; None if unknown.
+      num_tokens: int, the number of tokens before truncation, including special tokens; None if it is
+        unknown.
     """
 
     def __init__(self, input_ids, input_mask, segment_ids, label_id, is_real_example=True, num_tokens=None):
@@ -68,13 +70,14 @@ def convert_single_example(ex_index, example, label_list, max_seq_length, tokeni
     """Converts one example into features.
 
     A single text becomes `[CLS] a [SEP]`. A pair becomes `[CLS] a [SEP] b [SEP]`, with segment id 1 from the
-    first token of b on. Texts that are too long are truncated; short ones are padded with zeros.
+    first token of b on. Texts that are too long are truncated. If the texts are short, the features are
+    padded with zeros.
 
     Args:
       ex_index: int, index of the example; the first few examples are logged.
       example: `InputExample` or `PaddingInputExample`.
-      label_list: list of str; the id of a label is its index in this list. None for a regression, whose
-        labels are numbers. Also accepts a target, see the module `targets`.
+      label_list: list of str. The id of a label is its index in this list. None for a regression, whose
+        labels are numbers. This may also be a target, see the module `targets`.
       max_seq_length: int, number of tokens in the features, padding included.
       tokenizer: an object with `tokenize(text)` and `convert_tokens_to_ids(tokens)`.
 
@@ -91,7 +94,7 @@ def convert_single_example(ex_index, example, label_list, max_seq_length, tokeni
 class _Converter:
     """Converts (index, example) into a list of `InputFeatures`, one for each window of the example.
 
-    Worker processes call it. The arguments are those of `FeatureRecords`.
+    Worker processes call this object. The arguments of the constructor are those of `FeatureRecords`.
     """
 
     def __init__(self, label_list, max_seq_length, tokenizer, doc_stride=0, has_labels=True):
@@ -125,7 +128,8 @@ class _Converter:
         return f", label {label}" + ("" if self._target.labels is None else f" (id {label_id})")
 
     def _features(self, first, second, label_id, num_tokens):
-        """Returns the `InputFeatures` of two lists of tokens: those of segment 0 and those of segment 1."""
+        """Returns the `InputFeatures` of two lists of tokens: the tokens of segment 0 and the tokens of
+        segment 1."""
         input_ids = list(self._tokenizer.convert_tokens_to_ids(first + second))
         padding = [0] * (self._length - len(input_ids))
         return InputFeatures(
@@ -139,8 +143,8 @@ def make_windows(example, max_seq_length, tokenizer, doc_stride=0):
     """Cuts an `InputExample` into windows; see `FeatureRecords` for the arguments.
 
     Returns:
-      (list of (tokens of segment 0, tokens of segment 1), one for each window; int, the number of tokens
-      before truncation, special tokens included).
+      a pair: a list with (tokens of segment 0, tokens of segment 1) for each window; and an int, the number
+      of tokens before truncation, including special tokens.
     """
     tokens_a = list(tokenizer.tokenize(example.text_a))
     tokens_b = list(tokenizer.tokenize(example.text_b)) if example.text_b else []
@@ -162,7 +166,7 @@ def cut_into_windows(tokens_a, tokens_b, room, doc_stride):
 
     Args:
       tokens_a, tokens_b: lists of tokens; tokens_b is empty for a single text.
-      room: int, the largest number of tokens in a window, special tokens excluded.
+      room: int, the largest number of tokens in a window, not including special tokens.
       doc_stride: int, number of tokens from the start of a window to the start of the next window. A value
         above the length of a window has the same effect as that length. With 0, only the first window is
         made.
@@ -204,13 +208,14 @@ def convert_examples_to_features(examples, label_list, max_seq_length, tokenizer
     return list(_with_progress(converted, examples))
 
 
-# Names of the fields that have a value for each token, [F]. The first field is the mask, by which batches are
-# trimmed.
+# Names of the fields that have a value for each token. The first field is the mask, which decides how batches
+# are trimmed.
 SEQUENCES = ("input_mask", "input_ids", "segment_ids")
 
 
 def feature_fields(seq_length, target=None):
-    """Returns the fields of a stored example, which `record_files` writes and `input_pipeline` reads.
+    """Returns the fields of a stored example. `record_files` writes these fields, and `input_pipeline` reads
+    them.
 
     Args:
       seq_length: int, number of tokens in an example.
@@ -229,24 +234,28 @@ def feature_fields(seq_length, target=None):
 
 
 class FeatureRecords:
-    """An iterable over the serialized `tf.train.Example`s of a set. It converts examples while it is
-    iterated.
+    """An iterable over the serialized `tf.train.Example`s of a set. The examples are converted during the
+    iteration.
 
-    Attributes, each a list with an item for each example, complete after the iteration:
-      windows: int, number of records of the example; 1 without `doc_stride`.
-      lengths: int, number of tokens of the example before truncation; None for padding examples.
-      label_ids: see `InputFeatures`.
+    Each attribute is a list with one element for each example. The lists are complete after the iteration.
+
+    Attributes:
+      windows: list of int, the number of records of each example; always 1 without `doc_stride`.
+      lengths: list of the number of tokens (int) of each example before truncation; None for a padding
+        example.
+      label_ids: list of the `label_id` of each example, see `InputFeatures`.
     """
 
     def __init__(self, examples, label_list, max_seq_length, tokenizer, num_workers=1, doc_stride=0,
                  has_labels=True):
-        """Creates the iterable. Converts nothing yet.
+        """Creates the iterable. The examples are converted later, during the iteration.
 
         Args:
           examples: list of `InputExample` and `PaddingInputExample`.
           label_list, max_seq_length, tokenizer: see `convert_single_example`. If the tokenizer's class is not
             in `tokenization.TOKENIZERS`, a single process is used.
-          num_workers: number of processes, 0 for one process per core. It does not change the results.
+          num_workers: number of processes; 0 for one process per core. The results do not depend on this
+            number.
           doc_stride: see `cut_into_windows`.
           has_labels: True if the labels of the examples are real and are to be logged; False if they are
             placeholders.
@@ -275,14 +284,15 @@ class FeatureRecords:
 
     def _converted(self):
         items = list(enumerate(self._examples))
-        # The examples with log messages are converted in this process: the log of a worker is lost.
+        # The examples that are written to the log are converted in this process, because the log of a worker
+        # is lost.
         yield from map(self._convert, items[:_LOGGED_EXAMPLES])
         with contextlib.closing(workers.ordered_map(self._convert, items[_LOGGED_EXAMPLES:],
                                                     self._processes)) as converted:
             yield from converted
 
     def cache(self):
-        """Converts all examples now and keeps the records for `write`; returns the number of records."""
+        """Converts all examples now, and keeps the records for `write`. Returns the number of records."""
         self._kept = list(self)
         return len(self._kept)
 
@@ -310,8 +320,8 @@ def file_based_convert_examples_to_features(examples, label_list, max_seq_length
                                             output_file, num_workers=1):
     """Writes the features of each example to a TFRecord file of `tf.train.Example`s.
 
-    The fields are those of `feature_fields`: float32 for the labels of a regression, int64 for all others.
-    The file appears when it is complete.
+    The fields are those of `feature_fields`. The labels of a regression are float32, and all other values are
+    int64. The file appears only when it is complete.
 
     Args:
       output_file: path of the file to write.

@@ -1,9 +1,9 @@
-"""The development set of --dev_fraction: draws it from a training file, stores it, and finds it again.
+"""Draws the development set of --dev_fraction from a training file, stores it, and finds it again.
 
 The split depends only on the texts and the labels, not on a seed or on the order of the rows. The training
-stores its development set in dev_rows.txt, one line for each row: the line of the training file in which the
-row begins, a tab, and the digest of the row's texts and label. A later run finds the rows by their digests,
-even if the rows have moved to other lines of the file.
+stores its development set in dev_rows.txt, which has one line for each row. The line contains the number of
+the line of the training file in which the row begins, a tab, and the digest of the row's texts and label. A
+later run finds the rows by their digests, even if the rows have moved to other lines of the file.
 """
 
 import collections
@@ -20,7 +20,10 @@ _COLUMNS = "line\tdigest"
 class DevSplit(NamedTuple):
     """The rows of a training file, divided into two sets.
 
-    train, dev: `row_examples.Split`. unused: list of the `Row`s that belong to neither set.
+    Attributes:
+      train: `row_examples.Split`, the training set.
+      dev: `row_examples.Split`, the development set.
+      unused: list of the `Row`s that belong to neither set.
     """
 
     train: object
@@ -32,12 +35,12 @@ class DevSplit(NamedTuple):
 
 
 def stratified_split(split, fraction):
-    """Draws a stratified development set: the same share of each stratum, exact to one example.
+    """Draws a stratified development set. It contains the same share of each stratum, up to one example.
 
-    The stratum of an example is its label; in a multi-label task, its rarest label; in a regression, its
-    decile by score. If a stratum has a single example, this example stays in the training set. Examples with
-    equal texts (see `text_keys.text_key`) count as one example and are never divided between the two sets.
-    They stay in the training set if their labels differ.
+    The stratum of an example is the label of the example; in a multi-label task, its rarest label; in a
+    regression, the decile of its score. If a stratum has a single example, this example stays in the training
+    set. Examples with equal texts (see `text_keys.text_key`) count as one example and are never divided
+    between the two sets. They stay in the training set if their labels differ.
 
     Args:
       split: a `row_examples.Split` with labels.
@@ -58,11 +61,11 @@ def stratified_split(split, fraction):
 
 
 def split_by_seed(split, fraction, seed):
-    """Draws the development set in the way of older versions, which did not write dev_rows.txt.
+    """Draws the development set in the same way as older versions, which did not write dev_rows.txt.
 
-    This function is used for output directories of these versions. The split depends on the seed and on the
-    positions of the rows in the file. Rows are kept in the same set only if their texts are identical. See
-    `stratified_split`.
+    This function is used for output directories that older versions wrote. The split depends on the seed and
+    on the positions of the rows in the file. Rows are kept in the same set only if their texts are identical.
+    See `stratified_split`.
     """
     def order(index):
         return hashlib.blake2b(f"{seed} {index}".encode(), digest_size=8).digest()
@@ -100,9 +103,10 @@ def _choose_dev_rows(split, fraction, groups, order):
 
     Args:
       split, fraction: see `stratified_split`.
-      groups: list of lists of indices of rows that must stay together. Among groups with equal scores, an
-        earlier group counts as having the lower score.
-      order: function of a group's first index that returns a sort key. Groups of a stratum are sorted by it.
+      groups: list of lists of indices of rows that must stay together. If groups have equal scores, the
+        earlier group is treated as the group with the lower score.
+      order: function that takes the first index of a group and returns a sort key. The groups of a stratum
+        are sorted by this key.
     """
     firsts = [group[0] for group in groups]
     strata = dict(zip(firsts, _strata([split.rows[index] for index in firsts])))
@@ -116,13 +120,15 @@ def _choose_dev_rows(split, fraction, groups, order):
         raise ValueError(f"--dev_fraction={fraction} selects none of the {len(split.rows)} examples in "
                          f"{split.path}{single}. {'Raise --dev_fraction, or name' if divisible else 'Name'} "
                          "a --dev_file.")
-    # The groups are sorted by strata. Groups at equal distances are therefore the same share of each stratum.
+    # The groups are sorted by stratum. Groups are taken at equal distances, which takes the same share of
+    # each stratum.
     taken = {divisible[(2 * place + 1) * len(divisible) // (2 * number)] for place in range(number)}
     return {index for group in groups if group[0] in taken for index in group}
 
 
 def _strata(rows):
-    """Returns the list of the rows' strata: all int (deciles of scores) or all str (labels)."""
+    """Returns a list with the stratum of each row. The strata are either all int (deciles of scores) or all
+    str (labels)."""
     if isinstance(rows[0].label, float):
         strata, number = [0] * len(rows), max(1, min(10, len(rows) // 2))
         for rank, index in enumerate(sorted(range(len(rows)), key=lambda index: rows[index].label)):
@@ -133,8 +139,8 @@ def _strata(rows):
 
 
 def _divide_rows(split, taken, left_out=()):
-    """Returns the `DevSplit` whose development set has the rows with the indices `taken`. Rows with the
-    indices `left_out` are unused."""
+    """Returns the `DevSplit` whose development set contains the rows with the indices `taken`. Rows with the
+    indices `left_out` are in neither set."""
     train, dev, unused = [], [], []
     for index, row in enumerate(split.rows):
         (dev if index in taken else unused if index in left_out else train).append(row)
@@ -155,7 +161,7 @@ def parse_dev_rows(text, path):
     """Parses the content of dev_rows.txt; returns a list of (line, digest).
 
     Args:
-      text: the content, a str.
+      text: str, the content.
       path: path of the file, for errors.
 
     Raises:
@@ -177,12 +183,12 @@ def split_by_dev_rows(split, rows, path):
 
     Args:
       split: the `row_examples.Split` of the file.
-      rows: list of (line, digest), from `parse_dev_rows`.
+      rows: list of (line, digest), the result of `parse_dev_rows`.
       path: path of dev_rows.txt, for errors.
 
     Returns:
-      a `DevSplit`. Rows that were added to the file later and have the same texts as a row of the development
-      set are unused: they belong to neither set.
+      a `DevSplit`. If a row was added to the file later, and has the same texts as a row of the development
+      set, it is in neither set.
 
     Raises:
       ValueError: a stored row is not in the file.

@@ -1,8 +1,8 @@
 """Writes and checks the files of a submission to the GLUE benchmark (https://gluebenchmark.com).
 
 A submission has a file of predictions for each test set. The file has the header "index<tab>prediction" and a
-row for each example, in order, numbered from 0. The processors of `classifier_data` declare the test sets,
-their sizes and their labels.
+row for each example. The rows are in the order of the examples, and are numbered from 0. The processors of
+`classifier_data` declare the test sets, their sizes and their labels.
 """
 
 import math
@@ -20,8 +20,11 @@ _UNBOUNDED = (-math.inf, math.inf)
 class TestSet(NamedTuple):
     """A test set of the benchmark.
 
-    task: key of `PROCESSORS`. size: number of examples. labels: list of str; None in a regression.
-    score_range: (lowest, highest) score of a regression.
+    Attributes:
+      task: key of `PROCESSORS`.
+      size: number of examples.
+      labels: list of str; None in a regression.
+      score_range: (lowest score, highest score) of a regression.
     """
 
     task: str
@@ -44,7 +47,8 @@ def write_predictions(directory, processor, split, predictions):
       directory: the directory of the file.
       processor: the processor of the task; its `submission` contains the name of the file.
       split: the set, such as "test".
-      predictions: list of labels (str), or of scores (float), which are clipped to the processor's range.
+      predictions: list of labels (str) or of scores (float). Scores are clipped to the range of the
+        processor.
     """
     for file, (its_split, _) in processor.submission.items():
         if its_split == split:
@@ -58,7 +62,7 @@ def _to_text(value, lowest, highest):
 
 
 def find_problem(path, expected):
-    """Checks a file of predictions; returns a description of its first error (str), or None if it has no
+    """Checks a file of predictions. Returns a str that describes the first error, or None if the file has no
     error.
 
     Args:
@@ -99,15 +103,16 @@ def _problem_with(prediction, labels, lowest, highest):
 
 
 def write_zip(path, members):
-    """Writes files into a zip file, without their directories. The same files always give the same bytes.
+    """Writes files into a zip file. The names in the zip file contain no directories. The same files always
+    result in the same bytes.
 
     Args:
-      path: the zip file; it appears when it is complete.
+      path: the zip file. It appears only when it is complete.
       members: list of the paths of the files.
     """
     with files.atomic_replacement(path) as partial, files.open_file(partial, "wb") as writer:
         with zipfile.ZipFile(writer, "w") as archive:
             for member in members:
-                # Without an explicit time, a ZipInfo has the fixed time 1980-01-01.
+                # No time is passed to ZipInfo, so each file in the zip has the fixed time 1980-01-01.
                 archive.writestr(zipfile.ZipInfo(os.path.basename(member)), files.read_bytes(member),
                                  zipfile.ZIP_DEFLATED)

@@ -1,7 +1,7 @@
 """Multi-label classification of texts or pairs of texts.
 
-The head is a linear layer on the pooled output, with a sigmoid for each label. Training minimizes the binary
-cross-entropy, the mean over examples and labels, as Hugging Face's models do with
+The head is a linear layer on the pooled output, with a sigmoid for each label. Training minimizes the mean of
+the binary cross-entropy over examples and labels, in the same way as Hugging Face's models with
 problem_type="multi_label_classification". The variables have the same names as those of a classifier.
 """
 
@@ -12,7 +12,8 @@ from bertlib.tasks.classification import classification_head, regression_head
 
 
 class MultilabelClassifier(classification_head.TextHead):
-    """Head with a probability for each label. Features: label_ids, int32 [B, L], 0 or 1."""
+    """Head that predicts a probability for each label. The feature label_ids is int32 [B, L] and contains 0
+    or 1."""
 
     output = "probabilities"
 
@@ -21,7 +22,7 @@ class MultilabelClassifier(classification_head.TextHead):
 
         Args:
           labels: list of str, the names of the L labels, for the metrics.
-          threshold: smallest probability of a predicted label, for the metrics.
+          threshold: for the metrics, a label is predicted if its probability is at least this number.
         """
         self._labels, self._threshold, self.num_outputs = labels, threshold, len(labels)
 
@@ -66,9 +67,10 @@ def metric_fn(per_example_loss, labels, probabilities, weights, names, threshold
 
     Returns:
       {name: (value, update op)}. All metrics are computed over all examples at once, so they do not depend on
-      the batch size. eval_loss; eval_f1_micro, over the decisions of all labels; eval_f1_macro, the mean over
-      the labels; eval_auc_NAME for each label, the area under its ROC curve, NaN if all or none of the
-      examples have the label; eval_auc, the mean of these areas without the NaNs.
+      the batch size. eval_f1_micro is computed from the decisions of all labels together, and eval_f1_macro
+      is the mean over the labels. eval_auc_NAME is the area under the ROC curve of the label NAME; it is NaN
+      if all or none of the examples have the label. eval_auc is the mean of the areas that are not NaN.
+      eval_loss is the mean loss.
     """
     is_real = weights > 0
     with tf.variable_scope("decisions"):
@@ -90,10 +92,11 @@ def metric_fn(per_example_loss, labels, probabilities, weights, names, threshold
 
 
 def roc_auc(labels, scores):
-    """Returns the area under the ROC curve for each label, float64 [L].
+    """Returns a float64 tensor [L], the area under the ROC curve of each label.
 
-    It is the probability that an example with the label has a higher score than an example without it (Mann
-    and Whitney's U; Hanley and McNeil 1982). NaN if all examples have the label, or none.
+    The area is the probability that an example with the label has a higher score than an example without the
+    label (Mann and Whitney's U; Hanley and McNeil 1982). The area is NaN if all or none of the examples have
+    the label.
 
     Args:
       labels: float64 [L, N], 0 or 1.

@@ -1,7 +1,8 @@
-"""Regression: predicts a score of a text or a pair of texts.
+"""Regression: predicts a score for a text or a pair of texts.
 
 The head is a linear layer with one output on the pooled output. Training minimizes the mean squared error.
-The variables have the same names as those of a classifier, with one row, as in the code of XLNet and ALBERT.
+The variables have the same names as those of a classifier, and the weights have one row, as in the code of
+XLNet and ALBERT.
 """
 
 import numpy as np
@@ -30,9 +31,9 @@ class Regressor(classification_head.TextHead):
     def compute_metrics(self, predictions, label_ids):
         """See the module `head`.
 
-        The correlations are computed from the numbers as they are written in the files. Labels are not
-        rounded to float32. Scores have the decimal digits with which they are written: the shortest decimal
-        number for each float32.
+        The correlations are computed from the numbers in the files of labels and predictions. Labels are not
+        rounded to float32. A predicted score is written as the shortest decimal number for its float32, and
+        this decimal number is used.
         """
         labels = np.asarray(label_ids, np.float64)
         scores = np.array([row["scores"] for row in predictions], np.float32)
@@ -72,10 +73,11 @@ def collect_values(name, values):
 
     Args:
       name: str, name of the variable.
-      values: float32 or float64 [B, ...]; all dimensions but the first are static.
+      values: float32 or float64 [B, ...]. All dimensions except the first one must be static.
 
     Returns:
-      (float64 [N, ...], the values of all batches so far; op that adds the values of a batch).
+      a pair: a float64 tensor [N, ...] with the values of all batches so far; and an op that adds the values
+      of a batch.
     """
     shape = values.shape.as_list()[1:]
     kept = tf.Variable(tf.zeros([0, *shape], tf.float64), trainable=False, name=name, use_resource=True,
@@ -85,19 +87,21 @@ def collect_values(name, values):
 
 
 def pearson(x, y):
-    """Returns Pearson's correlation coefficient of x and y, float64 [N]; 0 if one of them is constant."""
+    """Returns Pearson's correlation coefficient of two float64 tensors [N]. The coefficient is 0 if one of
+    the tensors is constant."""
     x, y = x - tf.reduce_mean(x), y - tf.reduce_mean(y)
     deviations = tf.sqrt(tf.reduce_sum(x * x)) * tf.sqrt(tf.reduce_sum(y * y))
     return tf.math.divide_no_nan(tf.reduce_sum(x * y), deviations)
 
 
 def spearman(x, y):
-    """Returns Spearman's rank correlation of x and y, float64 [N]: Pearson's correlation of their ranks."""
+    """Returns Spearman's rank correlation of two float64 tensors [N], which is Pearson's correlation of their
+    ranks."""
     return pearson(ranks(x), ranks(y))
 
 
 def ranks(values):
-    """Returns the ranks of values [..., N] within the last dimension, float64 [..., N].
+    """Returns a float64 tensor [..., N] with the ranks of values [..., N] within the last dimension.
 
     The lowest value has rank 1. Equal values have the mean of their ranks.
     """

@@ -18,7 +18,8 @@ from bertlib.system import files
 from bertlib.tasks.classification.classifier_data import DataProcessor, InputExample
 
 TASK = "own data"  # name of the task in run.json
-# {value of a column that belongs to one label of a multi-label task: whether the example has the label}.
+# In a multi-label task, each label may have its own column. This is {value in such a column: whether the
+# example has the label}.
 _DECISIONS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
 _MAX_FLOAT32 = 3.4e38  # largest score, rounded: scores are stored as float32
 # {task type: names of the metrics that are logged at the end}.
@@ -50,8 +51,12 @@ def column_arguments(setting):
 class Row(NamedTuple):
     """One example, read from a file.
 
-    line: int, the line in which the example begins. text_a, text_b: str; text_b is None for a single text.
-    label: str, float (regression) or tuple of str (multi-label); None if the file has no labels.
+    Attributes:
+      line: int, the number of the line in which the example begins.
+      text_a: str, the text, or the first text of a pair.
+      text_b: str, the second text of a pair; None for a single text.
+      label: str; in a regression, a float; in a multi-label task, a tuple of str. None if the file has no
+        labels.
     """
 
     line: int
@@ -61,14 +66,16 @@ class Row(NamedTuple):
 
 
 class Split(NamedTuple):
-    """The examples of a file: its `path`, `rows` (list of `Row`), and whether the rows have labels."""
+    """The examples of a file: the `path` of the file, the `rows` (list of `Row`), and whether the rows have
+    labels."""
 
     path: str
     rows: list
     is_labelled: bool
 
     def error(self, row, problem):
-        """Returns a ValueError that names the file and the line of a row; `problem` is a str."""
+        """Returns a ValueError that names the file and the line of a row, and describes the `problem` (a
+        str)."""
         return ValueError(f"{self.path}:{row.line}: {problem}")
 
 
@@ -79,7 +86,8 @@ class ExampleReader:
     """Reads files whose texts and labels are in the same columns.
 
     Attributes:
-      text, label: see `__init__`. If a column is not given, it is found in the first file that is read.
+      text, label: see `__init__`. If the columns were not passed, these are the columns that were found in
+        the first file.
     """
 
     def __init__(self, task_type, text=None, label=None, header=None, separator=",", delimiter=None):
@@ -89,11 +97,12 @@ class ExampleReader:
           task_type: "classification", "regression" or "multilabel".
           text: list of the columns of one or two texts, from `columns.parse_columns`; None to look for
             columns with a usual name.
-          label: list of the columns of the labels; only "multilabel" may have several. None to look for a
-            column with a usual name.
-          header: whether the first row contains the names of the columns; None to find out.
-          separator: str between labels in a field, for "multilabel".
-          delimiter: "," or ";", for .csv files; None to find out.
+          label: list of the columns of the labels. Only "multilabel" may have several columns. None to look
+            for a column with a usual name.
+          header: whether the first row contains the names of the columns; None to determine this from the
+            file.
+          separator: str, the text between the labels in a field. It is used only for "multilabel".
+          delimiter: "," or ";", the delimiter of .csv files; None to determine this from the file.
         """
         self._texts = TextReader(text, label, header, delimiter, task_type, separator)
         self.label = label
@@ -116,7 +125,7 @@ class ExampleReader:
           a `Split`.
 
         Raises:
-          FileNotFoundError, ValueError: the file is missing or has an error; the message names the line.
+          FileNotFoundError, ValueError: the file is missing or has an error. The message names the line.
         """
         input_format = tables.format_from_name(path)
         with tables.open_table(path) as stream, tables.name_file_in_errors(path):
@@ -150,8 +159,8 @@ class ExampleReader:
         return Split(path, examples, labels is not None)
 
     def _label_places(self, place, texts, rows, needs_labels, known):
-        """Returns the positions (JSON Lines: names) of the labels in a row; None if the file has no
-        labels."""
+        """Returns the positions of the labels in a row, or in JSON Lines their names. Returns None if the
+        file has no labels."""
         if self.label is None:
             self.label = self._texts.label = place.find_usual([(name,) for name in LABELS], "labels",
                                                               "--label_column", needs_labels)
@@ -166,11 +175,10 @@ class ExampleReader:
             return None
         if place.is_json or not any(isinstance(column, int) for column in self.label):
             return places
-        # This file may lack labels, and its columns have no names. So it is not certain whether the column in
-        # the label's position contains labels. If a training file was read, the column contains labels if
-        # this file has as many columns as the training file. If no training file was read, the column
-        # contains labels if most rows have a known label there. An unknown label in another row is then an
-        # error.
+        # This file may lack labels, and its columns have no names. So it is not certain whether the column at
+        # the label's position contains labels. If a training file was read, the column counts as labels if
+        # this file has as many columns as the training file. Otherwise, the column counts as labels if most
+        # rows have a known label in it. An unknown label in one of the other rows is then an error.
         if set(places) & set(texts) or self._width not in (None, place.width):
             return None
         if self._width is None and 2 * sum(self._is_known(row, places, known) for row in rows) <= len(rows):
@@ -178,7 +186,7 @@ class ExampleReader:
         return places
 
     def _is_known(self, row, places, known):
-        """Returns whether a row of a file without column names has valid labels in these positions."""
+        """Returns whether a row of a file without column names has valid labels at the positions `places`."""
         values = [row.values[where] for where in places]
         if self._task_type == "regression":
             return _parse_number(values[0]) is not None
@@ -218,7 +226,8 @@ class ExampleReader:
 
 
 def _parse_number(text):
-    """Parses a number; returns None if the text is no number, or too large for a float32."""
+    """Returns the number in a text; None if the text is not a number, or if the number is too large for
+    float32."""
     number = parse_number(text)
     return number if number is not None and abs(number) <= _MAX_FLOAT32 else None
 
@@ -235,8 +244,8 @@ def _parse_decision(place, line, row, where):
 
 
 def _check_name(line, name, separator=None):
-    """Raises a RowError if a label cannot be written into the files of a run: it is empty, or contains a line
-    end, a tab or the separator of labels."""
+    """Raises a RowError if a label cannot be written into the files of a run, because it is empty, or because
+    it contains a line end, a tab or the separator of labels."""
     if not name.strip():
         raise RowError(line, "the label is empty; complete the row or remove it.")
     if len(name.splitlines()) > 1 or "\t" in name:
@@ -256,7 +265,7 @@ def label_names(label):
 
 
 def count_labels(rows):
-    """Counts labels; returns {label: number of rows that have it}, sorted by label.
+    """Returns {label: number of rows with this label}, sorted by label.
 
     The order is numeric if all labels are numbers, otherwise alphabetical.
     """
@@ -268,10 +277,10 @@ def count_labels(rows):
 
 
 def read_labels(path):
-    """Reads a file with one label in each line; returns the list of labels in the order of the file.
+    """Reads a file with one label in each line. Returns the list of labels in the order of the file.
 
     Raises:
-      FileNotFoundError, ValueError: the file is missing or empty, or a label occurs twice; the message names
+      FileNotFoundError, ValueError: the file is missing or empty, or a label occurs twice. The message names
         the line.
     """
     lines = [line.strip() for line in files.read_text(path).split("\n")]
@@ -289,7 +298,7 @@ def read_labels(path):
 
 
 def check_labels(split, labels, source):
-    """Raises a ValueError that names the line, if a row has an unknown label.
+    """Raises a ValueError if a row has an unknown label. The message names the line.
 
     Args:
       split: a `Split` with labels.
@@ -310,7 +319,8 @@ def check_labels(split, labels, source):
 
 
 def similar_labels(labels):
-    """Returns groups of labels that differ only in letter case, or that are spellings of the same number.
+    """Returns groups of similar labels. The labels of a group differ only in letter case, or are spellings of
+    the same number.
 
     Returns:
       list of lists of str.
@@ -326,7 +336,7 @@ def check_distinguishable(places):
     """Checks that no two labels look the same.
 
     Args:
-      places: {label: its first place, such as "train.csv:7"}.
+      places: {label: the place at which the label occurs first, such as "train.csv:7"}.
 
     Raises:
       ValueError: two labels look the same, or a label has no visible character. The message names the places.
@@ -346,7 +356,7 @@ def check_distinguishable(places):
 
 
 def check_several_labels(split):
-    """Raises a ValueError if all rows have the same label, from which nothing can be learned."""
+    """Raises a ValueError if all rows have the same label, because nothing can be learned from such rows."""
     if len({row.label for row in split.rows}) < 2:
         label = ", ".join(map(str, label_names(split.rows[0].label))) or "no label"
         raise ValueError(f"{split.path}: all {len(split.rows)} examples have the same label, {label}: there "
@@ -358,7 +368,8 @@ def check_several_labels(split):
 
 
 class CustomProcessor(DataProcessor):
-    """The processor of the user's own data. The examples are already read; `data_dir` is ignored."""
+    """The processor of the user's own data. The examples have already been read, so the argument `data_dir`
+    of the methods is ignored."""
 
     name = "Own data"
 
@@ -366,10 +377,10 @@ class CustomProcessor(DataProcessor):
         """Creates a processor.
 
         Args:
-          splits: {"train", "dev" or "test": `Split`}.
+          splits: dict of `Split` with the keys "train", "dev" and "test", some of which may be missing.
           target: see the module `targets`.
-          dev_rows: the stored development set of the output directory, if --dev_fraction drew it from the
-            training file; else None. See `bertlib.runs.classification.dev_rows`.
+          dev_rows: the development set that is stored in the output directory, if it was drawn from the
+            training file (--dev_fraction). Otherwise None. See `bertlib.runs.classification.dev_rows`.
         """
         self.task_type, self.metrics = target.task_type, _METRICS[target.task_type]
         self.target, self.dev_rows, self._parts = target, dev_rows, splits

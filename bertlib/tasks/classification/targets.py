@@ -1,4 +1,5 @@
-"""Defines targets, the kinds of answers of a text model: one label, a score (regression), or several labels.
+"""Defines targets. A target is a kind of answer of a text model: one label, a score (regression), or several
+labels.
 
 A target is an object with these attributes and methods:
 
@@ -20,7 +21,8 @@ _NAME = "label_ids"
 
 
 class SingleLabel:
-    """One of several labels. The id of a label is its index in the list of labels."""
+    """The target for models that choose one of several labels. The id of a label is its index in the list of
+    labels."""
 
     task_type = "classification"
     field = example_encoding.Field(_NAME, "int64", (), example_encoding.ANY_ID)
@@ -66,8 +68,8 @@ class Score:
 
 
 class MultiLabel:
-    """Any number of the labels, or none. The label of an example is an iterable of label names; it is stored
-    as a list with 0 or 1 for each label."""
+    """The target for models that choose any number of labels, including none. The label of an example is an
+    iterable of label names. It is stored as a list with 0 or 1 for each label of the task."""
 
     task_type = "multilabel"
     output = "probabilities"
@@ -78,8 +80,8 @@ class MultiLabel:
 
         Args:
           labels: list of str.
-          threshold: smallest probability of a predicted label.
-          separator: str between the labels in an answer.
+          threshold: a label is predicted if its probability is at least this number.
+          separator: str, the text between the labels in an answer.
         """
         self.labels = list(labels)
         self.size = len(self.labels)
@@ -108,8 +110,8 @@ def create_target(label_list):
     """Returns the target for the argument `label_list` of the published functions.
 
     Args:
-      label_list: list of labels, for a single label; None for a score; or a target, which is returned
-        unchanged.
+      label_list: list of the labels if an example has one label; None if an example has a score. This may
+        also be a target, which is returned unchanged.
     """
     if hasattr(label_list, "task_type"):
         return label_list

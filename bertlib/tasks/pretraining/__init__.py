@@ -1,1 +1,2 @@
-"""Pre-training: makes instances with masked words from a corpus; the two heads of the pre-training."""
+"""Pre-training: the instances with masked words that are made from a corpus, and the two heads that are
+trained on these instances."""

@@ -18,15 +18,16 @@ from absl import logging
 
 from bertlib.system import files
 
-# If at least this fraction of the documents in a file have a single sentence, a warning is logged.
+# A warning is logged if at least this fraction of the documents in a file have only one sentence.
 _SUSPICIOUS_FRACTION = 0.9
 
 
 def find_input_files(patterns):
-    """Returns the files (list of str) that match paths and globs, each file once.
+    """Returns a list of str, the files that match some paths and glob patterns. The list contains each file
+    once.
 
     Args:
-      patterns: list of paths and globs. The files of a glob are sorted.
+      patterns: list of paths and glob patterns. The files that match a pattern are sorted.
 
     Raises:
       FileNotFoundError: no file matches a pattern.
@@ -49,10 +50,11 @@ def find_input_files(patterns):
 
 
 def read_lines(path):
-    """Yields the lines of a text file (also `.gz`), without white space at both ends.
+    """Yields the lines of a text file, without the white space at both ends of a line. The file may be
+    compressed (`.gz`).
 
     Raises:
-      ValueError: a line is not UTF-8, or the file is no valid gzip file.
+      ValueError: a line is not UTF-8, or a `.gz` file is not a valid gzip file.
     """
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(files.open_file(path, "rb"))
@@ -73,7 +75,7 @@ def read_lines(path):
 
 
 def read_documents(path, tokenizer):
-    """Yields the documents of a text file: lists of sentences (str), none of them empty.
+    """Yields the documents of a text file. A document is a list of at least one sentence (str).
 
     The end of the file ends a document. Lines without a token, for example of control characters, are
     skipped.
@@ -88,7 +90,8 @@ def read_documents(path, tokenizer):
             if document:
                 yield document
             document = []
-        # A line with a letter or digit always has a token. This test is much faster than the tokenizer.
+        # A line with a letter or a digit always has a token. Searching for such a character is much faster
+        # than the tokenizer.
         elif any(map(str.isalnum, line)) or tokenizer.tokenize(line):
             document.append(line)
 
@@ -104,12 +107,12 @@ Corpus.__doc__ = \
 
 
 def survey(input_files, tokenizer):
-    """Reads all input files once, to find errors before any work is done; see `merge_surveys`."""
+    """Reads all input files once, so that errors are found before any work is done. See `merge_surveys`."""
     return merge_surveys(input_files, [survey_file(path, tokenizer) for path in input_files])
 
 
 def survey_file(path, tokenizer):
-    """Reads a file once; returns its `Survey`.
+    """Reads a file once and returns the `Survey` of the file.
 
     Raises:
       ValueError, OSError: the file cannot be read.
@@ -134,7 +137,7 @@ def merge_surveys(input_files, surveys):
       surveys: list of `Survey`, one for each file.
 
     Raises:
-      ValueError: no file has any text.
+      ValueError: none of the files contains text.
     """
     for path, counts in zip(input_files, surveys):
         if not counts.documents:
@@ -147,8 +150,8 @@ def merge_surveys(input_files, surveys):
     if not any(counts.documents for counts in surveys):
         raise ValueError(f"{', '.join(input_files)}: the input files contain no text. They should have one "
                          "sentence in each line, and a blank line between documents.")
-    # For several files, the fingerprint is the hash of the hashes of the files, so that different processes
-    # can read the files.
+    # For several files, the fingerprint is a hash of the fingerprints of the files. For this reason,
+    # different processes can read the files.
     fingerprint, *others = (counts.fingerprint for counts in surveys)
     if others:
         fingerprint = hashlib.blake2b(" ".join([fingerprint, *others]).encode(), digest_size=16).hexdigest()
@@ -162,12 +165,13 @@ def count_blocks(documents, size):
 
 
 def make_blocks(documents, size):
-    """Cuts documents into blocks: yields lists of `size` documents. The last block has 2 to size + 1
-    documents, or a single document if there is only one in total."""
+    """Cuts documents into blocks. Yields lists of `size` documents. The last list has 2 to size + 1
+    documents. If there is only one document in total, it is yielded as the only list."""
     block = []
     for document in documents:
         block.append(document)
-        # A block with a single document would have no other document for a random next sentence.
+        # The last document is never alone in a block, because a random next sentence comes from another
+        # document of the block.
         if len(block) == size + 2:
             yield block[:size]
             block = block[size:]

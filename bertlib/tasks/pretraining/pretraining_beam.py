@@ -1,12 +1,13 @@
-"""Makes pre-training records on Apache Beam, on the workers of a runner instead of processes of this machine.
+"""Makes pre-training records with Apache Beam. The work is done by the workers of a runner, and not by
+processes of this machine.
 
     files → documents counted → parts of blocks --by block--> records --by output file--> output files
 
 A block is the unit of work, as in `pretraining_stream`. The documents of a block, its random numbers and the
 positions of its records depend only on the positions of the documents in the text. So the output does not
-depend on the number of workers, on Beam's bundles, or on repeated attempts. Apache Beam
-(https://beam.apache.org) is loaded when a `Cluster` is created. Functions that workers run are functions of
-this module, because Beam pickles them by name. This module does not load TensorFlow.
+depend on the number of workers, on the bundles into which Beam divides the work, or on repeated attempts.
+Apache Beam (https://beam.apache.org) is loaded when a `Cluster` is created. Beam pickles a function by its
+name, so all functions that workers run are in this module. This module does not load TensorFlow.
 """
 
 import builtins
@@ -31,18 +32,20 @@ from bertlib.data import record_files
 from bertlib.system import files, quiet_tensorflow
 from bertlib.tasks.pretraining import corpus
 
-# Number of records in a message from the worker that makes the records to the worker that writes them.
+# One worker makes records and sends them to the worker that writes them. This is the number of records in a
+# message.
 _RECORDS_AT_A_TIME = 1024
-# Part of the names of temporary files, which are next to the output files: "<output file>.beam-<run>-<…>".
+# Part of the names of temporary files. A temporary file is in the directory of its output file, and its name
+# begins with "<output file>.beam-".
 _TEMPORARY_SUFFIX = ".beam-"
-# The local runner that is written in Python. Beam's default local runner would download a runner written in
-# Go.
+# Beam's local runner that is written in Python. Beam's default local runner would download a program that is
+# written in Go.
 _LOCAL_RUNNER = "FnApiRunner"
 _LOCAL_RUNNER_NAMES = ("direct", "directrunner", "fnapi", "fnapirunner")
 # Python code of a worker process of the local runner.
 _WORKER = ("import sys; sys.path[:] = {path!r}; from bertlib.tasks.pretraining import pretraining_beam; "
            "pretraining_beam.serve({port})")
-# Names of the threads that the runner has for each worker process.
+# For each worker process, the local runner has two threads with these names.
 _WAITS_FOR_PROCESS, _READS_OF_PROCESS = "run_worker", "beam_control_read"
 _TIMEOUT_SECONDS = 3
 _LESS_MEMORY = "If memory ran out, use fewer workers, or a smaller --shuffle_buffer_documents."
@@ -57,7 +60,7 @@ def _beam():
     """
     try:
         with _without_logging():  # Beam logs which optional packages are missing
-            # Imported here: only runs on Beam need it, and the import takes a second.
+            # The import is here and not at the top, because it takes a second, and only runs on Beam need it.
             import apache_beam
             import apache_beam.options.pipeline_options
     except ImportError as error:
@@ -67,11 +70,12 @@ def _beam():
 
 
 class Cluster:
-    """A runner of Apache Beam with its options. `pretraining_stream` uses its workers.
+    """A runner of Apache Beam with its options. `pretraining_stream` makes records on the workers of this
+    runner.
 
     Attributes:
-      opens_ports: whether Beam's local runner, in this process, listens on all network interfaces for its
-        workers.
+      opens_ports: whether the runner is a local runner that listens for its workers on all network
+        interfaces.
     """
 
     def __init__(self, runner, options=()):
@@ -79,10 +83,10 @@ class Cluster:
 
         Args:
           runner: name of the runner, such as "DirectRunner".
-          options: list of Beam options, "name=value" or "name".
+          options: list of str, the options of Beam, such as "name=value" or "name".
 
         Raises:
-          ValueError: there is no such runner or option, or an option cannot have that value.
+          ValueError: the runner or an option does not exist, or an option has an invalid value.
           ImportError: Apache Beam, or a package that the runner needs, is not installed.
         """
         self._beam = _beam()
@@ -105,7 +109,8 @@ class Cluster:
         self._check_options(takes_unknown=isinstance(instance, portable_runner.PortableRunner))
         direct = self._options().view_as(self._beam.options.pipeline_options.DirectOptions)
         self._in_processes = self._local and direct.direct_running_mode == "multi_processing"
-        # Beam's servers listen on all interfaces. Only the mode `in_memory` has no servers.
+        # Beam's local runner starts servers that listen on all interfaces. Only its mode `in_memory` has no
+        # servers.
         self.opens_ports = self._local and direct.direct_running_mode != "in_memory"
 
     def _check_options(self, takes_unknown):
@@ -136,10 +141,10 @@ class Cluster:
         return self._beam.options.pipeline_options.PipelineOptions(self._flags)
 
     def _prepared(self, port):
-        """Returns (runner, its options).
+        """Returns (runner, options of the runner).
 
         Args:
-          port: int; the worker processes of the local runner end when this port is closed, see `serve`. None
+          port: int. The worker processes of the local runner end when this port is closed, see `serve`. None
             for other runners.
         """
         # Imported here: see `_beam`.
@@ -150,8 +155,8 @@ class Cluster:
         options = self._options()
         if not self._in_processes:
             return runner.create_runner(self._name), options
-        # The default command of Beam for a worker process fails if a path contains a space, and logs every
-        # step.
+        # Beam's default command for starting a worker process fails if a path contains a space. It also logs
+        # every step.
         options.view_as(self._beam.options.pipeline_options.DirectOptions).direct_running_mode = "in_memory"
         code = shlex.quote(_WORKER.format(path=sys.path, port=port))
         environment = environments.SubprocessSDKEnvironment.from_command_string(
@@ -166,14 +171,14 @@ class Cluster:
         Args:
           input_files: list of paths, which the workers must be able to read.
           tokenizer: see `corpus.read_documents`.
-          output_files: list of paths. The workers write their results into a temporary file next to the first
-            one.
+          output_files: list of paths. The workers write their results into a temporary file in the directory
+            of the first output file.
 
         Returns:
           list of `corpus.Survey`, one for each file.
 
         Raises:
-          OSError: a file cannot be read, or holds no text.
+          OSError: a file cannot be read, or contains no text.
           RuntimeError: the pipeline failed.
         """
         def build(pipeline):
@@ -194,17 +199,17 @@ class Cluster:
 
         Args:
           input_files: list of paths.
-          documents: list of the numbers of documents in the files, from `survey`.
+          documents: list of the number of documents in each file, computed by `survey`.
           tokenizer: see `corpus.read_documents`.
           make_block: picklable function of (index of a block, documents) that returns (records, {name:
             count}).
           size: number of documents in a block.
-          output_files: list of paths. The workers write temporary files next to them; the output files
-            themselves are not changed.
+          output_files: list of paths. The workers write temporary files in the same directories. The output
+            files are not changed.
 
         Returns:
-          (list of the temporary files, one for each output file, with its records; {name: sum of the
-          counts}).
+          a pair: the list of the temporary files, each of which contains the records of one output file; and
+          {name: sum of the counts}.
 
         Raises:
           OSError: a file cannot be read or written.
@@ -244,10 +249,10 @@ class Cluster:
         return [results[index][0] for index in range(len(output_files))], counts
 
     def _results(self, build, output_files):
-        """Runs a pipeline; returns the list of the elements of its last collection.
+        """Runs a pipeline. Returns a list of the elements in the last collection of the pipeline.
 
         Args:
-          build: function of a pipeline that returns its last collection.
+          build: function that takes a new pipeline, adds the steps to it, and returns the last collection.
           output_files: see `write`.
         """
         _remove_temporary_files(output_files)
@@ -274,8 +279,8 @@ class Cluster:
 
 
 def _remove_temporary_files(output_files):
-    """Removes temporary files next to the output files: of killed runs, and of repeated attempts of a
-    worker."""
+    """Removes the temporary files in the directories of the output files. They are left by killed runs and by
+    repeated attempts of a worker."""
     for path in output_files:
         folder, name = os.path.split(path)
         for temporary in files.find_files(os.path.join(folder, f"{glob.escape(name)}{_TEMPORARY_SUFFIX}*")):
@@ -295,20 +300,22 @@ def _without_logging():
 
 @contextlib.contextmanager
 def _quiet():
-    """Context manager that hides the log and the tracebacks of the local runner in its block."""
+    """A context manager that hides the log and the tracebacks of the local runner during the `with` block."""
     with _without_logging(), contextlib.redirect_stderr(_NoTracebacks(sys.stderr)):
         yield
 
 
 def _run_with_port(run, is_done):
-    """Opens a port, and calls a function that runs the local runner; the worker processes end with the port.
+    """Opens a port, and calls a function that runs the local runner. The worker processes end when the port
+    is closed.
 
-    The runner has a thread that waits for each worker process. If a process fails, this thread raises an
-    error that no other thread sees, and the runner would wait forever for an answer of the process. Therefore
-    the function runs in a separate thread, which this function abandons if a process fails.
+    For each worker process, the runner has a thread that waits for the end of the process. If the process
+    fails, only this thread raises an error, and the runner would wait forever for an answer of the process.
+    For this reason, `run` is called in a separate thread. If a process fails, `_run_with_port` does not wait
+    for this thread any longer.
 
     Args:
-      run: function of the port, see `serve`.
+      run: function that takes the port, see `serve`.
       is_done: function without arguments that returns whether the work is complete.
 
     Raises:
@@ -341,8 +348,8 @@ def _run_with_port(run, is_done):
 
 
 class _NoTracebacks:
-    """A stream that forwards everything except tracebacks to stderr. Beam prints the traceback of an error
-    and also raises the error, so the printed traceback is not needed."""
+    """A stream that forwards to stderr all text except tracebacks. Beam prints the traceback of an error and
+    also raises the error, so the printed traceback is not needed."""
 
     def __init__(self, stream):
         self._stream = stream
@@ -356,8 +363,8 @@ class _NoTracebacks:
 
 @contextlib.contextmanager
 def _shorten_errors():
-    """Context manager that shortens the messages of errors from workers: removes the worker's traceback and
-    the text that Beam has added."""
+    """A context manager that shortens the messages of errors from workers. It removes the traceback of the
+    worker and the text that Beam has added."""
     try:
         yield
     except ChildProcessError:
@@ -377,8 +384,8 @@ def _shorten_errors():
 
 
 def serve(port):
-    """Runs a worker process of the local runner. The process ends when the command that started it closes the
-    port."""
+    """Runs a worker process of the local runner. The command that started this process holds the port open,
+    and the process ends when the port is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # only the command handles Ctrl-C
     threading.Thread(target=_exit_when_closed, args=(port,), daemon=True).start()
     code = 1
@@ -396,7 +403,8 @@ def serve(port):
 
 
 def _exit_when_closed(port):
-    # The connection is never accepted. The operating system closes it together with the port.
+    # The other side never accepts this connection. When the port is closed, the operating system also closes
+    # the connection, so `recv` returns.
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)) as connection:
         connection.recv(1)
     os._exit(0)
@@ -406,7 +414,7 @@ def _exit_when_closed(port):
 
 
 def _survey_file(indexed, tokenizer):
-    """Surveys a file, (index, path); returns [index, survey, error message or None].
+    """Surveys a file. `indexed` is (index of the file, path). Returns [index, survey, error message or None].
 
     An error is returned and not raised, so that the command can report the first file with an error.
     """
@@ -419,27 +427,28 @@ def _survey_file(indexed, tokenizer):
 
 
 def _parts_of_file(file, tokenizer, size, blocks):
-    """Calls `parts_of_blocks` for a file, (path, index of its first document, index after its last
+    """Calls `parts_of_blocks` for a file. `file` is (path, index of its first document, index after its last
     document)."""
     path, first, end = file
     return parts_of_blocks(path, corpus.read_documents(path, tokenizer), first, end, size, blocks)
 
 
 def parts_of_blocks(path, documents, first, end, size, blocks):
-    """Divides the documents of a file among blocks: yields (block, (index of the first document, documents)).
+    """Divides the documents of a file among blocks. Yields (block, (index of the first document, documents))
+    for each block.
 
     The blocks are those that `corpus.make_blocks` makes from the documents of all files.
 
     Args:
-      path: path of the file, for errors.
+      path: path of the file, for error messages.
       documents: iterator over the documents of the file.
-      first, end: index of the file's first document, and the index after its last one, among the documents of
-        all files.
+      first, end: index of the file's first document, and the index after its last document. The indices count
+        the documents of all files.
       size: number of documents in a block.
       blocks: number of blocks.
 
     Raises:
-      ValueError: the file does not have end - first documents.
+      ValueError: the number of documents in the file is not `end - first`.
     """
     position = first
     while position < end:
@@ -456,14 +465,14 @@ def parts_of_blocks(path, documents, first, end, size, blocks):
 
 
 def _records_of_block(make_block, grouped):
-    """Makes the records of a block; yields them in parts, (block, index of the first record, records,
-    statistics).
+    """Makes the records of a block, and yields them in parts. A part is (block, index of its first record,
+    records, statistics).
 
-    The first part has the statistics of the block, the other parts have {}.
+    The first part contains the statistics of the block. In all other parts, the statistics are {}.
 
     Args:
       make_block: see `Cluster.write`.
-      grouped: (block, list of the parts that `parts_of_blocks` yields for it).
+      grouped: (block, list of the parts that `parts_of_blocks` yields for this block).
     """
     block, parts = grouped
     documents = [document for _, part in sorted(parts) for document in part]
@@ -473,10 +482,10 @@ def _records_of_block(make_block, grouped):
 
 
 def _first_records(counts):
-    """Returns {block: number of records in the blocks before it}.
+    """Returns {block: number of records in all earlier blocks}.
 
     Args:
-      counts: (0, list of (block, number of records in a part of it)).
+      counts: (0, list of (block, number of records in a part of this block)).
     """
     of_block = collections.Counter()
     for block, count in counts[1]:
@@ -503,15 +512,16 @@ def _parts_of_files(part, number, starts):
 
 
 def _write_file(grouped, output_files):
-    """Writes the records of an output file into a temporary file; returns [file, [its path, number of
-    records]].
+    """Writes the records of an output file into a temporary file. Returns [index of the output file, [path of
+    the temporary file, number of records]].
 
     Args:
-      grouped: (file, list of the parts that `_parts_of_files` yields for it).
+      grouped: (index of the output file, list of the parts that `_parts_of_files` yields for this file).
       output_files: list of paths.
     """
     index, parts = grouped
-    # TensorFlow must be loaded in this way before it writes records, so that it prints nothing on stderr.
+    # If `quiet_tensorflow` loads TensorFlow before the first record is written, TensorFlow prints nothing on
+    # stderr.
     quiet_tensorflow.load()
     path = f"{output_files[index]}{_TEMPORARY_SUFFIX}{uuid.uuid4().hex}"  # each attempt has another path
     written = 0

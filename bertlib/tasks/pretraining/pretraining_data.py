@@ -4,13 +4,13 @@ instances.
     documents --shuffle--> chunks of sentences --pair, cut--> [CLS] a [SEP] b [SEP]
               --mask--> instances --shuffle--> records
 
-Devlin et al. 2018, https://arxiv.org/abs/1810.04805, section 3.1 and appendix A.1. Masks are static: they are
-drawn when the records are made, anew in each pass over the documents (`dupe_factor`). The training does not
-change them.
+The method is described in Devlin et al. 2018, https://arxiv.org/abs/1810.04805, section 3.1 and appendix A.1.
+The masks are static: they are drawn when the records are made, and the training does not change them. Each
+pass over the documents (`dupe_factor`) draws new masks.
 
-Two implementations share this module: `create_pretraining_data.create_training_instances`, the published one,
-which makes lists of token strings in memory; and `pretraining_stream`, for any amount of text. This module
-does not load TensorFlow, because worker processes import it.
+Two implementations share this module. `create_pretraining_data.create_training_instances` is the published
+implementation, which makes lists of token strings in memory. `pretraining_stream` can process any amount of
+text. This module does not load TensorFlow, because worker processes import it.
 """
 
 import collections
@@ -19,9 +19,9 @@ import functools
 from bertlib.data import example_encoding
 import tokenization
 
-# Number of instances, the first ones, that are written to the log.
+# The first instances are written to the log. This is their number.
 LOGGED_INSTANCES = 2
-# Number of encoded fields that a `Serializer` remembers for each kind of field.
+# For each kind of field, a `Serializer` keeps at most this number of encoded fields in memory.
 _CACHED_LENGTHS = 1 << 12
 
 Recipe = collections.namedtuple(
@@ -45,8 +45,8 @@ next_sentence: whether instances are pairs for next-sentence prediction; otherwi
 
 
 def continuation_function(tokenizer):
-    """Returns a function for the tokens of a tokenizer: it gets a token (str) and returns whether the token
-    continues a word."""
+    """Returns a function that takes a token (str) of a tokenizer and returns whether the token continues a
+    word."""
     return getattr(tokenizer, "continues_word", is_continuation)
 
 
@@ -59,18 +59,20 @@ def is_continuation(token):
 
 
 def sentence_pairs(documents, index, room, short_seq_prob, rng):
-    """Yields the pairs of a document: (sentences of a, sentences of b, is_random_next).
+    """Yields (sentences of text a, sentences of text b, is_random_next) for each pair of texts that is made
+    from a document.
 
-    A document is cut into chunks of consecutive sentences, each long enough for an instance. Text a is the
-    beginning of a chunk, a random number of its sentences. Text b is either the rest of the chunk, or
-    consecutive sentences of a random other document. The random text is chosen with probability 0.5, and
-    always if the chunk has only one sentence; the rest of the chunk then becomes the start of the next chunk.
-    Random numbers are drawn in the same order as in the published code.
+    A document is cut into chunks of consecutive sentences. Each chunk is long enough for an instance. Text a
+    consists of a random number of sentences at the beginning of a chunk. Text b is either the rest of the
+    chunk, or consecutive sentences of a random other document. The other document is used with probability
+    0.5, and always if the chunk has only one sentence. The next chunk then begins with the rest of this
+    chunk. Random numbers are drawn in the same order as in the published code.
 
     Args:
-      documents: list of lists of sentences, none empty. A sentence is any object with a length in tokens.
+      documents: list of non-empty lists of sentences. A sentence is any object whose `len()` is its number of
+        tokens.
       index: int, index of the document.
-      room: largest number of tokens in a and b, special tokens excluded.
+      room: largest number of tokens in texts a and b together, not including special tokens.
       short_seq_prob: see `Recipe`.
       rng: a `random.Random`.
     """
@@ -95,20 +97,22 @@ def sentence_pairs(documents, index, room, short_seq_prob, rng):
 
 
 def _target_length(room, short_seq_prob, rng):
-    """Draws the target length of an instance: `room` tokens, or with probability `short_seq_prob` fewer,
-    because inputs of fine-tuning are often short."""
+    """Draws the target length of an instance. It is `room` tokens, or with probability `short_seq_prob` a
+    random number of at most `room` tokens, because the inputs in fine-tuning are often short."""
     return rng.randint(2, room) if rng.random() < short_seq_prob else room
 
 
 def _random_sentences(documents, excluded, length, rng):
-    """Returns consecutive sentences of a random document, from a random sentence on, with at least `length`
-    tokens if the document has enough. The document with the index `excluded` is not used."""
+    """Returns consecutive sentences of a random document, beginning with a random sentence. They have at
+    least `length` tokens in total, unless the document ends before. The document with the index `excluded` is
+    not used."""
     for _ in range(10):
         index = rng.randint(0, len(documents) - 1)
         if index != excluded:
             break
     else:
-        # Happens if there are few documents. The published code would use the same document as random text.
+        # With few documents, all draws may be the excluded document. The published code would use this
+        # document.
         index = (excluded + 1) % len(documents)
     document = documents[index]
     start = stop = rng.randint(0, len(document) - 1)
@@ -153,12 +157,12 @@ def full_sentences(documents, room, short_seq_prob, rng):
 
 
 def feature_fields(max_seq_length, max_predictions_per_seq, vocab_size=None, type_vocab_size=None):
-    """Returns the fields of a stored instance, by which records are written and read.
+    """Returns the fields of a stored instance. Both writing and reading of records use these fields.
 
     Args:
       max_seq_length, max_predictions_per_seq: see `Recipe`.
-      vocab_size, type_vocab_size: numbers of words and of segment ids of the model that reads the records;
-        they are the bounds of the ids. None for no bounds.
+      vocab_size, type_vocab_size: the sizes of the vocabulary and of the segment vocabulary of the model that
+        reads the records. Ids must be below these numbers. None means that the ids have no bound.
 
     Returns:
       list of `example_encoding.Field`.
@@ -199,10 +203,10 @@ class Serializer:
             remember, (self._mask_of, self._label_of, self._segments_of))
 
     def __call__(self, ids, first, second, positions, labels, predictions, is_random_next):
-        """Returns a record, bytes.
+        """Returns a record as bytes.
 
         Args:
-          ids, positions, labels: bytes, packed varints of the padded lists.
+          ids, positions, labels: bytes, the padded lists as packed varints.
           first, second: numbers of tokens in the two segments.
           predictions: number of masked positions, without padding.
           is_random_next: bool.

@@ -9,7 +9,7 @@ from bertlib.tasks import head
 from bertlib.tasks.pretraining import pretraining_data
 import modeling
 
-# Names of the features whose sums over the effective batch the loss needs; see `get_masked_lm_output`.
+# The loss needs the sums of these features over the effective batch; see `get_masked_lm_output`.
 BATCH_TOTALS = ("masked_lm_weights",)
 
 
@@ -20,8 +20,8 @@ class Pretraining:
     """Head that predicts the masked words, and whether the second text follows the first. See the module
     `head`.
 
-    The loss is the sum of both losses. Features: masked_lm_positions, masked_lm_ids, int32 [B, P],
-    masked_lm_weights, float [B, P], and next_sentence_labels, int32 [B, 1].
+    The loss is the sum of both losses. The features are masked_lm_positions and masked_lm_ids, both int32 [B,
+    P]; masked_lm_weights, float [B, P]; and next_sentence_labels, int32 [B, 1].
     """
 
     modes = (estimator.ModeKeys.TRAIN, estimator.ModeKeys.EVAL)
@@ -38,8 +38,8 @@ class Pretraining:
             features.get("masked_lm_weights_total"), micro_batches)
         next_sentence_loss, *next_sentence = get_next_sentence_output(
             bert_config, model.get_pooled_output(), features["next_sentence_labels"])
-        # The metrics get the likeliest words instead of all probabilities, [B·P, vocab_size]: replicas that
-        # share an evaluation send these tensors to each other.
+        # Replicas that share an evaluation send the arguments of the metrics to each other. So the metrics
+        # get only the likeliest words, and not the probabilities of all words, which are [B·P, vocab_size].
         metrics = (functools.partial(_metrics, vocab_size=bert_config.vocab_size),
                    [masked_lm_losses, tf.argmax(log_probs, -1, output_type=tf.int32),
                     features["masked_lm_ids"], features["masked_lm_weights"], *next_sentence,
@@ -50,8 +50,8 @@ class Pretraining:
 class MaskedWords:
     """Head that predicts the K likeliest words at given positions. See the module `head`.
 
-    Feature: masked_lm_positions, int32 [B, P]. Predictions: ids, int32 [B, P, K], the likeliest first, and
-    their probabilities, float32 [B, P, K].
+    The feature is masked_lm_positions, int32 [B, P]. The predictions are ids, int32 [B, P, K], with the
+    likeliest word first; and probabilities, float32 [B, P, K].
     """
 
     modes = (estimator.ModeKeys.PREDICT,)
@@ -83,23 +83,25 @@ def model_fn_builder(bert_config, init_checkpoint, learning_rate, num_train_step
 
 def get_masked_lm_output(bert_config, input_tensor, output_weights, positions, label_ids, label_weights,
                          total_weight=None, micro_batches=1):
-    """Builds the head for the masked words: dense layer, activation, layer normalization, and the word
-    embeddings as output weights.
+    """Builds the head for the masked words. It consists of a dense layer, an activation, layer normalization,
+    and an output layer whose weights are the word embeddings.
 
     Args:
       bert_config: a `modeling.BertConfig`.
-      input_tensor: float [B, F, W], the last encoder layer.
+      input_tensor: float [B, F, W], the output of the last encoder layer.
       output_weights: float [vocab_size, W], the word embeddings.
       positions: int32 [B, P], the masked positions.
       label_ids: int32 [B, P], the words at these positions.
       label_weights: float [B, P], 0 for padding among the P positions.
-      total_weight: scalar, the sum of the weights of the effective batch; None for the sum of this batch.
+      total_weight: scalar, the sum of the label weights over the effective batch. If it is None, the sum over
+        this batch is used.
       micro_batches: number of micro-batches in the effective batch. The loss of each micro-batch is
         multiplied by this number, so that the mean over the micro-batches is the loss of the effective batch,
         even if the sums of the label weights differ between micro-batches.
 
     Returns:
-      (loss, scalar, the weighted mean; loss of each position, [B·P]; log probabilities, [B·P, vocab_size]).
+      three values: the loss, a scalar, which is the weighted mean; the loss of each position, [B·P]; and the
+      log probabilities, [B·P, vocab_size].
     """
     logits = masked_lm_logits(bert_config, input_tensor, output_weights, positions)
     # This op keeps one matrix [B·P, vocab_size] for the backward pass. The published formula would keep
@@ -113,7 +115,7 @@ def get_masked_lm_output(bert_config, input_tensor, output_weights, positions, l
 
 
 def masked_lm_logits(bert_config, input_tensor, output_weights, positions):
-    """Builds the logits of all words at given positions; the arguments are those of `get_masked_lm_output`.
+    """Builds the logits of all words at given positions. For the arguments, see `get_masked_lm_output`.
 
     Returns:
       float32 [B·P, vocab_size].
@@ -142,7 +144,7 @@ def get_next_sentence_output(bert_config, input_tensor, labels):
       labels: int32 [B] or [B, 1].
 
     Returns:
-      (mean loss, scalar; loss of each example, [B]; log probabilities, [B, 2]).
+      three values: the mean loss, a scalar; the loss of each example, [B]; and the log probabilities, [B, 2].
     """
     with tf.variable_scope("cls/seq_relationship"):
         weights = tf.get_variable("output_weights", [2, bert_config.hidden_size],
@@ -155,7 +157,7 @@ def get_next_sentence_output(bert_config, input_tensor, labels):
 
 
 def gather_indexes(sequence_tensor, positions):
-    """Gathers the vectors at given positions of each sequence: [B, F, W] and int32 [B, P] → [B·P, W]."""
+    """Returns the vectors [B·P, W] at the positions int32 [B, P] of the sequences [B, F, W]."""
     batch_size, length, width = modeling.get_shape_list(sequence_tensor, expected_rank=3)
     starts = tf.reshape(tf.range(batch_size, dtype=tf.int32) * length, [-1, 1])
     return tf.gather(tf.reshape(sequence_tensor, [batch_size * length, width]),
@@ -177,9 +179,10 @@ def metric_fn(masked_lm_example_loss, masked_lm_log_probs, masked_lm_ids, masked
               next_sentence_example_loss, next_sentence_log_probs, next_sentence_labels):
     """Returns the streaming metrics of both heads: {name: (value, update op)}.
 
-    These are the published metrics masked_lm_accuracy, masked_lm_loss, next_sentence_accuracy and
-    next_sentence_loss; and masked_lm_baseline, the accuracy of always predicting the most frequent masked
-    word. The arguments are losses and log probabilities that the heads return, and the features.
+    The published metrics are masked_lm_accuracy, masked_lm_loss, next_sentence_accuracy and
+    next_sentence_loss. An additional metric is masked_lm_baseline, the accuracy of a model that always
+    predicts the most frequent masked word. The arguments are features, and the losses and log probabilities
+    that the heads return.
     """
     words = tf.argmax(masked_lm_log_probs, -1, output_type=tf.int32)
     return _metrics(masked_lm_example_loss, words, masked_lm_ids, masked_lm_weights,
@@ -189,8 +192,8 @@ def metric_fn(masked_lm_example_loss, masked_lm_log_probs, masked_lm_ids, masked
 
 def _metrics(masked_lm_example_loss, words, masked_lm_ids, masked_lm_weights, next_sentence_example_loss,
              next_sentence_log_probs, next_sentence_labels, vocab_size):
-    """Returns the metrics of `metric_fn`. The argument `words`, int32 [B·P], contains the likeliest words. It
-    replaces the log probabilities."""
+    """Returns the metrics of `metric_fn`. The argument `words` is int32 [B·P] and contains the likeliest
+    words, in place of the log probabilities."""
     ids, weights = tf.reshape(masked_lm_ids, [-1]), tf.reshape(masked_lm_weights, [-1])
     labels = tf.reshape(next_sentence_labels, [-1])
     with tf.variable_scope("masked_lm_baseline"):
@@ -214,13 +217,15 @@ def _metrics(masked_lm_example_loss, words, masked_lm_ids, masked_lm_weights, ne
 
 def input_fn_builder(input_files, max_seq_length, max_predictions_per_seq, is_training, num_cpu_threads=4,
                      vocab_size=None, type_vocab_size=None):
-    """Returns an input_fn that reads TFRecord files of create_pretraining_data.py like a single file.
+    """Returns an input_fn that reads several TFRecord files of create_pretraining_data.py as if they were one
+    file.
 
     Args:
       input_files: list of paths.
       max_seq_length, max_predictions_per_seq: the values with which the files were made.
       is_training: True to shuffle and repeat the examples of all files; False to read them once, in order.
-      num_cpu_threads: number of batches that are read at the same time. It does not change their order.
+      num_cpu_threads: number of batches that are read at the same time. The order of the batches does not
+        depend on this number.
       vocab_size, type_vocab_size: see `pretraining_data.feature_fields`.
     """
     fields = pretraining_data.feature_fields(max_seq_length, max_predictions_per_seq, vocab_size,

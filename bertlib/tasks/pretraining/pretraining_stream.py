@@ -2,9 +2,9 @@
 
     documents → blocks of documents --workers--> records of each block → output files and their manifest
 
-The instances have the same distribution as those of `create_pretraining_data.create_training_instances`. They
-are computed as arrays of ids, many at once, with other random choices. This module does not load TensorFlow,
-because worker processes import it.
+The instances have the same distribution as those of `create_pretraining_data.create_training_instances`.
+Here, many instances are computed at once as arrays of ids, and the random choices differ from those of that
+function. This module does not load TensorFlow, because worker processes import it.
 """
 
 import collections
@@ -24,11 +24,12 @@ from bertlib.system import files, locks, workers
 from bertlib.tasks.pretraining import corpus, pretraining_data
 import tokenization
 
-# Suffix of the name of the manifest, which is in the directory of the first output file.
+# The name of the manifest is the name of the first output file with this suffix. Both files are in the same
+# directory.
 MANIFEST_SUFFIX = ".manifest.json"
 # Number of instances that are masked at once. The random choices depend on this number.
 _BATCH = 512
-# Sort key of positions that are not the start of a word. It is larger than all other keys.
+# Sort key for positions at which no word starts. This key is larger than all other keys.
 _NO_WORD = 1 << 48
 
 
@@ -38,9 +39,9 @@ _NO_WORD = 1 << 48
 class _BlockMaker:
     """Makes the records of a block.
 
-    This class does the same as `create_training_instances` and `write_instance_to_example_files` of
-    `create_pretraining_data`. All tokens of the block are ids in one array. A sentence is a range of this
-    array.
+    For one block, this class does the same work as `create_training_instances` and
+    `write_instance_to_example_files` of `create_pretraining_data`. One array contains the ids of all tokens
+    of the block. A sentence is a range of this array.
     """
 
     def __init__(self, tokenizer, recipe, random_seed):
@@ -83,8 +84,8 @@ class _BlockMaker:
         """Tokenizes the documents of a block.
 
         Returns:
-          (int32 [tokens], the ids of [SEP] and of all tokens; list of documents, each a list of ranges, one
-          for each sentence).
+          a pair: an int32 array with the id of [SEP] and then the ids of all tokens; and a list of documents.
+          A document is a list with the range of each of its sentences.
         """
         ids, documents = [self._sep], []
         for text in texts:
@@ -99,8 +100,8 @@ class _BlockMaker:
         return np.array(ids, np.int32), documents
 
     def _spans(self, documents, rng):
-        """Yields ([start, stop, …], is_random_next) for each instance: the range of each of its texts. The
-        texts of a pair may still be too long."""
+        """Yields ([start, stop, …], is_random_next) for each instance. The list contains the range of each
+        text of the instance. The texts of a pair may still be too long."""
         recipe = self._arguments[1]
         for _ in range(recipe.dupe_factor):
             if not recipe.next_sentence:
@@ -130,12 +131,12 @@ class _BlockMaker:
             _truncate(spans.reshape(-1, 2, 2), recipe.max_seq_length - 3, rng)
         lengths = spans[:, 1] - spans[:, 0]
         ends = np.cumsum(texts)
-        # Tokens of each instance: its texts, a [SEP] after each of them, and [CLS].
+        # The number of tokens of each instance: the tokens of its texts, a [SEP] after each text, and [CLS].
         totals = np.add.reduceat(lengths + 1, ends - texts) + 1
         present = np.arange(recipe.max_seq_length) < totals[:, None]  # [instances, max_seq_length]
         ids = np.zeros(present.shape, np.int32)
         ids[:, 0] = self._cls
-        # Each text is followed by [SEP], which is tokens[0].
+        # A [SEP] is copied after each text. It is the token at index 0 of `tokens`.
         starts = np.stack([spans[:, 0], np.zeros_like(lengths)], 1).reshape(-1)
         sizes = np.stack([lengths, np.ones_like(lengths)], 1).reshape(-1)
         ids[:, 1:][present[:, 1:]] = tokens[_ranges(starts, sizes)]
@@ -164,12 +165,13 @@ class _BlockMaker:
                         *map(self._pack_rows, padded), predictions.tolist(), is_random_next))
 
     def _choose(self, ids, present, totals, rng):
-        """Chooses the tokens to predict, as `create_masked_lm_predictions` does: bool [instances, length].
+        """Chooses the tokens to predict in the same way as `create_masked_lm_predictions`. Returns a bool
+        array [instances, length].
 
         Args:
           ids: int32 [instances, length].
           present: bool [instances, length], False for padding.
-          totals: int [instances], numbers of tokens.
+          totals: int [instances], the number of tokens of each instance.
           rng: a `random.Random`.
         """
         recipe = self._arguments[1]
@@ -177,7 +179,7 @@ class _BlockMaker:
                             recipe.max_predictions_per_seq)
         candidates = present & ~self._is_special[ids]
         # Words are chosen in the order of their keys. The upper bits of a key are a random number. The lowest
-        # 16 bits are the position, so that all keys of an instance differ.
+        # 16 bits are the position of the word, so that no two keys of an instance are equal.
         random_numbers = _random_numbers(rng, ids.size).reshape(ids.shape).astype(np.int64)
         keys = random_numbers << 16 | np.arange(ids.shape[1])
         everyone = np.arange(len(ids))
@@ -202,11 +204,12 @@ class _BlockMaker:
 
 
 def _truncate(spans, room, rng):
-    """Truncates many pairs at once, as `truncate_seq_pair` does.
+    """Truncates many pairs at once, in the same way as `truncate_seq_pair`.
 
     Args:
-      spans: int [instances, 2 texts, (start, stop)]; changed in place.
-      room: largest number of tokens in both texts.
+      spans: int array [instances, 2, 2] with the start and the stop of both texts of each pair. It is changed
+        in place.
+      room: largest number of tokens in both texts together.
       rng: a `random.Random`, which decides for each token whether it is cut at the front or at the back.
     """
     a, b = np.diff(spans)[..., 0].T
@@ -248,8 +251,9 @@ class _RowPacker:
         ends = np.cumsum(self._sizes.take(flat))
         starts = ends - self._sizes.take(flat)
         packed = np.empty(ends[-1] + len(self._bytes), np.uint8)
-        # For each number, as many bytes are written as the longest number has. The loop goes backwards
-        # through the bytes, so that bytes beyond the end of a number are overwritten by the next numbers.
+        # For each number, the same number of bytes is written: as many as the longest number needs. The loop
+        # begins with the last byte, so that bytes beyond the end of a number are overwritten by the bytes of
+        # the next numbers.
         for place in reversed(range(len(self._bytes))):
             packed[starts + place] = self._bytes[place].take(flat)
         packed, ends = packed.tobytes(), ends[numbers.shape[1] - 1::numbers.shape[1]].tolist()
@@ -262,32 +266,35 @@ class _RowPacker:
 def write_training_data(input_files, output_files, tokenizer, recipe, random_seed=12345,
                         shuffle_buffer_documents=1000, num_workers=1, tokenizer_settings=None, cluster=None,
                         vocabulary=None):
-    """Writes pre-training data from any amount of text. Continues a killed run with the same arguments.
+    """Writes pre-training data from any amount of text. If a run with the same arguments was killed,
+    continues that run.
 
-    The text is cut into blocks of documents. Each block is processed separately, as
-    `create_pretraining_data.create_training_instances` processes the whole text: documents and instances are
+    The text is cut into blocks of documents. Each block is processed separately, in the same way as
+    `create_pretraining_data.create_training_instances` processes the whole text. Documents and instances are
     shuffled within the block, and random next sentences come from documents of the block. The instances are
-    written in the order of the blocks, and to the output files in turn, as published. So all files grow at
-    the same time. Until the files are complete, their names end in ".partial". After each block, the sizes of
-    the files are stored in the manifest; after a killed run, the next run continues from these sizes. The
-    output files are locked during the run.
+    written in the order of the blocks. As in the published code, they are written to the output files in
+    turn, so all files grow at the same time. Until the files are complete, their names end in ".partial".
+    After each block, the sizes of the files are stored in the manifest. If the run is killed, the next run
+    continues from these sizes. The output files are locked during the run.
 
     Args:
       input_files: list of paths, see `corpus.find_input_files`.
-      output_files: list of paths; without a cluster they must be local. The manifest, a JSON file, is written
-        to the directory of the first output file.
+      output_files: list of paths. Without a cluster, they must be local. The manifest is a JSON file in the
+        directory of the first output file.
       tokenizer: a `tokenization.FullTokenizer`, or another tokenizer that can be pickled.
       recipe: a `pretraining_data.Recipe`.
-      random_seed: int. The output depends only on it, on the input, on the tokenizer, on the recipe and on
-        shuffle_buffer_documents.
+      random_seed: int. The output depends only on random_seed, shuffle_buffer_documents, the input, the
+        tokenizer and the recipe.
       shuffle_buffer_documents: number of documents in a block, at least 2. Each process has one block in
         memory.
-      num_workers: number of processes, 0 for one process per core. It does not change the output.
-      tokenizer_settings: {name: value} of all settings of the tokenizer except the vocabulary. They are
-        stored in the manifest, so that a later run notices a change.
-      cluster: a `pretraining_beam.Cluster` that does the work, instead of processes of this machine. It does
-        not change the output. A killed run on a cluster starts again from the beginning.
-      vocabulary: a dict that describes the vocabulary file, for the manifest. It does not change the output.
+      num_workers: number of processes; 0 for one process per core. The output does not depend on this number.
+      tokenizer_settings: {name: value} of all settings of the tokenizer except the vocabulary. The settings
+        are stored in the manifest, so that a later run can detect a change.
+      cluster: a `pretraining_beam.Cluster` that does the work instead of processes of this machine. The
+        output is the same with and without a cluster. If a run on a cluster is killed, the next run starts
+        again from the beginning.
+      vocabulary: a dict that describes the vocabulary file. It is stored in the manifest and does not change
+        the output files.
 
     Returns:
       the manifest: {"statistics": {name: count}, "documents": …}.
@@ -295,7 +302,8 @@ def write_training_data(input_files, output_files, tokenizer, recipe, random_see
     Raises:
       ValueError: there is no text, there is only one document although recipe.next_sentence is true, or the
         manifest has other settings or another input.
-      OSError: a file cannot be read or written. (locks.InUseError: another process writes an output file.)
+      OSError: a file cannot be read or written. If another process writes an output file, the error is a
+        locks.InUseError.
     """
     _check_output_files(input_files, output_files, remote=cluster is not None)
     with contextlib.ExitStack() as stack:
@@ -306,7 +314,8 @@ def write_training_data(input_files, output_files, tokenizer, recipe, random_see
 
 
 def hash_vocabulary(vocab):
-    """Returns the fingerprint of a vocabulary, an iterable of str, as it is stored in manifests."""
+    """Returns the fingerprint of a vocabulary in the form in which manifests contain it. `vocab` is an
+    iterable of str."""
     return hashlib.blake2b("\n".join(vocab).encode(errors="surrogatepass"), digest_size=16).hexdigest()
 
 
@@ -401,17 +410,17 @@ def _check_output_files(input_files, output_files, remote=False):
 class _Output:
     """The unfinished output files, and their manifest.
 
-    The manifest is replaced after each block, when the block is in the files. If a run is killed after it has
-    written parts of the next block, the next run truncates the files to the sizes in the manifest.
+    The manifest is replaced after each block, when all records of the block have been written. If a run is
+    killed while it writes the next block, the following run truncates the files to the sizes in the manifest.
     """
 
     def __init__(self, paths, manifest, vocabulary=None):
-        """Continues the files of a killed run, or starts new ones.
+        """Continues the files of a killed run, or starts new files.
 
         Args:
           paths: list of the output files.
-          manifest: {"settings": {name: value}, "blocks": number of blocks, …}: all values on which the output
-            depends.
+          manifest: {"settings": {name: value}, "blocks": number of blocks, …}, a dict of all values on which
+            the output depends.
           vocabulary: a dict that is added to the manifest, or None; see `write_training_data`.
         """
         self._paths, self._vocabulary = paths, {"vocabulary": vocabulary} if vocabulary else {}
@@ -487,7 +496,7 @@ class _Output:
         """Replaces the output files by files that contain the records of all blocks.
 
         Args:
-          paths: list of the files, which are moved.
+          paths: list of the new files. They are moved to the paths of the output files.
           statistics: {name: count}.
         """
         for path, source in zip(self._paths, paths):
@@ -508,11 +517,12 @@ class _Output:
 
 
 def _append(path, records):
-    """Appends serialized records to the partial file of `path`; returns the new size of this file in
+    """Appends serialized records to the partial file of `path`. Returns the new size of the partial file in
     bytes."""
     block = _partial(path) + ".block"
     try:
-        # A writer of records cannot append to a file. But files of records can be concatenated.
+        # TensorFlow's writer of records cannot append to a file. So the records are written to a separate
+        # file, which is then appended to the partial file.
         with record_files.open_writer(block) as writer:
             for record in records:
                 writer.write(record)
@@ -529,8 +539,8 @@ def _partial(path):
 
 
 def _has_same_kinds(stored, manifest):
-    """Returns whether a manifest from a file has the same names as `manifest`, with values of the same
-    types."""
+    """Returns whether a manifest that was read from a file has all names of `manifest`, with values of the
+    same types."""
     if any(type(stored.get(name)) is not type(value) for name, value in manifest.items()):
         return False
     numbers = [stored["documents"], stored["sentences"], stored["blocks_done"], *stored["sizes"],
@@ -540,7 +550,7 @@ def _has_same_kinds(stored, manifest):
 
 
 def read_manifests(paths):
-    """Returns the manifests of files of records: list of (path, manifest).
+    """Returns a list of (path, manifest), the manifests of files of records.
 
     Args:
       paths: list of the files of records. Their manifests are in the same directories.
@@ -559,8 +569,8 @@ def read_manifests(paths):
                     or not (vocabulary is None or isinstance(vocabulary, dict) and all(
                         isinstance(vocabulary.get(name), str) for name in ("path", "flag", "fingerprint")))):
                 raise ValueError(f"{path} is damaged: create_pretraining_data.py writes other contents. "
-                                 "Restore the file from a copy, or remove it; without it, the settings of "
-                                 "the records are not known and not checked.")
+                                 "Restore the file from a copy, or remove it. Without a manifest, the "
+                                 "settings of the records are not checked.")
             if names.intersection(map(str, manifest["files"])):
                 manifests.append((path, manifest))
     return manifests
@@ -573,11 +583,11 @@ def list_written_files(output_files):
 
 
 def _has_bytes(path, size, complete):
-    """Returns whether an output file, partial or complete, has the size that the manifest names.
+    """Returns whether an output file, or its partial file, has the size in the manifest.
 
     Args:
       path: the output file.
-      size: its size in the manifest. A partial file may be larger.
+      size: size of the file in the manifest. A partial file may be larger.
       complete: whether all blocks are written.
     """
     if files.exists(_partial(path)):
@@ -589,7 +599,8 @@ def _has_bytes(path, size, complete):
 
 
 def describe_statistics(statistics):
-    """Returns the statistics in a manifest as text, with the fractions that the BERT paper states."""
+    """Returns the statistics in a manifest as text. The text contains the fractions that the BERT paper also
+    states."""
     counts = collections.Counter(statistics)
     instances, predictions = max(1, counts["instances"]), max(1, counts["predictions"])
 

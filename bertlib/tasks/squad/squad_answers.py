@@ -16,7 +16,7 @@ The steps, in the order of the calls in `select_answers`:
 6. `select_answers` yields a `Prediction` with the best text and the null answer.
 7. `Prediction.final_answer` chooses between these two. The caller calls this method, with a threshold.
 
-`squad_predictions` writes the files, `squad_scores` scores the texts.
+The module `squad_predictions` writes the files, and `squad_scores` scores the texts.
 
 SQuAD 1.1: Rajpurkar et al. 2016, https://arxiv.org/abs/1606.05250; 2.0, with questions that have no answer:
 Rajpurkar et al. 2018, https://arxiv.org/abs/1806.03822. Null score: Devlin et al. 2018,
@@ -34,21 +34,22 @@ import numpy as np
 
 import tokenization
 
-# The logits of a window: the unique_id of its features, and a start and an end logit for each token.
+# The result of the model for a window: the unique_id of the window's features, and a start logit and an end
+# logit for each token.
 RawResult = collections.namedtuple("RawResult", ["unique_id", "start_logits", "end_logits"])
 
-# The null odds of a question for which no text was found. This number is above any threshold.
+# If no text was found for a question, its null odds are this number, which is above any threshold.
 NO_ANSWER_ODDS = 1000000.0
 
-# Number of words whose tokens are remembered.
+# The tokens of at most this number of words are kept in memory.
 _REMEMBERED_WORDS = 1 << 16
 
 
 class Answer(NamedTuple):
     """An entry of the n-best list.
 
-    `example.context[start:end]` is the text, except for white space. `start` and `end` are None if the text
-    is empty or if the example has no offsets.
+    `text` is equal to `example.context[start:end]`, except for white space. `start` and `end` are None if the
+    text is empty or if the example has no offsets.
     """
     text: str
     start_logit: float
@@ -96,7 +97,7 @@ class _PrelimPrediction(NamedTuple):
 
     @property
     def score(self):
-        """The sum of the start logit and the end logit, by which predictions are ranked."""
+        """The sum of the start logit and the end logit. Predictions are ranked by this sum."""
         return self.start_logit + self.end_logit
 
 
@@ -110,24 +111,26 @@ def select_answers(examples, features, results, n_best_size, max_answer_length, 
     Args:
       examples: list of `SquadExample`.
       features: iterable of `InputFeatures`, in the order of their examples.
-      results: iterable of `RawResult`, preferably in the order of the features: results that come too early
-        are kept in memory. Logits may be arrays or lists. They may be shorter than `max_seq_length` if only
-        padding is missing.
-      n_best_size: number of best start positions and of best end positions that are taken from each window,
-        and largest number of texts in an n-best list. With `version_2_with_negative`, the null answer
-        may be one more entry.
+      results: iterable of `RawResult`, preferably in the order of the features. A result that comes before
+        its turn is kept in memory. Logits may be arrays or lists. Lists of logits may be shorter than
+        `max_seq_length` if only the logits of padding are missing.
+      n_best_size: from each window, this number of best start positions and of best end positions is taken.
+        This is also the largest number of texts in an n-best list. With `version_2_with_negative`, the list
+        may have the null answer as one additional entry.
       max_answer_length: length of the longest answer, in tokens.
       do_lower_case: whether the features were made from lower-cased text.
-      version_2_with_negative: whether questions may have no answer. The n-best list then always has an
-        entry without a text, scored by the logits of [CLS] in the window where their sum is lowest.
+      version_2_with_negative: whether a question may have no answer. If so, each n-best list has an entry
+        without a text. The score of this entry is the sum of the logits of [CLS], in the window with the
+        lowest sum.
       verbose_logging: whether to log the texts that cannot be found again in the context.
       basic_tokenizer: the tokenizer that made the words of the features; by default a `BasicTokenizer`.
 
     Raises:
-      ValueError: a window has no result, its logits are NaN, or the features are out of order.
+      ValueError: a window has no result, the logits of a window are NaN, or the features are not in the order
+        of the examples.
     """
     tokenizer = basic_tokenizer or tokenization.BasicTokenizer(do_lower_case=do_lower_case)
-    # The same words are in many spans of a context.
+    # A cache is used because a word of the context is in many spans.
     tokenize_word = functools.lru_cache(maxsize=_REMEMBERED_WORDS)(tokenizer.tokenize)
     for example, windows in _by_example(examples, _with_logits(features, results)):
         prelim_predictions = _prelim_predictions(windows, n_best_size, max_answer_length)
@@ -135,15 +138,16 @@ def select_answers(examples, features, results, n_best_size, max_answer_length, 
         if version_2_with_negative:
             null_prediction = _null_prediction(windows)
             prelim_predictions.append(null_prediction)
-        # The sort is stable: predictions with equal scores keep their order. The null answer comes last among
-        # predictions with the same score.
+        # Predictions with equal scores keep their order, because the sort is stable. The null answer was
+        # appended last, so it comes after all other predictions with the same score.
         prelim_predictions.sort(key=lambda prediction: prediction.score, reverse=True)
         nbest = _nbest(example, prelim_predictions, null_prediction, n_best_size, tokenize_word,
                        verbose_logging)
         if not version_2_with_negative:
             yield Prediction(example.qas_id, nbest, nbest[0])
             continue
-        # With a null prediction, `_nbest` always returns the null answer, the only entry without a text.
+        # If there is a null prediction, `_nbest` always returns the null answer. It is the only entry without
+        # a text.
         null_answer = next(answer for answer in nbest if not answer.text)
         answer = next((answer for answer in nbest if answer.text), null_answer)
         null_odds = NO_ANSWER_ODDS
@@ -153,7 +157,7 @@ def select_answers(examples, features, results, n_best_size, max_answer_length, 
 
 
 def _with_logits(features, results):
-    """Yields a `_Window` for each of the features, with the result that has the same unique_id."""
+    """Yields a `_Window` for each of the features. Features and result are matched by their unique_id."""
     results = iter(results)
     early = {}
     for feature in features:
@@ -169,7 +173,8 @@ def _with_logits(features, results):
 
 
 def _floats(result, name):
-    """Returns logits of a `RawResult` as a list of float. Python searches lists faster than arrays.
+    """Returns the logits of a `RawResult` as a list of float, because Python searches lists faster than
+    arrays.
 
     Args:
       result: a `RawResult`.
@@ -197,7 +202,8 @@ def _by_example(examples, windows):
 
 
 def _prelim_predictions(windows, n_best_size, max_answer_length):
-    """Returns the spans that can be an answer, window by window: a list of `_PrelimPrediction`.
+    """Returns a list of `_PrelimPrediction`, the spans that can be an answer. The spans are in the order of
+    the windows.
 
     A span goes from one of the `n_best_size` best start positions of a window to one of its `n_best_size`
     best end positions.
@@ -206,10 +212,12 @@ def _prelim_predictions(windows, n_best_size, max_answer_length):
     for feature, start_logits, end_logits in windows:
         end_indexes = _get_best_indexes(end_logits, n_best_size)
         for start_index in _get_best_indexes(start_logits, n_best_size):
-            # An answer starts in the context, not in the question, in a special token or in the padding.
+            # An answer must start in the context, and not in the question, in a special token or in the
+            # padding.
             if start_index not in feature.token_to_orig_map:
                 continue
-            # Windows overlap: an answer is taken from the window with the most context around its start.
+            # Windows overlap. An answer is taken only from the window with the most context around the start
+            # of the answer.
             if not feature.token_is_max_context.get(start_index, False):
                 continue
             for end_index in end_indexes:
@@ -231,15 +239,15 @@ def _prelim_predictions(windows, n_best_size, max_answer_length):
 
 
 def _null_prediction(windows):
-    """Returns the span of [CLS] in the window with the lowest null score, a `_PrelimPrediction`. If several
-    windows have this score, the first of them is used."""
+    """Returns a `_PrelimPrediction`, the span of [CLS] in the window with the lowest null score. If several
+    windows have the lowest score, the first of these windows is used."""
     return min((_PrelimPrediction(feature, 0, 0, start_logits[0], end_logits[0])
                 for feature, start_logits, end_logits in windows),
                key=lambda prediction: prediction.score, default=_PrelimPrediction(None, 0, 0, 0.0, 0.0))
 
 
 def _nbest(example, prelim_predictions, null_prediction, n_best_size, tokenize_word, verbose_logging):
-    """Returns the n-best list: `Answer`s with different texts, from best to worst.
+    """Returns the n-best list, a list of `Answer`s with different texts, from best to worst.
 
     Args:
       prelim_predictions: list of `_PrelimPrediction`, from best to worst.
@@ -253,7 +261,8 @@ def _nbest(example, prelim_predictions, null_prediction, n_best_size, tokenize_w
         final_text, start, end = "", None, None
         if prediction.start_index > 0:  # not the null answer
             final_text, start, end = _find_text(example, prediction, tokenize_word, verbose_logging)
-            # Other spans may have the same text, and a SentencePiece token may have no character.
+            # Several spans may have the same text. The text may be empty, because a SentencePiece token may
+            # have no character.
             if final_text in seen_texts or not final_text:
                 continue
         seen_texts.add(final_text)
@@ -267,7 +276,8 @@ def _nbest(example, prelim_predictions, null_prediction, n_best_size, tokenize_w
 
 
 def _get_best_indexes(logits, n_best_size):
-    """Returns the positions of the highest logits, from high to low; equal logits in the order of positions.
+    """Returns the positions of the `n_best_size` highest logits, sorted from the highest logit to the lowest.
+    Positions with equal logits are in ascending order.
 
     Args:
       logits: list of float.
@@ -314,8 +324,8 @@ def _find_text(example, prediction, tokenize_word, verbose_logging):
 
 
 def _place_in_context(index, words, word_offsets):
-    """Returns the index in the context of a character that has the index `index` in the words joined by
-    spaces.
+    """Converts the index of a character in the text of the words, joined by spaces, to the index of the same
+    character in the context.
 
     Args:
       index: int.
@@ -335,10 +345,10 @@ def get_final_text(pred_text, orig_text, do_lower_case, verbose_logging=False):
     Tokens may lack the case, the accents and the spaces of the original text, and a word may be longer than
     its tokens. Example: the model predicts "steve smith", the words of the context are "Steve Smith's", and
     the answer is "Steve Smith". For this reason, the original text is tokenized too, which gives "steve smith
-    ' s". The predicted text is found in this tokenized text. Counting the characters that are not spaces then
-    gives the place in the original text. For this, the original text and the tokenized text must have the
-    same number of such characters. If tokenization dropped a character, or made two characters of one, the
-    whole original text is returned.
+    ' s". The predicted text is found in this tokenized text. The place in the original text is then found by
+    counting the characters that are not spaces. This is possible only if the original text and the tokenized
+    text have the same number of these characters. If tokenization removed a character, or replaced one
+    character by two, the whole original text is returned.
 
     Args:
       pred_text: str, words joined by spaces.
@@ -354,10 +364,10 @@ def get_final_text(pred_text, orig_text, do_lower_case, verbose_logging=False):
 
 
 def _align(pred_text, orig_text, tok_text, verbose_logging):
-    """Returns the place of a predicted text in the original, (start, end); see `get_final_text`.
+    """Returns (start, end), the place of a predicted text in the original text; see `get_final_text`.
 
     Args:
-      tok_text: the original text tokenized, its tokens joined by spaces.
+      tok_text: the tokens of the original text, joined by spaces.
     """
     orig_positions, tok_positions = _non_space_positions(orig_text), _non_space_positions(tok_text)
     first = tok_text.find(pred_text)

@@ -1,11 +1,11 @@
 """Question answering on SQuAD: examples, windows, features.
 
-A context is split in two steps. First it is split at white space into words; answers consist of words. Then
-each word is split into WordPiece tokens, which the model reads. Every example stores the positions of its
-words in the context. A context that is too long for the model is cut into overlapping windows. The input of
-the model for a window is `[CLS] question [SEP] window [SEP]`, an `InputFeatures`. `read_squad_examples` reads
-the questions of a file. `read_gold` reads the right answers for the scores. `convert_examples_to_features`
-and `file_based_convert_examples_to_features` make the windows.
+A context is split in two steps. First, it is split at white space into words. Answers consist of such words.
+Then each word is split into WordPiece tokens, which are the input of the model. Every example stores the
+positions of its words in the context. A context that is too long for the model is cut into overlapping
+windows. For each window, the input of the model is `[CLS] question [SEP] window [SEP]`, which is stored in an
+`InputFeatures`. `read_squad_examples` reads the questions of a file. `read_gold` reads the right answers for
+the scores. `convert_examples_to_features` and `file_based_convert_examples_to_features` make the windows.
 
 SQuAD 1.1: https://arxiv.org/abs/1606.05250; 2.0: https://arxiv.org/abs/1806.03822
 """
@@ -26,14 +26,16 @@ import tokenization
 
 # unique_id of the first window, as published.
 _FIRST_UNIQUE_ID = 1000000000
-# Number of examples, the first ones, that are written to the log.
+# The first examples are written to the log. This is their number.
 _LOGGED_EXAMPLES = 2
 # Number of examples that a worker process gets at once.
 _EXAMPLES_PER_CHUNK = 256
-# Sizes of caches: results of `_max_context`, and words with their tokens.
+# Sizes of two caches. The first contains results of `_max_context`, and the second contains the tokens of
+# words.
 _REMEMBERED_LAYOUTS = 1 << 10
 _REMEMBERED_WORDS = 1 << 16
-# A word of a context. `str.split` would also split at other white space, but "5\xa0km" is one word.
+# Matches a word of a context. `str.split` is not used, because it also splits at other white space, but
+# "5\xa0km" is one word.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
 _KINDS = {str: "a string", int: "an integer", bool: "true or false", list: "a list"}
 
@@ -42,7 +44,7 @@ class SquadExample:
     """A question about a context.
 
     Args:
-      qas_id: str, the id of the question, also in predictions.
+      qas_id: str, the id of the question. Files of predictions contain the same id.
       question_text: str.
       doc_tokens: list of str, the words of the context. All questions about a context share this list.
       orig_answer_text: str, the answer for training; "" if the question has no answer.
@@ -86,18 +88,19 @@ class InputFeatures:
       doc_span_index: int, index of the window among the windows of its example.
       tokens: list of str, without padding.
       token_to_orig_map: {index in `tokens`: index of the word in the context}, for the tokens of the context.
-      token_is_max_context: {index in `tokens`: bool}, for the tokens of the context. True if no other window
-        has more context on both sides of this token.
-      input_ids: list of max_seq_length ints, the WordPiece ids, then zeros.
+      token_is_max_context: {index in `tokens`: bool}, for the tokens of the context. True if this window has
+        the most context around the token, see `_context_score`.
+      input_ids: list of max_seq_length ints: the WordPiece ids, and zeros after them.
       input_mask: list of max_seq_length ints, 1 for a token and 0 for padding.
-      segment_ids: list of max_seq_length ints, 1 for the tokens of the context with the last [SEP], 0
-        elsewhere.
+      segment_ids: list of max_seq_length ints, 1 for the tokens of the context and the last [SEP], and 0 for
+        all others.
       start_position: int, index of the answer's first token in `tokens`; 0, the index of [CLS], if the window
         does not contain the whole answer; None if the features are not for training.
-      end_position: int, index of the answer's last token, 0 or None as for start_position.
+      end_position: int, index of the answer's last token in `tokens`; 0 or None in the same cases as
+        start_position.
       is_impossible: bool, whether the context contains no answer.
-      token_spans: {index in `tokens`: (start, end) in its word}, for the tokens of the context; None if the
-        tokenizer has no method `spans`.
+      token_spans: {index in `tokens`: (start, end)}, the place of each token of the context in the token's
+        word; None if the tokenizer has no method `spans`.
     """
 
     def __init__(self, unique_id, example_index, doc_span_index, tokens, token_to_orig_map,
@@ -132,7 +135,7 @@ def read_squad_examples(input_file, is_training, version_2_with_negative=False):
     Args:
       input_file: path, on any file system that TensorFlow supports.
       is_training: bool, whether to read the answers.
-      version_2_with_negative: bool, whether questions have the field "is_impossible" (SQuAD 2.0).
+      version_2_with_negative: bool, whether questions have the field "is_impossible", as in SQuAD 2.0.
 
     Returns:
       list of `SquadExample`, in the order of the file.
@@ -169,8 +172,8 @@ def read_squad_examples(input_file, is_training, version_2_with_negative=False):
 
 
 def split_context(context):
-    """Splits a context into words; returns (list of str, the words; list of int, the index of each in
-    context)."""
+    """Splits a context into words. Returns two lists: the words, and the index of each word in the
+    context."""
     matches = list(_WORD.finditer(context))
     return [match.group() for match in matches], [match.start() for match in matches]
 
@@ -182,8 +185,9 @@ def read_gold(path):
     missing, "is_impossible" must be true.
 
     Returns:
-      {qas_id: list of (text, index in the context)}; the list is empty if the question has no answer. Without
-      answer_start, the index is that of the first occurrence of the text, or -1 if it does not occur.
+      {qas_id: list of (text, index in the context)}; the list is empty if the question has no answer. If an
+      answer has no answer_start, its index is that of the first occurrence of the text; -1 if the context
+      does not contain the text.
 
     Raises:
       FileNotFoundError, ValueError: see `read_squad_examples`; or a question lacks "answers" (the message
@@ -234,11 +238,11 @@ def _read_questions(path):
 
 
 def _parse(path, parse, *arguments, line=1):
-    """Parses JSON; translates errors into ValueErrors that name the file and the line.
+    """Parses JSON, and translates errors into ValueErrors that name the file and the line.
 
     Args:
       path: path of the file.
-      parse: function of the arguments; the first argument is the text.
+      parse: function that is called with `arguments`. The first argument is the text.
       line: the line of the file in which the text begins.
     """
     try:
@@ -261,8 +265,8 @@ def _questions_in_squad_file(path, document):
 
 
 def _get(entry, key, place, *kinds):
-    """Returns the value of a key in an entry of a file, if its type is one of `kinds`; else raises a
-    ValueError."""
+    """Returns the value of a key in an entry of a file. Raises a ValueError if the key is missing, or if the
+    type of the value is not one of `kinds`."""
     wanted = " or ".join(_KINDS[kind] for kind in kinds)
     if not isinstance(entry, dict):
         raise ValueError(f"{place}: there should be an object with {key!r} here, not {entry!r:.60}")
@@ -288,7 +292,7 @@ def _read_answer(example, qa, place, version_2_with_negative):
     """Reads the answer of a question into an example, for training.
 
     Returns:
-      True; False, after a warning, if the answer does not match the context.
+      True. If the answer does not match the context, logs a warning and returns False.
     """
     name = f"{place}: question {example.qas_id}"
     if version_2_with_negative and _get(qa, "is_impossible", name, bool):
@@ -303,7 +307,7 @@ def _read_answer(example, qa, place, version_2_with_negative):
     end = begin + len(text)
     words = []
     if text.strip() and begin >= 0 and end <= len(example.context):
-        # A position between two words counts as part of the word before the position.
+        # If a position is between two words, the word before it is used.
         first, last = (max(0, bisect.bisect_right(example.word_offsets, position) - 1)
                        for position in (begin, end - 1))
         words = example.doc_tokens[first:last + 1]
@@ -319,19 +323,20 @@ def _read_answer(example, qa, place, version_2_with_negative):
 # --- Windows ---------------------------------------------------------------------------------------------
 
 _DocSpan = collections.namedtuple("_DocSpan", ["start", "length"])
-# A tokenized context. words: for each token, the index of its word. firsts: for each word, the index of its
-# first token; the last element is the number of tokens.
+# A tokenized context. `words` contains the index of the word of each token. `firsts` contains the index of
+# the first token of each word, and as the last element the number of tokens.
 _Document = collections.namedtuple("_Document", ["tokens", "ids", "words", "firsts"])
-# A window. span: a `_DocSpan`. words: for each of its context's tokens, the index of the word. tokens, ids:
-# of the question and the context. start_position, end_position: see `InputFeatures`.
+# A window. `span` is a `_DocSpan`. `words` contains the index of the word of each context token in the
+# window. `tokens` and `ids` are those of the question and the context. For the positions, see
+# `InputFeatures`.
 _Window = collections.namedtuple("_Window",
                                  ["span", "words", "tokens", "ids", "start_position", "end_position"])
 
 
 def _doc_spans(num_tokens, room, doc_stride):
-    """Cuts a context into windows of at most `room` tokens; returns a tuple of `_DocSpan`.
+    """Cuts a context into windows of at most `room` tokens. Returns a tuple of `_DocSpan`.
 
-    If `doc_stride` is larger than a window, the windows do not overlap. No token is ever skipped.
+    If `doc_stride` is larger than a window, the windows do not overlap, but no token is skipped.
     """
     spans, start = [], 0
     while start < num_tokens:
@@ -370,14 +375,16 @@ def _improve_answer_span(doc_tokens, input_start, input_end, tokenizer, orig_ans
 def _context_score(span, position):
     """Returns a score of the context that a token has in a window.
 
-    It is the number of tokens on the side with fewer tokens, plus a small term that prefers longer windows.
+    The score is the number of tokens on that side of the token that has fewer tokens, plus a small term that
+    prefers longer windows.
     """
     before = position - span.start
     return min(before, span.length - 1 - before) + 0.01 * span.length
 
 
 def _check_is_max_context(doc_spans, cur_span_index, position):
-    """Returns whether a window has the most context for a token; the first window does if several are equal.
+    """Returns whether a window has the most context for a token. If several windows have the same context,
+    this is true only for the first of them.
 
     Args:
       doc_spans: list of windows, each with a `start` and a `length` in tokens.
@@ -529,7 +536,7 @@ def generate_features(examples, tokenizer, max_seq_length, doc_stride, max_query
 
 
 def _report(index, example, features):
-    """Logs an example if it is one of the first; logs a warning if it has no window."""
+    """Logs the example if it is one of the first examples. Logs a warning if the example has no window."""
     if not features:
         logging.warning("Question %s: the context contains no token, so the question has no window",
                         example.qas_id)
@@ -550,11 +557,11 @@ def convert_examples_to_features(examples, tokenizer, max_seq_length, doc_stride
     Args:
       examples: iterable of `SquadExample`.
       tokenizer: an object with `tokenize(text)` and `convert_tokens_to_ids(tokens)`.
-      max_seq_length: int, number of tokens in a window, with question, special tokens and padding.
+      max_seq_length: int, number of tokens in a window, including question, special tokens and padding.
       doc_stride: int, number of tokens from the start of a window to the start of the next one.
       max_query_length: int, largest number of tokens of a question.
       is_training: bool, whether to find the positions of the answers.
-      output_fn: function of an `InputFeatures`.
+      output_fn: function that takes an `InputFeatures`.
 
     Raises:
       ValueError: a length is out of range, or leaves no room for the context of a question.
@@ -567,16 +574,16 @@ def convert_examples_to_features(examples, tokenizer, max_seq_length, doc_stride
 # --- Storing ---------------------------------------------------------------------------------------------
 
 
-# Names of the fields that have a value for each token, [F]. The first field is the mask, by which batches are
-# trimmed.
+# Names of the fields that have a value for each token. The first field is the mask, which decides how batches
+# are trimmed.
 SEQUENCES = ("input_mask", "input_ids", "segment_ids")
 
 
 def feature_fields(seq_length, is_training):
-    """Returns the fields of a stored window, by which records are written and read.
+    """Returns the fields of a stored window. Both writing and reading of records use these fields.
 
     Args:
-      seq_length: int, number of tokens in a window, padding included.
+      seq_length: int, number of tokens in a window, including padding.
       is_training: bool, whether the answers are stored.
 
     Returns:
@@ -611,10 +618,10 @@ def _row(feature):
 
 
 class FeatureWriter:
-    """Writes `InputFeatures` to a TFRecord file. The file appears when the writer is closed.
+    """Writes `InputFeatures` to a TFRecord file. The file appears only when the writer is closed.
 
     Attributes:
-      num_features: int, number of windows written so far.
+      num_features: int, number of windows that have been written.
     """
 
     def __init__(self, filename, is_training):
@@ -647,13 +654,13 @@ def file_based_convert_examples_to_features(examples, tokenizer, max_seq_length,
                                             is_training, output_file, num_workers=1):
     """Writes the windows of all examples to a TFRecord file.
 
-    The file is the same as with `convert_examples_to_features` and a `FeatureWriter`. The other arguments and
-    errors are those of `convert_examples_to_features`.
+    `convert_examples_to_features` with a `FeatureWriter` would write the same file. The other arguments and
+    the errors are those of `convert_examples_to_features`.
 
     Args:
-      output_file: path of the file. The file appears when it is complete.
-      num_workers: number of processes, 0 for one process per core. It does not change the file. If the
-        tokenizer's class is not in `tokenization.TOKENIZERS`, a single process is used.
+      output_file: path of the file. The file appears only when it is complete.
+      num_workers: number of processes; 0 for one process per core. The file does not depend on this number.
+        If the tokenizer's class is not in `tokenization.TOKENIZERS`, a single process is used.
 
     Returns:
       int, the number of windows.

@@ -11,8 +11,8 @@ import modeling
 class Span:
     """Head that predicts the start and the end of an answer. See the module `head`.
 
-    Features in training: start_positions, end_positions, int32 [B]. Predictions: start_logits, end_logits,
-    float32 [B, F].
+    In training, the features include start_positions and end_positions, both int32 [B]. The predictions are
+    start_logits and end_logits, both float32 [B, F].
     """
 
     modes = (estimator.ModeKeys.TRAIN, estimator.ModeKeys.PREDICT)
@@ -42,13 +42,13 @@ def create_model(bert_config, is_training, input_ids, input_mask, segment_ids, u
 
     Args:
       bert_config: a `modeling.BertConfig`.
-      is_training: turns dropout on.
+      is_training: whether dropout is on.
       input_ids, input_mask, segment_ids: int32 [B, F].
       use_one_hot_embeddings: see `modeling.BertModel`.
       step: a `StepConfig`; None for the published settings.
 
     Returns:
-      (start logits, end logits), float32 [B, F].
+      (start logits, end logits), both float32 [B, F].
     """
     model = head.create_encoder(bert_config, is_training, input_ids, input_mask, segment_ids,
                                 use_one_hot_embeddings, step)
@@ -56,13 +56,14 @@ def create_model(bert_config, is_training, input_ids, input_mask, segment_ids, u
 
 
 def _span_logits(sequence):
-    """Builds the head on the last layer [B, F, W]; returns (start logits, end logits), see `create_model`."""
+    """Builds the head on the last layer [B, F, W]. Returns (start logits, end logits), see `create_model`."""
     start, end = tf.unstack(head.token_logits(sequence, 2, "cls/squad/"), axis=2)
     return start, end
 
 
 def span_loss(logits, positions):
-    """Returns the mean cross-entropy of positions, scalar. As published, padding is not excluded.
+    """Returns a scalar, the mean cross-entropy of positions. As in the published code, padding is not
+    excluded.
 
     Args:
       logits: float [B, F].

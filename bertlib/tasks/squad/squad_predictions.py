@@ -1,4 +1,4 @@
-"""The files of predicted SQuAD answers: final answers, n-best lists, null odds, offsets.
+"""Writes the files of predicted SQuAD answers: final answers, n-best lists, null odds and offsets.
 
     answers = squad_answers.select_answers(examples, features, results, n_best_size=20, max_answer_length=30,
                                            do_lower_case=True)
@@ -18,7 +18,8 @@ def write_predictions(all_examples, all_features, all_results, n_best_size, max_
                       output_prediction_file, output_nbest_file, output_null_log_odds_file,
                       version_2_with_negative=False, null_score_diff_threshold=0.0, verbose_logging=False,
                       output_offsets_file=None):
-    """Selects the answers, and writes the answers, the n-best lists and (SQuAD 2.0) the null odds.
+    """Selects the answers, and writes the answers and the n-best lists. For SQuAD 2.0, also writes the null
+    odds.
 
     Args:
       all_examples: list of `SquadExample`.
@@ -44,9 +45,10 @@ def write_predictions(all_examples, all_features, all_results, n_best_size, max_
 
 
 def write_nbest(predictions, path):
-    """Writes {qas_id: [{"text", "probability", "start_logit", "end_logit"}]}, one question at a time.
+    """Writes the n-best lists, one question at a time, as {qas_id: [{"text", "probability", "start_logit",
+    "end_logit"}]}.
 
-    The file appears when it is complete. After an error, an older file of this name is unchanged.
+    The file appears only when it is complete. If an error occurs, an older file of this name stays unchanged.
 
     Args:
       predictions: iterable of `Prediction`.
@@ -71,17 +73,18 @@ def write_nbest(predictions, path):
 
 def write_answers(predictions, prediction_file, null_odds_file=None, offsets_file=None,
                   null_score_diff_threshold=0.0):
-    """Writes the final answers, {qas_id: text}.
+    """Writes the final answers as {qas_id: text}. If their paths are passed, also writes null odds and
+    offsets.
 
     Args:
       predictions: list of `Prediction`.
-      prediction_file: path.
+      prediction_file: path for the answers, {qas_id: text}.
       null_odds_file: path for {qas_id: null odds}, or None.
       offsets_file: path for {qas_id: {"text", "start", "end"}}, or None; see `squad_answers.Answer`.
       null_score_diff_threshold: see `write_predictions`.
 
     Returns:
-      the content of the first file, {qas_id: text}.
+      dict, the answers {qas_id: text}.
     """
     answers = {prediction.qas_id: prediction.final_answer(null_score_diff_threshold)
                for prediction in predictions}

@@ -28,17 +28,18 @@ td, th { text-align: left; padding: 0 1.5rem 0 0; font-variant-numeric: tabular-
 
 
 def write_report(path, examples, predictions, gold=None, null_score_diff_threshold=0.0):
-    """Writes an HTML file with the questions and contexts, in which predicted and right answers are marked.
+    """Writes an HTML file with the questions and contexts. Predicted and right answers are marked in the
+    contexts.
 
-    The worst answers come first: sorted by F1 from low to high, with equal F1 by probability from high to
-    low. Without right answers, they are sorted by probability from low to high. The HTML file needs no other
-    files.
+    The worst answers come first. The answers are sorted by F1, from low to high. Answers with equal F1 are
+    sorted by probability, from high to low. If the right answers are unknown, all answers are sorted by
+    probability, from low to high. The HTML file needs no other files.
 
     Args:
       path: the file.
       examples: list of `SquadExample`. Without `context` and `word_offsets`, no predicted answer is marked.
-      predictions: list of `Prediction`, for the same questions in the same order.
-      gold: the right answers, from `squad_data.read_gold`, or None.
+      predictions: list of `Prediction`, one for each example, in the order of the examples.
+      gold: the right answers, see `squad_data.read_gold`; None if they are unknown.
       null_score_diff_threshold: see `squad_predictions.write_predictions`.
     """
     answers = [prediction.final_answer(null_score_diff_threshold) for prediction in predictions]
@@ -116,7 +117,7 @@ def _article(example, prediction, answer, gold, scores):
 
 
 def _mark_spans(text, spans):
-    """Returns the HTML of a text with marked spans, (start, end, class), which may overlap."""
+    """Returns the HTML of a text with marked spans. A span is (start, end, class), and spans may overlap."""
     bounds = sorted({0, len(text), *(bound for span in spans for bound in span[:2])})
     parts = []
     for start, end in zip(bounds, bounds[1:]):

@@ -23,13 +23,13 @@ def normalize_answer(text):
 
 
 def score_answers(gold, texts, version_2_with_negative=False):
-    """Scores answers; returns {qas_id: (exact match, F1)}, numbers from 0 to 1.
+    """Scores answers. Returns {qas_id: (exact match, F1)}. Both scores are numbers from 0 to 1.
 
     If a question has several right answers, the best score counts.
 
-    Exact match compares normalized texts. F1 compares the numbers of occurrences of each word. A question
-    without an answer in `texts` scores 0. With `version_2_with_negative`, the right answer to a question
-    without an answer is "".
+    Exact match compares normalized texts. F1 compares the numbers of occurrences of each word. If `texts`
+    lacks a question, both scores of this question are 0. With `version_2_with_negative`, a question may have
+    no right answer in `gold`. Its right answer is then "".
 
     Args:
       gold: see `squad_data.read_gold`.
@@ -56,7 +56,7 @@ def score_answers(gold, texts, version_2_with_negative=False):
 def _f1(words, right_words, empty_may_be_right):
     """Returns F1, the harmonic mean of precision and recall of the words.
 
-    Two empty texts score 0 in SQuAD 1.1, and 1 in SQuAD 2.0 (`empty_may_be_right`).
+    If both texts are empty, F1 is 0 in SQuAD 1.1, and 1 in SQuAD 2.0 (`empty_may_be_right`).
     """
     if empty_may_be_right and not (words and right_words):
         return float(words == right_words)
@@ -68,13 +68,13 @@ def _f1(words, right_words, empty_may_be_right):
 
 
 def evaluate(gold, texts, version_2_with_negative=False, null_odds=None):
-    """Returns the figures of the official evaluation scripts, in percent: {name: number}.
+    """Returns {name: number}, the figures of the official evaluation scripts. Scores are in percent.
 
-    For SQuAD 1.1 these are exact_match and f1. For SQuAD 2.0 they are exact, f1 and total, and the same three
-    for the questions with an answer (HasAns_…) and without one (NoAns_…). With null odds there are also
-    best_exact, best_exact_thresh, best_f1 and best_f1_thresh: the highest scores over all null thresholds,
-    and the thresholds that give them. An answer that is already empty in `texts` counts as empty at all
-    thresholds.
+    For SQuAD 1.1 these are exact_match and f1. For SQuAD 2.0 they are exact, f1 and total. The same three
+    figures are computed for the questions with an answer (HasAns_…) and for the questions without an answer
+    (NoAns_…). If null odds are passed, the figures also include best_exact and best_f1, the highest scores
+    over all null thresholds, and best_exact_thresh and best_f1_thresh, the thresholds with these scores. An
+    answer that is already empty in `texts` counts as empty at all thresholds.
 
     Args:
       gold: see `squad_data.read_gold`.
@@ -107,9 +107,11 @@ def mean_scores(scores):
 
 
 def _official_threshold(scores, texts, null_odds, has_answer):
-    """Returns the best mean score in percent and its threshold, as the official script finds them.
+    """Returns (best mean score in percent, threshold with this score), computed in the same way as in the
+    official script.
 
-    It starts without any answer and adds the answers one by one, from the lowest null odds to the highest.
+    At first, all answers are empty. The answers are then added one by one, from the lowest null odds to the
+    highest.
     """
     total = best = sum(not has_answer[qas_id] for qas_id in scores)
     threshold = 0.0
@@ -146,7 +148,8 @@ def find_null_threshold(gold, predictions):
 
 def one_sided_warning(gold, texts):
     """Returns a warning (str) if all answers are empty although some questions have an answer, or if no
-    answer is empty although some questions have none; else None. The scores do not show this.
+    answer is empty although some questions have no answer. Otherwise returns None. The scores do not show
+    these problems.
 
     Args:
       gold: {qas_id: list of right answers}.

@@ -1,8 +1,9 @@
-"""Token tagging: reads files in CoNLL format, converts schemes of tags, scores entities, makes windows.
+"""Token tagging: reads files in CoNLL format, converts tags between schemes, scores entities and makes
+windows.
 
-A file has one word in each line, in columns, and a blank line after each sentence. Entities are spans of
-words with a type. A scheme encodes them with a tag for each word: "O" outside of entities, otherwise a letter
-and the type, such as B-PER. Examples:
+A file has one word in each line, and a blank line after each sentence. The word and its tag are in different
+columns of the line. An entity is a span of words with a type. A scheme encodes entities with a tag for each
+word. The tag is "O" outside of entities, otherwise a letter and the type, such as B-PER. Examples:
 
     words   Ana   Ruiz  Oslo  Bergen  is
     IOB2    B-PER I-PER B-LOC B-LOC   O      each entity begins with B
@@ -24,12 +25,12 @@ import tokenization
 
 SCHEMES = ("IOB2", "IOB1", "BIOES")
 _TAG = re.compile(r"O|[BIES]-\S.*")
-# First column of a line that begins a document.
+# A line that begins a document has this text in its first column.
 _DOCUMENT = "-DOCSTART-"
 
 
 def is_iob2(tag):
-    """Returns whether a text has the form of an IOB2 tag. The tag before it is not considered."""
+    """Returns whether a text has the form of an IOB2 tag. The tag of the previous word is not considered."""
     return tag == "O" or tag.startswith(("B-", "I-")) and bool(_TAG.fullmatch(tag))
 
 
@@ -39,8 +40,10 @@ def is_iob2(tag):
 class Sentence(NamedTuple):
     """A sentence of a file.
 
-    words: list of str. tags: list of str in the scheme of the file; None if the file has no tags. lines: list
-    of int, the line of each word, counted from 1.
+    Attributes:
+      words: list of str.
+      tags: list of str in the scheme of the file; None if the file has no tags.
+      lines: list of int, the number of the line of each word. The first line of a file has the number 1.
     """
 
     words: list
@@ -51,7 +54,11 @@ class Sentence(NamedTuple):
 class ConllFile(NamedTuple):
     """The content of a file.
 
-    path: str. lines: list of str without line ends. width: number of columns. sentences: list of `Sentence`.
+    Attributes:
+      path: str.
+      lines: list of str, without line ends.
+      width: number of columns.
+      sentences: list of `Sentence`.
     """
 
     path: str
@@ -64,23 +71,25 @@ class ConllFile(NamedTuple):
         return self.sentences[0].tags is not None
 
     def error(self, line, problem):
-        """Returns a ValueError that names the file and a line, counted from 1; `problem` is a str."""
+        """Returns a ValueError that names the file and a line (a number from 1), and describes the `problem`
+        (a str)."""
         return ValueError(f"{self.path}:{line}: {problem}")
 
 
 def read_conll(path, token_column=1, tag_column=-1, tagged=True):
     """Reads a UTF-8 file with columns that are separated by spaces or tabs.
 
-    Lines that begin with -DOCSTART- end a sentence. A line that begins with "#", before the first word of a
-    sentence, is a comment if it has another number of columns than the other lines, or no valid tag.
+    A line that begins with -DOCSTART- ends a sentence. A line before the first word of a sentence that begins
+    with "#" is a comment if its number of columns differs from that of the other lines, or if its tag is not
+    valid.
 
     Args:
       path: the file.
-      token_column, tag_column: int, the columns of the words and of the tags, counted from 1. Negative
-        numbers count from the last column, -1.
-      tagged: True if a file without tags is an error. An int, the number of columns of the training file: the
-        file has tags if it has the same number of columns, and not only the tag "O". None: the file has tags
-        if its tag column contains a valid tag other than "O".
+      token_column, tag_column: int, the numbers of the columns of the words and of the tags, from 1. Negative
+        numbers count from the last column, which is -1.
+      tagged: True if a file without tags is an error. Otherwise, the file counts as tagged if its tag column
+        contains a valid tag other than "O". If `tagged` is an int, the number of columns of the training
+        file, the file must also have this number of columns. None for no such condition.
 
     Returns:
       a `ConllFile`.
@@ -123,7 +132,7 @@ def _read_lines(stream, path):
 
 
 def split_words(line):
-    """Splits a line into columns, or a text into words, at spaces, tabs and line ends.
+    """Splits a line into columns, or a text into words. Spaces, tabs and line ends are separators.
 
     Other white space of Unicode, such as the no-break space, is part of a word.
     """
@@ -135,9 +144,9 @@ def _index(file, line, column, what):
 
     Args:
       file: a `ConllFile`.
-      line: int, a line for the error.
-      column: int, counted from 1, or negative from the end.
-      what: str, the content of the column, for the error.
+      line: int, the line that the error message names.
+      column: int, number of the column from 1. Negative numbers count from the last column.
+      what: str, the content of the column, for the error message.
     """
     index = column - 1 if column > 0 else file.width + column
     if column == 0 or not 0 <= index < file.width:
@@ -147,7 +156,8 @@ def _index(file, line, column, what):
 
 
 def _tag_index(file, line, token, column, tagged, rows):
-    """Returns the index of the tags' column; None if there are no tags. `rows` may contain comments."""
+    """Returns the index of the column of the tags; None if the file has no tags. `rows` may contain
+    comments."""
     if tagged is not True:
         index = column - 1 if column > 0 else file.width + column
         if index == token or not 0 <= index < file.width or tagged not in (None, file.width):
@@ -168,9 +178,9 @@ def _sentences(file, rows, first, token, tag):
 
     Args:
       file: a `ConllFile` without sentences.
-      rows: list of the lines' columns.
-      first: the line that determines the number of columns, for errors.
-      token, tag: indexes of the columns; tag is None if there are no tags.
+      rows: list with a list of columns for each line.
+      first: the line that determines the number of columns, for error messages.
+      token, tag: indexes of the columns of words and tags. `tag` is None if the file has no tags.
     """
     words, tags, lines = [], [], []
     for number, row in enumerate([*rows, []], 1):
@@ -196,7 +206,8 @@ def _sentences(file, rows, first, token, tag):
 
 
 def add_prediction_column(file, predictions):
-    """Returns the text of a file with an additional column, a tag for each word; -DOCSTART- lines get "O".
+    """Returns the text of a file with an additional column, which contains a predicted tag for each word. In
+    -DOCSTART- lines, the tag is "O".
 
     Args:
       file: a `ConllFile`.
@@ -216,10 +227,10 @@ def add_prediction_column(file, predictions):
 
 
 def entity_spans(tags):
-    """Returns the entities in a sentence, from its tags in any scheme.
+    """Returns the entities in a sentence. The tags may be in any scheme.
 
-    Entities are counted as in conlleval: an entity begins at a tag with B or S, at the first tag after O, E
-    or S, and where the type changes.
+    Entities are found in the same way as by the script conlleval. An entity begins at a tag with B or S, at
+    the first tag after O, E or S, and at each change of the type.
 
     Args:
       tags: list of str.
@@ -262,14 +273,14 @@ def tags_from_spans(entities, length, scheme="IOB2"):
 
 
 def convert_scheme(tags, scheme="IOB2"):
-    """Converts tags of any scheme to another scheme. Invalid sequences of tags are read as by
-    `entity_spans`."""
+    """Converts tags of any scheme to the scheme `scheme`. Invalid sequences of tags are interpreted in the
+    same way as by `entity_spans`."""
     return tags_from_spans(entity_spans(tags), len(tags), scheme)
 
 
 def detect_scheme(file):
-    """Returns the scheme of a tagged file: the scheme in which the fewest tags are wrong; see
-    `check_scheme`."""
+    """Returns the scheme of a tagged file. This is the scheme in which the fewest tags of the file are wrong.
+    See `check_scheme`."""
     wrong = dict.fromkeys(SCHEMES, 0)
     for sentence in file.sentences:
         entities = entity_spans(sentence.tags)
@@ -280,12 +291,13 @@ def detect_scheme(file):
 
 
 def check_scheme(file, scheme, why):
-    """Raises a ValueError that names the line, if the tags of a file are not valid in a scheme.
+    """Raises a ValueError if the tags of a file are not valid in a scheme. The message names the line.
 
     Args:
       file: a `ConllFile` with tags.
       scheme: one of `SCHEMES`.
-      why: str, the reason for the scheme, the end of a sentence such as "… is no IOB2, which most tags are".
+      why: str, the reason for this scheme. It is the end of a sentence such as "… is no IOB2, which most tags
+        are".
     """
     for sentence in file.sentences:
         expected = convert_scheme(sentence.tags, scheme)
@@ -298,7 +310,7 @@ def check_scheme(file, scheme, why):
 
 
 def collect_labels(sentences):
-    """Returns the sorted list of the tags in sentences, converted to IOB2: the labels of a model."""
+    """Returns the labels of a model: the sorted list of all tags in some sentences, converted to IOB2."""
     return sorted({tag for sentence in sentences for tag in convert_scheme(sentence.tags)})
 
 
@@ -312,7 +324,7 @@ def count_types(sentences):
 
 
 def score_tags(right, predicted):
-    """Scores predicted tags, as conlleval of CoNLL-2000 does.
+    """Scores predicted tags in the same way as the script conlleval of CoNLL-2000.
 
     A predicted entity is right if its first word, its last word and its type are right.
 
@@ -320,8 +332,9 @@ def score_tags(right, predicted):
       right, predicted: lists with a list of tags for each sentence, in the same scheme.
 
     Returns:
-      {name: float} with accuracy (of tags); precision, recall and f1 (of entities); and the last three for
-      each type, such as precision_PER. A score without anything to count is 0.
+      {name: float}. accuracy is the accuracy of the tags. precision, recall and f1 are scores of the
+      entities, which are also computed for each type, as in precision_PER. If a score would be a division by
+      0, it is 0.
     """
     hits, found, real = (collections.Counter() for _ in range(3))
     words = equal = 0
@@ -341,11 +354,12 @@ def score_tags(right, predicted):
 
 
 def _precision_recall_f1(ending, hits, found, real):
-    """Returns precision, recall and F1, from numbers of entities.
+    """Computes precision, recall and F1 from numbers of entities. Returns {name: score}.
 
     Args:
-      ending: str, the end of the names.
-      hits, found, real: numbers of entities that are right, predicted, and in the data.
+      ending: str, the end of the names of the scores.
+      hits, found, real: number of right predictions, number of predicted entities, and number of entities in
+        the data.
     """
     return {f"precision{ending}": hits / found if found else 0.0,
             f"recall{ending}": hits / real if real else 0.0,
@@ -356,7 +370,8 @@ def _precision_recall_f1(ending, hits, found, real):
 
 
 class Window(NamedTuple):
-    """The features of a window, the input of the model: lists of ints, one for each token, without padding.
+    """The features of a window, which are the input of the model. Each field is a list with an int for each
+    token, without padding.
 
     See `feature_fields`.
     """
@@ -374,17 +389,19 @@ def window_bounds(sizes, room):
     word is farther from the place where the window cuts the sentence.
 
     Args:
-      sizes: list of the words' numbers of tokens, from 1 to `room`.
-      room: largest number of tokens in a window, special tokens excluded.
+      sizes: list of the number of tokens of each word. Each number is from 1 to `room`.
+      room: largest number of tokens in a window, not including special tokens.
 
     Returns:
-      list of (first word, word after the last, first word to tag, word after the last to tag).
+      list of (index of the first word, index after the last word, index of the first tagged word, index after
+      the last tagged word), one for each window.
     """
     ends = [(0, _last_word_that_fits(sizes, 0, room))]
     while ends[-1][1] < len(sizes):
         start, end = ends[-1]
         tokens = sum(sizes[start:end])
-        # Also make room for the next word, so that each window has a word that the previous window lacks.
+        # The next word must also fit into the window, so that each window has a word that the previous window
+        # lacks.
         while tokens > room // 2 or tokens + sizes[end] > room:
             tokens -= sizes[start]
             start += 1
@@ -403,7 +420,8 @@ def _last_word_that_fits(sizes, start, room):
 
 
 class _Windows:
-    """Makes the windows of a sentence, (words, tags in IOB2 or None). Worker processes call it."""
+    """Makes the windows of a sentence. A sentence is (words, tags in IOB2 or None). Worker processes call
+    this object."""
 
     def __init__(self, tokenizer, labels, max_seq_length, label_all_pieces):
         self._tokenizer, self._room, self._all = tokenizer, max_seq_length - 2, label_all_pieces
@@ -412,7 +430,8 @@ class _Windows:
     def __call__(self, item):
         """Returns the list of the sentence's `Window`s."""
         words, tags = item
-        # A word that consists of control characters has no pieces, but it has a tag.
+        # A word that consists of control characters has no pieces. It gets the piece [UNK], because it also
+        # needs a tag.
         pieces = [list(self._tokenizer.tokenize(word))[:self._room] or ["[UNK]"] for word in words]
         return [self._window(pieces, tags, *places) for places in window_bounds(list(map(len, pieces)),
                                                                                 self._room)]
@@ -437,22 +456,22 @@ class _Windows:
 
 
 def make_windows(sentences, labels, tokenizer, max_seq_length, label_all_pieces=False, num_workers=1):
-    """Converts sentences into windows, the input of the model.
+    """Converts sentences into windows, which are the input of the model.
 
-    A sentence that is too long is cut into several windows; see `window_bounds`. The tagged words of the
-    windows, one window after the other, are the words of the sentences in order.
+    A sentence that is too long is cut into several windows; see `window_bounds`. If the tagged words of all
+    windows are joined in order, the result is the words of all sentences in order.
 
     Args:
       sentences: list of `Sentence`.
-      labels: list of the model's tags in IOB2; the id of a tag is its index.
+      labels: list of the model's tags in IOB2. The id of a tag is its index in this list.
       tokenizer: an object with `tokenize(text)` and `convert_tokens_to_ids(tokens)`. If its class is not in
         `tokenization.TOKENIZERS`, a single process is used.
-      max_seq_length: int, largest number of tokens in a window, [CLS] and [SEP] included.
+      max_seq_length: int, largest number of tokens in a window, including [CLS] and [SEP].
       label_all_pieces: whether training also uses the pieces of a word after the first one.
-      num_workers: number of processes, 0 for one process per core.
+      num_workers: number of processes; 0 for one process per core.
 
     Returns:
-      list of lists of `Window`, one for each sentence.
+      list with a list of `Window` for each sentence.
     """
     make = _Windows(tokenizer, labels, max_seq_length, label_all_pieces)
     items = [(sentence.words, sentence.tags and convert_scheme(sentence.tags)) for sentence in sentences]
@@ -461,19 +480,20 @@ def make_windows(sentences, labels, tokenizer, max_seq_length, label_all_pieces=
         return list(files.with_progress(windows, len(items), "Converting sentence"))
 
 
-# Names of the fields, all of which have a value for each token, [F]. The first field is the mask, by which
+# Names of the fields. Each field has a value for each token. The first field is the mask, which decides how
 # batches are trimmed.
 SEQUENCES = ("input_mask", "input_ids", "segment_ids", "tag_ids", "tag_mask", "word_mask")
 
 
 def feature_fields(seq_length):
-    """Returns the fields of a stored window, by which `record_files` writes and `input_pipeline` reads.
+    """Returns the fields of a stored window. `record_files` writes these fields, and `input_pipeline` reads
+    them.
 
     tag_mask is 1 at the tokens whose tags are trained. word_mask is 1 at the first token of each word that is
     tagged in this window.
 
     Args:
-      seq_length: int, number of tokens in a window, padding included.
+      seq_length: int, number of tokens in a window, including padding.
 
     Returns:
       list of `example_encoding.Field`.
@@ -484,7 +504,7 @@ def feature_fields(seq_length):
 
 
 def write_windows(windows, max_seq_length, path):
-    """Writes windows to a TFRecord file. The file appears when it is complete.
+    """Writes windows to a TFRecord file. The file appears only when it is complete.
 
     Args:
       windows: list of `Window`.

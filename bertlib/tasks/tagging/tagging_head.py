@@ -1,5 +1,5 @@
-"""Predicts a tag for each word of a sentence: BERT with a linear layer on each token, optionally with a
-CRF."""
+"""Predicts a tag for each word of a sentence. The model is BERT with a linear layer on each token, and
+optionally a CRF."""
 
 import tensorflow.compat.v1 as tf
 
@@ -9,23 +9,23 @@ from bertlib.tasks import head
 from bertlib.tasks.tagging.tagging_data import SEQUENCES, feature_fields
 import modeling
 
-# Dropout probability before the head, as in the published classifier. It does not depend on the model's
-# configuration.
+# Dropout probability for the input of the head. As in the published classifier, it does not depend on the
+# model's configuration.
 _HEAD_DROPOUT = 0.1
-# Names of the features by whose sums over the effective batch the loss is divided.
+# The loss is divided by the sum of this feature over the effective batch.
 BATCH_TOTALS = ("tag_mask",)
 
 
 class Tagger:
     """Head that predicts one of `num_tags` tags for each word. See the module `head`.
 
-    Features, int32 [B, F]: tag_ids, the tags of the tokens (not needed in prediction); tag_mask, 1 at the
-    tokens whose tags are trained; word_mask, 1 at the first token of each word. The tag of a word is the tag
-    of the word's first token.
+    The features are int32 [B, F]. tag_ids contains the tags of the tokens, and is not needed in prediction.
+    tag_mask is 1 at the tokens whose tags are trained. word_mask is 1 at the first token of each word. The
+    tag of a word is the tag of the word's first token.
 
     With `use_crf`, the loss is computed for the whole sequence of tags (Lample et al. 2016, arXiv:1603.01360,
-    section 2.2). The variable "crf/transitions" [N, N] has the scores of the transitions from one tag (row)
-    to the next (column).
+    section 2.2). The variable "crf/transitions" [N, N] contains the score of each transition from one tag
+    (the row) to the next tag (the column).
     """
 
     modes = (estimator.ModeKeys.TRAIN, estimator.ModeKeys.PREDICT)
@@ -47,8 +47,8 @@ class Tagger:
             words, tags = _move_to_front(features["word_mask"], tags)
             loss = {} if losses is None else {"loss": losses}
             return head.HeadOutputs(predictions={"tags": tags, "num_words": words, **loss})
-        # Divide by the number of tags in the effective batch, because micro-batches may differ in this
-        # number.
+        # The loss is divided by the number of tags in the effective batch, because the number of tags may
+        # differ between micro-batches.
         total = features.get("tag_mask_total", tf.reduce_sum(features["tag_mask"]))
         total = tf.maximum(tf.cast(total, tf.float32), 1.0)
         return head.HeadOutputs(micro_batches * tf.reduce_sum(losses) / total, is_divided_by_total=True)
@@ -61,7 +61,7 @@ def head_shapes(bert_config, num_tags, use_crf=False):
 
 
 def _tag_independently(logits, tag_ids, tag_mask):
-    """Predicts the tag of each token independently of the others.
+    """Predicts the tag of each token independently of the tags of the other tokens.
 
     Args:
       logits: float32 [B, F, N].
@@ -69,8 +69,8 @@ def _tag_independently(logits, tag_ids, tag_mask):
       tag_mask: int32 [B, F].
 
     Returns:
-      (losses, float32 [B], summed over the tokens of a sequence, or None without tag_ids; predicted tags,
-      int32 [B, F]).
+      a pair: the losses, float32 [B], which are sums over the tokens of a sequence, or None if tag_ids is
+      None; and the predicted tags, int32 [B, F].
     """
     best = tf.argmax(logits, axis=-1, output_type=tf.int32)
     if tag_ids is None:
@@ -100,16 +100,16 @@ def _tag_with_crf(logits, tag_ids, tag_mask):
 
 
 def _order(mask):
-    """Returns the positions of the ones of a mask in each row, then the positions of its zeros: int32 [B,
-    F]."""
+    """Returns an int32 tensor [B, F]. Each row contains first the positions of the ones in the row of the
+    mask, and then the positions of the zeros."""
     return tf.argsort(1 - mask, axis=1, stable=True)
 
 
 def _move_to_front(mask, values):
-    """Moves the values at the ones of a mask to the front of each row.
+    """In each row, moves the values at the positions of the ones in the mask to the front.
 
     Returns:
-      (number of ones in each row, int32 [B]; the reordered values, [B, F]).
+      a pair: the number of ones in each row, int32 [B]; and the reordered values, [B, F].
     """
     return tf.reduce_sum(mask, axis=1), tf.gather(values, _order(mask), batch_dims=1)
 
@@ -123,8 +123,8 @@ def model_fn_builder(bert_config, num_tags, use_crf, init_checkpoint, learning_r
 
 def input_fn_builder(input_file, seq_length, is_training, drop_remainder, trim=False,
                      unequal_micro_batches=False):
-    """Returns an input_fn that reads a TFRecord file of `tagging_data.write_windows`; the arguments are those
-    of `classification_head.file_based_input_fn_builder`."""
+    """Returns an input_fn that reads a TFRecord file of `tagging_data.write_windows`. For the arguments, see
+    `classification_head.file_based_input_fn_builder`."""
     return head.input_fn_builder(input_file, feature_fields(seq_length), is_training, drop_remainder,
                                  SEQUENCES if trim else (), unequal_micro_batches,
                                  BATCH_TOTALS if is_training else ())

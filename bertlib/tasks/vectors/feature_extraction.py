@@ -1,8 +1,8 @@
-"""Extracts BERT's vectors of texts: lines → features → vectors → JSON Lines, npz or TFRecords.
+"""Computes BERT's vectors for texts: lines → features → vectors → JSON Lines, npz or TFRecords.
 
-All steps are streams, so that input of any length is possible. A window of consecutive lines is sorted by
-length and cut into batches. Each batch is as long as its longest line, so that little padding is computed.
-The results are in the order of the lines.
+All steps are streams, so the input may have any length. A window of consecutive lines is sorted by length and
+cut into batches. Each batch is as long as its longest line, so that little padding is computed. The results
+are in the order of the lines.
 """
 
 import contextlib
@@ -23,10 +23,11 @@ from bertlib.tasks.classification.classifier_data import _truncate_seq_pair
 from bertlib.tasks.pretraining import corpus
 
 POOLING = ("none", "cls", "mean")
-# The smallest number of tokens in a window, and the limit for the bytes of a window's vectors.
+# A window ends with the first whole batch after `_WINDOW_TOKENS` tokens, or after about `_WINDOW_BYTES` bytes
+# of vectors.
 _WINDOW_TOKENS = 1 << 16
 _WINDOW_BYTES = 1 << 27
-# Decimal places of the numbers in JSON, as published.
+# Number of decimal places of the numbers in JSON, as in the published code.
 _DECIMALS = 6
 
 
@@ -40,11 +41,11 @@ class InputExample(object):
 
 
 class InputFeatures(object):
-    """The features of a line, the input of the model.
+    """The features of a line, which are the input of the model.
 
     Attributes:
-      unique_id: int, index of the line, counted from 0.
-      tokens: list of str, [CLS] a [SEP] or [CLS] a [SEP] b [SEP].
+      unique_id: int, index of the line. The first line has the index 0.
+      tokens: list of str: `[CLS] a [SEP]` for a text a, or `[CLS] a [SEP] b [SEP]` for a pair.
       input_ids, input_mask, input_type_ids: lists of int, padded with zeros.
     """
 
@@ -60,7 +61,7 @@ class InputFeatures(object):
 
 
 def generate_examples(input_file):
-    """Yields an `InputExample` for each line of a text file (also `.gz`).
+    """Yields an `InputExample` for each line of a text file. The file may be compressed (`.gz`).
 
     A line "a ||| b" is a pair of texts. An empty line is an empty text.
 
@@ -87,8 +88,8 @@ def generate_features(examples, seq_length, tokenizer):
 
 
 def arrays_of(features, seq_length):
-    """Returns the input of a model_fn, {name: int32 array}, from a list of `InputFeatures`, truncated to
-    `seq_length` tokens."""
+    """Converts a list of `InputFeatures` to {name: int32 array}, the input of a model_fn. The features are
+    truncated to `seq_length` tokens."""
     return {"unique_ids": np.array([feature.unique_id for feature in features], np.int32),
             **{name: np.array([getattr(feature, name)[:seq_length] for feature in features], np.int32)
                for name in ("input_ids", "input_mask", "input_type_ids")}}
@@ -103,11 +104,11 @@ def pool(layer, input_mask, pooling):
     Args:
       layer: float [B, F, W].
       input_mask: int32 [B, F].
-      pooling: "cls", the vector of [CLS]; "mean", the mean over all tokens, [CLS] and [SEP] included; or
-        "none".
+      pooling: "cls" for the vector of [CLS]; "mean" for the mean over all tokens, including [CLS] and [SEP];
+        or "none" for no pooling.
 
     Returns:
-      float [B, W]; the layer itself for "none".
+      float [B, W]. With "none", the layer itself is returned.
     """
     if pooling == "none":
         return layer
@@ -118,10 +119,10 @@ def pool(layer, input_mask, pooling):
 
 
 class Vectors:
-    """Head that predicts a vector for each text, the mean over the tokens of the last layer. See the module
-    `head`.
+    """Head that predicts a vector for each text. The vector is the mean of the last layer over the tokens.
+    See the module `head`.
 
-    Prediction: vectors, float32 [B, W].
+    The prediction is vectors, float32 [B, W].
     """
 
     modes = (estimator.ModeKeys.PREDICT,)
@@ -139,12 +140,12 @@ class Vectors:
 
 @contextlib.contextmanager
 def running(model_fn):
-    """Context manager that opens a session of a model_fn, and gives a function that runs the model.
+    """A context manager that opens a session of a model_fn, and yields a function that runs the model.
 
     The function takes the arrays of `arrays_of` and returns the predictions, {name: array}.
 
     Raises:
-      ValueError: memory ran out in the block.
+      ValueError: memory ran out during the `with` block.
     """
     with tf.Graph().as_default():
         tensors = {name: tf.placeholder(tf.int32, [None, None])
@@ -160,16 +161,16 @@ def running(model_fn):
 
 
 def extract(features, run, num_layers, batch_size, token_bytes, dtype=np.float32, group=None):
-    """Yields (`InputFeatures`, its vectors), in the order of the lines.
+    """Yields (`InputFeatures` of a line, vectors of this line), in the order of the lines.
 
-    The vectors are an array [tokens, L, W], or [L, W] if they are pooled.
+    The vectors of a line are an array [tokens, L, W]. If they are pooled, the array is [L, W].
 
     Args:
       features: iterable of `InputFeatures`.
-      run: the function that `running` gives.
+      run: the function that `running` yields.
       num_layers: L, the number of extracted layers.
       batch_size: number of lines in a batch.
-      token_bytes: bytes of the vectors of one token, by which the size of a window is limited.
+      token_bytes: number of bytes of the vectors of one token. It limits the size of a window.
       dtype: data type of the vectors.
       group: the `replica_group.Group` that shares the work, or None.
     """
@@ -190,8 +191,8 @@ def extract(features, run, num_layers, batch_size, token_bytes, dtype=np.float32
 
 
 def _windows(features, batch_size, tokens):
-    """Cuts features into windows: lists of whole batches with at least `tokens` tokens. The last window
-    contains the remaining features."""
+    """Cuts features into windows, and yields each window as a list. A window consists of whole batches and
+    has at least `tokens` tokens. The last window contains the remaining features."""
     window, size = [], 0
     for feature in features:
         window.append(feature)
@@ -215,9 +216,9 @@ def write_jsonl(path, rows, layer_indexes):
         {"linex_index": 0, "layers": [{"index": -1, "values": [0.123456, …]}, …]}
 
     Args:
-      path: the file; it is compressed if its name ends with .gz.
-      rows: iterable of (`InputFeatures`, vectors), from `extract`.
-      layer_indexes: list of int, the indexes of the layers, for the output.
+      path: the file. It is compressed if its name ends with .gz.
+      rows: iterable of (`InputFeatures`, vectors), the result of `extract`.
+      layer_indexes: list of int, the indexes of the layers that are written to the file.
     """
     def layers(values):
         return [{"index": index, "values": numbers} for index, numbers in zip(layer_indexes, values)]
@@ -225,8 +226,8 @@ def write_jsonl(path, rows, layer_indexes):
     with (files.atomic_replacement(path) as partial,
           tables.text_writer(partial, tables.is_compressed(path)) as writer):
         for feature, values in rows:
-            # In float64 the scaling by 10⁶ inside np.round is exact, so this equals round(x, 6) for each
-            # number.
+            # np.round multiplies by 10⁶ before it rounds. In float64, this multiplication is exact, so the
+            # result is equal to round(x, 6) for each number.
             values = np.round(values.astype(np.float64), _DECIMALS).tolist()
             if isinstance(values[0][0], list):
                 content = {"features": [{"token": token, "layers": layers(vectors)}
@@ -277,9 +278,9 @@ def write_npz(path, rows, layer_indexes, shape, dtype):
 def write_tfrecord(path, rows, layer_indexes):
     """Writes a TFRecord file with a `tf.train.Example` for each line.
 
-    Its features are `linex_index`, `input_ids`, `layers` (the indexes of the layers), `shape` and `values`.
-    float32 values are a float list. float16 values are a string of little-endian bytes (for
-    `tf.io.decode_raw`), because Examples have no 16-bit numbers.
+    The features of the Example are `linex_index`, `input_ids`, `layers` (the indexes of the layers), `shape`
+    and `values`. float32 values are stored as a float list. float16 values are stored as a string of
+    little-endian bytes (for `tf.io.decode_raw`), because an Example cannot contain 16-bit numbers.
 
     Args:
       path: the file.
@@ -314,8 +315,8 @@ def convert_examples_to_features(examples, seq_length, tokenizer):
 
 
 def input_fn_builder(features, seq_length):
-    """Returns an input_fn that yields a list of `InputFeatures`, in order and padded to `seq_length`
-    tokens."""
+    """Returns an input_fn for a list of `InputFeatures`. It yields the features in order, padded to
+    `seq_length` tokens."""
     def input_fn(params):
         return input_pipeline.array_dataset(arrays_of(features, seq_length), params["batch_size"],
                                             is_training=False, drop_remainder=False)
@@ -324,8 +325,8 @@ def input_fn_builder(features, seq_length):
 
 def model_fn_builder(bert_config, init_checkpoint, layer_indexes, use_tpu, use_one_hot_embeddings,
                      pooling="none", step=None):
-    """Returns a model_fn whose predictions are `unique_id` and, for each i, `layer_output_<i>`: the vectors
-    of the layer layer_indexes[i].
+    """Returns a model_fn. The predictions of the model_fn are `unique_id` and, for each index i of
+    `layer_indexes`, `layer_output_<i>`, which contains the vectors of the layer layer_indexes[i].
 
     Args:
       bert_config: a `modeling.BertConfig`.
@@ -337,7 +338,7 @@ def model_fn_builder(bert_config, init_checkpoint, layer_indexes, use_tpu, use_o
       step: a `StepConfig` with the precision; None for the published settings.
 
     Raises:
-      ValueError: `use_tpu` is true. The model_fn raises it if the mode is not PREDICT.
+      ValueError: `use_tpu` is true. The model_fn also raises a ValueError if the mode is not PREDICT.
     """
     if use_tpu:
         raise ValueError("use_tpu=True: TPUs are not supported. Pass use_tpu=False to run on CPU or GPU.")
