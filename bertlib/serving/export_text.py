@@ -25,8 +25,9 @@ import tokenization
 TASKS = ("classification", "multilabel", "regression", "tagging", "vectors")
 PACKAGE = "tensorflow-text"
 
-# Regular expressions in RE2's notation. Control and format characters that are not white space, and the
-# character that replaces undecodable bytes.
+# Regular expressions in RE2's notation.
+# This one matches control and format characters that are not white space, and the character that replaces
+# undecodable bytes.
 _CONTROL = r"[\x{0}-\x{8}\x{b}\x{c}\x{e}-\x{1f}\x{7f}-\x{9f}\p{Cf}\x{fffd}]"
 _SPACE = r"[\s\p{Z}]+"
 # Punctuation, and all ASCII characters except letters, digits, spaces and control characters.

@@ -30,8 +30,8 @@ def shows_all_messages():
 def _garbage_collection_paused():
     """A context manager: objects that the `with` block creates are never garbage collected.
 
-    The block imports modules, which stay in memory anyway. With garbage collection, the import would take
-    longer: a fifth of the time would be spent on it.
+    The block imports modules, which are never collected. The garbage collector would take a fifth of the
+    import time.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -49,8 +49,8 @@ def _keras_postponed():
 
     The last step of the import of TensorFlow is the import of Keras. If this step raises an ImportError,
     TensorFlow goes on without Keras. Keras would import scikit-learn, SciPy and h5py if they are installed,
-    which takes up to a third of the time. A program that uses `tf.keras` imports Keras at the first use of
-    `tf.keras`.
+    which takes up to a third of the import time. A program that uses `tf.keras` imports Keras at the first
+    use of `tf.keras`.
     """
     imported = {name for name in _PARTS_OF_KERAS if name in sys.modules}
     sys.modules.update(dict.fromkeys(_PARTS_OF_KERAS - imported))

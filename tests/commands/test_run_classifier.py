@@ -396,10 +396,10 @@ def test_labels_that_are_none_or_not_distinct_are_refused(labels):
 
 
 @pytest.mark.parametrize("declared, said", [
-    ('metrics = ("accuracy", "bleu")', "Own.metrics names bleu. The metrics of classification are accuracy, "
-     "f1, matthews: declare some of these."),
-    ('task_type = "regression"', "Own.metrics names f1, accuracy. The metrics of regression are pearson, "
-     "spearman: declare some of these.")])
+    ('metrics = ("accuracy", "bleu")', "Own.metrics contains bleu, but the task type "
+     "classification has only these metrics: accuracy, f1, matthews. Declare only metrics from this list."),
+    ('task_type = "regression"', "Own.metrics contains f1, accuracy, but the task type "
+     "regression has only these metrics: pearson, spearman. Declare only metrics from this list.")])
 def test_a_metric_that_the_head_does_not_compute_is_refused_first(scripts, tmp_path, declared, said):
     (tmp_path / "own.py").write_text(f"""
 import run_classifier

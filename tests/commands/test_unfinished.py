@@ -64,8 +64,8 @@ def test_step_0_is_refused(trained, scripts, tmp_path, command):
     assert checkpoint_formats.read_global_step(checkpoint_formats.latest_checkpoint(str(output))) == 0
     refused = run(scripts, command, output, tmp_path)
     assert refused.code == 1 and not refused.out
-    assert (f"error: {output}/model.ckpt-0 is the checkpoint of step 0, from before the training: its head "
-            "is random. Run the training command again") in refused.err, refused.err
+    assert (f"error: {output}/model.ckpt-0 is the checkpoint of step 0. Its head is random, because no step "
+            "was trained. Run the training command again") in refused.err, refused.err
 
 
 @pytest.mark.parametrize("command", [

@@ -133,7 +133,7 @@ def test_flags_are_about_a_file_of_other_columns_than_the_training():
 @pytest.mark.parametrize("flags, expected", [
     ({"text_column": ""}, "--text_column=: the name of a column is empty"),
     ({"text_column": "1,1"}, "--text_column=1,1 names a column twice"),
-    ({"text_column": "a,b,c"}, "--text_column=a,b,c names 3 columns, but the model takes text_a and text_b"),
+    ({"text_column": "a,b,c"}, "names 3 columns, but the texts of the model are text_a and text_b"),
     ({"header": "false"}, "--header=false: without a header row, columns have no names")])
 def test_flags_that_cannot_be_are_refused(flags, expected):
     assert expected in refusal("a\tb\n", "tsv", OWN, flags=flags)

@@ -94,9 +94,9 @@ def _check_metrics(processor):
     known = _METRIC_NAMES[declared.task_type]
     unknown = [name for name in declared.metrics if name not in known]
     if unknown:
-        raise ValueError(f"{type(processor).__name__}.metrics contains {', '.join(unknown)}, but a "
-                         f"{declared.task_type} has only these metrics: {', '.join(known)}. Remove the "
-                         "others from the list.")
+        raise ValueError(f"{type(processor).__name__}.metrics contains {', '.join(unknown)}, but the "
+                         f"task type {declared.task_type} has only these metrics: {', '.join(known)}. "
+                         "Declare only metrics from this list.")
 
 
 def read_examples(settings, processor):

@@ -177,11 +177,13 @@ class DataProcessor:
     A subclass either overrides the `get_` methods, or declares these class attributes:
 
       _FILES: {name of a set: file name}. The sets are "train", "dev", "test" and further sets. In a file
-      name, {processor} stands for the processor. If a set has a tuple of file names, the first existing file
-      is read. _LABELS: tuple of str, the labels. A regression does not declare labels. _LAYOUT: the `Layout`
-      of the files. _FURTHER_LAYOUTS: tuple of the other `Layout`s of the task, if some of its files have
-      other columns. For example, the training file of XNLI has other columns than its test file. The method
-      `_layout` chooses the layout of a file. Layouts in this tuple also serve to recognize files of the task.
+        name, {processor} stands for the processor. If a set has a tuple of file names, the first existing
+        file is read.
+      _LABELS: tuple of str, the labels. A regression does not declare labels.
+      _LAYOUT: the `Layout` of the files.
+      _FURTHER_LAYOUTS: tuple of the other `Layout`s of the task, if some of its files have other columns. For
+        example, the training file of XNLI has other columns than its test file. The method `_layout` chooses
+        the layout of a file. Layouts in this tuple also serve to recognize files of the task.
       _LABEL_ALIASES: {label in a file: label of the task}, for files that spell a label in another way. For
       example, XNLI's training files have "contradictory" for the label "contradiction".
 
