@@ -432,8 +432,8 @@ def check_same_types(checkpoint, expected):
         if found != dtype:
             raise ValueError(f"The checkpoint {checkpoint.path} does not fit the model: {name} has the type "
                              f"{found.name} in the checkpoint and {dtype.name} in the model. A training does "
-                             "not save such a checkpoint. To start from the weights in it, pass it as "
-                             "--init_checkpoint, with another --output_dir.")
+                             "not save such a checkpoint. To start a training from these weights, pass "
+                             "the checkpoint as --init_checkpoint, and pass another --output_dir.")
 
 
 def _probable_cause(found, expected, missing, differing):
@@ -642,7 +642,8 @@ def latest_checkpoint(model_dir):
 
 
 def all_checkpoints(model_dir):
-    """Returns the prefixes of the existing checkpoints in a directory's `checkpoint` file, the oldest first.
+    """Returns the prefixes of all checkpoints that a directory's `checkpoint` file names and that exist, the
+    oldest first.
 
     See `latest_checkpoint` for directories that were moved, and for directories without a `checkpoint` file.
 

@@ -179,7 +179,8 @@ def _translate_damage(chunks, name):
     try:
         yield from chunks
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise ValueError(f"{name}: damaged or not gzip ({error}). Compress the file again.") from error
+        raise ValueError(f"{name} is damaged, or is not a gzip file ({error}). Compress the file "
+                         "again.") from error
 
 
 def _broadcast(replicas, chunks):
@@ -204,7 +205,8 @@ def run(settings, predictor):
     replicas = replica_group.current()
     with open_streams(settings) as (lines, output):
         name = "standard input" if settings.input_file == "-" else settings.input_file
-        # The program that writes to a pipe may wait for the answer to a line before it writes the next line.
+        # From a pipe, no lines are read ahead: the program that writes to the pipe may wait for the answer to
+        # a line before it writes the next line.
         is_whole = files.is_remote(settings.input_file) or os.path.isfile(settings.input_file)
         input_format = settings.input_format or questions.format_from_name(settings.input_file)
         question_stream = reader.read(lines, name, input_format,

@@ -36,7 +36,7 @@ from bertlib.runs.settings import INPUT, SPEED, TASK, require_file, sample_path
 from bertlib.system import files
 from bertlib.tasks.tagging import tagging_data, tagging_head
 
-# Split -> (phase that needs it, names of its file in --data_dir without the ending).
+# {split: (phase that needs the split, possible names of the split's file in --data_dir, without the ending)}.
 _SPLITS = {"train": ("do_train", ("train",)), "dev": ("do_eval", ("dev", "valid")),
            "test": ("do_predict", ("test",))}
 _ENDINGS = (".txt", ".conll", ".tsv", ".iob", ".bio")

@@ -446,7 +446,7 @@ def _evaluation_dataset(num_examples, read, batch_size, drop_remainder, trimmed_
 
 
 def restore_file_order(results):
-    """Yields results in the order of the file, without their index.
+    """Yields results in the order of the file, and removes `EXAMPLE_INDEX` from them.
 
     Args:
       results: iterable of dicts, each with `EXAMPLE_INDEX`. Results without `EXAMPLE_INDEX` are already in

@@ -115,8 +115,8 @@ def list_changed_files(directory, contents, recorded):
     if foreign:
         names = " and ".join(foreign)
         raise ValueError(f"--output_dir={directory} contains {names}, which this training did not write. The "
-                         "training must store its own files in that place. Use another directory, or move "
-                         f"{names} to another place.")
+                         "training must write its own files with the same names. Use another directory, or "
+                         f"move {names} to another place.")
     return changed, sorted(replaceable - set(contents))
 
 

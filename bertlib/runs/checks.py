@@ -74,8 +74,8 @@ def check_output_dir(settings):
         read_only = settings.results_dir != directory and not settings.do_train
         if not (read_only or files.is_remote(directory) or os.access(existing or ".", os.W_OK | os.X_OK)):
             raise PermissionError(f"--{name}={directory}: nothing can be written in "
-                                  f"{existing or 'this directory'}: it belongs to another user, or its file "
-                                  "system is read-only. Use another directory.")
+                                  f"{existing or 'this directory'}: this directory belongs to another user, "
+                                  "or is on a read-only file system. Use another directory.")
 
 
 # {precision: lowest compute capability of GPUs that have instructions for this precision}.
@@ -187,8 +187,8 @@ _TRAINING_FILES = ("checkpoint", "graph.pbtxt", "run.json", *output_files.NAMES,
 
 
 def refuse_overwriting(settings, read, written):
-    """Checks that a command overwrites none of its input files. A file is also recognized if the two paths
-    are spelled differently, or if one of them is a link.
+    """Checks that a command overwrites none of its input files. An input file is recognized even if the path
+    of the output is spelled differently, or is a link to the input file.
 
     Args:
       settings: a `Settings`.

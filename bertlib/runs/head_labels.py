@@ -12,7 +12,7 @@ from bertlib.runs import model_config, run_record
 from bertlib.system import files
 
 _CONFIG = {"hugging_face": "config.json", "tensorflow": "bert_config.json"}
-# {kind of a head: its name in messages}.
+# {kind of a head: name of this kind in messages}.
 KINDS = {"classification": "a classifier", "regression": "a regression",
          "multilabel": "a classifier of several labels at once", "tagging": "a tagger",
          "questions": "question answering", "pre-training": "pre-training"}

@@ -476,7 +476,7 @@ class RunRecord:
                 f"--output_dir={self._directory} contains a training that this run cannot continue. "
                 f"According to {output_files.RECORD} there ({_name_record(stored)}), these values differ: "
                 f"{_describe_differences(refused)}. Use another --output_dir, or remove the checkpoints in "
-                "this one.")
+                "this directory.")
         if self._trains and not trains:
             logging.info("%s was trained to step %d by %s.", self._directory, step, _name_record(stored))
         if allowed:

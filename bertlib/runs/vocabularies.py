@@ -283,7 +283,7 @@ def _added_tokens(tokenizer_settings, path):
     for token, file in tokenizer_settings.added:
         if token not in known:
             raise ValueError(f"{file} adds the token {token!r}, but {path} does not contain this token, so "
-                             "texts with this token would become other tokens. Add the token to "
+                             "texts with this token would be tokenized differently. Add the token to "
                              f"{path} (in line N + 1 if its id is N), or remove it from {file}.")
     return tokenizer_files.added_tokens(tokenizer_settings)
 
@@ -302,7 +302,8 @@ def _check_reachable(path, tokenizer):
       tokenizer: its `tokenization.FullTokenizer`.
 
     Raises:
-      ValueError: a share of more than `_MAX_UNREACHABLE` of the words cannot occur in lower-cased texts.
+      ValueError: the share of the words that cannot occur in lower-cased texts is larger than
+        `_MAX_UNREACHABLE`.
     """
     normalize = tokenizer.basic_tokenizer.normalize
     words = [token for token in tokenizer.vocab if not (token.startswith("[") and token.endswith("]"))]

@@ -32,8 +32,9 @@ _MAX_DIGITS = 18  # largest number of digits of a Content-Length; a longer numbe
 # as large as the zip, or if it has more than 10,000 files. The unpacked content of the published zips is at
 # most 10 times as large as the zip.
 _MAX_COMPRESSION_RATIO, _SMALL_FILE_BYTES, _MAX_FILES = 100, 2**20, 10_000
-# Errors that Python raises for a zip that is damaged or not supported. Two of them are raised if two names in
-# the zip mean the same file, on a file system that ignores letter case.
+# Errors that Python raises for a zip that is damaged or not supported. FileExistsError and NotADirectoryError
+# are raised if two names in the zip mean the same path, for example on a file system that ignores letter
+# case.
 _ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError,
                FileExistsError, NotADirectoryError)
 

@@ -119,7 +119,7 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
         del labels
         if mode not in head.modes:
             known = ", ".join(map(repr, head.modes))
-            raise ValueError(f"This model has the modes {known}, and not {mode!r}.")
+            raise ValueError(f"The mode is {mode!r}, but this model has only the modes {known}.")
         is_training = mode == estimator.ModeKeys.TRAIN
         own_micro_batches = params.get("gradient_accumulation_steps",
                                        step.gradient_accumulation_steps) if is_training else 1

@@ -602,7 +602,7 @@ def no_task(given):
     del given.flags["task_name"]
 
 
-@case("--xnli_language=de: only XNLI has languages, and not mrpc", xnli_language="de")
+@case("--xnli_language=de: this flag is only for the task XNLI, and not for mrpc", xnli_language="de")
 @case("--xnli_language=xx", "ar|bg|de|", xnli_language="xx")
 @case("--train_batch_size=0", "not a positive integer", train_batch_size=0)
 @case("--train_batch_size=-8", "not a positive integer", train_batch_size=-8)

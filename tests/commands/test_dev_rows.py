@@ -127,7 +127,7 @@ def change_record(directory, **changes):
 
 @pytest.mark.parametrize("damage, rows, flags, expected", [
     (None, ROWS, dict(dev_fraction=0.3), "--dev_fraction=0.3, but according to run.json in OUTPUT the model "
-                                         "there was trained with "
+                                         "was trained with "
      "--dev_fraction=0.2"),
     (None, ROWS, dict(dev_fraction=0.3, do_train=True), "was trained with --dev_fraction=0.2"),
     (lambda directory: change_record(directory, dev_rows=None, settings={"dev_fraction": None}), ROWS,

@@ -150,8 +150,8 @@ def test_a_directory_is_exported_into_itself(scripts, model_dir, tmp_path):
     (dict(model_dir="model", output_dir="model/vocab.txt"), "model/vocab.txt: model/vocab.txt is not a "
      "directory. Name another directory."),
     (dict(model_dir="model", compare_file="model/vocab.txt"), "--compare_file has no effect without --text, "
-                                                              "because only this export has tokens of its "
-                                                              "own. "
+                                                              "because only the export of --text "
+                                                              "contains a tokenizer. "
      "Pass --text, or leave --compare_file out."),
     (dict(model_dir="model", text=True, compare_file="none"), "--compare_file=none: there is no such file.")])
 def test_bad_input_is_named_and_nothing_written(flags, message, scripts, model_dir, tmp_path):

@@ -182,7 +182,7 @@ def test_another_tasks_directory_is_refused(mrpc, tmp_path, changes, expected, s
     assert refused.code == 1 and contents(output) == before
     start = re.escape(f"error: --output_dir={output} contains a training that this run cannot continue. "
                       "According to run.json there (run_classifier.py on mrpc, started ")
-    end = r" Use another --output_dir, or remove the checkpoints in this one\.\n$"
+    end = r" Use another --output_dir, or remove the checkpoints in this directory\.\n$"
     assert re.search(start + r"\S+ \S+\), these values differ: " + expected + end, refused.err), refused.err
 
 

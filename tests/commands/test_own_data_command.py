@@ -302,7 +302,7 @@ GOOD = dict(train_file="train.csv", dev_file="dev.csv", test_file="test.csv")
     ({}, dict(text_column=""), "--text_column=: the name of a column is empty"),
     ({}, dict(task_name="mrpc"), "--train_file is for your own data, but --task_name=mrpc"),
     ({}, dict(data_dir="."), "--data_dir=. is for the known tasks"),
-    ({}, dict(xnli_language="de"), "--xnli_language=de: only XNLI has languages"),
+    ({}, dict(xnli_language="de"), "--xnli_language=de: this flag is only for the task XNLI"),
     ({}, dict(dev_fraction=0.3), "--dev_file and --dev_fraction exclude each other"),
     ({}, dict(train_file=None, do_train=True), "--train_file is required with --do_train=true"),
     ({}, dict(dev_file=None, do_eval=True), "--dev_file or --dev_fraction is required with --do_eval=true"),

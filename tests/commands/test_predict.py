@@ -79,7 +79,7 @@ def test_a_compressed_file_is_read_and_a_damaged_one_refused(predict):
     assert done.code == 0, done.err
     assert [answer["text_a"] for answer in answers] == ["the cat", "a dog"]
     done, _ = predict(content[:-10], "lines.tsv.gz")
-    assert done.code == 1 and "lines.tsv.gz: damaged or not gzip" in done.err.splitlines()[-1]
+    assert done.code == 1 and "lines.tsv.gz is damaged, or is not a gzip file" in done.err.splitlines()[-1]
 
 
 @pytest.mark.slow(reason="four runs; the test below reads compressed files")

@@ -135,7 +135,7 @@ def test_a_head_learns_is_evaluated_and_predicts(arrays, tiny_model, tmp_path):
 def test_a_mode_that_a_head_does_not_have_is_refused(graph):
     model_fn = head.model_fn_builder(Tagger(TAGS), None, None, 0.01, 1, 0, False, False)
     with pytest.raises(ValueError,
-                       match="This model has the modes 'train', 'eval', 'infer', and not 'other'"):
+                       match="The mode is 'other', but this model has only the modes 'train', 'eval'"):
         model_fn({}, None, "other", {})
 
 

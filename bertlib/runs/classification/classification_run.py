@@ -73,8 +73,8 @@ def create_processor(settings, suffix=""):
     if isinstance(processor, XnliProcessor):
         processor.language = settings.xnli_language
     elif settings.is_given("xnli_language"):
-        raise ValueError(f"--xnli_language={settings.xnli_language}: only XNLI has languages, and not "
-                         f"{settings.task_name}. Leave the flag out.")
+        raise ValueError(f"--xnli_language={settings.xnli_language}: this flag is only for the task "
+                         f"XNLI, and not for {settings.task_name}. Leave the flag out.")
     checks.refuse_tpus(settings)
     if settings.data_dir is None:
         sample = sample_path(settings.task_name.upper())

@@ -147,8 +147,8 @@ def _check_flags(settings):
         raise ValueError(f"--data_dir={settings.data_dir} is for the known tasks: name your own files with "
                          "--train_file, --dev_file and --test_file.")
     if settings.is_given("xnli_language"):
-        raise ValueError(f"--xnli_language={settings.xnli_language}: only XNLI has languages, and not your "
-                         "own data. Leave the flag out.")
+        raise ValueError(f"--xnli_language={settings.xnli_language}: this flag is only for the task "
+                         "XNLI, and not for your own data. Leave the flag out.")
     for name in ("threshold", "label_separator"):
         if settings.is_given(name) and kind != "multilabel":
             raise ValueError(f"--{name} is for --task_type=multilabel, but this run has --task_type={kind}. "

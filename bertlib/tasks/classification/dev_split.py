@@ -40,7 +40,8 @@ def stratified_split(split, fraction):
     The stratum of an example is the label of the example; in a multi-label task, its rarest label; in a
     regression, the decile of its score. If a stratum has a single example, this example stays in the training
     set. Examples with equal texts (see `text_keys.text_key`) count as one example and are never divided
-    between the two sets. They stay in the training set if their labels differ.
+    between the two sets. If examples have equal texts but different labels, all of them stay in the training
+    set.
 
     Args:
       split: a `row_examples.Split` with labels.

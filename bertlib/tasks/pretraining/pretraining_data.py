@@ -111,8 +111,8 @@ def _random_sentences(documents, excluded, length, rng):
         if index != excluded:
             break
     else:
-        # With few documents, all draws may be the excluded document. The published code would use this
-        # document.
+        # If there are few documents, all ten draws may be the excluded document. The published code would use
+        # this document. Here, the next document is used.
         index = (excluded + 1) % len(documents)
     document = documents[index]
     start = stop = rng.randint(0, len(document) - 1)

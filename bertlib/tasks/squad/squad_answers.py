@@ -60,7 +60,7 @@ class Answer(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """The answers to a question. Without `version_2_with_negative`, the last two fields are None.
+    """The answers to a question. Without `version_2_with_negative`, `null_answer` and `null_odds` are None.
 
     `answer` is the best entry that has a text, or the null answer if no entry has a text. `null_answer` is
     the entry without a text. `null_odds` is the null score minus the score of `answer`.
@@ -192,8 +192,8 @@ def _by_example(examples, windows):
     expected = 0
     for index, group in itertools.groupby(windows, key=lambda window: window.feature.example_index):
         if not expected <= index < len(examples):
-            raise ValueError(f"A feature has the example_index {index}. Here, the index must be at "
-                             f"least {expected} and below {len(examples)}, the number of "
+            raise ValueError(f"A feature has the example_index {index}. At this position, the index "
+                             f"must be at least {expected}, and below {len(examples)}, the number of "
                              "examples. Sort the features by example_index.")
         yield from ((example, []) for example in examples[expected:index])
         yield examples[index], list(group)

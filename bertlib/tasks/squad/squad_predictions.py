@@ -73,8 +73,8 @@ def write_nbest(predictions, path):
 
 def write_answers(predictions, prediction_file, null_odds_file=None, offsets_file=None,
                   null_score_diff_threshold=0.0):
-    """Writes the final answers as {qas_id: text}. If their paths are passed, also writes null odds and
-    offsets.
+    """Writes the final answers as {qas_id: text}. If paths for the null odds and the offsets are passed, also
+    writes these.
 
     Args:
       predictions: list of `Prediction`.

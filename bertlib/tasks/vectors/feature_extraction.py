@@ -315,7 +315,7 @@ def convert_examples_to_features(examples, seq_length, tokenizer):
 
 
 def input_fn_builder(features, seq_length):
-    """Returns an input_fn for a list of `InputFeatures`. It yields the features in order, padded to
+    """Returns an input_fn for a list of `InputFeatures`. The input_fn yields the features in order, padded to
     `seq_length` tokens."""
     def input_fn(params):
         return input_pipeline.array_dataset(arrays_of(features, seq_length), params["batch_size"],
