@@ -377,7 +377,8 @@ class Module(object):
           RuntimeError: the module belongs to another graph than the current one.
         """
         if self._graph is not tf.get_default_graph():
-            raise RuntimeError("Module must be applied in the graph that it was instantiated for.")
+            raise RuntimeError("hub.Module: the module was created in another graph. Create the module in "
+                               "the current graph.")
         name, definition = self._spec.signature(signature, self._tags)
         feed = _feed_tensors(name, definition.inputs, inputs)
         outputs = {key: _tensor_name(f"{name}: output {key}", info)
@@ -449,7 +450,7 @@ def _is_state(node):
     definition = tensorflow_internals.op_definition(node.op)
     if definition is None:
         raise ValueError(f"The hub module has an op that this TensorFlow does not have: {node.op}, in "
-                         f"{node.name}. Import the package that defines it first.")
+                         f"{node.name}. First import the package that defines this op.")
     return definition.is_stateful and not definition.input_arg and len(definition.output_arg) == 1
 
 
@@ -579,8 +580,8 @@ def _unused_scope(name):
         with tf.variable_scope(None, default_name=name, auxiliary_name_scope=False) as scope:
             result = scope.name
         if tf.get_default_graph().unique_name(os.path.basename(result), mark_as_used=False) != result:
-            raise RuntimeError(f"variable_scope {result}/ was unused, but the name_scope of that name was "
-                               "already taken. Pass another name to hub.Module.")
+            raise RuntimeError(f"hub.Module: the variable scope {result}/ is unused, but a name scope {result}/ "
+                               "already exists. Pass another name to hub.Module.")
     return result
 
 

@@ -95,7 +95,7 @@ def learn_vocab(words, vocab_size, min_frequency=2, num_unused=0):
     known = {word: words[word] for word in sorted(words) if alphabet.issuperset(word)}
     if not known:
         raise ValueError(f"--min_frequency={min_frequency}: each word of the text contains a character that "
-                         "occurs less often than this. Pass a lower number, or use more text.")
+                         "occurs fewer times than this. Pass a lower number, or use more text.")
     padding, *others = tokenization.SPECIAL_TOKENS
     special = [padding, *(f"[unused{i}]" for i in range(num_unused)), *others]
     fixed = special + sorted(alphabet) + sorted({tokenization.CONTINUATION + character for word in known

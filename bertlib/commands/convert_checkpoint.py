@@ -30,7 +30,7 @@ from bertlib.system import files, locks
 import modeling
 import tokenization
 
-# Hugging Face class -> variables of its head, with their published names. The class of a model is the first
+# {Hugging Face's class: published names of the variables of the head}. The class of a model is the first
 # class in this table whose variables are all in the model.
 _MASKED_LM = ("cls/predictions/output_bias", "cls/predictions/transform/dense/kernel",
               "cls/predictions/transform/dense/bias", "cls/predictions/transform/LayerNorm/gamma",
@@ -44,7 +44,8 @@ _ARCHITECTURES = {
     "BertForNextSentencePrediction": _NEXT_SENTENCE,
     "BertModel": (),
 }
-# Published name of an activation -> Hugging Face's name. `modeling.BertConfig.from_dict` translates back.
+# {published name of an activation: Hugging Face's name}. `modeling.BertConfig.from_dict` translates the names
+# back.
 _ACTIVATIONS = {"gelu": "gelu_new", "gelu_erf": "gelu", "": "linear"}
 # Names of the files that a conversion writes.
 _TENSORFLOW_WEIGHTS, _HUGGING_FACE_WEIGHTS = "bert_model.ckpt", "model.safetensors"
@@ -67,9 +68,9 @@ def define_flags():
         flags.DEFINE_string("input", None, "A TensorFlow checkpoint prefix, the output directory of a "
                             "training, a Hugging Face BERT directory or a .safetensors file.")
         flags.DEFINE_string("output", None, "Output directory. The TensorFlow format consists of "
-                            f"{_TENSORFLOW_WEIGHTS}.* and {_CONFIG['tensorflow']}, the Hugging Face format "
-                            f"of {_HUGGING_FACE_WEIGHTS} and {_CONFIG['hugging_face']}; both also contain "
-                            f"{_VOCABULARY} and {_TOKENIZER_CONFIG}.")
+                            f"{_TENSORFLOW_WEIGHTS}.* and {_CONFIG['tensorflow']}. The Hugging Face format "
+                            f"consists of {_HUGGING_FACE_WEIGHTS} and {_CONFIG['hugging_face']}. Both formats "
+                            f"also contain {_VOCABULARY} and {_TOKENIZER_CONFIG}.")
         flags.DEFINE_enum("to", None, sorted(_CONFIG), "Format of the output. The default is hugging_face "
                                                        "for a "
                           "TensorFlow input, and tensorflow for a Hugging Face input or with "
@@ -81,8 +82,8 @@ def define_flags():
     with common_flags.section("Configuration and vocabulary"):
         flags.DEFINE_string("bert_config_file", None, "The model's bert_config.json or config.json. The "
                             "default is the file in the directory of the input.")
-        flags.DEFINE_string("vocab_file", None, "The model's vocabulary, one WordPiece a line. The default "
-                            "is the file in the directory of the input.")
+        flags.DEFINE_string("vocab_file", None, "The model's vocabulary, with one WordPiece in each line. "
+                            "The default is the file in the directory of the input.")
         flags.DEFINE_bool("do_lower_case", None, "Whether the model's tokenizer converts text to lower case. "
                           f"The value is written to {_TOKENIZER_CONFIG}. The default is the value in "
                           f"{_TOKENIZER_CONFIG} in the directory of the vocabulary.")

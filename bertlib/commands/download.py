@@ -61,7 +61,7 @@ def select_files(settings):
         except ValueError as error:
             raise ValueError(f"--{flag}: {error} --list prints the known names.") from error
     if not selected:
-        raise ValueError("Name checkpoints with --model, or data sets with --data; --list prints the known "
+        raise ValueError("Name checkpoints with --model, or data sets with --data. --list prints the known "
                          "names.")
     return selected
 

@@ -75,7 +75,8 @@ def main(argv):
     """Checks the predictions and writes the zip file."""
     settings, expected = common_flags.read_settings(), glue_submission_files.test_sets()
     if not argv[1:]:
-        raise ValueError("Name the directories with the predictions, such as output/*.")
+        raise ValueError("No directories were named. Name the directories with the predictions, such as "
+                         "output/*.")
     predictions = find_predictions(argv[1:], expected)
     if not predictions:
         raise ValueError(f"{', '.join(argv[1:])}: no predictions were found. At least one of these files is "

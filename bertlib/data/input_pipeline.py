@@ -72,7 +72,8 @@ class RecordFile(object):
         self._check_fields(self._reader.read(0)[0])
         self._file = None
         if "://" not in path:
-            # For each record, TensorFlow's reader would fill a large buffer and discard it.
+            # Records are read with Python's `open`. For each record, TensorFlow's reader would fill a large
+            # buffer and discard it.
             self._file, self._reader = open(path, "rb", buffering=0), None  # noqa: SIM115  (it stays open)
 
     def __len__(self):
@@ -94,7 +95,8 @@ class RecordFile(object):
         return np.array([*offsets, offset], np.int64)
 
     def _check_fields(self, record):
-        # Bounds are checked when a batch is read, for the fields that the batch uses.
+        # Bounds are not checked here. They are checked when a batch is read, and only for the fields that the
+        # batch uses.
         problem = record_files.find_problem(record, [field._replace(bounds=None) for field in self._fields])
         if problem:
             raise ValueError(f"{self.describe_position(0)}: {problem}. The file may have been written with "
@@ -433,8 +435,8 @@ def _evaluation_dataset(num_examples, read, batch_size, drop_remainder, trimmed_
     def read_sorted(indices):
         return _sort_by_length({**read(indices), EXAMPLE_INDEX: indices}, trimmed_fields[0])
 
-    # The last, smaller batch keeps its examples. So the mean over batches is equal to the mean without
-    # sorting.
+    # The examples of the last, smaller batch stay in this batch. So the mean over batches is the same as
+    # without sorting.
     whole = num_examples - num_examples % batch_size
     many = tf.data.Dataset.range(whole).batch(batch_size * _SORTED_BATCHES).map(read_sorted, **threads)
     dataset = many.flat_map(

@@ -13,7 +13,7 @@ from bertlib.system import files
 
 
 def _tensorflow():
-    # Imported here: see the docstring of this module.
+    # The import is here and not at the top, because worker processes must not import TensorFlow.
     import tensorflow as tf
 
     return tf
@@ -49,7 +49,7 @@ def find_problem(record, fields):
       record: bytes.
       fields: list of the `Field`s that the record must have.
     """
-    # Imported here: worker processes do not need NumPy.
+    # The import is here and not at the top, because worker processes do not need NumPy.
     import numpy as np
 
     try:
@@ -97,7 +97,8 @@ def encode_example(fields, row):
     Raises:
       ValueError: a field does not have the declared number of values.
     """
-    # Imported here: worker processes do not need NumPy. They encode lists with `example_encoding.Encoder`.
+    # The import is here and not at the top, because worker processes do not need NumPy: they encode lists
+    # with `example_encoding.Encoder`.
     import numpy as np
 
     values = {field.name: np.asarray(row[field.name]).reshape(-1).tolist() for field in fields}

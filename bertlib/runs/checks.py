@@ -235,7 +235,8 @@ def list_overwritten_files(settings, result_names, training_names):
         names = (*_TRAINING_FILES, *training_names, *curve)
         overwritten["output_dir"] += (os.path.join(directory, name) for name in names)
         if not checkpoint_formats.latest_checkpoint(directory):
-            # A new training writes checkpoints from step 0 on, over existing files with the same names.
+            # A new training writes checkpoints from step 0 on, and overwrites existing files with the same
+            # names.
             overwritten["output_dir"] += glob.glob(os.path.join(glob.escape(directory), "model.ckpt-*"))
     flag = "output_dir" if settings.results_dir == directory else "results_dir"
     overwritten.setdefault(flag, []).extend(os.path.join(settings.results_dir, name) for name in result_names)

@@ -174,7 +174,7 @@ def _sizes_of_starting_weights(settings):
             f"hidden_size={words[1]} and num_hidden_layers={len(layers)}."]
 
 
-# Largest number of weights of an encoder: 400 GB in fp32.
+# Encoders with more weights than this are refused. In fp32, this number of weights takes 400 GB.
 _MAX_WEIGHTS = 10**11
 
 

@@ -45,7 +45,7 @@ def check_weights(head, bert_config, path):
     checkpoint = checkpoint_formats.open_checkpoint(path)
     expected = {**modeling.variable_shapes(bert_config), **head.shapes(bert_config)}
     checkpoint_formats.check_types(checkpoint, expected)
-    # A checkpoint may lack the pooler if the head does not use it.
+    # If the head does not use the pooler, the checkpoint may lack the variables of the pooler.
     optional = [] if head.first_token_only else [name for name in expected if "/pooler/" in name]
     checkpoint_formats.check_fits(checkpoint, expected, optional)
     checkpoint_formats.check_readable(checkpoint, expected)

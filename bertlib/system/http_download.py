@@ -392,8 +392,8 @@ def _members(zipped, archive, expected):
                            "was not unpacked.")
     for name in found:
         if name.startswith("/") or ".." in name.split("/") or "\\" in name:
-            raise DamagedError(f"{archive}: the file {name!r} in this zip would be written outside of the "
-                               "directory of the zip. The zip was not unpacked.")
+            raise DamagedError(f"{archive}: {name!r} would be written outside of the directory into which "
+                               "the zip is unpacked. Nothing was unpacked.")
     folders = sorted({name[:-len(expected[0])] for name in found if f"/{name}".endswith(f"/{expected[0]}")},
                      key=len)
     for folder in folders:
@@ -405,7 +405,7 @@ def _members(zipped, archive, expected):
             total, size = sum(info.file_size for info in members), os.path.getsize(archive)
             if total > max(_SMALL_FILE_BYTES, _MAX_COMPRESSION_RATIO * size):
                 raise DamagedError(f"{archive}: the zip has {size:,} bytes and its content {total:,} bytes. "
-                                   "No published zip has such a high ratio, so it was not unpacked.")
+                                   "No published zip has such a high ratio, so the zip was not unpacked.")
             return [(info.filename.removeprefix(folder), info) for info in members]
     raise DamagedError(f"{archive}: no folder in this zip contains all of {', '.join(expected)}. The zip "
                        f"contains {', '.join(sorted(found)[:10]) or 'nothing'}.")

@@ -444,10 +444,10 @@ def test_what_is_no_place_for_it(module):
         hub.Module(module, tags={"serve"})
     with tf.name_scope("taken"):
         pass
-    with pytest.raises(RuntimeError, match=r"variable_scope taken/ was unused, but the name_scope"):
+    with pytest.raises(RuntimeError, match=r"the variable scope taken/ is unused, but a name scope"):
         hub.Module(module, name="taken")
     found = hub.Module(module)
-    with tf.Graph().as_default(), pytest.raises(RuntimeError, match="it was instantiated for"):
+    with tf.Graph().as_default(), pytest.raises(RuntimeError, match="was created in another graph"):
         tokens(found)
 
 

@@ -227,7 +227,7 @@ def _prelim_predictions(windows, n_best_size, max_answer_length):
                 # An answer ends in the context, too.
                 if end_index not in feature.token_to_orig_map:
                     continue
-                # An answer does not end before its start.
+                # An answer must not end before its start.
                 if end_index < start_index:
                     continue
                 # An answer has at most `max_answer_length` tokens.
