@@ -580,8 +580,8 @@ def _unused_scope(name):
         with tf.variable_scope(None, default_name=name, auxiliary_name_scope=False) as scope:
             result = scope.name
         if tf.get_default_graph().unique_name(os.path.basename(result), mark_as_used=False) != result:
-            raise RuntimeError(f"hub.Module: the variable scope {result}/ is unused, but a name scope {result}/ "
-                               "already exists. Pass another name to hub.Module.")
+            raise RuntimeError(f"hub.Module: the variable scope {result}/ is unused, but a name scope "
+                               f"{result}/ already exists. Pass another name to hub.Module.")
     return result
 
 

@@ -69,8 +69,8 @@ def define_flags():
                             "training, a Hugging Face BERT directory or a .safetensors file.")
         flags.DEFINE_string("output", None, "Output directory. The TensorFlow format consists of "
                             f"{_TENSORFLOW_WEIGHTS}.* and {_CONFIG['tensorflow']}. The Hugging Face format "
-                            f"consists of {_HUGGING_FACE_WEIGHTS} and {_CONFIG['hugging_face']}. Both formats "
-                            f"also contain {_VOCABULARY} and {_TOKENIZER_CONFIG}.")
+                            f"consists of {_HUGGING_FACE_WEIGHTS} and {_CONFIG['hugging_face']}. Both "
+                            f"formats also contain {_VOCABULARY} and {_TOKENIZER_CONFIG}.")
         flags.DEFINE_enum("to", None, sorted(_CONFIG), "Format of the output. The default is hugging_face "
                                                        "for a "
                           "TensorFlow input, and tensorflow for a Hugging Face input or with "
