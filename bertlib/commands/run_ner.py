@@ -51,8 +51,8 @@ def define_flags():
     """Defines the flags of this command."""
     with common_flags.section("Task", INPUT):
         flags.DEFINE_string("data_dir", None, "Directory of train.txt, dev.txt and test.txt. The names of "
-                            "these files may also end in .conll, .tsv, .iob or .bio. --train_file, --dev_file and "
-                            "--test_file override this flag.")
+                            "these files may also end in .conll, .tsv, .iob or .bio. --train_file, "
+                            "--dev_file and --test_file override this flag.")
         flags.DEFINE_string("train_file", None, "Training file. Each line contains a word and its tag, in "
                             "columns separated by spaces or tabs. A blank line follows each sentence.")
         flags.DEFINE_string("dev_file", None, "Development file, for evaluation.")
