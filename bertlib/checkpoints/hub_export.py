@@ -92,7 +92,7 @@ def build_variants(module_fn, tags_and_args=None, drop_collections=None):
 
 
 def write_module(path, variants, values):
-    """Writes a module to a directory. After an error, all written files are removed.
+    """Writes a module to a directory. If an error occurs, all files that were written are removed.
 
     Args:
       path: the directory. It must be missing or empty.

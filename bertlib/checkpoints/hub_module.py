@@ -1,4 +1,5 @@
-"""Reads TF Hub modules in the format of TensorFlow 1. A module is a part of a model and contains its weights.
+"""Reads TF Hub modules in the format of TensorFlow 1. A module is a part of a model, together with the
+weights of this part.
 
 A module is a directory that contains a SavedModel and the file tfhub_module.pb. The SavedModel contains
 several variants of a graph, with the same variables. A variant is named by a set of tags, such as {} or
@@ -571,7 +572,7 @@ def _seed_random_ops(graph_def):
 
 
 def _unused_scope(name):
-    """Returns the name of an unused variable scope; its name scope has the same name and is also unused.
+    """Returns the name of an unused variable scope. The name scope of the same name is also unused.
 
     Raises:
       RuntimeError: this name scope is already used.

@@ -306,8 +306,8 @@ def run(settings, tagger, step, data, windows, num_train_steps, record):
                                              **estimator_setup.input_options(settings, step, is_training))
 
     def tag(split, part_input_fn):
-        """Returns (the predicted tags of each sentence of a split, their scores). The scores are None if the
-        split has no tags."""
+        """Returns a pair: the predicted tags of each sentence of a split, and the scores of these tags. The
+        scores are None if the split has no tags."""
         rows = list(input_pipeline.restore_file_order(tagger.predict(part_input_fn)))
         predicted = merge_window_predictions(rows, data, data.splits[split])
         if not data.splits[split].is_tagged:

@@ -265,8 +265,8 @@ def _prefetched(dataset):
 
 
 def _shard(dataset):
-    """Returns this replica's shard of a dataset (every R-th batch), or the dataset if the graph has no
-    `SHARD`."""
+    """Returns this replica's shard of a dataset: with R replicas, every R-th batch. If the graph has no
+    `SHARD`, returns the dataset unchanged."""
     for index, count in tf.get_collection(graph_keys.SHARD):
         tf.add_to_collection(graph_keys.SHARDED_INPUT, True)
         dataset = dataset.shard(count, index)
@@ -312,8 +312,8 @@ def token_balanced_bounds(lengths, num_micro_batches):
 
 
 def _token_balanced_bounds(mask, num_micro_batches):
-    """Returns `token_balanced_bounds` of a batch as int64 [N + 1]. The mask [B, F] has the longest example
-    first."""
+    """Returns the result of `token_balanced_bounds` for a batch as an int64 tensor [N + 1]. In the mask [B,
+    F], the longest example comes first."""
     kept = tf.minimum(_trimmed_length(tf.reduce_sum(mask, axis=1)), mask.shape.as_list()[1])
     bounds = tf.numpy_function(lambda lengths: token_balanced_bounds(lengths, num_micro_batches), [kept],
                                tf.int64)

@@ -25,7 +25,7 @@ def open_writer(path):
 
 
 def read_first_records(path, number):
-    """Returns the first records of a file, a list of at most `number` bytes objects.
+    """Returns a list of at most `number` bytes objects, the first records of a file.
 
     Raises:
       ValueError: the file contains no TFRecords, or is damaged.

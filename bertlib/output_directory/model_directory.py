@@ -22,7 +22,7 @@ class ModelDirectory(NamedTuple):
       checkpoint: path of the newest checkpoint.
       tokenizer: a `tokenization.FullTokenizer` or `tokenization.SentencePieceTokenizer`.
       labels: list of str in the order of the outputs, or None.
-      record: content of run.json, a dict.
+      record: dict, the content of run.json.
     """
 
     path: str

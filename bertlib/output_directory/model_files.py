@@ -21,7 +21,7 @@ FILE_FLAGS = ("bert_config_file", "vocab_file", "spm_model_file")
 
 
 def model_file_contents(settings, config, labels=None):
-    """Returns the contents of the files that describe a model, {name: content in bytes}.
+    """Returns {name: content in bytes} of the files that describe a model.
 
     Args:
       settings: a `Settings`. If the command reads no text, there is no vocabulary in `settings`.

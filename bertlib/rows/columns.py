@@ -233,7 +233,8 @@ class FileColumns(NamedTuple):
       text: list of the indices of the texts.
       has_header: whether the first row is a header row.
       width: smallest number of columns of a row.
-      only: (index, value) or None. Rows with another value in this column are left out.
+      only: (index, value) or None. If it is not None, a row is left out unless the column with this index
+        contains this value.
     """
 
     text: list

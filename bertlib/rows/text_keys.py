@@ -32,7 +32,7 @@ def _is_invisible(character):
 
 
 def text_key(text_a, text_b=None):
-    """Returns the key of an example's texts, a tuple of str.
+    """Returns a tuple of str, the key of an example's texts.
 
     Two examples have equal keys if they differ only in letter case, white space, invisible characters, the
     encoding of accents, or the order of their two texts.

@@ -37,8 +37,8 @@ def _check_installed_weights(directory):
 
 
 def resolve_model_flags(settings):
-    """Sets each of --init_checkpoint, --bert_config_file and --vocab_file (or --spm_model_file) that was not
-    given.
+    """Sets those of the flags --init_checkpoint, --bert_config_file and --vocab_file (or --spm_model_file)
+    that were not given.
 
     - Without training, the files in --output_dir are used if the directory contains a checkpoint.
     - If none of the four flags was given, the installed model is used.

@@ -6,7 +6,7 @@
       assets.extra/          vocabulary, labels and configuration; warm-up requests
 
 Each signature is a separate copy of the graph. All signatures share the variables. docs/howto/serving.md
-lists their inputs and outputs.
+lists the inputs and outputs of the signatures.
 """
 
 import os

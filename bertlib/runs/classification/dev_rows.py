@@ -20,7 +20,7 @@ class DevRows(NamedTuple):
     Attributes:
       content: content of dev_rows.txt.
       recorded: the entry of the development set in run.json: {"rows": number of rows in the development set,
-        "of": number of rows in the training file, "fingerprint"}.
+        "of": number of rows in the training file, "fingerprint": fingerprint of dev_rows.txt}.
     """
 
     content: str

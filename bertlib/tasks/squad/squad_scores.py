@@ -126,10 +126,10 @@ def _official_threshold(scores, texts, null_odds, has_answer):
 def find_null_threshold(gold, predictions):
     """Returns the lowest `null_score_diff_threshold` with the highest mean F1.
 
-    The best_f1_thresh of the official script differs in two ways. The script reads the final answers, so it
-    does not know the answers that the threshold of the run has replaced by empty answers. If two questions
-    have the same null odds, the script may count one as answered and the other as not answered, although no
-    threshold has this effect.
+    The official script's best_f1_thresh may differ from the result of this function, for two reasons. The
+    script reads the final answers, so it does not know the answers that the threshold of the run has replaced
+    by empty answers. If two questions have the same null odds, the script may count one as answered and the
+    other as not answered, although no threshold has this effect.
 
     Args:
       gold: the right answers to the same questions, from `squad_data.read_gold`.
