@@ -102,8 +102,8 @@ def describe(settings, command, task, config, task_type=None, labels=None, token
         vocabulary = output_files.hash_vocabulary(pieces or settings.vocab_file, pieces=bool(pieces))
     if "num_replicas" in recorded:
         group = replica_group.current()
-        # The value of the flag is not recorded: it may be 0, or may be the number of replicas on one machine
-        # only.
+        # The total number of replicas is recorded. The value of the flag may be 0, or may be the number of
+        # replicas on one machine only.
         recorded["num_replicas"] = group.count if group else 1
     record = {
         "format": output_files.RECORD_FORMAT,

@@ -84,8 +84,8 @@ def create_train_op(loss, learning_rate, num_train_steps, num_warmup_steps, use_
       learning_rate: the `init_lr` of `optimization.create_optimizer`.
       num_train_steps, num_warmup_steps, use_tpu: see `optimization.create_optimizer`.
       step: a `StepConfig`.
-      own_micro_batches: number of micro-batches that this replica accumulates. The number in `step` may
-        differ; see `model_fn_builder`.
+      own_micro_batches: number of micro-batches that this replica accumulates. It may differ from the number
+        in `step`; see `model_fn_builder`.
 
     Returns:
       the op that updates the weights.
