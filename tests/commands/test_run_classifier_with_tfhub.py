@@ -153,7 +153,7 @@ def test_a_module_without_tokenization_info_is_given_a_vocabulary(scripts, flags
 @pytest.mark.parametrize(("changes", "message"), [
     (dict(bert_hub_module_handle=None), "--bert_hub_module_handle is required"),
     (dict(bert_hub_module_handle=""), "--bert_hub_module_handle is empty"),
-    (dict(bert_hub_module_handle="nothing"), "--bert_hub_module_handle: There is no directory nothing"),
+    (dict(bert_hub_module_handle="nothing"), "--bert_hub_module_handle: The hub module nothing was not"),
     (dict(bert_hub_module_handle="."), "has no saved_model.pb. Name the directory"),
     (dict(bert_hub_module_handle="https://tfhub.dev/google/b/1"), "modules are not downloaded"),
     (dict(init_checkpoint="bert_model.ckpt"), "--init_checkpoint=bert_model.ckpt: a hub module is used"),
