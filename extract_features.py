@@ -3,7 +3,7 @@
     python extract_features.py --input_file=text.txt --output_file=features.jsonl --layers=-1,-2,-3,-4
 
 This uses the installed model. A line "a ||| b" is a pair of texts. The next command writes only one vector
-for each line. The size of its file is a hundredth of the size of the first file:
+for each line, so its output file is only about a hundredth as large:
 
     python extract_features.py --input_file=text.txt --output_file=vectors.npz --layers=-1 --pooling=mean \\
       --output_format=npz --output_dtype=float16 --vocab_file=$BERT_DIR/vocab.txt \\

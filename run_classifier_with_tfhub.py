@@ -27,7 +27,8 @@ import tokenization
 
 FLAGS = flags.FLAGS  # a published name, for scripts that import this one
 
-# {flag for a property that a hub module already has: values of the flag that do not contradict the module}.
+# Some flags set a property that a hub module already has. This dict maps each of them to the values that do
+# not contradict the module.
 _NOT_FOR_MODULES = {
     "bert_config_file": (None,), "init_checkpoint": (None,), "spm_model_file": (None,),
     "precision": ("fp32",), "recompute": ("none",), "recompute_segment": (1,),
@@ -73,8 +74,8 @@ def model_fn_builder(num_labels, learning_rate, num_train_steps, num_warmup_step
                      bert_hub_module_handle, step=None, task_head=None):
     """Returns a model_fn for `estimator.Estimator`.
 
-    `task_head` is the head on the module; by default a classifier of `num_labels` classes. For the other
-    arguments see `create_model` and `head.model_fn_builder`.
+    `task_head` is the head that is built on the module. By default, it is a classifier of `num_labels`
+    classes. The other arguments are described in `create_model` and `head.model_fn_builder`.
     """
     return head.model_fn_builder(
         task_head or classification_head.Classifier(num_labels), None, None, learning_rate, num_train_steps,

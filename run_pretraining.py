@@ -2,8 +2,8 @@
 
     python run_pretraining.py
 
-This trains a tiny model on the sample text, in some minutes. The next command trains on records that were
-written by create_pretraining_data.py:
+This command trains a tiny model on the sample text, which takes a few minutes. The next command trains on
+records that were written by create_pretraining_data.py:
 
     python run_pretraining.py --do_train=true --do_eval=true --input_file='/tmp/data/*.tfrecord' \\
       --output_dir=/tmp/output/ --bert_config_file=$BERT_DIR/bert_config.json \\
@@ -113,8 +113,8 @@ def check_records(settings, flag, paths, config):
       config: the `modeling.BertConfig`.
 
     Raises:
-      ValueError: the lengths of the records differ from the flags, the model does not have a token id of a
-        record, or a record is not usable.
+      ValueError: the lengths of the records differ from the flags, a record contains a token id that the
+        model does not have, or a record is not usable.
     """
     fields = pretraining_data.feature_fields(settings.max_seq_length, settings.max_predictions_per_seq,
                                              config.vocab_size, config.type_vocab_size)
@@ -185,7 +185,8 @@ def resolve_flags(settings):
 
 
 def make_sample(settings):
-    """Writes records of the sample text to the output directory; sets --input_file and --eval_file."""
+    """Writes records of the sample text to the output directory, and sets --input_file and --eval_file to
+    these records."""
     sample = sample_path("pretraining")
     directory = settings.output_dir if settings.do_train else settings.results_dir
     tokenizer = tokenization.FullTokenizer(os.path.join(sample, "vocab.txt"))

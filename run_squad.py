@@ -2,8 +2,8 @@
 
     python run_squad.py
 
-This trains and evaluates the installed model on the sample data. The next command uses SQuAD and a published
-model:
+This command trains and evaluates the installed model on the sample data. The next command uses SQuAD and a
+published model:
 
     python run_squad.py --do_train=true --train_file=$SQUAD_DIR/train-v1.1.json --do_eval=true \\
       --predict_file=$SQUAD_DIR/dev-v1.1.json --vocab_file=$BERT_DIR/vocab.txt \\
@@ -166,7 +166,8 @@ def read_examples(settings):
     """Reads the files that the phases need.
 
     Returns:
-      ({"train" and "eval": list of `SquadExample`}, the right answers of "eval" or None); see `read_gold`.
+      (examples, gold). `examples` is a dict that maps "train" and "eval" to a list of `SquadExample`. `gold`
+      contains the right answers to the questions of "eval", as `read_gold` returns them, or is None.
     """
     examples, gold = {}, None
     if settings.do_train:
@@ -219,7 +220,8 @@ def main(_):
 
     @functools.cache  # a part that is evaluated several times is written once
     def input_fn(part, is_training):
-        """Writes the windows of "train" or "eval"; returns the input_fn that reads them."""
+        """Writes the windows of one part of the data, "train" or "eval", and returns the input_fn that reads
+        them."""
         path = os.path.join(settings.output_dir if is_training else settings.results_dir, f"{part}.tf_record")
         windows = file_based_convert_examples_to_features(examples[part], tokenizer, *lengths, is_training,
                                                           path, settings.num_workers)

@@ -98,7 +98,7 @@ def wrong(node, kind, problem, instead, note=False):
     Args:
       node: the node; its line is the line of the finding.
       kind: kind of the finding.
-      problem: what is wrong with the code of the node.
+      problem: description of what is wrong with the code of the node.
       instead: the code to write instead.
       note: whether the finding is only a note.
 

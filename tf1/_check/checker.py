@@ -98,12 +98,14 @@ def check(*roots):
 
 @dataclasses.dataclass
 class _Total:
-    """Counts over all files.
+    """The results of all files, added up.
 
     Attributes:
-      read, files, notebooks: number of files that were read, number of files with findings, number of
-        notebooks.
-      lines, notes: number of lines that will not run, number of notes.
+      read: number of files that were read.
+      files: number of files with findings.
+      notebooks: number of notebooks.
+      lines: number of lines that will not run.
+      notes: number of notes.
       unread: list of (path, reason) of the files that were not read.
       kinds: number of findings of each kind.
     """

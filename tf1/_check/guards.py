@@ -1,11 +1,12 @@
-"""Reads conditions and `except` clauses that protect lines: by Python version, by TPU or by exception."""
+"""Reads the conditions and `except` clauses that protect lines of a program, such as tests of
+the Python version."""
 
 import ast
 import platform
 import re
 import sys
 
-# The nodes and calls that conditions on the Python version consist of. Conditions with other nodes are not
+# Conditions on the Python version consist of these nodes and calls. Conditions with other nodes are not
 # evaluated.
 _NODES = (ast.Expression, ast.Compare, ast.Constant, ast.Name, ast.Attribute, ast.Subscript, ast.Slice,
           ast.Tuple, ast.List, ast.Call, ast.UnaryOp, ast.USub, ast.Load, ast.cmpop)

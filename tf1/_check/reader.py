@@ -14,12 +14,12 @@ from tf1._check.scopes import FUNCTIONS, Scope, canonical
 
 # Subjects of findings.
 _IMPORT, _NAME, _ATTRIBUTE, _CALL = "import", "name", "attribute", "call"
-# {exception: subjects}. If a `try` catches the exception, the program already handles findings with these
-# subjects.
+# Maps an exception to subjects of findings. If a `try` catches the exception, the program already handles
+# findings with these subjects.
 _GUARDS = {"ImportError": {_IMPORT}, "ModuleNotFoundError": {_IMPORT}, "NameError": {_NAME},
            "AttributeError": {_ATTRIBUTE, _CALL}, "TypeError": {_CALL}}
 _LEAVING = (ast.Return, ast.Raise, ast.Continue, ast.Break)
-# Parts of `tf` in which a missing name of tensorflow.python may exist.
+# If tensorflow.python lacks a name, the name may exist in one of these parts of `tf`.
 _HOMES = ("", "train.", "nn.", "graph_util.", "estimator.", "estimator.export.", "math.", "summary.")
 _INSPECTED = ("tf", "tensorflow", "tf1", "numpy")  # modules that are imported to look up their names
 
@@ -275,8 +275,8 @@ class Reader(ast.NodeVisitor):
                            rules.code(rules.BUILTINS[parts[0]]))
         elif root in _INSPECTED:
             lacking = modules.missing(name)
-            # If the part that is missing belongs to the import or assignment of the first name, it was
-            # reported there.
+            # If the missing part of the dotted name belongs to the import or assignment of the first name, it
+            # was reported there.
             if lacking and lacking[0].count(".") >= known:
                 self._emit(_ATTRIBUTE, node, *_lacks(f"`{written(node)}`", *lacking))
         elif root != "builtins" and not self._fork.has(root):
@@ -295,8 +295,8 @@ def _moved(name, first=1):
       first: number of parts of the shortest name to look up.
 
     Returns:
-      (kind of the finding, what happened to the name, replacement, whether only a later version of
-      Python drops it); None if the name is not in the tables.
+      (kind of the finding, a text about what happened to the name, the replacement, whether only a later
+      version of Python drops the name); None if the name is not in the tables.
     """
     parts = name.split(".")
     for length in range(first, len(parts) + 1):

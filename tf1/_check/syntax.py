@@ -74,7 +74,8 @@ def without_strings(text):
 
 
 def _statements(masked):
-    """Yields (start, end) of each logical line. Brackets and backslashes join physical lines."""
+    """Yields (start, end) of each logical line. A logical line consists of the physical lines that open
+    brackets or backslashes join."""
     start, depth, position = 0, 0, 0
     for line in masked.split("\n"):
         depth = max(0, depth + sum(map(line.count, "([{")) - sum(map(line.count, ")]}")))
@@ -182,14 +183,14 @@ class _Repair:
         self.apply(edits)
 
     def call(self, start, masked, end, call, what):
-        """Returns the edit that turns a statement of Python 2 into a call; None if Python 3 parses the
+        """Returns the edit that turns a statement of Python 2 into a call, or None if Python 3 can parse the
         statement.
 
         Args:
           start, end: positions of the keyword and of the end of the logical line.
           masked: the text without strings and comments.
           call: function of the text after the keyword that returns the call.
-          what: what is wrong, for the finding.
+          what: description of what is wrong, for the finding.
 
         Returns:
           (start, end, replacement), or None.
@@ -242,8 +243,8 @@ def parsed(text):
     """Parses source code of Python 2 or 3.
 
     Returns:
-      (ast.Module, or None if the text cannot be parsed even after replacements; list of Finding, one for each
-      replacement).
+      (tree, findings). `tree` is an ast.Module, or None if the text cannot be parsed even after replacements.
+      `findings` is a list with a Finding for each replacement.
     """
     repair = _Repair(text)
     for attempt in range(_MOST_MENDED):

@@ -96,7 +96,8 @@ def arg_scoped_arguments(func):
 
 def variable(name, shape=None, dtype=None, initializer=None, regularizer=None, trainable=True,
              collections=None, caching_device=None, device=None, **others):
-    """Calls tf.get_variable on a device. The argument device is a name or a function of an op."""
+    """Calls tf.get_variable on a device. `device` is the name of a device, or a function that takes an op and
+    returns a name."""
     with tf.device(device or ""):
         return tf.get_variable(
             name, shape, dtype, initializer, regularizer, trainable,
@@ -155,7 +156,7 @@ def get_variables_by_suffix(suffix, scope=None):
 
 
 def get_variables_by_name(given_name, scope=None):
-    """Returns the variables whose full name, or the last part of whose name, is `given_name`."""
+    """Returns the variables whose name, or the last part of it, is `given_name`."""
     return get_variables(scope, f"/{given_name}:|^{given_name}:")
 
 
@@ -168,7 +169,8 @@ def get_unique_variable(var_op_name):
 
 
 def get_variable_full_name(var):
-    """Returns the name of a variable in checkpoints; for a slice, the name of the partitioned variable."""
+    """Returns the name that a variable has in checkpoints. For a slice, this is the name of the partitioned
+    variable."""
     return _slice(var).full_name or var.op.name
 
 
@@ -179,7 +181,8 @@ def _slice(variable):
 
 
 def get_variables_to_restore(include=None, exclude=None):
-    """Returns the variables whose names start with one of `include` (None: all) and with none of `exclude`.
+    """Returns the variables whose names start with one of `include` and with none of `exclude`. If `include`
+    is None, all names are included.
 
     Raises:
       TypeError: include or exclude is not a list or tuple.
