@@ -34,8 +34,8 @@ _PORTS_ARE_CLOSED = "BERT_PORTS_CLOSED"
 def define_flags():
     """Defines the flags of this command."""
     with common_flags.section("Files"):
-        flags.DEFINE_string("input_file", None, "Text files, also .gz: paths and globs, with commas between "
-                            "them.")
+        flags.DEFINE_string("input_file", None, "Text files, which may be compressed (.gz): paths or globs, "
+                            "with commas between them.")
         flags.DEFINE_string("output_file", None, "TFRecord files to write, with commas between them. The "
                             "instances are distributed over the files in turn.")
     with common_flags.section("Instances"):
@@ -50,8 +50,9 @@ def define_flags():
         flags.DEFINE_bool("do_whole_word_mask", False, "Mask all WordPieces of a word or none of them.")
         flags.DEFINE_bool("next_sentence", True,
                           "Write sentence pairs, half of them with a random second part, for next-sentence "
-                          "prediction. false: an instance is a sequence of complete sentences, with [SEP] "
-                          "at the end of a document, all in segment 0 and with next-sentence label 0.")
+                          "prediction. With false, an instance is a sequence of complete sentences, with "
+                          "[SEP] at the end of a document. All its tokens are then in segment 0, and its "
+                          "next-sentence label is 0.")
         flags.DEFINE_float("short_seq_prob", 0.1,
                            "Probability of using a random, shorter target length. It is drawn once for each "
                            "pass over a document; with --next_sentence=false, once for each instance.")

@@ -48,13 +48,13 @@ def define_flags():
         flags.DEFINE_string("layers", "-1,-2,-3,-4", "Layers to extract, with commas between them: 0 is the "
                             "first layer, -1 the last one.")
         flags.DEFINE_enum("pooling", "none", feature_extraction.POOLING,
-                          "none: one vector for each token. cls: one vector for each line, the vector of "
-                          "[CLS]. mean: one vector for each line, the mean over all tokens.")
+                          "none writes one vector for each token. cls and mean write one vector for each "
+                          "line: the vector of [CLS], or the mean over all tokens.")
         flags.DEFINE_enum("output_format", "jsonl", ["jsonl", "npz", "tfrecord"],
                           "Format of the output file. jsonl is the format of the published script.")
         flags.DEFINE_enum("output_dtype", "float32", ["float32", "float16"], "Data type of the vectors in "
                           "npz and tfrecord.")
-        flags.DEFINE_integer("batch_size", 32, "Batch size: number of lines.", lower_bound=1)
+        flags.DEFINE_integer("batch_size", 32, "Number of lines in a batch.", lower_bound=1)
         flags.DEFINE_bool("use_one_hot_embeddings", False, "Compute the embedding lookup as a matrix "
                           "product. The result is the same.")
     common_flags.define_model_flags(max_seq_length=128)

@@ -39,8 +39,8 @@ def define_flags():
     """Defines the flags of this command."""
     with common_flags.section("Model", WEIGHTS):
         flags.DEFINE_string("bert_hub_module_handle", None,
-                            "Directory of the hub module, that is, the directory that contains "
-                            "saved_model.pb; or the address of a module that is already in the cache "
+                            "Directory of the hub module, which contains saved_model.pb. The address of "
+                            "a module is also accepted, if the module is already in the cache "
                             "$TFHUB_CACHE_DIR.")
     common_flags.define_classification_flags()
     common_flags.define_fine_tuning_flags(max_seq_length=128)

@@ -68,9 +68,10 @@ def define_flags():
     """Defines the flags of this command."""
     with common_flags.section("Task", INPUT):
         flags.DEFINE_string("train_file", None, "SQuAD file for training, such as train-v1.1.json.")
-        flags.DEFINE_string("predict_file", None, "SQuAD file with the questions for prediction, such as "
-                            "dev-v1.1.json; or JSON Lines with the fields id, question and context. With "
-                            "--do_eval, each line also needs the field answers or the field is_impossible.")
+        flags.DEFINE_string("predict_file", None, "File with the questions for prediction: a SQuAD file, such "
+                            "as dev-v1.1.json, or JSON Lines with the fields id, question and context. With "
+                            "--do_eval, each line of JSON Lines also needs the field answers or the field "
+                            "is_impossible.")
     with common_flags.section("Task", SPEED):
         flags.DEFINE_bool("do_train", False, "Train the model.")
         flags.DEFINE_bool("do_predict", False, "Answer the questions of --predict_file.")
@@ -80,7 +81,7 @@ def define_flags():
         flags.DEFINE_bool("version_2_with_negative", False, "The data is SQuAD 2.0, in which some questions "
                           "have no answer.")
     with common_flags.section("Task", SPEED):
-        flags.DEFINE_integer("predict_batch_size", 8, "Batch size of prediction: number of windows.",
+        flags.DEFINE_integer("predict_batch_size", 8, "Number of windows in a batch of the prediction.",
                              lower_bound=1)
     with common_flags.section("Windows and answers", INPUT):
         flags.DEFINE_integer("doc_stride", 128, "Number of tokens between the starts of two windows of a "
@@ -92,8 +93,8 @@ def define_flags():
         flags.DEFINE_integer("n_best_size", 20, "Number of answers in nbest_predictions.json for each "
                              "question.", lower_bound=1)
         flags.DEFINE_float("null_score_diff_threshold", 0.0, "With --version_2_with_negative: the predicted "
-                           "answer is empty if the score of no answer minus the score of the best answer is "
-                           "above this value.")
+                           "answer is empty if the score of an empty answer, minus the score of the best "
+                           "answer, is above this value.")
         common_flags.require_finite("null_score_diff_threshold")
     with common_flags.section("Windows and answers", SPEED):
         flags.DEFINE_bool("find_null_threshold", False, "With --version_2_with_negative and --do_eval: find "

@@ -24,19 +24,20 @@ import unicodedata
 
 from bertlib.system import files
 
-# Special tokens without which no example can be built.
+# Every vocabulary must contain these special tokens, because no example can be built without them.
 REQUIRED_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 SPECIAL_TOKENS = (*REQUIRED_TOKENS, "[MASK]")
 # In some models, vocab_size is larger than the number of entries in the vocabulary: for faster kernels,
 # vocab_size was rounded up to a multiple of one of these numbers.
 _PADDING_STEPS = (8, 16, 32, 64, 128)
 
-# Prefix of a WordPiece that continues a word, and prefix of a SentencePiece that begins a word.
+# CONTINUATION is the prefix of a WordPiece that continues a word. WORD_START is the prefix of a SentencePiece
+# that begins a word.
 CONTINUATION = "##"
 WORD_START = "▁"
 
-# {special token: its possible names in SentencePiece models, the most usual first}. If the name of [UNK] is
-# not found, the model's unk_id is used.
+# Maps a special token to its possible names in SentencePiece models. The most usual name comes first. If the
+# name of [UNK] is not found, the model's unk_id is used.
 _SPECIAL_PIECES = {
     "[PAD]": ("[PAD]", "<pad>"),
     "[UNK]": ("[UNK]",),
@@ -45,7 +46,8 @@ _SPECIAL_PIECES = {
     "[MASK]": ("[MASK]", "<mask>"),
 }
 
-# Directory names of the released checkpoints that were trained on lower-cased text, and on cased text.
+# These are directory names of released checkpoints. The first group was trained on lower-cased text, the
+# second group on cased text.
 _LOWER_CASED_MODELS = re.compile(
     r"(wwm_)?uncased_L-\d+_H-\d+_A-\d+"
     r"|multilingual_L-12_H-768_A-12"
@@ -82,7 +84,7 @@ _CHINESE = "".join(f"{chr(first)}-{chr(last)}" for first, last in CHINESE_BLOCKS
 _SPACELESS = re.compile(
     f"[{_CHINESE}\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff]"
 )
-# Code points that are not characters but may occur in Python strings.
+# These code points are not characters, but they may occur in Python strings.
 _SURROGATES = re.compile("[\ud800-\udfff]")
 # Text between characters that are white space in all SentencePiece models. Models may add further characters.
 _BETWEEN_SPACES = re.compile("[^ \t\n\r]+")
@@ -100,11 +102,11 @@ def validate_case_matches_checkpoint(do_lower_case, init_checkpoint):
     directory names are accepted.
 
     Args:
-      do_lower_case: bool, whether the tokenizer lower-cases.
+      do_lower_case: whether the tokenizer converts text to lower case.
       init_checkpoint: path of the checkpoint to start from, or None.
 
     Raises:
-      ValueError: the model with this name was trained on text in the other case.
+      ValueError: the released model with this name needs the opposite value of `do_lower_case`.
     """
     if not init_checkpoint:
         return
@@ -127,7 +129,7 @@ def convert_to_unicode(text):
     """Converts text to str.
 
     Args:
-      text: str, or UTF-8 bytes; bytes that are not valid UTF-8 are dropped.
+      text: str, or bytes in UTF-8. Bytes that are not valid UTF-8 are dropped.
 
     Returns:
       str.
@@ -157,8 +159,8 @@ def load_vocab(vocab_file):
     twice, it has the last id.
 
     Args:
-      vocab_file: path, local or remote (`gs://...`), str or os.PathLike; or an open stream of str or of UTF-8
-        bytes; or a mapping from token to id, which is copied.
+      vocab_file: one of three kinds of values. A path (str or os.PathLike) may be local or remote
+        (`gs://...`). An open stream gives str or UTF-8 bytes. A mapping from token to id is copied.
 
     Returns:
       OrderedDict from token (str) to id (int), in the order of the file.
@@ -193,8 +195,9 @@ def check_vocab(vocab_file, vocab_size=None):
 
     Args:
       vocab_file: path, local or remote, str or os.PathLike.
-      vocab_size: `vocab_size` of the model's configuration. It must be equal to the number of entries, or to
-        this number rounded up to a multiple of 8, 16, 32, 64 or 128, as in some models. None for no check.
+      vocab_size: `vocab_size` of the model's configuration. It must be the number of entries in the
+        vocabulary; or, as in some models, this number rounded up to a multiple of 8, 16, 32, 64 or 128. None
+        for no check.
 
     Raises:
       FileNotFoundError: there is no such file.
@@ -234,7 +237,7 @@ def _decode_lines(path):
 
 
 def _is_blank(line):
-    # Only ASCII white space: a line with other white space is a token.
+    # Only ASCII white space is stripped, because a line with other white space is a token.
     return not line.strip(" \t\r")
 
 
@@ -291,7 +294,7 @@ def _load_model(path):
 
 
 def _special_names(path, pieces, unk_id):
-    """Returns {special piece of a SentencePiece model: BERT's name of it}.
+    """Returns a dict that maps each special piece of a SentencePiece model to BERT's name of the piece.
 
     Args:
       path: path of the model, for errors.
@@ -327,7 +330,7 @@ def convert_by_vocab(vocab, items):
 
     Args:
       vocab: dict from token to id, or from id to token.
-      items: iterable of its keys.
+      items: iterable of keys of the vocabulary.
 
     Returns:
       list of the values in the order of the items.
@@ -357,7 +360,7 @@ def convert_ids_to_tokens(inv_vocab, ids):
 def whitespace_tokenize(text):
     """Splits text at white space; returns a list of str.
 
-    White space is that of `str.split`, which includes more characters than `_is_whitespace`.
+    It uses the white space of `str.split`, which includes more characters than `_is_whitespace`.
     """
     return text.split()
 
@@ -421,12 +424,12 @@ class FullTokenizer(_Tokenizer):
 
         Args:
           vocab_file: path, stream or mapping, see `load_vocab`.
-          do_lower_case: bool, whether to lower-case and to strip accents. The value must fit the checkpoint,
-            see `validate_case_matches_checkpoint`.
+          do_lower_case: whether to convert text to lower case and to strip accents. The value must fit the
+            checkpoint; see `validate_case_matches_checkpoint`.
           never_split: special tokens, such as "[MASK]", that are kept whole if they occur in a text, in
             exactly this spelling. The text before and after them is tokenized separately. If two of them
-            begin at the same position, the longer one is used. The published default is none: "[MASK]"
-            becomes "[", "mask", "]".
+            begin at the same position, the longer one is used. By default, as published, no token is kept
+            whole: "[MASK]" becomes "[", "mask", "]".
           strip_accents, tokenize_chinese_chars: see `BasicTokenizer`.
           max_input_chars_per_word: see `WordpieceTokenizer`.
 
@@ -477,11 +480,11 @@ class FullTokenizer(_Tokenizer):
         must not be changed while the object is in use.
 
         Args:
-          convert: function of the list of a chunk's tokens.
+          convert: function that takes the list of the tokens of a chunk.
 
         Returns:
-          the object; None if `basic_tokenizer` or `wordpiece_tokenizer` was replaced by an object of another
-          class, because it is then not certain that texts can be divided into chunks.
+          the object. It is None if `basic_tokenizer` or `wordpiece_tokenizer` was replaced by an object of
+          another class, because it is then uncertain whether texts can be divided into chunks.
         """
         return None if self._state() is None else _Chunks(self, convert)
 
@@ -499,7 +502,7 @@ class FullTokenizer(_Tokenizer):
         return _CHINESE_OR_OTHERS.findall(text)
 
     def _state(self):
-        """Returns a tuple of all settings on which the tokens depend; None if `basic_tokenizer` or
+        """Returns a tuple of all settings on which the tokens depend. Returns None if `basic_tokenizer` or
         `wordpiece_tokenizer` was replaced by an object of another class."""
         basic, wordpiece = self.basic_tokenizer, self.wordpiece_tokenizer
         vocab = wordpiece.vocab
@@ -516,7 +519,7 @@ class SentencePieceTokenizer(_Tokenizer):
     """Converts text to the pieces of a SentencePiece model, pieces to ids, and ids to pieces, as in ALBERT.
 
     A piece at the start of a word begins with "▁". Special tokens have BERT's names, such as "[CLS]", even if
-    the model has other names for them. Unknown text becomes "[UNK]". Each word, the text between white space,
+    the model has other names for them. Unknown text becomes "[UNK]". Each word (the text between white space)
     is tokenized separately.
 
     Attributes:
@@ -529,10 +532,10 @@ class SentencePieceTokenizer(_Tokenizer):
 
         Args:
           spm_model_file: path, local or remote, str or os.PathLike.
-          do_lower_case: bool, whether to lower-case the text and to strip accents (with NFKD) before the
-            model is applied.
+          do_lower_case: whether the text is converted to lower case, and accents are stripped (with NFKD),
+            before the model is applied.
           never_split: see `FullTokenizer`.
-          vocab_size: the expected number of pieces, see `check_vocab`.
+          vocab_size: the expected number of pieces; see `check_vocab`.
 
         Raises:
           FileNotFoundError: there is no such file.
@@ -652,7 +655,7 @@ TOKENIZERS = FullTokenizer, SentencePieceTokenizer
 
 
 class _Chunks(dict):
-    """Cache of the tokens of chunks of text: {chunk: convert(its tokens)}. Missing chunks are tokenized."""
+    """A cache of the form {chunk of text: convert(tokens of the chunk)}. Missing chunks are tokenized."""
 
     def __init__(self, tokenizer, convert=list):
         self._tokenizer = tokenizer
@@ -674,7 +677,7 @@ class _Chunks(dict):
 class BasicTokenizer:
     """Splits text into words. Each punctuation mark and each Chinese character becomes a word."""
 
-    # Class attributes, for subclasses that set `do_lower_case` without calling the constructor.
+    # These defaults are for subclasses that set `do_lower_case` without calling the constructor.
     strip_accents = None
     tokenize_chinese_chars = True
 
@@ -682,9 +685,9 @@ class BasicTokenizer:
         """Creates a tokenizer.
 
         Args:
-          do_lower_case: bool, whether to lower-case.
-          strip_accents: bool, whether to strip accents; None for the value of `do_lower_case`, as published.
-          tokenize_chinese_chars: bool, whether each Chinese character becomes a word, as published.
+          do_lower_case: whether to convert text to lower case.
+          strip_accents: whether to strip accents. None (as published) uses the value of `do_lower_case`.
+          tokenize_chinese_chars: whether each Chinese character becomes a word (as published).
         """
         self.do_lower_case = do_lower_case
         self.strip_accents = strip_accents
@@ -697,7 +700,7 @@ class BasicTokenizer:
           text: str or UTF-8 bytes.
 
         Returns:
-          list of str, none of them empty or with white space.
+          list of str. No element is empty or contains white space.
         """
         text = self._clean_text(convert_to_unicode(text))
         # This is done for all languages. The corpus of an English model also contains Chinese characters, and
@@ -761,7 +764,8 @@ class BasicTokenizer:
 
 
 class WordpieceTokenizer:
-    """Splits words into pieces of a vocabulary, from left to right, each time the longest piece that fits."""
+    """Splits words into pieces of a vocabulary, from left to right. Each piece is the longest one that
+    fits."""
 
     def __init__(self, vocab, unk_token="[UNK]", max_input_chars_per_word=200):
         """Creates a tokenizer.
@@ -769,7 +773,7 @@ class WordpieceTokenizer:
         Args:
           vocab: container of pieces. Pieces that continue a word begin with "##".
           unk_token: str, the token for a word that cannot be split into pieces.
-          max_input_chars_per_word: int, number of characters. A longer word becomes `unk_token`.
+          max_input_chars_per_word: maximum number of characters in a word. A longer word becomes `unk_token`.
         """
         self.vocab = vocab
         self.unk_token = unk_token
@@ -779,10 +783,10 @@ class WordpieceTokenizer:
         """Splits words into pieces: "unaffable" into "una", "##ffa", "##ble".
 
         Args:
-          text: str or UTF-8 bytes, words separated by white space, usually from `BasicTokenizer`.
+          text: words separated by white space, as str or UTF-8 bytes. Usually `BasicTokenizer` made them.
 
         Returns:
-          list of str, pieces of the vocabulary or `unk_token`.
+          list of str. Each element is a piece of the vocabulary, or `unk_token`.
         """
         pieces = []
         for word in whitespace_tokenize(convert_to_unicode(text)):

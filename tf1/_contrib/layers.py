@@ -45,10 +45,11 @@ def batch_norm(inputs, decay=0.999, center=True, scale=False, epsilon=0.001, act
                param_initializers=None, updates_collections=tf.GraphKeys.UPDATE_OPS, is_training=True,
                reuse=None, variables_collections=None, outputs_collections=None, trainable=True, scope=None,
                **unsupported):
-    """Normalizes each index of the last dimension over the batch (Ioffe and Szegedy 2015, arXiv:1502.03167).
+    """Normalizes the values at each index of the last dimension over the batch (Ioffe and Szegedy 2015,
+    arXiv:1502.03167).
 
-    The variables are BatchNorm/beta, gamma, moving_mean and moving_variance. Arguments that are not listed
-    here are those of `layer_norm`.
+    The variables are BatchNorm/beta, gamma, moving_mean and moving_variance. All other arguments are
+    described in `layer_norm`.
 
     Args:
       decay: decay of the moving averages.
@@ -114,7 +115,7 @@ def fully_connected(inputs, num_outputs, activation_fn=tf.nn.relu, normalizer_fn
                     weights_initializer=None, weights_regularizer=None, biases_initializer="zeros",
                     biases_regularizer=None, reuse=None, variables_collections=None, outputs_collections=None,
                     trainable=True, scope=None):
-    """Returns activation_fn(inputs · weights + biases), a fully connected layer over the last dimension.
+    """Applies a fully connected layer to the last dimension: activation_fn(inputs · weights + biases).
 
     The variables are fully_connected/weights and fully_connected/biases. By default, the activation is a
     ReLU, the weights have Xavier initialization, and the biases start at zero. There are no biases if
@@ -236,7 +237,8 @@ def l1_l2_regularizer(scale_l1=1.0, scale_l2=1.0, scope=None):
 
 
 def sum_regularizer(regularizer_list, scope=None):
-    """Returns a function of weights: the sum of the functions in a list; None if all of them are None."""
+    """Returns a function of weights that adds up the functions in a list. Returns None if all of them are
+    None."""
     regularizers = [regularizer for regularizer in regularizer_list if regularizer is not None]
     return (lambda weights: tf.add_n([regularizer(weights) for regularizer in regularizers],
                                      name=scope)) if regularizers else None

@@ -14,8 +14,8 @@ def sequence_loss(logits, targets, weights, average_across_timesteps=True, avera
       targets: integer [B, T].
       weights: float [B, T].
       average_across_timesteps, average_across_batch: whether to compute the weighted mean over T and over B.
-      softmax_loss_function: function of the keyword arguments labels and logits that replaces the sparse
-        cross-entropy.
+      softmax_loss_function: function that takes the keyword arguments labels and logits, and replaces the
+        sparse cross-entropy.
       name: name scope.
 
     Returns:
@@ -86,7 +86,8 @@ def tile_batch(t, multiplier, name=None):
 
 
 def hardmax(logits, name=None):
-    """Returns 1 at the maximum along the last dimension, and 0 elsewhere (contrib.seq2seq)."""
+    """Returns a tensor that is 1 at the maximum along the last dimension, and 0 elsewhere
+    (contrib.seq2seq)."""
     with tf.name_scope(name, "Hardmax", [logits]):
         return tf.one_hot(tf.argmax(logits, -1), logits.shape.as_list()[-1] or tf.shape(logits)[-1],
                           dtype=logits.dtype)
@@ -104,7 +105,8 @@ def sparsemax(logits, name=None):
       of its values are 0.
     """
     with tf.name_scope(name, "sparsemax", [logits]):
-        # Equation 4: with z_1 ≥ z_2 ≥ …, the support has the k for which 1 + k z_k > z_1 + … + z_k.
+        # Equation 4 of the paper, for z_1 ≥ z_2 ≥ …: the support consists of all k for which
+        # 1 + k z_k > z_1 + … + z_k.
         ordered = tf.sort(logits, direction="DESCENDING")
         sums = tf.cumsum(ordered, axis=-1)
         count = tf.cast(tf.range(1, tf.shape(logits)[-1] + 1), logits.dtype)

@@ -34,9 +34,9 @@ class _Cell(tf.nn.rnn_cell.RNNCell):
 class LayerNormBasicLSTMCell(_Cell):
     """Implements an LSTM with layer normalization (arXiv:1607.06450) and dropout (arXiv:1603.05118).
 
-    The variables are kernel, and either bias (without layer_norm), or gamma and beta in each of the scopes
-    input, transform, forget, output and state (with layer_norm). Dropout is applied only to new values, with
-    the mask of `keyed_random.dropout`.
+    The variable kernel always exists. Without layer_norm, there is also the variable bias. With layer_norm,
+    each of the scopes input, transform, forget, output and state contains gamma and beta. Dropout is applied
+    only to new values, with the mask of `keyed_random.dropout`.
     """
 
     def __init__(self, num_units, forget_bias=1.0, input_size=None, activation=tf.tanh, layer_norm=True,
@@ -88,7 +88,7 @@ class CoupledInputForgetGateLSTMCell(_Cell):
     """Implements an LSTM in which input gate = 1 - forget gate (Greff et al. 2015, arXiv:1503.04069).
 
     The variables are W and B. A cell with peepholes also has W_F_diag and W_O_diag, and a cell with a
-      projection also has W_P.
+    projection also has W_P.
     """
 
     def __init__(self, num_units, use_peepholes=False, initializer=None, num_proj=None, proj_clip=None,
@@ -101,7 +101,7 @@ class CoupledInputForgetGateLSTMCell(_Cell):
           use_peepholes: whether the gates depend on the state of the cell.
           initializer: initializer of the weights.
           num_proj: size of the output; the size of the state if None.
-          proj_clip: with num_proj: maximum absolute value of the output; no limit if None.
+          proj_clip: maximum absolute value of the output, if num_proj is given; no limit if None.
           num_unit_shards, num_proj_shards: must be 1.
           forget_bias: bias that is added to the forget gate.
           state_is_tuple: whether the state is a pair. If false, it is one tensor.
@@ -157,7 +157,7 @@ class SRUCell(_Cell):
     """Implements a simple recurrent unit (Lei et al. 2017, arXiv:1709.02755, equations 3 to 7).
 
     The variables are kernel and bias. The inputs are added to the output, so the size of their last dimension
-      must be num_units.
+    must be num_units.
     """
 
     def __init__(self, num_units, activation=None, reuse=None, name=None):
@@ -261,9 +261,9 @@ class LSTMBlockFusedCell(object):
           scope: scope of the variables.
 
         Returns:
-          (outputs, state). The outputs have the shape [T, B, num_units], or are a list if the inputs are a
-          list; after the end of a sequence, they are 0. The state is an LSTMStateTuple with the state at the
-          end of each sequence.
+          (outputs, state). The outputs have the shape [T, B, num_units]. If the inputs are a list, the
+          outputs are a list, too. After the end of a sequence, the outputs are 0. The state is an
+          LSTMStateTuple with the state at the end of each sequence.
         """
         is_list = isinstance(inputs, (list, tuple))
         inputs = tf.stack(inputs) if is_list else tf.convert_to_tensor(inputs)

@@ -23,7 +23,7 @@ class HParams(object):
           **kwargs: names and values.
 
         Raises:
-          ValueError: hparam_def is a protocol buffer; or see `add_hparam`.
+          ValueError: hparam_def is a protocol buffer, or `add_hparam` refuses a value.
         """
         if not isinstance(hparam_def, (HParams, type(None))):
             raise ValueError("HParams(hparam_def=…): TensorFlow removed the protocol buffer of "
@@ -56,8 +56,8 @@ class HParams(object):
 
         Raises:
           KeyError: no hyperparameter has this name.
-          ValueError: only one of the value and the hyperparameter is a list; or the value cannot be
-            converted. For example, an integer can become a float, but a float cannot become an integer.
+          ValueError: the value is a list and the hyperparameter is not, or the reverse; or the value cannot
+            be converted. For example, an integer can become a float, but a float cannot become an integer.
         """
         if name not in self._hparam_types:
             raise KeyError(f"Unknown hyperparameter {name}; the known ones are "

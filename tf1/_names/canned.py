@@ -1,8 +1,8 @@
 """tf.estimator.DNNClassifier: a multilayer perceptron over feature columns.
 
-A canned estimator is an Estimator that contains its model. This is the only one that programs around BERT
-use: they train it on BERT's vectors. Variables, loss and metrics have the names and values of TensorFlow
-1.15.
+A canned estimator is an Estimator that contains its model. DNNClassifier is the only canned estimator that
+programs around BERT use. They train it on BERT's vectors. Variables, loss and metrics have the names and
+values of TensorFlow 1.15.
 """
 
 import tensorflow.compat.v1 as tf

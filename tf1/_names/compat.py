@@ -35,8 +35,8 @@ warnings.filterwarnings("ignore", r"`tf\.(layers|nn\.rnn_cell)\.", UserWarning)
 
 
 def _is_shown_once(record):
-    """Filters records of TensorFlow's handler. Returns False if the root logger also writes to the
-    terminal."""
+    """Filters the log records of TensorFlow's handler, so that the terminal shows each message only once.
+    Returns False if the root logger also writes to the terminal."""
     return not any(type(handler) is logging.StreamHandler for handler in logging.root.handlers)
 
 

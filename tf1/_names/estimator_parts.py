@@ -37,7 +37,7 @@ class TensorServingInputReceiver(estimator.ServingInputReceiver):
 
 
 def build_raw_serving_input_receiver_fn(features, default_batch_size=None):
-    """Returns a serving_input_receiver_fn that is fed the features themselves.
+    """Returns a serving_input_receiver_fn whose inputs are the features themselves.
 
     Args:
       features: {name: tensor}. Only the dtype and the shape of each tensor are used.
@@ -53,7 +53,7 @@ def build_raw_serving_input_receiver_fn(features, default_batch_size=None):
 
 
 def build_parsing_serving_input_receiver_fn(feature_spec, default_batch_size=None):
-    """Returns a serving_input_receiver_fn that is fed serialized `tf.train.Example`s as "examples".
+    """Returns a serving_input_receiver_fn whose input "examples" takes serialized `tf.train.Example`s.
 
     Args:
       feature_spec: {name: FixedLenFeature or VarLenFeature}.
@@ -73,10 +73,10 @@ def numpy_input_fn(x, y=None, batch_size=128, num_epochs=1, shuffle=None, queue_
     """Returns an input_fn over arrays in memory.
 
     Args:
-      x: an array or {name: array}, examples along the first dimension.
-      y: labels, an array or {name: array}; None if the examples have no labels.
-      batch_size: examples in a batch; the last batch may be smaller.
-      num_epochs: passes over the arrays; None repeats them without end.
+      x: an array, or a dict {name: array}. The first dimension of each array counts the examples.
+      y: the labels, as an array or a dict {name: array}. None if the examples have no labels.
+      batch_size: number of examples in a batch. The last batch may be smaller.
+      num_epochs: number of passes over the arrays. None repeats the arrays without end.
       shuffle: whether to shuffle the examples in each pass. There is no default.
       queue_capacity, num_threads: settings of the queues of TensorFlow 1; ignored.
 
@@ -109,7 +109,7 @@ def pandas_input_fn(x, y=None, batch_size=128, num_epochs=1, shuffle=None, queue
 
     Args:
       x: pandas.DataFrame; each column is a feature.
-      y: labels, a pandas.Series or DataFrame; None if the examples have no labels.
+      y: the labels, as a pandas.Series or DataFrame. None if the examples have no labels.
       target_column: ignored.
     """
     def arrays(frame):
@@ -130,7 +130,8 @@ class TrainSpec(collections.namedtuple("TrainSpec", ["input_fn", "max_steps", "h
 class EvalSpec(collections.namedtuple("EvalSpec",
                                       ["input_fn", "steps", "name", "hooks", "exporters", "start_delay_secs",
                                        "throttle_secs"], defaults=[100, None, None, None, 120, 600])):
-    """Describes the evaluations of `train_and_evaluate`: arguments of `Estimator.evaluate`, and these fields:
+    """Describes the evaluations of `train_and_evaluate`. It has the arguments of `Estimator.evaluate` and
+    these fields:
 
     exporters: an `Exporter`, or a list of them.
     throttle_secs: minimum number of seconds between two evaluations.
@@ -185,8 +186,8 @@ class _Evaluator(tf.train.CheckpointSaverListener):
         if global_step_value != self._evaluated_step:
             self._evaluate(global_step_value, is_the_final_export=True)
         else:
-            # This step was evaluated before it was known to be the last step. An exporter that exported
-            # nothing at that time, such as a FinalExporter, is called a second time.
+            # The last step was evaluated at a time when it was not yet known to be the last one. An exporter
+            # that exported nothing at that time, such as a FinalExporter, is called a second time.
             self.exports = [directory or self._export(exporter, is_the_final_export=True)
                             for directory, exporter in zip(self.exports, self._exporters)]
 
@@ -326,9 +327,10 @@ class BestExporter(_SavedModelExporter):
         """Creates an exporter.
 
         Args:
-          event_file_pattern: glob in model_dir of the event files of earlier evaluations. None ignores them.
-          compare_fn: function of best_eval_result and current_eval_result that returns whether the current
-            result is better.
+          event_file_pattern: glob, relative to model_dir, of the event files of earlier evaluations. None
+            ignores earlier evaluations.
+          compare_fn: function that takes best_eval_result and current_eval_result, and returns whether the
+            current result is better.
         """
         if serving_input_receiver_fn is None:
             raise ValueError("BestExporter needs a serving_input_receiver_fn.")
@@ -368,7 +370,8 @@ def _events(pattern):
 
 
 def read_eval_metrics(eval_dir):
-    """Returns the metrics of all evaluations in a directory: OrderedDict {step: {name: value}}, by step."""
+    """Returns the metrics of all evaluations in a directory, as an OrderedDict {step: {name: value}} sorted
+    by step."""
     results = _events(os.path.join(glob.escape(eval_dir), "*.tfevents.*"))
     return collections.OrderedDict(sorted(results.items()))
 
@@ -457,7 +460,7 @@ def stop_if_no_decrease_hook(estimator, metric_name, max_steps_without_decrease,
 
 
 def _history(trained, metric_name, eval_dir, min_steps):
-    """Returns [(step, value)] of a metric, by step."""
+    """Returns the values of a metric as a list of (step, value), sorted by step."""
     return [(step, values[metric_name])
             for step, values in read_eval_metrics(eval_dir or trained.eval_dir()).items()
             if step >= min_steps and metric_name in values]

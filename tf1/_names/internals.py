@@ -31,24 +31,27 @@ __all__ = ["export_output", "lookup_ops", "nest", "normalization", "summary_ops_
 
 # --- Names of TensorFlow that programs use unchanged ----------------------------------------------
 
-# export_output: the classes that were public as tf.estimator.export until TensorFlow 2.15.
-# Programs also import the module itself.
-# nest: tf.contrib.framework.nest. The public `tf.nest` lacks flatten_up_to, map_structure_up_to and others.
-# lookup_ops: names of tf.contrib.lookup that the public `tf.lookup` lacks, such as index_table_from_file.
-# summary_ops_v2: names of tf.contrib.summary. The functions of the same names in `tf.compat.v2.summary` take
-# other arguments, and do not find the global step of a graph.
+# Programs use these modules:
+# - export_output contains the classes that were public as tf.estimator.export until TensorFlow 2.15. Programs
+#   also import the module itself.
+# - nest is tf.contrib.framework.nest. The public `tf.nest` lacks flatten_up_to, map_structure_up_to and
+#   others.
+# - lookup_ops contains names of tf.contrib.lookup that the public `tf.lookup` lacks, such as
+#   index_table_from_file.
+# - summary_ops_v2 contains the names of tf.contrib.summary. The functions of the same names in
+#   `tf.compat.v2.summary` take other arguments, and do not find the global step of a graph.
 should_record_summaries = summary_ops_v2._legacy_contrib_should_record_summaries
 
-# tf.contrib.autograph.convert and tf.contrib.staging.StagingArea. `convert` converts a function when the
-# function is called; the public `tf.autograph.to_graph` converts it immediately. `tf.raw_ops.Stage` and
-# `tf.raw_ops.Unstage` are the ops of a StagingArea without the class.
+# The next two names are tf.contrib.autograph.convert and tf.contrib.staging.StagingArea. `convert` converts a
+# function when the function is called. The public `tf.autograph.to_graph` converts it immediately.
+# `tf.raw_ops.Stage` and `tf.raw_ops.Unstage` are the ops of a StagingArea without the class.
 autograph_convert = autograph_api.convert
 StagingArea = data_flow_ops.StagingArea
-# tf.contrib.framework.deprecated and deprecated_args. TensorFlow has no public names for them.
+# The next two names are in tf.contrib.framework. TensorFlow has no public names for them.
 deprecated, deprecated_args = deprecation.deprecated, deprecation.deprecated_args
-# tf.contrib.framework.smart_cond. The public `tf.cond` refuses a Python bool.
+# tf.contrib.framework.smart_cond accepts a Python bool, which the public `tf.cond` refuses.
 smart_cond, smart_constant_value = smart_conds.smart_cond, smart_conds.smart_constant_value
-# tensorflow.python.layers.normalization imports this module of Keras (normalization) by its old name.
+# `normalization` is a module of Keras. tensorflow.python.layers.normalization imports it by its old name.
 
 
 # --- Graphs ----------------------------------------------------------------------------------------------
@@ -86,7 +89,8 @@ def uses_locking(optimizer):
 
 
 def adam_tensors(optimizer):
-    """Returns the tensors of the current step of a tf.train.AdamOptimizer. Only its slots are public.
+    """Returns the tensors of the current step of a tf.train.AdamOptimizer. Only the optimizer's slots are
+    public.
 
     Returns:
       (learning rate, beta 1, beta 2, epsilon, beta 1 ** step, beta 2 ** step), scalar tensors.
@@ -96,7 +100,8 @@ def adam_tensors(optimizer):
 
 
 def noise_shape(layer, inputs):
-    """Returns the shape of the mask of a Keras dropout layer; a subclass may compute it from the inputs."""
+    """Returns the shape of a Keras dropout layer's mask. A subclass of the layer may compute it from the
+    inputs."""
     return layer._get_noise_shape(inputs)
 
 
@@ -149,8 +154,8 @@ def replace_resource_update(wrapper):
     """Replaces the update of a resource variable with a dense or sparse gradient in `tf.train.Optimizer`.
 
     Args:
-      wrapper: function that gets the original method, (self, optimizer, gradient) -> op, and returns a
-        replacement with the same arguments.
+      wrapper: function that takes the original method and returns a replacement. Both methods have the
+        arguments (self, optimizer, gradient) and return an op.
     """
     processor = optimizers._DenseResourceVariableProcessor
     processor.update_op = wrapper(processor.update_op)
@@ -162,8 +167,8 @@ def update_as_reference(processor, optimizer, gradient):
     The public `Optimizer.apply_gradients` chooses the kind of update from the class of the variable.
 
     Args:
-      processor: TensorFlow's object for the variable: `self` of the method that `replace_resource_update`
-        replaces.
+      processor: TensorFlow's object for the variable. It is the `self` of the method that
+        `replace_resource_update` replaces.
       optimizer: tf.train.Optimizer.
       gradient: tensor or tf.IndexedSlices.
     """

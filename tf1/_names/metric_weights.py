@@ -2,8 +2,8 @@
 
 Forks compute the scores of tags with `tensorflow.python.ops.metrics_impl._streaming_confusion_matrix`, which
 also computes `tf.metrics.mean_iou`. TensorFlow 1 compared the two lengths only if both were known when the
-graph was built. Otherwise it ignored additional weights, and if there were too few weights, it read the
-memory behind them. TensorFlow 2 refuses weights of a different length in every case.
+graph was built. Otherwise, TensorFlow 1 ignored additional weights. If there were too few weights, it read
+the memory behind the weights. TensorFlow 2 refuses weights of a different length in every case.
 """
 
 import functools
@@ -26,7 +26,7 @@ def _for_each_label(weights, labels):
       labels: [B, T] or [B].
 
     Returns:
-      [B · T] or [B], the weights. If the weights have another length, the session raises an
+      the weights, [B · T] or [B]. If `weights` has none of these lengths, the session raises an
       InvalidArgumentError.
     """
     count, size = tf.size(labels), tf.size(weights)

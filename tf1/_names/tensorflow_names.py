@@ -13,7 +13,7 @@ from tf1._names import canned, estimator_parts, examples, internals, keyed_rando
 from tf1._names.namespace import Namespace, own_names
 from tf1._run import script_config, script_estimator
 
-# {name that only TensorFlow 0.x or its models had: its name in TensorFlow 1}
+# Maps a name that only TensorFlow 0.x or its models had to the name in TensorFlow 1.
 RENAMED = {
     "tf.batch_matmul": "tf.matmul", "tf.inv": "tf.reciprocal",
     "tf.merge_all_summaries": "tf.summary.merge_all", "tf.mul": "tf.multiply", "tf.neg": "tf.negative",
@@ -58,7 +58,7 @@ def _set_verbosity(level):
 
 
 def _run_app(main=None, argv=None):
-    """Calls tf.app.run. Shows each message of tf.logging only once, even though absl adds a second
+    """Calls tf.app.run. Shows each message of tf.logging only once, although absl adds a second log
     handler."""
     _python_logging.getLogger("tensorflow").propagate = False
     _tf.app.run(main or sys.modules["__main__"].main, argv)
@@ -71,7 +71,7 @@ layers = _extended("layers", dict(dropout=keyed_random.layer_dropout, Dropout=ke
 logging = _extended("logging", dict(set_verbosity=_set_verbosity))
 train = _extended("train", dict(Int64List=examples.Int64List))
 io = _extended("io", dict(parse_example=examples.parse_example))
-# tf.nn.rnn_cell.DropoutWrapper then uses the mask of tf.nn.dropout.
+# After this call, tf.nn.rnn_cell.DropoutWrapper uses the mask of tf.nn.dropout.
 internals.replace_tensorflow_of_cells(
     Namespace("tf", dict(nn=nn, __internal__=_tf.compat.v2.__internal__), lambda: _tf.compat.v2))
 data = _extended("data", dict(experimental=_extended("data.experimental", DATA)))
@@ -121,8 +121,8 @@ _METRIC_KEYS = types.SimpleNamespace(
     **{key.upper(): key for key in ("loss", "accuracy", "precision", "recall", "accuracy_baseline", "auc")})
 _PREDICTION_KEYS = types.SimpleNamespace(**{key.upper(): key for key in (
     "classes", "class_ids", "logistic", "logits", "predictions", "probabilities", "top_k")})
-# The names in all files of the Estimator. A program can import each name from any of these files. If two of
-# these dicts contain the same name, the later dict overrides the earlier dict.
+# These are the names in all files of the Estimator. A program can import each name from any of these files.
+# If two of these dicts contain the same name, the later dict overrides the earlier dict.
 every_estimator_name = Namespace("tf.estimator", {
     **STOPPING, **TPU, **_INPUTS, **_EXPORT, **_ESTIMATOR, "estimator": estimator,
     "export_output": internals.export_output, "MetricKeys": _METRIC_KEYS, "PredictionKeys": _PREDICTION_KEYS,

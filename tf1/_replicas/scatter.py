@@ -14,7 +14,7 @@ def scatter_batches(dataset, group):
       group: the `replica_group.Group`.
 
     Raises:
-      ValueError: the input_fn returned something else.
+      ValueError: the input_fn returned an object that is not a dataset.
     """
     if not isinstance(dataset, tf.compat.v2.data.Dataset):
         raise ValueError("With several replicas, the input_fn must return a dataset, so that its batches can "

@@ -13,7 +13,7 @@ class Estimator(estimator.Estimator):
 
     def __init__(self, model_fn, model_dir=None, config=None, params=None, use_tpu=False,
                  train_batch_size=None, eval_batch_size=None, predict_batch_size=None, warm_start_from=None):
-        """Creates an Estimator. Arguments that are not listed here are those of the core's Estimator.
+        """Creates an Estimator. All other arguments are described in the core's Estimator.
 
         Args:
           config: a `script_config.RunConfig`.

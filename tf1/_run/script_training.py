@@ -24,7 +24,7 @@ from tf1._replicas import broadcast, scatter
 from tf1._replicas.horovod_mode import script_divides_work
 from tf1._run import input_position, step_order
 
-# Hooks that write files. Only replica 0 runs them.
+# These hooks write files. Only replica 0 runs them.
 _WRITING_HOOKS = tf.train.CheckpointSaverHook, tf.train.SummarySaverHook, tf.train.StepCounterHook
 
 

@@ -24,7 +24,7 @@ def limited(config):
       config: tf.ConfigProto, or None.
 
     Returns:
-      a changed copy of config; the unchanged config if no pool is too large.
+      a changed copy of config, or config itself if no pool is too large.
     """
     cores = workers.available_cores()
     too_large = [] if config is None else [
@@ -49,7 +49,7 @@ def install():
 
 
 def _with_limit(create):
-    """Returns a replacement for the `__init__` of a class, which limits the argument config."""
+    """Returns a replacement for the `__init__` of a class. The replacement limits the argument config."""
     signature = inspect.signature(create)
 
     @functools.wraps(create)
