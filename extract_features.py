@@ -77,7 +77,7 @@ def resolve_flags(settings):
     """
     checks.refuse_tpus(settings)
     if not settings.input_file:
-        raise ValueError("--input_file is required: a text file with one example a line.")
+        raise ValueError("--input_file is required. Name a text file with one text on each line.")
     require_file(settings, "input_file")
     if settings.output_dtype == "float16" and settings.output_format == "jsonl":
         raise ValueError("--output_dtype=float16 has no effect with --output_format=jsonl, because numbers "

@@ -185,8 +185,8 @@ def parse_values(values, type_map, ignore_unknown=False):
     while position < len(values):
         match = _ASSIGNMENT.match(values, position)
         if not match:
-            raise ValueError("Cannot read hyperparameters from here on; expected name=value or "
-                             f"name=[value,value]: {values[position:]}")
+            raise ValueError(f"The hyperparameters cannot be read from {values[position:]!r} on. Write "
+                             "name=value or name=[value,value], with commas between them.")
         position = match.end()
         name, elements, single = match.groups()
         if name not in type_map:

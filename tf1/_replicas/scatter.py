@@ -17,8 +17,8 @@ def scatter_batches(dataset, group):
       ValueError: the input_fn returned an object that is not a dataset.
     """
     if not isinstance(dataset, tf.compat.v2.data.Dataset):
-        raise ValueError("With several replicas, the input_fn must return a dataset, so that its batches can "
-                         f"be distributed to the replicas, but it returned {type(dataset).__name__}.")
+        raise ValueError("With several replicas, the input_fn must return a dataset, whose batches are then "
+                         f"distributed to the replicas. This input_fn returned {type(dataset).__name__}.")
     # Incomplete rounds are dropped, because all replicas must end after the same step.
     rounds = dataset.window(group.count, drop_remainder=True)
     return rounds.flat_map(lambda *components: tf.data.Dataset.zip(tuple(
