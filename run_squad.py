@@ -69,9 +69,9 @@ def define_flags():
     with common_flags.section("Task", INPUT):
         flags.DEFINE_string("train_file", None, "SQuAD file for training, such as train-v1.1.json.")
         flags.DEFINE_string("predict_file", None, "File with the questions for prediction: a SQuAD file, "
-                            "such as dev-v1.1.json, or JSON Lines with the fields id, question and context. With "
-                            "--do_eval, each line of JSON Lines also needs the field answers or the field "
-                            "is_impossible.")
+                            "such as dev-v1.1.json, or JSON Lines with the fields id, question and context. "
+                            "With --do_eval, each line of JSON Lines also needs the field answers or the "
+                            "field is_impossible.")
     with common_flags.section("Task", SPEED):
         flags.DEFINE_bool("do_train", False, "Train the model.")
         flags.DEFINE_bool("do_predict", False, "Answer the questions of --predict_file.")
