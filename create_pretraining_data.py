@@ -27,7 +27,7 @@ from bertlib.tasks.pretraining import corpus, pretraining_data, pretraining_stre
 
 FLAGS = flags.FLAGS  # a published name, for scripts that import this one
 
-# Name of the environment variable that says that the command already runs in a network namespace.
+# This environment variable is set if the command already runs in a network namespace.
 _PORTS_ARE_CLOSED = "BERT_PORTS_CLOSED"
 
 
@@ -170,7 +170,7 @@ def create_instances_from_document(all_documents, document_index, max_seq_length
       document_index: int, index of the document.
       vocab_words: list of str, from which the random replacements of masked tokens are drawn.
       rng: a `random.Random`.
-      continues_word: function of a token, see `pretraining_data.continuation_function`.
+      continues_word: function that takes a token; see `pretraining_data.continuation_function`.
       max_seq_length, short_seq_prob, …: see `Recipe`.
 
     Returns:
@@ -207,7 +207,7 @@ def create_masked_lm_predictions(tokens, masked_lm_prob, max_predictions_per_seq
       tokens: list of str.
       vocab_words: list of str, from which the random replacements of masked tokens are drawn.
       rng: a `random.Random`.
-      continues_word: function of a token, see `pretraining_data.continuation_function`.
+      continues_word: function that takes a token; see `pretraining_data.continuation_function`.
       masked_lm_prob, max_predictions_per_seq, do_whole_word_mask: see `Recipe`.
 
     Returns:
@@ -367,7 +367,7 @@ def create_cluster(settings):
                          "the processes of this command. Leave one of these two flags out. To set the number "
                          "of workers of the Beam runner, use --beam_options, for example "
                          "--beam_options=direct_num_workers=2.")
-    # Imported only if the flag is used, because Apache Beam is an optional package.
+    # This import runs only if --beam_runner is given, because Apache Beam is an optional package.
     from bertlib.tasks.pretraining import pretraining_beam
 
     try:

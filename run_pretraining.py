@@ -55,7 +55,7 @@ FLAGS = flags.FLAGS  # a published name, for scripts that import this one
 _SAMPLE_FLAGS = dict(max_seq_length=64, max_predictions_per_seq=10, num_train_steps=1500,
                      num_warmup_steps=150, learning_rate=1e-3, eval_batch_size=32, save_checkpoints_steps=150,
                      log_steps=50)
-# Number of records of each file that are checked before training.
+# This number of records of each file is checked before the training.
 _CHECKED_RECORDS = 100
 
 

@@ -59,7 +59,7 @@ from bertlib.tasks.squad.squad_predictions import write_predictions  # noqa: F40
 
 FLAGS = flags.FLAGS  # a published name, for scripts that import this one
 
-# Names of the files that are written to --results_dir.
+# These files are written to --results_dir.
 _RESULT_FILES = ("eval.tf_record", "predictions.json", "nbest_predictions.json", "null_odds.json",
                  "answer_offsets.json", "predictions.html", "eval_results.json")
 

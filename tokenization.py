@@ -59,8 +59,8 @@ _CASED_MODELS = re.compile(
     r"|multi_cased_L-12_H-768_A-12"
 )
 
-# First and last code point of each block of Chinese characters. Japanese kana and Korean Hangul are not
-# included, because words in these scripts have several characters.
+# Each pair contains the first and the last code point of a block of Chinese characters. Japanese kana and
+# Korean Hangul are not included, because words in these scripts have several characters.
 CHINESE_BLOCKS = (
     (0x4E00, 0x9FFF),
     (0x3400, 0x4DBF),
@@ -72,7 +72,8 @@ CHINESE_BLOCKS = (
     (0x2F800, 0x2FA1F),
 )
 
-# Cache for functions of one character: a corpus contains only a few thousand different characters.
+# Caches the results of functions that take one character. A corpus contains only a few thousand different
+# characters.
 _remember = functools.lru_cache(maxsize=1 << 16)
 
 _DIGIT_AND_COMMA = re.compile(r"\d,$")
@@ -86,11 +87,12 @@ _SPACELESS = re.compile(
 )
 # These code points are not characters, but they may occur in Python strings.
 _SURROGATES = re.compile("[\ud800-\udfff]")
-# Text between characters that are white space in all SentencePiece models. Models may add further characters.
+# Matches text between characters that are white space in all SentencePiece models. A model may treat further
+# characters as white space.
 _BETWEEN_SPACES = re.compile("[^ \t\n\r]+")
 _CHINESE_CHARACTER = re.compile(f"[{_CHINESE}]")
 _CHINESE_OR_OTHERS = re.compile(rf"[{_CHINESE}]|[^\s{_CHINESE}]+")
-# Largest number of chunks in a cache, and largest length of a cached chunk, in characters.
+# A cache contains at most `_REMEMBERED_CHUNKS` chunks, of at most `_LONGEST_REMEMBERED` characters each.
 _REMEMBERED_CHUNKS = 1 << 16
 _LONGEST_REMEMBERED = 32
 
@@ -275,7 +277,7 @@ def _check_required(path, lines):
 
 
 def _load_model(path):
-    # Imported here, because WordPiece does not need this package.
+    # The import is inside the function, because WordPiece does not need this package.
     import sentencepiece
 
     try:
@@ -491,11 +493,11 @@ class FullTokenizer(_Tokenizer):
     def _chunks_of(self, text):
         """Divides a text into chunks that can be tokenized separately, because no tokenizer of this file
         looks across white space."""
-        # The first test is fast, and is sufficient for most texts.
+        # `isprintable` is fast and is true for most texts, so the search is rarely needed.
         if not text.isprintable() and _GAPLESS_SPACE.search(text):
             return [text]
-        # Each Chinese character is a chunk too, unless Chinese characters are not split into words, or a
-        # special token contains one.
+        # Normally, each Chinese character is a separate chunk. This is not so if Chinese characters are not
+        # split into words, or if a special token contains a Chinese character.
         if (text.isascii() or not self.basic_tokenizer.tokenize_chinese_chars
                 or self._special is not None and _CHINESE_CHARACTER.search(self._special.pattern)):
             return text.split()
@@ -509,7 +511,7 @@ class FullTokenizer(_Tokenizer):
         if (type(basic) is not BasicTokenizer or type(wordpiece) is not WordpieceTokenizer
                 or not isinstance(vocab, dict)):
             return None
-        # If a token is added or removed, the size of the vocabulary or its last token changes.
+        # The last two values show whether a token was added to the vocabulary or removed from it.
         return (id(basic), basic.do_lower_case, basic.strip_accents, basic.tokenize_chinese_chars,
                 wordpiece.unk_token, wordpiece.max_input_chars_per_word,
                 id(vocab), len(vocab), next(reversed(vocab), None))
@@ -616,7 +618,7 @@ class SentencePieceTokenizer(_Tokenizer):
         """Returns (id, start, end) of each piece of a text without white space."""
         text = _SURROGATES.sub("\ufffd", text)
         forms = [_without_accents(char) for char in text] if self._lower else text
-        # origins[i] is the position in the text of character i in the input of the model.
+        # Character i of the model's input comes from position origins[i] of the text.
         origins = [index for index, form in enumerate(forms) for _ in form] + [len(text)]
         found = []
         for index, piece, start, end in self._encoded("".join(forms).lower() if self._lower else text):
@@ -650,7 +652,7 @@ def _without_accents(char):
     return "".join(part for part in unicodedata.normalize("NFKD", char) if not unicodedata.combining(part))
 
 
-# Classes of tokenizers that can be sent to worker processes.
+# Tokenizers of these classes can be sent to worker processes.
 TOKENIZERS = FullTokenizer, SentencePieceTokenizer
 
 
@@ -703,14 +705,14 @@ class BasicTokenizer:
           list of str. No element is empty or contains white space.
         """
         text = self._clean_text(convert_to_unicode(text))
-        # This is done for all languages. The corpus of an English model also contains Chinese characters, and
-        # words of several Chinese characters would almost never be in its vocabulary.
+        # Chinese characters are split in all languages. The corpus of an English model also contains Chinese
+        # characters, and words of several Chinese characters would almost never be in its vocabulary.
         if self.tokenize_chinese_chars:
             text = self._tokenize_chinese_chars(text)
         words = []
         for word in whitespace_tokenize(text):
             words.extend(self._run_split_on_punc(self.normalize(word)))
-        # Methods that a subclass overrides may return white space or empty strings.
+        # If a subclass overrides a method, the method may return white space or empty strings.
         return whitespace_tokenize(" ".join(words))
 
     def normalize(self, word):
@@ -748,7 +750,8 @@ class BasicTokenizer:
 
     def _is_chinese_char(self, cp):
         """Returns whether a code point (int) is in one of Unicode's CJK ideograph blocks."""
-        # The first comparison is fast and is false for most characters: the lowest block begins at 0x3400.
+        # The first comparison is fast, and false for most characters, because the lowest block begins at
+        # 0x3400.
         return cp >= 0x3400 and any(first <= cp <= last for first, last in CHINESE_BLOCKS)
 
     def _clean_text(self, text):
@@ -756,7 +759,7 @@ class BasicTokenizer:
         space."""
         output = []
         for char in text:
-            # U+FFFD replaces bytes that another program could not decode.
+            # U+FFFD stands in place of bytes that another program could not decode.
             if char == "\ufffd" or _is_control(char):
                 continue
             output.append(" " if _is_whitespace(char) else char)

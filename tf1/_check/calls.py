@@ -1,4 +1,4 @@
-"""Defines rules for expressions that Python 3 parses, but that will fail or behave differently."""
+"""Defines rules for expressions that Python 3 can parse, but that fail or behave differently now."""
 
 import ast
 import functools
@@ -25,7 +25,7 @@ _DIGESTS = {f"hashlib.{name}" for name in ("md5", "sha1", "sha224", "sha256", "s
 
 
 def written(node):
-    """Returns the code of a node, on one line and cut to the length of a message."""
+    """Returns the code of a node on one line, shortened so that it fits into a message."""
     return shortened(" ".join(ast.unparse(node).split()))
 
 

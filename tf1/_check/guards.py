@@ -50,7 +50,7 @@ def _version_test(test, scope):
     if not known or not names & modules or not names <= modules | {f"builtins.{name}" for name in _CALLED}:
         return None
     try:
-        # The checks above leave only expressions of the version of Python, so eval is safe.
+        # The checks above accept only expressions about the version of Python, so eval is safe.
         code = compile(ast.Expression(test), "condition", "eval")
         return bool(eval(code, {"sys": sys, "platform": platform}))
     except Exception:

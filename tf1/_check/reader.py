@@ -247,7 +247,8 @@ class Reader(ast.NodeVisitor):
         if canonical(module) == "tf" and name.startswith("tensorflow."):  # from tensorflow import …
             name = "tf" + name.removeprefix("tensorflow")
         lacking = modules.missing(name)
-        # A name that TensorFlow lacks may be in tf1, where `python -m tf1 script.py` finds it.
+        # If TensorFlow lacks a name, tf1 may have it. A program under `python -m tf1` then gets the name from
+        # tf1.
         if lacking and not (name.startswith("tensorflow.") and modules.missing(
                 "tf" + name.removeprefix("tensorflow")) is None):
             self._emit(_IMPORT, node, *_lacks(f"`{statement}`", *lacking))

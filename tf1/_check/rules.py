@@ -134,8 +134,8 @@ _DROPPED = {
 # Maps a dropped name of the standard library to (version of Python that dropped the name, replacement).
 GONE = {name: (version, instead) for version, names in _DROPPED.items() for name, instead in names.items()}
 
-# Maps a method without arguments, which no class has any more, to (kind of the finding, replacement; the
-# object is left out).
+# Maps the name of a method without arguments, which no class has any more, to (kind of the finding,
+# replacement without the object).
 METHODS = {
     "iteritems": (PYTHON2, "items()"), "iterkeys": (PYTHON2, "keys()"), "itervalues": (PYTHON2, "values()"),
     "viewitems": (PYTHON2, "items()"), "viewkeys": (PYTHON2, "keys()"), "viewvalues": (PYTHON2, "values()"),
@@ -147,7 +147,8 @@ WITH_OLD_METHODS = ("pygtrie", "marisa_trie", "datrie")
 
 # --- Other packages --------------------------------------------------------------------------------------
 
-# {name of NumPy: replacement}. The checker looks up whether the installed NumPy still has the name.
+# Maps a name of NumPy to its replacement. The checker looks up whether the installed NumPy still has the
+# name.
 NUMPY_NAMES = {
     "Inf": "np.inf", "Infinity": "np.inf", "NAN": "np.nan", "NINF": "-np.inf", "NaN": "np.nan",
     "PINF": "np.inf", "alltrue": "np.all", "asfarray": "np.asarray(x, dtype=float)", "asscalar": "x.item()",

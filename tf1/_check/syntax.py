@@ -8,7 +8,7 @@ import warnings
 
 from tf1._check.rules import PYTHON2, PYTHON3, SYNTAX, Finding, shortened
 
-# Comments, and strings with their prefixes.
+# This pattern matches comments, and strings with their prefixes.
 _TEXT = re.compile(r"""(?s)\#[^\n]*|(?:\b[bBrRuUfF]{1,2})?(?:\"{3}(?:\\.|[^\\])*?\"{3}"""
                    r"""|'{3}(?:\\.|[^\\])*?'{3}|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')""")
 _STATEMENT = r"(?:^|[;:])[ \t]*"
@@ -17,8 +17,9 @@ _PRINT = re.compile(_STATEMENT + r"(print)(?=[ \t]*(?:[\"'{~`]|>>|(?!(?:if|or|an
 _EXEC = re.compile(_STATEMENT + r"(exec)(?=[ \t]*[\"']|[ \t]+[A-Za-z_])")
 _RAISE = re.compile(_STATEMENT + r"(raise)[ \t]+(?=[^;]*,)")
 _EXCEPT = re.compile(r"^[ \t]*except\b([^:]*?)([ \t]*,[ \t]*)([A-Za-z_][\w.]*)[ \t]*:")
-# Rules for expressions: (pattern in a text without strings and comments, replacement, kind of the finding,
-# what is wrong, the code to write instead, or None if the replacement is that code).
+# Each rule for an expression of Python 2 is a tuple. It contains a pattern (searched in the text without
+# strings and comments), the replacement, the kind of the finding, what is wrong, and the code to write
+# instead. The last element is None if the code to write is the replacement itself.
 _EXPRESSIONS = (
     (re.compile(r"\b[uU][rR](?=[\"'])"), "r", PYTHON2, 'Python 3 has no prefix ur""', '`r""`'),
     (re.compile(r"`([^`\n]+)`"), r"repr(\1)", PYTHON2, "backticks are gone", None),
@@ -139,11 +140,12 @@ class _Repair:
         self.found = []
 
     def emit(self, position, *finding):
-        """Adds a finding at a position of the text; `finding` are the other fields of `Finding`."""
+        """Adds a finding at a position of the text. `finding` contains the other fields of `Finding`."""
         self.found.append(Finding(self.text.count("\n", 0, position) + 1, *finding))
 
     def apply(self, edits):
-        """Replaces parts of the text, [(start, end, replacement)]. The number of lines stays the same."""
+        """Replaces parts of the text: `edits` is a list of (start, end, replacement). The number of lines
+        stays the same."""
         for start, end, replacement in sorted(edits, reverse=True):
             missing = self.text.count("\n", start, end) - replacement.count("\n")
             self.text = self.text[:start] + replacement + "\n" * missing + self.text[end:]
@@ -189,7 +191,7 @@ class _Repair:
         Args:
           start, end: positions of the keyword and of the end of the logical line.
           masked: the text without strings and comments.
-          call: function of the text after the keyword that returns the call.
+          call: function that takes the text after the keyword and returns the call.
           what: description of what is wrong, for the finding.
 
         Returns:
@@ -208,7 +210,7 @@ class _Repair:
         return start, end, new
 
     def mend(self, error):
-        """Replaces a line that Python 3 does not parse by `pass`; returns whether this was possible."""
+        """Puts `pass` in place of a line that Python 3 cannot parse. Returns whether this was possible."""
         lines = self.text.split("\n")
         number = min(error.lineno or 1, len(lines)) - 1
         if isinstance(error, TabError):

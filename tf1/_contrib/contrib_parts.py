@@ -29,8 +29,8 @@ from tf1._replicas import strategies
 _SAME_NAME = (
     "autograph", "distribute", "estimator", "feature_column", "image", "keras", "linalg", "lookup", "losses",
     "metrics", "nn", "quantization", "saved_model", "signal", "summary")
-# Maps each part of contrib to the replacement for those of its names that are not provided. The keys are all
-# parts that `tf.contrib` has.
+# Maps each part of contrib to a replacement for the names that the part does not provide here. The keys are
+# all parts that `tf.contrib` has.
 REPLACEMENTS = {
     **{part: f"tf.{part}" for part in _SAME_NAME},
     "all_reduce": "tf.distribute", "batching": "tf.nondifferentiable_batch_function",

@@ -175,8 +175,8 @@ def get_variable_full_name(var):
 
 
 def _slice(variable):
-    """Returns the SaveSliceInfoDef of a slice of a partitioned variable; for other variables, an empty
-    SaveSliceInfoDef."""
+    """Returns the SaveSliceInfoDef of a slice of a partitioned variable. For any other variable, returns an
+    empty SaveSliceInfoDef."""
     return variable.to_proto().save_slice_info_def
 
 
@@ -198,7 +198,7 @@ def get_variables_to_restore(include=None, exclude=None):
 
 
 def filter_variables(var_list, include_patterns=None, exclude_patterns=None, reg_search=True):
-    """Returns the variables whose names match one of include_patterns and none of exclude_patterns.
+    """Returns the variables whose names match at least one of include_patterns and none of exclude_patterns.
 
     Args:
       var_list: variables.
@@ -299,7 +299,7 @@ def assign_from_checkpoint(model_path, var_list, ignore_missing_vars=False):
 
 
 def assign_from_checkpoint_fn(model_path, var_list, ignore_missing_vars=False, reshape_variables=False):
-    """Returns a function of a session that sets variables to a checkpoint's values.
+    """Returns a function that takes a session and sets variables to a checkpoint's values.
 
     Args:
       model_path, var_list, ignore_missing_vars: see `assign_from_checkpoint`.

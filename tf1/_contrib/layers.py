@@ -248,7 +248,7 @@ def apply_regularization(regularizer, weights_list=None):
     """Returns the sum of a regularizer over weights, and adds it to the collection REGULARIZATION_LOSSES.
 
     Args:
-      regularizer: function of a weight that returns a scalar tensor. The result None counts as 0.
+      regularizer: function that takes a weight and returns a scalar tensor. The result None counts as 0.
       weights_list: list of weights; the collection WEIGHTS if None.
 
     Raises:
@@ -279,19 +279,21 @@ def optimize_loss(loss, global_step, learning_rate, optimizer, gradient_noise_sc
     Args:
       loss: scalar tensor.
       global_step: variable that counts the steps; the global step of the graph if None.
-      learning_rate: float, which is stored in the variable OptimizeLoss/learning_rate; or a scalar tensor; or
-        None, if the optimizer has its own learning rate.
-      optimizer: a name (Adagrad, Adam, Ftrl, Momentum, RMSProp, SGD), a class, an instance, or a function of
-        the learning rate.
+      learning_rate: float or scalar tensor. A float is stored in the variable OptimizeLoss/learning_rate.
+        None if the optimizer has its own learning rate.
+      optimizer: the name of an optimizer (Adagrad, Adam, Ftrl, Momentum, RMSProp, SGD), a class, an instance,
+        or a function that takes the learning rate.
       gradient_noise_scale: standard deviation of noise that is added to the gradients, or None.
-      gradient_multipliers: {variable or its name: factor of its gradient}, or None.
-      clip_gradients: maximum global norm of the gradients, or a function of (gradient, variable) pairs.
-      learning_rate_decay_fn: function of learning_rate and global_step that returns the rate of the step.
+      gradient_multipliers: {variable, or name of a variable: factor of the gradient}, or None.
+      clip_gradients: maximum global norm of the gradients, or a function that takes a list of (gradient,
+        variable) pairs.
+      learning_rate_decay_fn: function that takes learning_rate and global_step, and returns the learning rate
+        of the step.
       update_ops: ops that run before the returned loss is computed; the collection UPDATE_OPS if None.
       variables: variables to train; all trainable variables if None.
       name: variable scope.
-      summaries: list of loss, learning_rate, gradients, gradient_norm and global_gradient_norm; or None for
-        the default: loss, learning_rate and global_gradient_norm.
+      summaries: list with some of the names loss, learning_rate, gradients, gradient_norm and
+        global_gradient_norm. None means loss, learning_rate and global_gradient_norm.
       colocate_gradients_with_ops: see `tf.gradients`.
       increment_global_step: whether to increment global_step.
 

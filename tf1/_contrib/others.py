@@ -63,7 +63,7 @@ def _refused(name):
     return type(name, (), {"__init__": refuse})
 
 
-# Names that encoder-decoder libraries import, but that BERT does not use.
+# Encoder-decoder libraries import these names, but BERT does not use them.
 SEQ2SEQ_CLASSES = {name: _refused(name) for name in (
     "AttentionMechanism", "AttentionWrapper", "AttentionWrapperState", "BahdanauAttention",
     "BahdanauMonotonicAttention", "BasicDecoder", "BasicDecoderOutput", "BeamSearchDecoder",
@@ -117,11 +117,11 @@ def sparsemax(logits, name=None):
 
 
 def sparsemax_loss(logits, sparsemax, labels, name=None):
-    """Returns the loss of `sparsemax`, equation 27 of its paper (contrib.sparsemax).
+    """Returns the loss of `sparsemax`: equation 27 of the paper that `sparsemax` cites (contrib.sparsemax).
 
     Args:
       logits: float [B, N].
-      sparsemax: float [B, N], the result of sparsemax(logits).
+      sparsemax: the result of sparsemax(logits), float [B, N].
       labels: float [B, N]. The sum of each row is 1.
       name: name scope of the ops.
 

@@ -291,7 +291,8 @@ class LSTMBlockFusedCell(object):
         inside = tf.transpose(tf.sequence_mask(lengths, steps, dtype))[:, :, tf.newaxis]
         outputs = result.h * inside
         outputs.set_shape([*inputs.shape[:2], self._num_units])
-        # For each sequence, takes the state after its last position, or the initial state if its length is 0.
+        # Takes the state after the last position of each sequence. If the length of a sequence is 0, takes
+        # the initial state.
         at = tf.stack([lengths, tf.range(batch)], 1)
         last = [tf.gather_nd(tf.concat([[first], values], 0), at)
                 for first, values in zip(initial_state, (result.cs, outputs))]

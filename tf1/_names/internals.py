@@ -31,15 +31,12 @@ __all__ = ["export_output", "lookup_ops", "nest", "normalization", "summary_ops_
 
 # --- Names of TensorFlow that programs use unchanged ----------------------------------------------
 
-# Programs use these modules:
-# - export_output contains the classes that were public as tf.estimator.export until TensorFlow 2.15. Programs
-#   also import the module itself.
-# - nest is tf.contrib.framework.nest. The public `tf.nest` lacks flatten_up_to, map_structure_up_to and
-#   others.
-# - lookup_ops contains names of tf.contrib.lookup that the public `tf.lookup` lacks, such as
-#   index_table_from_file.
-# - summary_ops_v2 contains the names of tf.contrib.summary. The functions of the same names in
-#   `tf.compat.v2.summary` take other arguments, and do not find the global step of a graph.
+# Programs use the modules in `__all__`. `export_output` contains the classes that were public as
+# tf.estimator.export until TensorFlow 2.15. `nest` is tf.contrib.framework.nest; the public `tf.nest` lacks
+# flatten_up_to, map_structure_up_to and others. `lookup_ops` contains names of tf.contrib.lookup that the
+# public `tf.lookup` lacks, such as index_table_from_file. `summary_ops_v2` contains the names of
+# tf.contrib.summary. `tf.compat.v2.summary` has functions with the same names, but they take other arguments,
+# and do not find the global step of a graph.
 should_record_summaries = summary_ops_v2._legacy_contrib_should_record_summaries
 
 # The next two names are tf.contrib.autograph.convert and tf.contrib.staging.StagingArea. `convert` converts a
@@ -75,7 +72,8 @@ def update_input(op, index, tensor):
 
 
 def add_outputs_attribute():
-    """Gives `tf.Operation` the attribute `_outputs` of TensorFlow 1. Programs that edit graphs read it."""
+    """Gives `tf.Operation` the attribute `_outputs` of TensorFlow 1, because programs that edit graphs read
+    it."""
     if not hasattr(tf.Operation, "_outputs"):
         tf.Operation._outputs = property(lambda self: self.outputs)
 
@@ -93,7 +91,7 @@ def adam_tensors(optimizer):
     public.
 
     Returns:
-      (learning rate, beta 1, beta 2, epsilon, beta 1 ** step, beta 2 ** step), scalar tensors.
+      a tuple of scalar tensors: (learning rate, beta 1, beta 2, epsilon, beta 1 ** step, beta 2 ** step).
     """
     return (optimizer._lr_t, optimizer._beta1_t, optimizer._beta2_t, optimizer._epsilon_t,
             *optimizer._get_beta_accumulators())
@@ -107,8 +105,8 @@ def noise_shape(layer, inputs):
 
 # --- Changes of TensorFlow itself ------------------------------------------------------------------------
 
-# The class of resource variables. `tf.Variable` does not replace it: it is also the base class of reference
-# variables, whose methods must not change.
+# The class of resource variables. `tf.Variable` cannot be used instead, because it is also the base class of
+# reference variables, whose methods must not change.
 ResourceVariable = resource_variable_ops.BaseResourceVariable
 # Registers a function that replaces fetches of a class by the tensors to fetch. A replacement of
 # `tf.Session.run` would not reach fetches inside lists and dicts.

@@ -45,7 +45,7 @@ def dropout(x, keep_prob=None, noise_shape=None, seed=None, name=None, rate=None
                 return tf.nn.dropout(x, noise_shape=noise_shape, seed=seed, rate=rate)
             keep = draw >= tf.cast(rate, tf.float32)
         scale = 1.0 / (1.0 - tf.cast(rate, x.dtype))
-        # A multiplication of the dropped values by 0 would give NaN for an infinite value.
+        # The dropped values are not multiplied by 0, because an infinite value would become NaN.
         dropped = tf.where_v2(keep, x * scale, tf.zeros([], x.dtype))
         dropped.set_shape(x.shape)
         return dropped

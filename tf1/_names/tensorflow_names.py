@@ -114,7 +114,7 @@ _ESTIMATOR = dict(
 )
 estimator = Namespace("tf.estimator", _ESTIMATOR, explain=_no_estimator)
 
-# The names of metrics and outputs of canned estimators. Programs that compare evaluations read them.
+# These are names of metrics and outputs of canned estimators. Programs that compare evaluations read them.
 _METRIC_KEYS = types.SimpleNamespace(
     LOSS_MEAN="average_loss", LOSS_REGULARIZATION="regularization_loss", AUC_PR="auc_precision_recall",
     LABEL_MEAN="label/mean", PREDICTION_MEAN="prediction/mean",

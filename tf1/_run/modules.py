@@ -177,6 +177,6 @@ def _put_back():
 # hub.Module.
 sys.modules["tensorflow_hub"] = hub.hub
 sys.meta_path.insert(0, ours.Finder())
-# These are the last finders, so an installed `bert` or `horovod` is found first.
+# These finders are the last ones, so that an installed package `bert` or `horovod` is found first.
 sys.meta_path += [ModuleFinder(_find), bert_package.Finder(), horovod.FINDER]
 _put_back()

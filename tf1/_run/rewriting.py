@@ -14,7 +14,7 @@ import sysconfig
 
 from tf1._run import ours
 
-# Parts of TensorFlow whose imports are not changed.
+# Imports of these parts of TensorFlow are not changed.
 _INNER = ("core", "python", "tools")
 
 

@@ -148,5 +148,5 @@ class TrainingSession(training_session.TrainingSession):
         super().take_steps(session, built, vote)
 
     def ends_before(self, micro_batch):
-        # Ends only between two steps, because only there the position of the input can be saved.
+        # A training ends only between two steps, because the position of the input can be saved only there.
         return super().ends_before(micro_batch) and not (self._position and micro_batch)
