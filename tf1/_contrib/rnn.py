@@ -347,9 +347,9 @@ def stack_bidirectional_dynamic_rnn(cells_fw, cells_bw, inputs, initial_states_f
             raise TypeError(f"stack_bidirectional_dynamic_rnn: {name} must be a list, not "
                             f"{type(values).__name__}.")
         if name.startswith("cells") and not values or values is not None and len(values) != len(cells_fw):
-            raise ValueError(f"stack_bidirectional_dynamic_rnn: {name} has {len(values or [])} "
-                             f"elements, but cells_fw has {len(cells_fw)}. Both must have one element for "
-                             "each layer, and there must be at least one layer.")
+            raise ValueError(f"stack_bidirectional_dynamic_rnn: {name} must have one element for each layer, "
+                             f"and there must be at least one layer: cells_fw has {len(cells_fw)}, {name} has "
+                             f"{len(values or [])}.")
     none = [None] * len(cells_fw)
     states = []
     with tf.variable_scope(scope or "stack_bidirectional_rnn"):
