@@ -348,8 +348,8 @@ def stack_bidirectional_dynamic_rnn(cells_fw, cells_bw, inputs, initial_states_f
                             f"{type(values).__name__}.")
         if name.startswith("cells") and not values or values is not None and len(values) != len(cells_fw):
             raise ValueError(f"stack_bidirectional_dynamic_rnn: {name} must have one element for each layer, "
-                             f"and there must be at least one layer: cells_fw has {len(cells_fw)}, {name} has "
-                             f"{len(values or [])}.")
+                             f"and there must be at least one layer: cells_fw has {len(cells_fw)}, "
+                             f"{name} has {len(values or [])}.")
     none = [None] * len(cells_fw)
     states = []
     with tf.variable_scope(scope or "stack_bidirectional_rnn"):
