@@ -131,7 +131,7 @@ def create_training_instances(input_files, tokenizer, max_seq_length, dupe_facto
       max_seq_length, dupe_factor, …: see `Recipe`.
 
     Returns:
-      list of `TrainingInstance`, in random order; tokens are str.
+      list of `TrainingInstance` in random order. Their tokens are str.
 
     Raises:
       FileNotFoundError, ValueError: a file cannot be read.
@@ -315,7 +315,7 @@ def write_instance_to_example_files(instances, tokenizer, max_seq_length, max_pr
 
 
 def list_paths(settings, name):
-    """Returns the paths in the value of a flag, a list of str.
+    """Returns the paths in the value of a flag, as a list of str.
 
     Raises:
       ValueError: the flag names no path.

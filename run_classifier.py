@@ -73,7 +73,7 @@ define_flags()
 
 
 def resolve_flags(settings):
-    """Sets the flags that are not on the command line to their defaults; returns the task's processor.
+    """Sets the flags that are not on the command line to their defaults. Returns the task's processor.
 
     Raises:
       ValueError, NotADirectoryError: a required flag is missing, or a flag has an unusable value.

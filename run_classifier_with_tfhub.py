@@ -63,8 +63,8 @@ def create_model(is_training, input_ids, input_mask, segment_ids, labels, num_la
       bert_hub_module_handle: see `hub_module.load_module_spec`.
 
     Returns:
-      (loss: scalar, the mean cross-entropy; per-example loss [B]; logits [B, C]; probabilities [B, C]), all
-      float32.
+      a tuple of float32 tensors: (loss, loss of each example [B], logits [B, C], probabilities [B, C]). The
+      first loss is a scalar, the mean cross-entropy.
     """
     encoder = hub_encoder.HubEncoder(bert_hub_module_handle, is_training, input_ids, input_mask, segment_ids)
     return classification_head.classify(encoder.get_pooled_output(), labels, num_labels, is_training)
@@ -126,7 +126,7 @@ def resolve_flags(settings):
 
 
 def settle_tokenizer(settings, module):
-    """Sets --vocab_file and --do_lower_case to the module's values; returns the tokenizer.
+    """Sets --vocab_file and --do_lower_case to the module's values. Returns the tokenizer.
 
     Args:
       settings: a `Settings`.

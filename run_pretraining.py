@@ -108,7 +108,7 @@ def check_records(settings, flag, paths, config):
 
     Args:
       settings: a `Settings`.
-      flag: str, the flag that names the files, for messages.
+      flag: name of the flag that names the files. It is used in messages.
       paths: list of str.
       config: the `modeling.BertConfig`.
 
@@ -153,7 +153,7 @@ def check_records(settings, flag, paths, config):
 
 
 def resolve_flags(settings):
-    """Sets the flags that are not on the command line to their defaults; returns whether the sample is used.
+    """Sets the flags that are not on the command line to their defaults. Returns whether the sample is used.
 
     Raises:
       ValueError: a required flag is missing, or two flags contradict each other.

@@ -360,7 +360,7 @@ def convert_ids_to_tokens(inv_vocab, ids):
 
 
 def whitespace_tokenize(text):
-    """Splits text at white space; returns a list of str.
+    """Splits text at white space. Returns a list of str.
 
     It uses the white space of `str.split`, which includes more characters than `_is_whitespace`.
     """
@@ -398,12 +398,12 @@ class _Tokenizer:
         return pieces
 
     def convert_tokens_to_ids(self, tokens):
-        """Returns the ids (list of int) of tokens; raises a KeyError for a token that is not in the
+        """Returns the ids (list of int) of tokens. Raises a KeyError for a token that is not in the
         vocabulary."""
         return convert_tokens_to_ids(self.vocab, tokens)
 
     def convert_ids_to_tokens(self, ids):
-        """Returns the tokens (list of str) of ids; raises a KeyError for an id that is not in the
+        """Returns the tokens (list of str) of ids. Raises a KeyError for an id that is not in the
         vocabulary."""
         return convert_ids_to_tokens(self.inv_vocab, ids)
 
@@ -541,9 +541,9 @@ class SentencePieceTokenizer(_Tokenizer):
 
         Raises:
           FileNotFoundError: there is no such file.
-          ValueError: the file is not a SentencePiece model; the model lacks a piece for one of
-            `REQUIRED_TOKENS`, has pieces that are longer than a word, or has a number of pieces that does not
-            fit `vocab_size`; or a token of `never_split` is not in the vocabulary.
+          ValueError: the file is not a SentencePiece model, or a token of `never_split` is not in the
+            vocabulary. Or the model lacks a piece for one of `REQUIRED_TOKENS`, has pieces that are longer
+            than a word, or has a number of pieces that does not fit `vocab_size`.
         """
         path = os.fsdecode(spm_model_file)
         self._lower = do_lower_case
@@ -775,7 +775,7 @@ class WordpieceTokenizer:
 
         Args:
           vocab: container of pieces. Pieces that continue a word begin with "##".
-          unk_token: str, the token for a word that cannot be split into pieces.
+          unk_token: the token for a word that cannot be split into pieces.
           max_input_chars_per_word: maximum number of characters in a word. A longer word becomes `unk_token`.
         """
         self.vocab = vocab

@@ -46,7 +46,8 @@ class Names:
         return self.scope.resolve(node)[0] if isinstance(node, (ast.Name, ast.Attribute)) else None
 
     def called(self, node):
-        """Returns the dotted name of the function that an expression calls; None for other expressions."""
+        """Returns the dotted name of the function that an expression calls. Returns None if the expression
+        is not a call."""
         node = self.scope.value(node)
         return self.of(node.func) if isinstance(node, ast.Call) else None
 
@@ -59,7 +60,7 @@ class Names:
           views: whether the methods of a dict, such as .keys(), count.
 
         Returns:
-          the description; None if the value is a list in Python 3, or if its type is not known.
+          the description, or None if the value is a list in Python 3 or its type is not known.
         """
         node = self.scope.value(node)
         name = self.called(node)
@@ -88,7 +89,7 @@ def _is_text(node, part=""):
 
 
 def _method(call):
-    """Returns (object, name of the method) of a method call; (None, None) for other expressions."""
+    """Returns (object, name of the method) for a method call, and (None, None) for other expressions."""
     return (call.func.value, call.func.attr) if isinstance(call.func, ast.Attribute) else (None, None)
 
 

@@ -36,7 +36,7 @@ def findings(path, text, fork):
 
 
 def _content(path):
-    """Returns (bytes, None) of a file, or (None, the reason why it is not read)."""
+    """Reads a file. Returns (bytes, None), or (None, the reason why the file is not read)."""
     try:
         if not os.path.isfile(path):
             return None, "it is not a file, or it is a broken link"
@@ -52,7 +52,7 @@ def _texts(paths, unread, seen):
 
     Args:
       paths: the files.
-      unread: list of (path, reason); files that cannot be read are added.
+      unread: list of (path, reason). This function adds the files that cannot be read.
       seen: set of real paths. Files in this set are left out, and the files that were read are added to it.
 
     Returns:

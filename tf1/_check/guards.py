@@ -16,7 +16,8 @@ _VERSION_3 = re.compile(r"_?(?:is_?)?(?:py|python)_?([23])", re.IGNORECASE)
 
 
 def truth(test, scope):
-    """Returns whether a condition on the version of Python is true here; None for any other condition."""
+    """Returns whether a condition on the version of Python is true here. Returns None for any other
+    condition."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         operand = truth(test.operand, scope)
         return None if operand is None else not operand
@@ -92,7 +93,8 @@ def tested_names(test):
 
 
 def exceptions(caught):
-    """Returns the names of the exceptions that an `except` catches; {None} if it catches all exceptions."""
+    """Returns the names of the exceptions that an `except` catches, or {None} if it catches all
+    exceptions."""
     if caught is None:
         return {None}
     return {getattr(node, "attr", getattr(node, "id", "?"))

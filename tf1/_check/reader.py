@@ -223,9 +223,9 @@ class Reader(ast.NodeVisitor):
     def _import_beside(self, node, module, full, statement):
         """Checks an import of a module of the program.
 
-        There are three possible findings: the module lacks the imported name; only Python 2 finds the module,
-        because Python 2 also searches the package of the file; or the module is in a folder that is not on
-        the path.
+        There are three possible findings. The module may lack the imported name. The module may be one that
+        only Python 2 finds, because Python 2 also searches the package of the file. Or the module may be in a
+        folder that is not on the path.
         """
         name = full[len(module) + 1:]
         if name and self._fork.lacks(module, name, self._path):
@@ -263,7 +263,7 @@ class Reader(ast.NodeVisitor):
             self.visit(node.value)
 
     def _chain(self, node):
-        """Checks a dotted name; returns whether the first part of the name is a module or a builtin."""
+        """Checks a dotted name. Returns whether the first part of the name is a module or a builtin."""
         name, known = self._scope.resolve(node)
         if name is None:
             return False

@@ -38,7 +38,7 @@ _MOST_MENDED = 20  # largest number of lines of a file that are replaced by `pas
 
 
 def decoded(content):
-    """Decodes the bytes of a file; returns (text, findings about bytes that are not text)."""
+    """Decodes the bytes of a file. Returns (text, findings about bytes that are not text)."""
     encoding, found = "utf-8", []
     lines = iter(content.splitlines(keepends=True))
     try:

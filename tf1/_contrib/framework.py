@@ -161,7 +161,7 @@ def get_variables_by_name(given_name, scope=None):
 
 
 def get_unique_variable(var_op_name):
-    """Returns the variable with a name; raises ValueError if the graph has no such variable."""
+    """Returns the variable with a name. Raises ValueError if the graph has no such variable."""
     for var in get_variables(var_op_name):
         if var.op.name == var_op_name:
             return var
@@ -202,8 +202,8 @@ def filter_variables(var_list, include_patterns=None, exclude_patterns=None, reg
 
     Args:
       var_list: variables.
-      include_patterns: list of regular expressions; None includes all variables.
-      exclude_patterns: list of regular expressions; None excludes no variable.
+      include_patterns: list of regular expressions. None includes all variables.
+      exclude_patterns: list of regular expressions. None excludes no variable.
       reg_search: whether a pattern may match in the middle of a name, not only at its start.
     """
     match = re.search if reg_search else re.match
@@ -281,7 +281,7 @@ def assign_from_checkpoint(model_path, var_list, ignore_missing_vars=False):
       ignore_missing_vars: whether to leave out variables that the checkpoint lacks, with a warning.
 
     Raises:
-      ValueError: the checkpoint lacks a variable, or contains it with a different shape.
+      ValueError: the checkpoint lacks a variable, or contains a variable with a different shape.
     """
     reader, named = _wanted(model_path, var_list, ignore_missing_vars)
     pairs = []
@@ -306,11 +306,11 @@ def assign_from_checkpoint_fn(model_path, var_list, ignore_missing_vars=False, r
       reshape_variables: whether to reshape a value that has the size of the variable but a different shape.
 
     Returns:
-      the function; None if the checkpoint contains none of the variables.
+      the function, or None if the checkpoint contains none of the variables.
 
     Raises:
-      ValueError: var_list is empty; or the checkpoint lacks a variable, or contains it with a different
-        shape.
+      ValueError: var_list is empty, the checkpoint lacks a variable, or the checkpoint contains a variable
+        with a different shape.
     """
     if not var_list:
         raise ValueError("assign_from_checkpoint_fn: var_list is empty.")

@@ -191,8 +191,8 @@ def reroute_ts(ts0, ts1, can_modify=None, cannot_modify=None):
     Args:
       ts0: the new tensors.
       ts1: the tensors that are replaced.
-      can_modify: the ops whose inputs may change; None for all.
-      cannot_modify: ops whose inputs stay unchanged; None for no op.
+      can_modify: the ops whose inputs may change. None means all ops.
+      cannot_modify: ops whose inputs stay unchanged. None means no op.
 
     Returns:
       the number of inputs that were changed.

@@ -206,7 +206,8 @@ def variance_scaling_initializer(factor=2.0, mode="FAN_IN", uniform=False, seed=
 
     Args:
       factor: numerator of the variance.
-      mode: meaning of n. FAN_IN: number of inputs; FAN_OUT: number of outputs; FAN_AVG: mean of both.
+      mode: defines n. With FAN_IN, n is the number of inputs; with FAN_OUT, the number of outputs; with
+        FAN_AVG, the mean of both numbers.
       uniform: whether the distribution is uniform. If false, it is normal, truncated at two standard
         deviations.
       seed, dtype: seed and dtype of the initializer.
@@ -249,7 +250,7 @@ def apply_regularization(regularizer, weights_list=None):
 
     Args:
       regularizer: function that takes a weight and returns a scalar tensor. The result None counts as 0.
-      weights_list: list of weights; the collection WEIGHTS if None.
+      weights_list: list of weights. None means the collection WEIGHTS.
 
     Raises:
       ValueError: there are no weights.
@@ -278,7 +279,7 @@ def optimize_loss(loss, global_step, learning_rate, optimizer, gradient_noise_sc
 
     Args:
       loss: scalar tensor.
-      global_step: variable that counts the steps; the global step of the graph if None.
+      global_step: variable that counts the steps. None means the global step of the graph.
       learning_rate: float or scalar tensor. A float is stored in the variable OptimizeLoss/learning_rate.
         None if the optimizer has its own learning rate.
       optimizer: the name of an optimizer (Adagrad, Adam, Ftrl, Momentum, RMSProp, SGD), a class, an instance,
@@ -289,8 +290,8 @@ def optimize_loss(loss, global_step, learning_rate, optimizer, gradient_noise_sc
         variable) pairs.
       learning_rate_decay_fn: function that takes learning_rate and global_step, and returns the learning rate
         of the step.
-      update_ops: ops that run before the returned loss is computed; the collection UPDATE_OPS if None.
-      variables: variables to train; all trainable variables if None.
+      update_ops: ops that run before the returned loss is computed. None means the collection UPDATE_OPS.
+      variables: variables to train. None means all trainable variables.
       name: variable scope.
       summaries: list with some of the names loss, learning_rate, gradients, gradient_norm and
         global_gradient_norm. None means loss, learning_rate and global_gradient_norm.

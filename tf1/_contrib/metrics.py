@@ -38,7 +38,7 @@ def streaming_pearson_correlation(predictions, labels, weights=None, metrics_col
 
     Args:
       predictions, labels: float tensors of the same size.
-      weights: float tensor of the same size; all 1 if None.
+      weights: float tensor of the same size. None means that all weights are 1.
       metrics_collections, updates_collections, name: see `streaming_concat`.
 
     Returns:
@@ -74,7 +74,7 @@ def f1_score(labels, predictions, weights=None, num_thresholds=200, metrics_coll
     Args:
       labels: bool tensor, or tensor of 0 and 1.
       predictions: tensor of the same shape, with values in [0, 1].
-      weights: tensor of the same shape; all 1 if None.
+      weights: tensor of the same shape. None means that all weights are 1.
       num_thresholds: number of thresholds. The first one is just below 0, the last one is just above 1.
       metrics_collections, updates_collections, name: see `streaming_concat`.
 

@@ -201,7 +201,7 @@ class MovingAverageOptimizer(WrappedOptimizer):
         of the average. A continued training restores with the same saver, which swaps the names back.
 
         Args:
-          var_list: variables or {name: variable}; all global variables if None.
+          var_list: variables or {name: variable}. None means all global variables.
           name, **kwargs: arguments of the saver.
 
         Raises:

@@ -47,10 +47,10 @@ class LayerNormBasicLSTMCell(_Cell):
           num_units: size of the state and of the output.
           forget_bias: bias that is added to the forget gate.
           input_size: ignored.
-          activation: activation function; tanh by default.
+          activation: activation function. The default is tanh.
           layer_norm: whether to use layer normalization.
           norm_gain, norm_shift: initial values of gamma and beta.
-          dropout_keep_prob: float or scalar tensor, the probability that a new value, tanh(j), is kept.
+          dropout_keep_prob: probability that a new value, tanh(j), is kept. A float or a scalar tensor.
           dropout_prob_seed: an additional key for the random numbers of the mask.
           reuse: whether to reuse existing variables.
         """
@@ -100,12 +100,12 @@ class CoupledInputForgetGateLSTMCell(_Cell):
           num_units: size of the state.
           use_peepholes: whether the gates depend on the state of the cell.
           initializer: initializer of the weights.
-          num_proj: size of the output; the size of the state if None.
-          proj_clip: maximum absolute value of the output, if num_proj is given; no limit if None.
+          num_proj: size of the output. None means the size of the state.
+          proj_clip: maximum absolute value of the output, if num_proj is given. None means no limit.
           num_unit_shards, num_proj_shards: must be 1.
           forget_bias: bias that is added to the forget gate.
           state_is_tuple: whether the state is a pair. If false, it is one tensor.
-          activation: activation function; tanh by default.
+          activation: activation function. The default is tanh.
           reuse: whether to reuse existing variables.
           layer_norm, norm_gain, norm_shift: not supported.
 
@@ -209,10 +209,10 @@ class LSTMBlockCell(_Cell):
         Args:
           num_units: size of the state and of the output.
           forget_bias: bias that is added to the forget gate.
-          cell_clip: maximum absolute value of the cell's state; no limit if None.
+          cell_clip: maximum absolute value of the cell's state. None means no limit.
           use_peephole: whether the gates depend on the state of the cell. This adds the variables w_i_diag,
             w_f_diag and w_o_diag.
-          dtype: dtype of the variables; the dtype of the inputs if None.
+          dtype: dtype of the variables. None means the dtype of the inputs.
           reuse: whether to reuse existing variables.
           name: name of the cell, and scope of its variables.
         """
@@ -255,9 +255,9 @@ class LSTMBlockFusedCell(object):
 
         Args:
           inputs: float [T, B, D], or a list of T tensors [B, D].
-          initial_state: pair of tensors [B, num_units]; zeros if None.
-          dtype: dtype of the zeros of the initial state; the dtype of the inputs if None.
-          sequence_length: integer [B]; all sequences have length T if None.
+          initial_state: pair of tensors [B, num_units]. None means zeros.
+          dtype: dtype of the zeros of the initial state. None means the dtype of the inputs.
+          sequence_length: integer [B]. None means that all sequences have length T.
           scope: scope of the variables.
 
         Returns:
@@ -326,8 +326,8 @@ def stack_bidirectional_dynamic_rnn(cells_fw, cells_bw, inputs, initial_states_f
 
     Args:
       cells_fw, cells_bw: lists of cells, one for each layer.
-      inputs: float [B, T, D]; [T, B, D] if time_major.
-      initial_states_fw, initial_states_bw: lists of states; zeros if None.
+      inputs: float [B, T, D]. If time_major is true, float [T, B, D].
+      initial_states_fw, initial_states_bw: lists of states. None means zeros.
       dtype, sequence_length, parallel_iterations, swap_memory: see `tf.nn.bidirectional_dynamic_rnn`.
       scope: scope of the variables, by default stack_bidirectional_rnn. The variables of a layer are below
         cell_<layer>/bidirectional_rnn/fw and …/bw.

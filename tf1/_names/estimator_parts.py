@@ -41,7 +41,7 @@ def build_raw_serving_input_receiver_fn(features, default_batch_size=None):
 
     Args:
       features: {name: tensor}. Only the dtype and the shape of each tensor are used.
-      default_batch_size: first dimension of the fed arrays; None allows any size.
+      default_batch_size: first dimension of the fed arrays. None allows any size.
     """
     kinds = {name: (tensor.dtype, [default_batch_size, *tensor.shape.as_list()[1:]])
              for name, tensor in features.items()}
@@ -57,7 +57,7 @@ def build_parsing_serving_input_receiver_fn(feature_spec, default_batch_size=Non
 
     Args:
       feature_spec: {name: FixedLenFeature or VarLenFeature}.
-      default_batch_size: number of fed examples; None allows any number.
+      default_batch_size: number of fed examples. None allows any number.
     """
     def serving_input_receiver_fn():
         serialized = tf.placeholder(tf.string, [default_batch_size], "input_example_tensor")
@@ -78,7 +78,7 @@ def numpy_input_fn(x, y=None, batch_size=128, num_epochs=1, shuffle=None, queue_
       batch_size: number of examples in a batch. The last batch may be smaller.
       num_epochs: number of passes over the arrays. None repeats the arrays without end.
       shuffle: whether to shuffle the examples in each pass. There is no default.
-      queue_capacity, num_threads: settings of the queues of TensorFlow 1; ignored.
+      queue_capacity, num_threads: settings of the queues of TensorFlow 1. They are ignored.
 
     Raises:
       ValueError: shuffle is not given, or the arrays have different numbers of examples.
@@ -135,7 +135,7 @@ class EvalSpec(collections.namedtuple("EvalSpec",
 
     exporters: an `Exporter`, or a list of them.
     throttle_secs: minimum number of seconds between two evaluations.
-    start_delay_secs: setting of clusters; ignored.
+    start_delay_secs: setting of clusters. It is ignored.
     """
 
 
@@ -148,8 +148,8 @@ def train_and_evaluate(estimator, train_spec, eval_spec):
       eval_spec: an `EvalSpec`.
 
     Returns:
-      (metrics of the last evaluation, list of the results of the exporters); (None, []) if the training had
-      already reached max_steps.
+      (metrics of the last evaluation, list of the results of the exporters). If the training had already
+      reached max_steps, (None, []).
     """
     evaluator = _Evaluator(estimator, train_spec, eval_spec)
     estimator.train(train_spec.input_fn, hooks=list(train_spec.hooks or []), max_steps=train_spec.max_steps,
@@ -380,7 +380,7 @@ def make_early_stopping_hook(estimator, should_stop_fn, run_every_secs=60, run_e
     """Returns a hook that ends training when a function without arguments returns true.
 
     Args:
-      estimator: unused; TensorFlow 1 wrote to its directory.
+      estimator: not used. TensorFlow 1 wrote to the directory of the Estimator.
       should_stop_fn: the function.
       run_every_secs, run_every_steps: seconds or steps between two calls of the function. Pass exactly one of
         the two.
@@ -418,7 +418,7 @@ def stop_if_higher_hook(estimator, metric_name, threshold, eval_dir=None, min_st
       estimator: the Estimator that wrote the evaluations.
       metric_name: name of the metric.
       threshold: the threshold.
-      eval_dir: directory with the event files of the evaluations; `estimator.eval_dir()` if None.
+      eval_dir: directory with the event files of the evaluations. None means `estimator.eval_dir()`.
       min_steps: evaluations of earlier steps are ignored.
       run_every_secs, run_every_steps: seconds or steps between two checks. Pass exactly one of the two.
     """
@@ -467,7 +467,8 @@ def _history(trained, metric_name, eval_dir, min_steps):
 
 
 def _steps_since_maximum(history):
-    """Returns the number of steps between the first maximum and the last value; -1 if there are no values."""
+    """Returns the number of steps between the first maximum and the last value, or -1 if there are no
+    values."""
     if not history:
         return -1
     best_step, _ = max(history, key=lambda pair: pair[1])
@@ -500,7 +501,7 @@ class TPURunConfig(script_config.RunConfig):
     """Extends `tf.estimator.RunConfig` by the arguments of `tf.contrib.tpu.RunConfig`."""
 
     def __init__(self, tpu_config=None, evaluation_master=None, master=None, cluster=None, **settings):
-        """Creates a configuration; `settings` are the arguments of `tf.estimator.RunConfig`.
+        """Creates a configuration. `settings` are the arguments of `tf.estimator.RunConfig`.
 
         Raises:
           ValueError: a cluster resolver is given.

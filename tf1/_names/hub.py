@@ -1,6 +1,6 @@
 """Defines `tensorflow_hub` for programs of TensorFlow 1: `hub.Module` and functions that create modules.
 
-After `import tf1`, `import tensorflow_hub as hub` finds this module; its code is in
+After `import tf1`, `import tensorflow_hub as hub` finds this module. Its functions are defined in
 `bertlib.checkpoints.hub_module`. If the package tensorflow-hub is installed, names such as `hub.load` and
 `hub.KerasLayer` come from the package. Later versions of the package have no `hub.Module`.
 """

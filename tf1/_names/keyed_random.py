@@ -71,7 +71,7 @@ def _uniform_in_loop(shape, site):
       site: see `randomness.uniform`.
 
     Returns:
-      float32 tensor in [0, 1); None if the loop has no integer variable.
+      float32 tensor with values in [0, 1), or None if the loop has no integer variable.
     """
     switches = [op for loop in _loops() for op in loop.pivot.consumers() if op.type == "Switch"]
     counters = [op.outputs[1] for op in switches if op.outputs[1].dtype.is_integer

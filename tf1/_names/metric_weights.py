@@ -20,9 +20,8 @@ def _for_each_label(weights, labels):
     """Returns a weight for each label of the flattened labels.
 
     Args:
-      weights: [B, T] or [B · T], a weight for each label; or [T], a weight for each position; or [B], a
-        weight for each example. If there are more weights than labels, the additional
-        weights are ignored.
+      weights: tensor with a weight for each label ([B, T] or [B · T]), for each position ([T]) or for each
+        example ([B]). If there are more weights than labels, the additional weights are ignored.
       labels: [B, T] or [B].
 
     Returns:

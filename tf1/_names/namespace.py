@@ -13,7 +13,7 @@ class Namespace(types.ModuleType):
 
         Args:
           name: the name that programs use for the module, such as "tf.contrib.layers" or "tensorflow_hub".
-          own: {name: object}, the names of tf1.
+          own: the names of tf1, as a dict {name: object}.
           base: function without arguments that returns the other module. None if the namespace contains only
             the names in `own`.
           explain: function that takes a missing name and returns the advice for the error message, or None if

@@ -1,4 +1,4 @@
-"""Makes idioms of reference variables, the variables of TensorFlow 1, work on resource variables.
+"""Makes idioms of reference variables (the variables of TensorFlow 1) work on resource variables.
 
 This is not enough for a program that looks for the ops of reference variables in graphs, or that passes
 variables to generated ops. Such a program can call `tf.disable_resource_variables()` to get reference

@@ -24,7 +24,7 @@ RENAMED = {
 
 
 def advice(name):
-    """Returns the replacement of a missing name such as "tf.mul"; None if no replacement is known."""
+    """Returns the replacement of a missing name such as "tf.mul", or None if no replacement is known."""
     if name in RENAMED:
         return f"TensorFlow 1 has no {name}. Use `{RENAMED[name]}`."
     name_below_tf = name.removeprefix("tf.")
@@ -40,7 +40,7 @@ def _extended(part, own):
 
     Args:
       part: the name below `tf`.
-      own: {name: object}; these names override TensorFlow's.
+      own: dict {name: object}. These names override TensorFlow's names.
     """
     return Namespace(f"tf.{part}", own, lambda: operator.attrgetter(part)(_tf),
                      lambda name: advice(f"tf.{part}.{name}"))

@@ -39,11 +39,11 @@ def mean(pairs, sparse_as_dense=False, exchange_dtype=None):
     """Averages gradients over the replicas that train the current graph.
 
     Args:
-      pairs: list of (gradient, variable); a gradient is a tensor, tf.IndexedSlices or None.
+      pairs: list of (gradient, variable). A gradient is a tensor, tf.IndexedSlices or None.
       sparse_as_dense: whether to convert tf.IndexedSlices to tensors. If false, the result contains the rows
         of all replicas, as in one graph with the examples of all replicas. A row that two replicas have
         occurs twice in the result, and counts twice in the norm for clipping.
-      exchange_dtype: floating dtype in which tensors are exchanged; the dtype of each tensor if None.
+      exchange_dtype: floating dtype in which tensors are exchanged. None means the dtype of each tensor.
 
     Returns:
       list of the means, in the order of the pairs. In a graph without replicas, the gradients are returned

@@ -85,7 +85,7 @@ class InputPosition(tf.train.SessionRunHook):
 
         Args:
           session: a raw session whose iterators are initialized.
-          checkpoint: prefix of the checkpoint; None for the beginning of the input.
+          checkpoint: prefix of the checkpoint. None means the beginning of the input.
           step: the global step.
           batches_per_step: number of batches of the input in one step.
 

@@ -22,11 +22,11 @@ class RunConfig(run_config.RunConfig):
             effect. If it has several replicas, start the script with `python -m tf1 --num_replicas`.
           device_fn: function that takes an op and returns the device of this op.
           protocol, experimental_distribute, experimental_max_worker_delay_secs,
-            session_creation_timeout_secs: settings of clusters; ignored.
+            session_creation_timeout_secs: settings of clusters. They are ignored.
 
         Raises:
-          ValueError: a strategy has several replicas or TF_CONFIG names several processes, but this process
-            was started alone; or the core's RunConfig refuses an argument.
+          ValueError: this process was started alone, although a strategy has several replicas or TF_CONFIG
+            names several processes. Or the core's RunConfig refuses an argument.
         """
         if not self.group:
             refuse_clusters()

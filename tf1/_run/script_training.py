@@ -3,12 +3,12 @@
 `bertlib` trains on its own input with its own optimizers. `Builder` and `TrainingSession` override methods of
 the classes with the same names in `bertlib`, because a script may have
 
-- an input_fn that cannot start at a given global step. The position of its input is saved with each
-  checkpoint, and its batches are scattered over the replicas;
-- params of any class, a device_fn, hooks that save checkpoints, a checkpoint to start from;
+- an input_fn that cannot start at a given global step. Therefore the position of its input is saved with each
+checkpoint, and its batches are scattered over the replicas;
+- params of any class, a device_fn, hooks that save checkpoints, or a checkpoint to start from;
 - an optimizer that does not define whether it reads the global step before or after the increment;
 - starting weights drawn at random, which must be the same in all replicas;
-- Horovod: the script then divides the work among the replicas itself.
+- Horovod. The script then divides the work among the replicas itself.
 """
 
 import contextlib
