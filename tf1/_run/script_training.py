@@ -4,7 +4,7 @@
 the classes with the same names in `bertlib`, because a script may have
 
 - an input_fn that cannot start at a given global step. Therefore the position of its input is saved with each
-checkpoint, and its batches are scattered over the replicas;
+  checkpoint, and its batches are scattered over the replicas;
 - params of any class, a device_fn, hooks that save checkpoints, or a checkpoint to start from;
 - an optimizer that does not define whether it reads the global step before or after the increment;
 - starting weights drawn at random, which must be the same in all replicas;
