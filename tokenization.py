@@ -730,7 +730,7 @@ class BasicTokenizer:
         return "".join(char for char in decomposed if unicodedata.category(char) != "Mn")
 
     def _run_split_on_punc(self, text):
-        """Splits text at punctuation; returns a list of str, in which each punctuation mark is a separate
+        """Splits text at punctuation. Returns a list of str, in which each punctuation mark is a separate
         part."""
         parts = []
         start = 0

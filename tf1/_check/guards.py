@@ -77,10 +77,11 @@ def for_tpus(test):
 
 
 def tested_names(test):
-    """Returns the names that a condition tests with hasattr, and the packages whose version it reads.
+    """Returns the names that a condition tests with hasattr, and the packages whose version the condition
+    reads.
 
-    A package is returned with a dot at its end, such as "np.". So it is a prefix of the names in findings,
-    such as "np.bool".
+    A package is returned with a dot at its end, such as "np.". This text is a prefix of the names in
+    findings, such as "np.bool".
     """
     names = set()
     for node in ast.walk(test):

@@ -101,7 +101,7 @@ def batch_norm(inputs, decay=0.999, center=True, scale=False, epsilon=0.001, act
 
 
 def _bessel(inputs):
-    """Returns n / (n - 1), Bessel's correction of the variance, where n is the number of values of a channel.
+    """Returns Bessel's correction of the variance: n / (n - 1), where n is the number of values of a channel.
 
     TensorFlow's fused kernel for two and four dimensions used this correction for the moving average of the
     variance.

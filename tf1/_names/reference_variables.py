@@ -55,7 +55,7 @@ def _depth(optimizer, method):
 
 
 def _for_published_optimizers(update_op):
-    """Makes an optimizer use its own `_apply_dense` and `_apply_sparse` if it was written for TensorFlow 1.
+    """Makes an optimizer of TensorFlow 1 use its own `_apply_dense` and `_apply_sparse`.
 
     TensorFlow calls only `_resource_apply_dense` for resource variables. So if a subclass of
     `tf.train.AdamOptimizer` defined only `_apply_dense`, TensorFlow would silently use Adam's update.

@@ -18,7 +18,8 @@ from tf1._replicas import broadcast, gradients, horovod_mode
 
 
 def init(*args, **kwargs):
-    """Records that the script divides the work itself. Call it before the other functions of the module."""
+    """Records that the script divides the work itself. Call this function before all others of this
+    module."""
     horovod_mode.initialize()
 
 

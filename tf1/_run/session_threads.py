@@ -43,7 +43,8 @@ def limited(config):
 
 
 def install():
-    """Limits the pools of all sessions and servers. The sessions of a server use its configuration."""
+    """Limits the pools of all sessions and servers. A session on a server uses the configuration of the
+    server."""
     for configured in (tf.Session, tf.InteractiveSession, tf.distribute.Server):
         configured.__init__ = _with_limit(configured.__init__)
 
