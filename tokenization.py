@@ -192,14 +192,14 @@ def _split_lines(content, newline):
 def check_vocab(vocab_file, vocab_size=None):
     """Checks a vocabulary file before it is used.
 
-    A blank last line is accepted and not counted. Tokens of Unicode white space are accepted: the
-    multilingual and Chinese vocabularies contain some, although no text is tokenized into them.
+    A blank last line is accepted and not counted. Tokens of Unicode white space are accepted, because the
+    multilingual and Chinese vocabularies contain such tokens, although no text is tokenized into them.
 
     Args:
-      vocab_file: path, local or remote, str or os.PathLike.
+      vocab_file: path (str or os.PathLike), local or remote.
       vocab_size: `vocab_size` of the model's configuration. It must be the number of entries in the
         vocabulary; or, as in some models, this number rounded up to a multiple of 8, 16, 32, 64 or 128. None
-        for no check.
+        means no check.
 
     Raises:
       FileNotFoundError: there is no such file.
@@ -533,7 +533,7 @@ class SentencePieceTokenizer(_Tokenizer):
         """Reads the model.
 
         Args:
-          spm_model_file: path, local or remote, str or os.PathLike.
+          spm_model_file: path (str or os.PathLike), local or remote.
           do_lower_case: whether the text is converted to lower case, and accents are stripped (with NFKD),
             before the model is applied.
           never_split: see `FullTokenizer`.

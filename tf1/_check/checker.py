@@ -21,7 +21,7 @@ def findings(path, text, fork):
 
     Args:
       path: pathlib.Path of the file.
-      text: its code.
+      text: the code in the file.
       fork: the modules.Fork that contains the file.
 
     Returns:

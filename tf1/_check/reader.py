@@ -334,7 +334,7 @@ def _import_line(instead, module, full):
 
 
 def _lacks(code, part, reason):
-    """Returns (kind of the finding, text, replacement) of a name that TensorFlow or NumPy lacks.
+    """Returns (kind of the finding, text, replacement) for a name that TensorFlow or NumPy lacks.
 
     Args:
       code: the code of the program with the name.

@@ -75,8 +75,8 @@ def without_strings(text):
 
 
 def _statements(masked):
-    """Yields (start, end) of each logical line. A logical line consists of the physical lines that open
-    brackets or backslashes join."""
+    """Yields (start, end) of each logical line. Brackets and backslashes join several lines of the file into
+    one logical line."""
     start, depth, position = 0, 0, 0
     for line in masked.split("\n"):
         depth = max(0, depth + sum(map(line.count, "([{")) - sum(map(line.count, ")]}")))

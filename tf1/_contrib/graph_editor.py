@@ -49,9 +49,9 @@ def get_backward_walk_ops(seed_ops, inclusive=True, within_ops=None, within_ops_
     Args:
       seed_ops: ops or tensors at which the walk starts.
       inclusive: whether to return the seed ops, too.
-      within_ops: list of ops. The walk visits only ops in this list. None for all ops.
+      within_ops: list of ops. The walk visits only ops in this list. None means all ops.
       within_ops_fn: function that takes an op. The walk visits only ops for which this function returns
-        true. None for all ops.
+        true. None means all ops.
       stop_at_ts: tensors that the walk does not follow.
       control_inputs: whether the walk follows control inputs.
     """

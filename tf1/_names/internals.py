@@ -133,7 +133,8 @@ def replace_assign(function):
 
 
 def replace_apply_op(wrapper):
-    """Replaces the function that all generated ops call by wrapper(function), to add advice to its errors.
+    """Puts wrapper(function) in place of the function that all generated ops call, to add advice to its
+    errors.
 
     TensorFlow calls the public `tf.Graph.create_op` too late: only after the arguments were checked.
     """
@@ -141,7 +142,7 @@ def replace_apply_op(wrapper):
 
 
 def replace_confusion_matrix(wrapper):
-    """Replaces the function that all metrics such as `tf.metrics.mean_iou` call by wrapper(function).
+    """Puts wrapper(function) in place of the function that metrics such as `tf.metrics.mean_iou` call.
 
     This function was never public, but some programs import it.
     """
