@@ -10,7 +10,9 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.command_line import launch, process_role
 
+from bertlib.replicas import replica_launcher
 from bertlib.system import gpu_libraries
+from tf1._replicas import launching
 
 CUDA_12 = ["libcudart.so.12", "libcublas.so.12", "libcublasLt.so.12", "libcufft.so.11", "libcusolver.so.11",
            "libcusparse.so.12", "libcudnn.so.9"]
@@ -64,12 +66,32 @@ def test_a_command_warns_once(has_card, monkeypatch, caplog):
             for record in caplog.records if record.levelname == "WARNING"] == [True] * has_card
 
 
-@pytest.mark.parametrize("missing, count", [(CUDA_12, 1), ([], 2)])
-def test_replicas_of_all_cards_are_started_only_if_tensorflow_can_use_cards(missing, count, monkeypatch):
+def launch_a_command(count):
+    found = flags.FlagValues()
+    flags.DEFINE_integer("num_replicas", count, "", flag_values=found)
+    flags.DEFINE_float("replica_timeout", 60.0, "", flag_values=found)
+    flags.DEFINE_integer("max_restarts", 0, "", flag_values=found)
+    flags.DEFINE_bool("open_ports", True, "", flag_values=found)
+    found.mark_as_parsed()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(process_role, "FLAGS", found)
+        process_role.launch("")
+
+
+def launch_a_script(count):
+    launching.launch(count, 60.0, 0, True, [])
+
+
+@pytest.mark.parametrize("launch_replicas", [launch_a_command, launch_a_script])
+@pytest.mark.parametrize("asked, missing, started", [(0, CUDA_12, []), (0, [], [2]), (2, CUDA_12, [2])])
+def test_replicas_of_all_cards_are_started_only_if_tensorflow_can_use_cards(
+        asked, missing, started, launch_replicas, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     monkeypatch.setattr(gpu_libraries, "missing_libraries", lambda: missing)
-    monkeypatch.setattr(process_role, "FLAGS", types.SimpleNamespace(num_replicas=0))
-    assert process_role._count_replicas_here() == count
+    counts = []
+    monkeypatch.setattr(replica_launcher, "run", lambda plan, log: counts.append(plan.local_count))
+    launch_replicas(asked)
+    assert counts == started
 
 
 # --- Flags -----------------------------------------------------------------------------------------------
