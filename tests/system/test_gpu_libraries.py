@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sys
 import types
 
 from absl import flags
@@ -12,6 +13,7 @@ from bertlib.command_line import launch, process_role
 
 from bertlib.replicas import replica_launcher
 from bertlib.system import gpu_libraries
+import tf1.__main__ as tf1_command
 from tf1._replicas import launching
 
 CUDA_12 = ["libcudart.so.12", "libcublas.so.12", "libcublasLt.so.12", "libcufft.so.11", "libcusolver.so.11",
@@ -92,6 +94,23 @@ def test_replicas_of_all_cards_are_started_only_if_tensorflow_can_use_cards(
     monkeypatch.setattr(replica_launcher, "run", lambda plan, log: counts.append(plan.local_count))
     launch_replicas(asked)
     assert counts == started
+
+
+@pytest.mark.parametrize("missing, warnings", [(CUDA_12, 1), ([], 0)])
+def test_a_script_is_warned_of_an_unused_card_before_tensorflow_looks_for_gpus(
+        missing, warnings, monkeypatch, caplog, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("print('ran')")
+    monkeypatch.setattr(gpu_libraries, "missing_libraries", lambda: missing)
+    monkeypatch.setattr(tf.config, "list_physical_devices", None)
+    for name, value in (("argv", ["tf1", str(script)]), ("path", list(sys.path)), ("excepthook", None),
+                        ("meta_path", list(sys.meta_path))):
+        monkeypatch.setattr(sys, name, value)
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+    with caplog.at_level(logging.WARNING):
+        tf1_command.main()
+    assert [record.message.startswith("This machine has an NVIDIA card, which TensorFlow does not use.")
+            for record in caplog.records] == [True] * warnings
 
 
 # --- Flags -----------------------------------------------------------------------------------------------

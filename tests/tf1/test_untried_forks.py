@@ -156,6 +156,17 @@ def test_a_replica_uses_its_own_gpu_where_a_script_names_it_by_the_local_rank(li
         assert session._config.gpu_options.visible_device_list == listed
 
 
+@pytest.mark.parametrize("listed, shown", [("1", ["b"]), ("0,1", ["a", "b"]), ("", None), ("2", None),
+                                           ("one", None)])
+def test_the_context_sees_the_gpus_of_the_session(listed, shown, monkeypatch):
+    calls = []
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["a", "b"])
+    monkeypatch.setattr(tf.config, "set_visible_devices", lambda devices, kind: calls.append((devices, kind)))
+    options = tf.GPUOptions(visible_device_list=listed)
+    with tf.Graph().as_default(), tf.Session(config=tf.ConfigProto(gpu_options=options)):
+        assert calls == ([] if shown is None else [(shown, "GPU")])
+
+
 # --- Weights of metrics ----------------------------------------------------------------------------------
 
 LABELS = np.array([[0, 1, 2], [1, 1, 2]])

@@ -7,8 +7,13 @@ thousands of threads, and the process aborts.
 **The GPU of a replica.** A replica sees only its own GPU, which is GPU 0. A script for Horovod names the GPU
 of a process by `config.gpu_options.visible_device_list = str(hvd.local_rank())`. TensorFlow would not find
 GPU 1.
+
+**One numbering of the GPUs.** TensorFlow allows one numbering of the GPUs in a process. If a session has the
+visible_device_list "1", GPU 1 of the machine is its GPU 0. TensorFlow's context, which is created for
+`get_memory_info` for example, would call GPU 0 of the machine GPU 0, and would fail.
 """
 
+import contextlib
 import functools
 import inspect
 
@@ -37,6 +42,7 @@ def adapted(config):
     adapted_config.CopyFrom(config)
     _limit_threads(adapted_config)
     _use_own_gpu(adapted_config.gpu_options)
+    _number_gpus_of_context(adapted_config.gpu_options)
     return config if adapted_config == config else adapted_config
 
 
@@ -59,6 +65,16 @@ def _use_own_gpu(gpu_options):
     group = replica_group.current()
     if group and str(group.local_index) in gpu_options.visible_device_list.split(","):
         gpu_options.visible_device_list = ""
+
+
+def _number_gpus_of_context(gpu_options):
+    """Makes TensorFlow's context use only the GPUs of the session."""
+    if gpu_options.visible_device_list:
+        gpus = tf.config.list_physical_devices("GPU")
+        # The session itself describes a wrong list. If the context exists already, it cannot be changed.
+        with contextlib.suppress(ValueError, IndexError, RuntimeError):
+            tf.config.set_visible_devices(
+                [gpus[int(index)] for index in gpu_options.visible_device_list.split(",")], "GPU")
 
 
 def install():
