@@ -122,6 +122,7 @@ def command_flags(monkeypatch):
     found = flags.FlagValues()
     flags.DEFINE_bool("tf32", True, "", flag_values=found)
     flags.DEFINE_bool("gpu_allow_growth", False, "", flag_values=found)
+    flags.DEFINE_bool("deterministic", False, "", flag_values=found)
     found.mark_as_parsed()
     monkeypatch.setattr(launch, "FLAGS", found)
     monkeypatch.delenv("TF_FORCE_GPU_ALLOW_GROWTH", raising=False)
@@ -135,6 +136,39 @@ def test_flags_set_tensorflow_up_for_gpus(tf32, grows, command_flags):
     launch._set_up_gpus()
     assert tf.config.experimental.tensor_float_32_execution_enabled() == tf32
     assert os.environ.pop("TF_FORCE_GPU_ALLOW_GROWTH", None) == ("true" if grows else None)
+
+
+@pytest.mark.parametrize("named, is_replica, missing, seen", [
+    ("2,GPU-ab", False, [], "2"), ("2", False, [], "2"), ("", False, [], ""), ("2,3", True, [], "2,3"),
+    ("2,3", False, CUDA_12, "2,3")])
+def test_a_single_process_sees_one_gpu(named, is_replica, missing, seen, command_flags, monkeypatch, caplog):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
+    monkeypatch.setenv("BERT_REPLICA", "{}" if is_replica else "")
+    monkeypatch.setattr(gpu_libraries, "missing_libraries", lambda: missing)
+    with caplog.at_level(logging.INFO):
+        launch._set_up_gpus()
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == seen
+    assert caplog.messages == (["Using GPU 2, the first of 2."] if seen != named else [])
+
+
+def test_the_log_says_how_all_gpus_are_used(command_flags, monkeypatch, caplog):
+    flags.DEFINE_integer("num_replicas", 1, "", flag_values=command_flags)
+    monkeypatch.setattr(gpu_libraries, "missing_libraries", list)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
+    with caplog.at_level(logging.INFO):
+        launch._set_up_gpus()
+    assert caplog.messages == ["Using GPU 0, the first of 3; --num_replicas=0 uses all."]
+
+
+def test_deterministic_ops_are_asked_for(command_flags, monkeypatch):
+    calls = []
+    monkeypatch.setattr(tf.compat.v2.config.experimental, "enable_op_determinism", lambda: calls.append(True))
+    monkeypatch.setenv("TF_DETERMINISTIC_OPS", "0")
+    launch._set_up_gpus()
+    assert not calls and os.environ["TF_DETERMINISTIC_OPS"] == "0"
+    command_flags.deterministic = True
+    launch._set_up_gpus()
+    assert calls and os.environ["TF_DETERMINISTIC_OPS"] == "1"
 
 
 @pytest.mark.parametrize("capability, tf32, logged", [((7, 5), True, False), ((8, 6), True, True),
