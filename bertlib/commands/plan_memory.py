@@ -156,11 +156,12 @@ def task_model(config, task):
 
 
 def build_prediction(model, step):
-    """Builds the prediction of one batch in the current graph; returns its op."""
+    """Builds the prediction of one batch in the current graph; returns a tensor that needs all outputs."""
     features = input_pipeline.placeholders(model.fields(step.max_seq_length), step.train_batch_size,
                                            model.batch_totals)
     predictions = model.build_model_fn(step=step)(features, None, ModeKeys.PREDICT, {}).predictions
-    return tf.group(*predictions.values())
+    # With tf.group as the last op, TensorFlow would remove the model, because it has no side effects.
+    return tf.concat([tf.reshape(tf.cast(output, tf.float32), [-1]) for output in predictions.values()], 0)
 
 
 def log_memory_need(model, step, phase="training"):
