@@ -24,9 +24,9 @@ from bertlib.graph import tensorflow_internals
 # Bytes of a card's nominal size that TensorFlow's allocator does not get: driver, CUDA context, and the
 # reserve for CUDA's libraries. `gpu_cards.CARDS` has the numbers of single cards.
 CARD_OVERHEAD = 2.0 * GB
-# TensorFlow's GPU allocator takes this multiple of the simulated peak, because its memory is fragmented. The
-# tensors of one step of BERT-Large were allocated by its rules: 11.66 GB instead of 10.93 GB. No GPU has
-# confirmed this number.
+# TensorFlow's GPU allocator takes this multiple of the simulated peak, because its memory is fragmented.
+# benchmarks/allocator.py, which follows the allocator's rules, finds 1.05 for a step of BERT-Large; an earlier
+# calculation found 1.067. No GPU has confirmed this number.
 ALLOCATOR_MARGIN = 1.07
 # Bytes of the free RAM that a step cannot use: workspaces and fragmentation.
 WORKSPACE = 0.5 * GB
