@@ -19,11 +19,11 @@ import tensorflow.compat.v1 as tf
 from bertlib.command_line import common_flags
 
 from bertlib.data import input_pipeline
-from bertlib.estimator import gpu_cards, memory_planner
+from bertlib.estimator import memory_planner
 from bertlib.estimator.estimator import ModeKeys
 from bertlib.estimator.step_config import GB, StepConfig, gb
 from bertlib.runs import charts, checks, estimator_setup, model_config
-from bertlib.system import files, terminal
+from bertlib.system import files, gpu_cards, terminal
 from bertlib.tasks import head
 from bertlib.tasks.classification import classification_head, classifier_data
 from bertlib.tasks.squad import squad_data, squad_head

@@ -25,8 +25,8 @@ from bertlib.graph import tensorflow_internals
 # reserve for CUDA's libraries. `gpu_cards.CARDS` has the numbers of single cards.
 CARD_OVERHEAD = 2.0 * GB
 # TensorFlow's GPU allocator takes this multiple of the simulated peak, because its memory is fragmented.
-# benchmarks/allocator.py, which follows the allocator's rules, finds 1.05 for a step of BERT-Large; an earlier
-# calculation found 1.067. No GPU has confirmed this number.
+# benchmarks/allocator.py, which follows the allocator's rules, finds 1.05 for a step of BERT-Large. An
+# earlier calculation found 1.067. No GPU has confirmed this number.
 ALLOCATOR_MARGIN = 1.07
 # Bytes of the free RAM that a step cannot use: workspaces and fragmentation.
 WORKSPACE = 0.5 * GB

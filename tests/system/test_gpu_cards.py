@@ -9,7 +9,7 @@ from helpers import ROOT
 import pytest
 import tensorflow as tf
 
-from bertlib.estimator import gpu_cards
+from bertlib.system import gpu_cards
 
 MIB = 2**20
 
