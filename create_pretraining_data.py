@@ -27,15 +27,15 @@ from bertlib.tasks.pretraining import corpus, pretraining_data, pretraining_stre
 
 FLAGS = flags.FLAGS  # a published name, for scripts that import this one
 
-# Name of the environment variable that says that the command already runs in a network namespace.
+# This environment variable is set if the command already runs in a network namespace.
 _PORTS_ARE_CLOSED = "BERT_PORTS_CLOSED"
 
 
 def define_flags():
     """Defines the flags of this command."""
     with common_flags.section("Files"):
-        flags.DEFINE_string("input_file", None, "Text files, also .gz: paths and globs, with commas between "
-                            "them.")
+        flags.DEFINE_string("input_file", None, "Text files, which may be compressed (.gz): paths or globs, "
+                            "with commas between them.")
         flags.DEFINE_string("output_file", None, "TFRecord files to write, with commas between them. The "
                             "instances are distributed over the files in turn.")
     with common_flags.section("Instances"):
@@ -50,8 +50,9 @@ def define_flags():
         flags.DEFINE_bool("do_whole_word_mask", False, "Mask all WordPieces of a word or none of them.")
         flags.DEFINE_bool("next_sentence", True,
                           "Write sentence pairs, half of them with a random second part, for next-sentence "
-                          "prediction. false: an instance is a sequence of complete sentences, with [SEP] "
-                          "at the end of a document, all in segment 0 and with next-sentence label 0.")
+                          "prediction. With false, an instance is a sequence of complete sentences, with "
+                          "[SEP] at the end of a document. All its tokens are then in segment 0, and its "
+                          "next-sentence label is 0.")
         flags.DEFINE_float("short_seq_prob", 0.1,
                            "Probability of using a random, shorter target length. It is drawn once for each "
                            "pass over a document; with --next_sentence=false, once for each instance.")
@@ -94,11 +95,11 @@ class TrainingInstance(object):
     """A pre-training example: a masked pair of texts a and b.
 
     Attributes:
-      tokens: list of str, [CLS] a [SEP] b [SEP], after masking.
-      segment_ids: list of int, 0 up to the first [SEP], then 1.
-      masked_lm_positions: list of int, ascending, the positions of the masked tokens.
-      masked_lm_labels: list of str, the tokens at these positions before masking.
-      is_random_next: bool, whether b is random text instead of the text after a.
+      tokens: the text after masking, as a list of str: [CLS] a [SEP] b [SEP].
+      segment_ids: list of int with an id for each token. It is 0 up to the first [SEP], and 1 after it.
+      masked_lm_positions: the positions of the masked tokens, as a list of int in ascending order.
+      masked_lm_labels: the tokens at these positions before masking, as a list of str.
+      is_random_next: whether b is a random text (True) or the text that follows a (False).
     """
 
     def __init__(self, tokens, segment_ids, masked_lm_positions, masked_lm_labels, is_random_next):
@@ -118,18 +119,19 @@ class TrainingInstance(object):
 
 def create_training_instances(input_files, tokenizer, max_seq_length, dupe_factor, short_seq_prob,
                               masked_lm_prob, max_predictions_per_seq, rng, do_whole_word_mask=False):
-    """Creates the instances of some text files, all in memory.
+    """Creates the training instances of text files, and keeps all of them in memory.
 
     As published, the last document of a file continues in the next file unless a blank line separates them.
 
     Args:
-      input_files: list of paths of text files, also .gz: one sentence a line, a blank line between documents.
+      input_files: list of paths of text files, which may be compressed (.gz). Each line contains one
+        sentence. A blank line ends a document.
       tokenizer: object with the method `tokenize(text)` and the attribute `vocab`.
       rng: a `random.Random`. Random numbers are drawn in the published order.
       max_seq_length, dupe_factor, …: see `Recipe`.
 
     Returns:
-      list of `TrainingInstance`, in random order; tokens are str.
+      list of `TrainingInstance` in random order. Their tokens are str.
 
     Raises:
       FileNotFoundError, ValueError: a file cannot be read.
@@ -163,12 +165,12 @@ def create_instances_from_document(all_documents, document_index, max_seq_length
     Pairs that are too long are truncated; see `truncate_seq_pair`.
 
     Args:
-      all_documents: list of documents. A document is a list of sentences, a sentence a list of tokens; all
-        lists have at least one element.
+      all_documents: list of documents. A document is a list of sentences, and a sentence is a list of tokens.
+        No list is empty.
       document_index: int, index of the document.
-      vocab_words: list of str, the random replacements of a masked token.
+      vocab_words: list of str, from which the random replacements of masked tokens are drawn.
       rng: a `random.Random`.
-      continues_word: function of a token, see `pretraining_data.continuation_function`.
+      continues_word: function that takes a token; see `pretraining_data.continuation_function`.
       max_seq_length, short_seq_prob, …: see `Recipe`.
 
     Returns:
@@ -189,7 +191,8 @@ def create_instances_from_document(all_documents, document_index, max_seq_length
     return instances
 
 
-# A masked position and its token before masking. A published name for scripts that import it; unused here.
+# A masked position and its token before masking. This published name is kept for scripts that import it. This
+# project does not use it.
 MaskedLmInstance = collections.namedtuple("MaskedLmInstance", ["index", "label"])
 
 
@@ -197,13 +200,14 @@ def create_masked_lm_predictions(tokens, masked_lm_prob, max_predictions_per_seq
                                  do_whole_word_mask=False, continues_word=pretraining_data.is_continuation):
     """Masks random tokens, except [CLS] and [SEP].
 
-    A chosen token becomes [MASK] with probability 0.8, a random word with 0.1, and stays unchanged with 0.1.
+    With probability 0.8, a chosen token becomes [MASK], and with probability 0.1, it becomes a random word.
+    Otherwise it stays unchanged.
 
     Args:
       tokens: list of str.
-      vocab_words: list of str, the random replacements of a masked token.
+      vocab_words: list of str, from which the random replacements of masked tokens are drawn.
       rng: a `random.Random`.
-      continues_word: function of a token, see `pretraining_data.continuation_function`.
+      continues_word: function that takes a token; see `pretraining_data.continuation_function`.
       masked_lm_prob, max_predictions_per_seq, do_whole_word_mask: see `Recipe`.
 
     Returns:
@@ -268,7 +272,7 @@ def write_instance_to_example_files(instances, tokenizer, max_seq_length, max_pr
                                     output_files):
     """Writes instances as TFRecords of `pretraining_data.feature_fields`, distributed over the files in turn.
 
-    The files appear when all instances are written.
+    The files get their names only after all instances were written.
 
     Args:
       instances: list of `TrainingInstance` with tokens as str.
@@ -277,7 +281,8 @@ def write_instance_to_example_files(instances, tokenizer, max_seq_length, max_pr
       output_files: list of paths.
 
     Raises:
-      ValueError: an instance has more tokens or predictions.
+      ValueError: an instance has more tokens than max_seq_length, or more predictions than
+        max_predictions_per_seq.
     """
     serialize = pretraining_data.Serializer(max_seq_length, max_predictions_per_seq)
 
@@ -310,7 +315,7 @@ def write_instance_to_example_files(instances, tokenizer, max_seq_length, max_pr
 
 
 def list_paths(settings, name):
-    """Returns the paths in the value of a flag, a list of str.
+    """Returns the paths in the value of a flag, as a list of str.
 
     Raises:
       ValueError: the flag names no path.
@@ -362,7 +367,7 @@ def create_cluster(settings):
                          "the processes of this command. Leave one of these two flags out. To set the number "
                          "of workers of the Beam runner, use --beam_options, for example "
                          "--beam_options=direct_num_workers=2.")
-    # Imported only if the flag is used, because Apache Beam is an optional package.
+    # This import runs only if --beam_runner is given, because Apache Beam is an optional package.
     from bertlib.tasks.pretraining import pretraining_beam
 
     try:

@@ -3,7 +3,7 @@
     python extract_features.py --input_file=text.txt --output_file=features.jsonl --layers=-1,-2,-3,-4
 
 This uses the installed model. A line "a ||| b" is a pair of texts. The next command writes only one vector
-for each line. The size of its file is a hundredth of the size of the first file:
+for each line, so its output file is only about a hundredth as large:
 
     python extract_features.py --input_file=text.txt --output_file=vectors.npz --layers=-1 --pooling=mean \\
       --output_format=npz --output_dtype=float16 --vocab_file=$BERT_DIR/vocab.txt \\
@@ -48,13 +48,13 @@ def define_flags():
         flags.DEFINE_string("layers", "-1,-2,-3,-4", "Layers to extract, with commas between them: 0 is the "
                             "first layer, -1 the last one.")
         flags.DEFINE_enum("pooling", "none", feature_extraction.POOLING,
-                          "none: one vector for each token. cls: one vector for each line, the vector of "
-                          "[CLS]. mean: one vector for each line, the mean over all tokens.")
+                          "none writes one vector for each token. cls and mean write one vector for each "
+                          "line: the vector of [CLS], or the mean over all tokens.")
         flags.DEFINE_enum("output_format", "jsonl", ["jsonl", "npz", "tfrecord"],
                           "Format of the output file. jsonl is the format of the published script.")
         flags.DEFINE_enum("output_dtype", "float32", ["float32", "float16"], "Data type of the vectors in "
                           "npz and tfrecord.")
-        flags.DEFINE_integer("batch_size", 32, "Batch size: number of lines.", lower_bound=1)
+        flags.DEFINE_integer("batch_size", 32, "Number of lines in a batch.", lower_bound=1)
         flags.DEFINE_bool("use_one_hot_embeddings", False, "Compute the embedding lookup as a matrix "
                           "product. The result is the same.")
     common_flags.define_model_flags(max_seq_length=128)
@@ -77,7 +77,7 @@ def resolve_flags(settings):
     """
     checks.refuse_tpus(settings)
     if not settings.input_file:
-        raise ValueError("--input_file is required: a text file with one example a line.")
+        raise ValueError("--input_file is required. Name a text file with one text on each line.")
     require_file(settings, "input_file")
     if settings.output_dtype == "float16" and settings.output_format == "jsonl":
         raise ValueError("--output_dtype=float16 has no effect with --output_format=jsonl, because numbers "

@@ -2,11 +2,12 @@
 
     python run_classifier.py --task_name=MRPC --max_seq_length=128
 
-This trains and evaluates the installed model on the sample data. On your own data, in CSV, TSV or JSON Lines:
+This command trains and evaluates the installed model on the sample data. The next command uses your own data,
+in CSV, TSV or JSON Lines:
 
     python run_classifier.py --train_file=train.csv --dev_fraction=0.1 --text_column=text --label_column=label
 
-On a GLUE task, with a published model:
+The next command uses a GLUE task and a published model:
 
     python run_classifier.py --task_name=MRPC --do_train=true --do_eval=true --data_dir=$GLUE_DIR/MRPC \\
       --vocab_file=$BERT_DIR/vocab.txt --bert_config_file=$BERT_DIR/bert_config.json \\
@@ -72,7 +73,7 @@ define_flags()
 
 
 def resolve_flags(settings):
-    """Sets the flags that are not on the command line to their defaults; returns the task's processor.
+    """Sets the flags that are not on the command line to their defaults. Returns the task's processor.
 
     Raises:
       ValueError, NotADirectoryError: a required flag is missing, or a flag has an unusable value.

@@ -27,7 +27,8 @@ import tokenization
 
 FLAGS = flags.FLAGS  # a published name, for scripts that import this one
 
-# {flag for a property that a hub module already has: values of the flag that do not contradict the module}.
+# Some flags set a property that a hub module already has. This dict maps each of them to the values that do
+# not contradict the module.
 _NOT_FOR_MODULES = {
     "bert_config_file": (None,), "init_checkpoint": (None,), "spm_model_file": (None,),
     "precision": ("fp32",), "recompute": ("none",), "recompute_segment": (1,),
@@ -38,8 +39,8 @@ def define_flags():
     """Defines the flags of this command."""
     with common_flags.section("Model", WEIGHTS):
         flags.DEFINE_string("bert_hub_module_handle", None,
-                            "Directory of the hub module, that is, the directory that contains "
-                            "saved_model.pb; or the address of a module that is already in the cache "
+                            "Directory of the hub module, which contains saved_model.pb. The address of "
+                            "a module is also accepted, if the module is already in the cache "
                             "$TFHUB_CACHE_DIR.")
     common_flags.define_classification_flags()
     common_flags.define_fine_tuning_flags(max_seq_length=128)
@@ -62,8 +63,8 @@ def create_model(is_training, input_ids, input_mask, segment_ids, labels, num_la
       bert_hub_module_handle: see `hub_module.load_module_spec`.
 
     Returns:
-      (loss: scalar, the mean cross-entropy; per-example loss [B]; logits [B, C]; probabilities [B, C]), all
-      float32.
+      a tuple of float32 tensors: (loss, loss of each example [B], logits [B, C], probabilities [B, C]). The
+      first loss is a scalar, the mean cross-entropy.
     """
     encoder = hub_encoder.HubEncoder(bert_hub_module_handle, is_training, input_ids, input_mask, segment_ids)
     return classification_head.classify(encoder.get_pooled_output(), labels, num_labels, is_training)
@@ -73,8 +74,8 @@ def model_fn_builder(num_labels, learning_rate, num_train_steps, num_warmup_step
                      bert_hub_module_handle, step=None, task_head=None):
     """Returns a model_fn for `estimator.Estimator`.
 
-    `task_head` is the head on the module; by default a classifier of `num_labels` classes. For the other
-    arguments see `create_model` and `head.model_fn_builder`.
+    `task_head` is the head that is built on the module. By default, it is a classifier of `num_labels`
+    classes. The other arguments are described in `create_model` and `head.model_fn_builder`.
     """
     return head.model_fn_builder(
         task_head or classification_head.Classifier(num_labels), None, None, learning_rate, num_train_steps,
@@ -125,7 +126,7 @@ def resolve_flags(settings):
 
 
 def settle_tokenizer(settings, module):
-    """Sets --vocab_file and --do_lower_case to the module's values; returns the tokenizer.
+    """Sets --vocab_file and --do_lower_case to the module's values. Returns the tokenizer.
 
     Args:
       settings: a `Settings`.

@@ -2,8 +2,8 @@
 
     python run_pretraining.py
 
-This trains a tiny model on the sample text, in some minutes. The next command trains on records that were
-written by create_pretraining_data.py:
+This command trains a tiny model on the sample text, which takes a few minutes. The next command trains on
+records that were written by create_pretraining_data.py:
 
     python run_pretraining.py --do_train=true --do_eval=true --input_file='/tmp/data/*.tfrecord' \\
       --output_dir=/tmp/output/ --bert_config_file=$BERT_DIR/bert_config.json \\
@@ -55,7 +55,7 @@ FLAGS = flags.FLAGS  # a published name, for scripts that import this one
 _SAMPLE_FLAGS = dict(max_seq_length=64, max_predictions_per_seq=10, num_train_steps=1500,
                      num_warmup_steps=150, learning_rate=1e-3, eval_batch_size=32, save_checkpoints_steps=150,
                      log_steps=50)
-# Number of records of each file that are checked before training.
+# This number of records of each file is checked before the training.
 _CHECKED_RECORDS = 100
 
 
@@ -108,13 +108,13 @@ def check_records(settings, flag, paths, config):
 
     Args:
       settings: a `Settings`.
-      flag: str, the flag that names the files, for messages.
+      flag: name of the flag that names the files. It is used in messages.
       paths: list of str.
       config: the `modeling.BertConfig`.
 
     Raises:
-      ValueError: the lengths of the records differ from the flags, the model does not have a token id of a
-        record, or a record is not usable.
+      ValueError: the lengths of the records differ from the flags, a record contains a token id that the
+        model does not have, or a record is not usable.
     """
     fields = pretraining_data.feature_fields(settings.max_seq_length, settings.max_predictions_per_seq,
                                              config.vocab_size, config.type_vocab_size)
@@ -153,7 +153,7 @@ def check_records(settings, flag, paths, config):
 
 
 def resolve_flags(settings):
-    """Sets the flags that are not on the command line to their defaults; returns whether the sample is used.
+    """Sets the flags that are not on the command line to their defaults. Returns whether the sample is used.
 
     Raises:
       ValueError: a required flag is missing, or two flags contradict each other.
@@ -185,7 +185,8 @@ def resolve_flags(settings):
 
 
 def make_sample(settings):
-    """Writes records of the sample text to the output directory; sets --input_file and --eval_file."""
+    """Writes records of the sample text to the output directory, and sets --input_file and --eval_file to
+    these records."""
     sample = sample_path("pretraining")
     directory = settings.output_dir if settings.do_train else settings.results_dir
     tokenizer = tokenization.FullTokenizer(os.path.join(sample, "vocab.txt"))

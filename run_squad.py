@@ -2,8 +2,8 @@
 
     python run_squad.py
 
-This trains and evaluates the installed model on the sample data. The next command uses SQuAD and a published
-model:
+This command trains and evaluates the installed model on the sample data. The next command uses SQuAD and a
+published model:
 
     python run_squad.py --do_train=true --train_file=$SQUAD_DIR/train-v1.1.json --do_eval=true \\
       --predict_file=$SQUAD_DIR/dev-v1.1.json --vocab_file=$BERT_DIR/vocab.txt \\
@@ -59,7 +59,7 @@ from bertlib.tasks.squad.squad_predictions import write_predictions  # noqa: F40
 
 FLAGS = flags.FLAGS  # a published name, for scripts that import this one
 
-# Names of the files that are written to --results_dir.
+# These files are written to --results_dir.
 _RESULT_FILES = ("eval.tf_record", "predictions.json", "nbest_predictions.json", "null_odds.json",
                  "answer_offsets.json", "predictions.html", "eval_results.json")
 
@@ -68,9 +68,10 @@ def define_flags():
     """Defines the flags of this command."""
     with common_flags.section("Task", INPUT):
         flags.DEFINE_string("train_file", None, "SQuAD file for training, such as train-v1.1.json.")
-        flags.DEFINE_string("predict_file", None, "SQuAD file with the questions for prediction, such as "
-                            "dev-v1.1.json; or JSON Lines with the fields id, question and context. With "
-                            "--do_eval, each line also needs the field answers or the field is_impossible.")
+        flags.DEFINE_string("predict_file", None, "File with the questions for prediction: a SQuAD file, "
+                            "such as dev-v1.1.json, or JSON Lines with the fields id, question and context. "
+                            "With --do_eval, each line of JSON Lines also needs the field answers or the "
+                            "field is_impossible.")
     with common_flags.section("Task", SPEED):
         flags.DEFINE_bool("do_train", False, "Train the model.")
         flags.DEFINE_bool("do_predict", False, "Answer the questions of --predict_file.")
@@ -80,7 +81,7 @@ def define_flags():
         flags.DEFINE_bool("version_2_with_negative", False, "The data is SQuAD 2.0, in which some questions "
                           "have no answer.")
     with common_flags.section("Task", SPEED):
-        flags.DEFINE_integer("predict_batch_size", 8, "Batch size of prediction: number of windows.",
+        flags.DEFINE_integer("predict_batch_size", 8, "Number of windows in a batch of the prediction.",
                              lower_bound=1)
     with common_flags.section("Windows and answers", INPUT):
         flags.DEFINE_integer("doc_stride", 128, "Number of tokens between the starts of two windows of a "
@@ -92,8 +93,8 @@ def define_flags():
         flags.DEFINE_integer("n_best_size", 20, "Number of answers in nbest_predictions.json for each "
                              "question.", lower_bound=1)
         flags.DEFINE_float("null_score_diff_threshold", 0.0, "With --version_2_with_negative: the predicted "
-                           "answer is empty if the score of no answer minus the score of the best answer is "
-                           "above this value.")
+                           "answer is empty if the score of an empty answer, minus the score of the best "
+                           "answer, is above this value.")
         common_flags.require_finite("null_score_diff_threshold")
     with common_flags.section("Windows and answers", SPEED):
         flags.DEFINE_bool("find_null_threshold", False, "With --version_2_with_negative and --do_eval: find "
@@ -166,7 +167,8 @@ def read_examples(settings):
     """Reads the files that the phases need.
 
     Returns:
-      ({"train" and "eval": list of `SquadExample`}, the right answers of "eval" or None); see `read_gold`.
+      (examples, gold). `examples` is a dict that maps "train" and "eval" to a list of `SquadExample`. `gold`
+      contains the right answers to the questions of "eval", as `read_gold` returns them, or is None.
     """
     examples, gold = {}, None
     if settings.do_train:
@@ -219,7 +221,8 @@ def main(_):
 
     @functools.cache  # a part that is evaluated several times is written once
     def input_fn(part, is_training):
-        """Writes the windows of "train" or "eval"; returns the input_fn that reads them."""
+        """Writes the windows of one part of the data, "train" or "eval", and returns the input_fn that reads
+        them."""
         path = os.path.join(settings.output_dir if is_training else settings.results_dir, f"{part}.tf_record")
         windows = file_based_convert_examples_to_features(examples[part], tokenizer, *lengths, is_training,
                                                           path, settings.num_workers)

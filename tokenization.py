@@ -24,19 +24,20 @@ import unicodedata
 
 from bertlib.system import files
 
-# Special tokens without which no example can be built.
+# Every vocabulary must contain these special tokens, because no example can be built without them.
 REQUIRED_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 SPECIAL_TOKENS = (*REQUIRED_TOKENS, "[MASK]")
 # In some models, vocab_size is larger than the number of entries in the vocabulary: for faster kernels,
 # vocab_size was rounded up to a multiple of one of these numbers.
 _PADDING_STEPS = (8, 16, 32, 64, 128)
 
-# Prefix of a WordPiece that continues a word, and prefix of a SentencePiece that begins a word.
+# CONTINUATION is the prefix of a WordPiece that continues a word. WORD_START is the prefix of a SentencePiece
+# that begins a word.
 CONTINUATION = "##"
 WORD_START = "▁"
 
-# {special token: its possible names in SentencePiece models, the most usual first}. If the name of [UNK] is
-# not found, the model's unk_id is used.
+# Maps a special token to its possible names in SentencePiece models. The most usual name comes first. If the
+# name of [UNK] is not found, the model's unk_id is used.
 _SPECIAL_PIECES = {
     "[PAD]": ("[PAD]", "<pad>"),
     "[UNK]": ("[UNK]",),
@@ -45,7 +46,8 @@ _SPECIAL_PIECES = {
     "[MASK]": ("[MASK]", "<mask>"),
 }
 
-# Directory names of the released checkpoints that were trained on lower-cased text, and on cased text.
+# These are directory names of released checkpoints. The first group was trained on lower-cased text, the
+# second group on cased text.
 _LOWER_CASED_MODELS = re.compile(
     r"(wwm_)?uncased_L-\d+_H-\d+_A-\d+"
     r"|multilingual_L-12_H-768_A-12"
@@ -57,8 +59,8 @@ _CASED_MODELS = re.compile(
     r"|multi_cased_L-12_H-768_A-12"
 )
 
-# First and last code point of each block of Chinese characters. Japanese kana and Korean Hangul are not
-# included, because words in these scripts have several characters.
+# Each pair contains the first and the last code point of a block of Chinese characters. Japanese kana and
+# Korean Hangul are not included, because words in these scripts have several characters.
 CHINESE_BLOCKS = (
     (0x4E00, 0x9FFF),
     (0x3400, 0x4DBF),
@@ -70,7 +72,8 @@ CHINESE_BLOCKS = (
     (0x2F800, 0x2FA1F),
 )
 
-# Cache for functions of one character: a corpus contains only a few thousand different characters.
+# Caches the results of functions that take one character. A corpus contains only a few thousand different
+# characters.
 _remember = functools.lru_cache(maxsize=1 << 16)
 
 _DIGIT_AND_COMMA = re.compile(r"\d,$")
@@ -82,13 +85,14 @@ _CHINESE = "".join(f"{chr(first)}-{chr(last)}" for first, last in CHINESE_BLOCKS
 _SPACELESS = re.compile(
     f"[{_CHINESE}\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff]"
 )
-# Code points that are not characters but may occur in Python strings.
+# These code points are not characters, but they may occur in Python strings.
 _SURROGATES = re.compile("[\ud800-\udfff]")
-# Text between characters that are white space in all SentencePiece models. Models may add further characters.
+# Matches text between characters that are white space in all SentencePiece models. A model may treat further
+# characters as white space.
 _BETWEEN_SPACES = re.compile("[^ \t\n\r]+")
 _CHINESE_CHARACTER = re.compile(f"[{_CHINESE}]")
 _CHINESE_OR_OTHERS = re.compile(rf"[{_CHINESE}]|[^\s{_CHINESE}]+")
-# Largest number of chunks in a cache, and largest length of a cached chunk, in characters.
+# A cache contains at most `_REMEMBERED_CHUNKS` chunks, of at most `_LONGEST_REMEMBERED` characters each.
 _REMEMBERED_CHUNKS = 1 << 16
 _LONGEST_REMEMBERED = 32
 
@@ -100,11 +104,11 @@ def validate_case_matches_checkpoint(do_lower_case, init_checkpoint):
     directory names are accepted.
 
     Args:
-      do_lower_case: bool, whether the tokenizer lower-cases.
+      do_lower_case: whether the tokenizer converts text to lower case.
       init_checkpoint: path of the checkpoint to start from, or None.
 
     Raises:
-      ValueError: the model with this name was trained on text in the other case.
+      ValueError: the released model with this name needs the opposite value of `do_lower_case`.
     """
     if not init_checkpoint:
         return
@@ -127,7 +131,7 @@ def convert_to_unicode(text):
     """Converts text to str.
 
     Args:
-      text: str, or UTF-8 bytes; bytes that are not valid UTF-8 are dropped.
+      text: str, or bytes in UTF-8. Bytes that are not valid UTF-8 are dropped.
 
     Returns:
       str.
@@ -157,8 +161,8 @@ def load_vocab(vocab_file):
     twice, it has the last id.
 
     Args:
-      vocab_file: path, local or remote (`gs://...`), str or os.PathLike; or an open stream of str or of UTF-8
-        bytes; or a mapping from token to id, which is copied.
+      vocab_file: one of three kinds of values. A path (str or os.PathLike) may be local or remote
+        (`gs://...`). An open stream gives str or UTF-8 bytes. A mapping from token to id is copied.
 
     Returns:
       OrderedDict from token (str) to id (int), in the order of the file.
@@ -188,13 +192,14 @@ def _split_lines(content, newline):
 def check_vocab(vocab_file, vocab_size=None):
     """Checks a vocabulary file before it is used.
 
-    A blank last line is accepted and not counted. Tokens of Unicode white space are accepted: the
-    multilingual and Chinese vocabularies contain some, although no text is tokenized into them.
+    A blank last line is accepted and not counted. Tokens of Unicode white space are accepted, because the
+    multilingual and Chinese vocabularies contain such tokens, although no text is tokenized into them.
 
     Args:
-      vocab_file: path, local or remote, str or os.PathLike.
-      vocab_size: `vocab_size` of the model's configuration. It must be equal to the number of entries, or to
-        this number rounded up to a multiple of 8, 16, 32, 64 or 128, as in some models. None for no check.
+      vocab_file: path (str or os.PathLike), local or remote.
+      vocab_size: `vocab_size` of the model's configuration. It must be the number of entries in the
+        vocabulary; or, as in some models, this number rounded up to a multiple of 8, 16, 32, 64 or 128. None
+        means no check.
 
     Raises:
       FileNotFoundError: there is no such file.
@@ -234,7 +239,7 @@ def _decode_lines(path):
 
 
 def _is_blank(line):
-    # Only ASCII white space: a line with other white space is a token.
+    # Only ASCII white space is stripped, because a line with other white space is a token.
     return not line.strip(" \t\r")
 
 
@@ -272,7 +277,7 @@ def _check_required(path, lines):
 
 
 def _load_model(path):
-    # Imported here, because WordPiece does not need this package.
+    # The import is inside the function, because WordPiece does not need this package.
     import sentencepiece
 
     try:
@@ -291,7 +296,7 @@ def _load_model(path):
 
 
 def _special_names(path, pieces, unk_id):
-    """Returns {special piece of a SentencePiece model: BERT's name of it}.
+    """Returns a dict that maps each special piece of a SentencePiece model to BERT's name of the piece.
 
     Args:
       path: path of the model, for errors.
@@ -327,7 +332,7 @@ def convert_by_vocab(vocab, items):
 
     Args:
       vocab: dict from token to id, or from id to token.
-      items: iterable of its keys.
+      items: iterable of keys of the vocabulary.
 
     Returns:
       list of the values in the order of the items.
@@ -355,9 +360,9 @@ def convert_ids_to_tokens(inv_vocab, ids):
 
 
 def whitespace_tokenize(text):
-    """Splits text at white space; returns a list of str.
+    """Splits text at white space. Returns a list of str.
 
-    White space is that of `str.split`, which includes more characters than `_is_whitespace`.
+    It uses the white space of `str.split`, which includes more characters than `_is_whitespace`.
     """
     return text.split()
 
@@ -393,12 +398,12 @@ class _Tokenizer:
         return pieces
 
     def convert_tokens_to_ids(self, tokens):
-        """Returns the ids (list of int) of tokens; raises a KeyError for a token that is not in the
+        """Returns the ids (list of int) of tokens. Raises a KeyError for a token that is not in the
         vocabulary."""
         return convert_tokens_to_ids(self.vocab, tokens)
 
     def convert_ids_to_tokens(self, ids):
-        """Returns the tokens (list of str) of ids; raises a KeyError for an id that is not in the
+        """Returns the tokens (list of str) of ids. Raises a KeyError for an id that is not in the
         vocabulary."""
         return convert_ids_to_tokens(self.inv_vocab, ids)
 
@@ -421,12 +426,12 @@ class FullTokenizer(_Tokenizer):
 
         Args:
           vocab_file: path, stream or mapping, see `load_vocab`.
-          do_lower_case: bool, whether to lower-case and to strip accents. The value must fit the checkpoint,
-            see `validate_case_matches_checkpoint`.
+          do_lower_case: whether to convert text to lower case and to strip accents. The value must fit the
+            checkpoint; see `validate_case_matches_checkpoint`.
           never_split: special tokens, such as "[MASK]", that are kept whole if they occur in a text, in
             exactly this spelling. The text before and after them is tokenized separately. If two of them
-            begin at the same position, the longer one is used. The published default is none: "[MASK]"
-            becomes "[", "mask", "]".
+            begin at the same position, the longer one is used. By default, as published, no token is kept
+            whole: "[MASK]" becomes "[", "mask", "]".
           strip_accents, tokenize_chinese_chars: see `BasicTokenizer`.
           max_input_chars_per_word: see `WordpieceTokenizer`.
 
@@ -477,36 +482,36 @@ class FullTokenizer(_Tokenizer):
         must not be changed while the object is in use.
 
         Args:
-          convert: function of the list of a chunk's tokens.
+          convert: function that takes the list of the tokens of a chunk.
 
         Returns:
-          the object; None if `basic_tokenizer` or `wordpiece_tokenizer` was replaced by an object of another
-          class, because it is then not certain that texts can be divided into chunks.
+          the object. It is None if `basic_tokenizer` or `wordpiece_tokenizer` was replaced by an object of
+          another class, because it is then uncertain whether texts can be divided into chunks.
         """
         return None if self._state() is None else _Chunks(self, convert)
 
     def _chunks_of(self, text):
         """Divides a text into chunks that can be tokenized separately, because no tokenizer of this file
         looks across white space."""
-        # The first test is fast, and is sufficient for most texts.
+        # `isprintable` is fast and is true for most texts, so the search is rarely needed.
         if not text.isprintable() and _GAPLESS_SPACE.search(text):
             return [text]
-        # Each Chinese character is a chunk too, unless Chinese characters are not split into words, or a
-        # special token contains one.
+        # Normally, each Chinese character is a separate chunk. This is not so if Chinese characters are not
+        # split into words, or if a special token contains a Chinese character.
         if (text.isascii() or not self.basic_tokenizer.tokenize_chinese_chars
                 or self._special is not None and _CHINESE_CHARACTER.search(self._special.pattern)):
             return text.split()
         return _CHINESE_OR_OTHERS.findall(text)
 
     def _state(self):
-        """Returns a tuple of all settings on which the tokens depend; None if `basic_tokenizer` or
+        """Returns a tuple of all settings on which the tokens depend. Returns None if `basic_tokenizer` or
         `wordpiece_tokenizer` was replaced by an object of another class."""
         basic, wordpiece = self.basic_tokenizer, self.wordpiece_tokenizer
         vocab = wordpiece.vocab
         if (type(basic) is not BasicTokenizer or type(wordpiece) is not WordpieceTokenizer
                 or not isinstance(vocab, dict)):
             return None
-        # If a token is added or removed, the size of the vocabulary or its last token changes.
+        # The last two values show whether a token was added to the vocabulary or removed from it.
         return (id(basic), basic.do_lower_case, basic.strip_accents, basic.tokenize_chinese_chars,
                 wordpiece.unk_token, wordpiece.max_input_chars_per_word,
                 id(vocab), len(vocab), next(reversed(vocab), None))
@@ -516,7 +521,7 @@ class SentencePieceTokenizer(_Tokenizer):
     """Converts text to the pieces of a SentencePiece model, pieces to ids, and ids to pieces, as in ALBERT.
 
     A piece at the start of a word begins with "▁". Special tokens have BERT's names, such as "[CLS]", even if
-    the model has other names for them. Unknown text becomes "[UNK]". Each word, the text between white space,
+    the model has other names for them. Unknown text becomes "[UNK]". Each word (the text between white space)
     is tokenized separately.
 
     Attributes:
@@ -528,17 +533,17 @@ class SentencePieceTokenizer(_Tokenizer):
         """Reads the model.
 
         Args:
-          spm_model_file: path, local or remote, str or os.PathLike.
-          do_lower_case: bool, whether to lower-case the text and to strip accents (with NFKD) before the
-            model is applied.
+          spm_model_file: path (str or os.PathLike), local or remote.
+          do_lower_case: whether the text is converted to lower case, and accents are stripped (with NFKD),
+            before the model is applied.
           never_split: see `FullTokenizer`.
-          vocab_size: the expected number of pieces, see `check_vocab`.
+          vocab_size: the expected number of pieces; see `check_vocab`.
 
         Raises:
           FileNotFoundError: there is no such file.
-          ValueError: the file is not a SentencePiece model; the model lacks a piece for one of
-            `REQUIRED_TOKENS`, has pieces that are longer than a word, or has a number of pieces that does not
-            fit `vocab_size`; or a token of `never_split` is not in the vocabulary.
+          ValueError: the file is not a SentencePiece model, or a token of `never_split` is not in the
+            vocabulary. Or the model lacks a piece for one of `REQUIRED_TOKENS`, has pieces that are longer
+            than a word, or has a number of pieces that does not fit `vocab_size`.
         """
         path = os.fsdecode(spm_model_file)
         self._lower = do_lower_case
@@ -613,7 +618,7 @@ class SentencePieceTokenizer(_Tokenizer):
         """Returns (id, start, end) of each piece of a text without white space."""
         text = _SURROGATES.sub("\ufffd", text)
         forms = [_without_accents(char) for char in text] if self._lower else text
-        # origins[i] is the position in the text of character i in the input of the model.
+        # Character i of the model's input comes from position origins[i] of the text.
         origins = [index for index, form in enumerate(forms) for _ in form] + [len(text)]
         found = []
         for index, piece, start, end in self._encoded("".join(forms).lower() if self._lower else text):
@@ -647,12 +652,12 @@ def _without_accents(char):
     return "".join(part for part in unicodedata.normalize("NFKD", char) if not unicodedata.combining(part))
 
 
-# Classes of tokenizers that can be sent to worker processes.
+# Tokenizers of these classes can be sent to worker processes.
 TOKENIZERS = FullTokenizer, SentencePieceTokenizer
 
 
 class _Chunks(dict):
-    """Cache of the tokens of chunks of text: {chunk: convert(its tokens)}. Missing chunks are tokenized."""
+    """A cache of the form {chunk of text: convert(tokens of the chunk)}. Missing chunks are tokenized."""
 
     def __init__(self, tokenizer, convert=list):
         self._tokenizer = tokenizer
@@ -674,7 +679,7 @@ class _Chunks(dict):
 class BasicTokenizer:
     """Splits text into words. Each punctuation mark and each Chinese character becomes a word."""
 
-    # Class attributes, for subclasses that set `do_lower_case` without calling the constructor.
+    # These defaults are for subclasses that set `do_lower_case` without calling the constructor.
     strip_accents = None
     tokenize_chinese_chars = True
 
@@ -682,9 +687,9 @@ class BasicTokenizer:
         """Creates a tokenizer.
 
         Args:
-          do_lower_case: bool, whether to lower-case.
-          strip_accents: bool, whether to strip accents; None for the value of `do_lower_case`, as published.
-          tokenize_chinese_chars: bool, whether each Chinese character becomes a word, as published.
+          do_lower_case: whether to convert text to lower case.
+          strip_accents: whether to strip accents. None (as published) uses the value of `do_lower_case`.
+          tokenize_chinese_chars: whether each Chinese character becomes a word (as published).
         """
         self.do_lower_case = do_lower_case
         self.strip_accents = strip_accents
@@ -697,17 +702,17 @@ class BasicTokenizer:
           text: str or UTF-8 bytes.
 
         Returns:
-          list of str, none of them empty or with white space.
+          list of str. No element is empty or contains white space.
         """
         text = self._clean_text(convert_to_unicode(text))
-        # This is done for all languages. The corpus of an English model also contains Chinese characters, and
-        # words of several Chinese characters would almost never be in its vocabulary.
+        # Chinese characters are split in all languages. The corpus of an English model also contains Chinese
+        # characters, and words of several Chinese characters would almost never be in its vocabulary.
         if self.tokenize_chinese_chars:
             text = self._tokenize_chinese_chars(text)
         words = []
         for word in whitespace_tokenize(text):
             words.extend(self._run_split_on_punc(self.normalize(word)))
-        # Methods that a subclass overrides may return white space or empty strings.
+        # If a subclass overrides a method, the method may return white space or empty strings.
         return whitespace_tokenize(" ".join(words))
 
     def normalize(self, word):
@@ -725,7 +730,7 @@ class BasicTokenizer:
         return "".join(char for char in decomposed if unicodedata.category(char) != "Mn")
 
     def _run_split_on_punc(self, text):
-        """Splits text at punctuation; returns a list of str, in which each punctuation mark is a separate
+        """Splits text at punctuation. Returns a list of str, in which each punctuation mark is a separate
         part."""
         parts = []
         start = 0
@@ -745,7 +750,8 @@ class BasicTokenizer:
 
     def _is_chinese_char(self, cp):
         """Returns whether a code point (int) is in one of Unicode's CJK ideograph blocks."""
-        # The first comparison is fast and is false for most characters: the lowest block begins at 0x3400.
+        # The first comparison is fast, and false for most characters, because the lowest block begins at
+        # 0x3400.
         return cp >= 0x3400 and any(first <= cp <= last for first, last in CHINESE_BLOCKS)
 
     def _clean_text(self, text):
@@ -753,7 +759,7 @@ class BasicTokenizer:
         space."""
         output = []
         for char in text:
-            # U+FFFD replaces bytes that another program could not decode.
+            # U+FFFD stands in place of bytes that another program could not decode.
             if char == "\ufffd" or _is_control(char):
                 continue
             output.append(" " if _is_whitespace(char) else char)
@@ -761,15 +767,16 @@ class BasicTokenizer:
 
 
 class WordpieceTokenizer:
-    """Splits words into pieces of a vocabulary, from left to right, each time the longest piece that fits."""
+    """Splits words into pieces of a vocabulary, from left to right. Each piece is the longest one that
+    fits."""
 
     def __init__(self, vocab, unk_token="[UNK]", max_input_chars_per_word=200):
         """Creates a tokenizer.
 
         Args:
           vocab: container of pieces. Pieces that continue a word begin with "##".
-          unk_token: str, the token for a word that cannot be split into pieces.
-          max_input_chars_per_word: int, number of characters. A longer word becomes `unk_token`.
+          unk_token: the token for a word that cannot be split into pieces.
+          max_input_chars_per_word: maximum number of characters in a word. A longer word becomes `unk_token`.
         """
         self.vocab = vocab
         self.unk_token = unk_token
@@ -779,10 +786,10 @@ class WordpieceTokenizer:
         """Splits words into pieces: "unaffable" into "una", "##ffa", "##ble".
 
         Args:
-          text: str or UTF-8 bytes, words separated by white space, usually from `BasicTokenizer`.
+          text: words separated by white space, as str or UTF-8 bytes. Usually `BasicTokenizer` made them.
 
         Returns:
-          list of str, pieces of the vocabulary or `unk_token`.
+          list of str. Each element is a piece of the vocabulary, or `unk_token`.
         """
         pieces = []
         for word in whitespace_tokenize(convert_to_unicode(text)):

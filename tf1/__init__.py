@@ -6,9 +6,9 @@ that forks of BERT used. Other names of `tf.contrib` raise an error that names t
 After `import tf1`, imports of single modules also work, such as `from tensorflow.contrib import crf` or `from
 tensorflow.python.estimator.run_config import RunConfig`.
 
-Two runs with the same seed give the same results: the random numbers of `tf.nn.dropout`, `tf.layers.dropout`
-and of a `Dataset.shuffle` without a seed depend only on the graph's seed, the step and the place in the model
-(see `bertlib.graph.randomness`), and `parallel_interleave` ignores `sloppy=True`.
+Two runs with the same seed give the same results. The random numbers of `tf.nn.dropout`, `tf.layers.dropout`
+and of a `Dataset.shuffle` without a seed depend only on the graph's seed, the step and the place of the op in
+the model (see `bertlib.graph.randomness`). `parallel_interleave` ignores `sloppy=True`.
 
     python -m tf1 run_my_task.py --flags…
 

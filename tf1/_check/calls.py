@@ -1,4 +1,4 @@
-"""Defines rules for expressions that Python 3 parses, but that will fail or behave differently."""
+"""Defines rules for expressions that Python 3 can parse, but that fail or behave differently now."""
 
 import ast
 import functools
@@ -25,7 +25,7 @@ _DIGESTS = {f"hashlib.{name}" for name in ("md5", "sha1", "sha224", "sha256", "s
 
 
 def written(node):
-    """Returns the code of a node, on one line and cut to the length of a message."""
+    """Returns the code of a node on one line, shortened so that it fits into a message."""
     return shortened(" ".join(ast.unparse(node).split()))
 
 
@@ -46,7 +46,8 @@ class Names:
         return self.scope.resolve(node)[0] if isinstance(node, (ast.Name, ast.Attribute)) else None
 
     def called(self, node):
-        """Returns the dotted name of the function that an expression calls; None for other expressions."""
+        """Returns the dotted name of the function that an expression calls. Returns None if the expression
+        is not a call."""
         node = self.scope.value(node)
         return self.of(node.func) if isinstance(node, ast.Call) else None
 
@@ -59,7 +60,7 @@ class Names:
           views: whether the methods of a dict, such as .keys(), count.
 
         Returns:
-          the description; None if the value is a list in Python 3, or if its type is not known.
+          the description, or None if the value is a list in Python 3 or its type is not known.
         """
         node = self.scope.value(node)
         name = self.called(node)
@@ -88,7 +89,7 @@ def _is_text(node, part=""):
 
 
 def _method(call):
-    """Returns (object, name of the method) of a method call; (None, None) for other expressions."""
+    """Returns (object, name of the method) for a method call, and (None, None) for other expressions."""
     return (call.func.value, call.func.attr) if isinstance(call.func, ast.Attribute) else (None, None)
 
 
@@ -98,7 +99,7 @@ def wrong(node, kind, problem, instead, note=False):
     Args:
       node: the node; its line is the line of the finding.
       kind: kind of the finding.
-      problem: what is wrong with the code of the node.
+      problem: description of what is wrong with the code of the node.
       instead: the code to write instead.
       note: whether the finding is only a note.
 

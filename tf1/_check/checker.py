@@ -21,7 +21,7 @@ def findings(path, text, fork):
 
     Args:
       path: pathlib.Path of the file.
-      text: its code.
+      text: the code in the file.
       fork: the modules.Fork that contains the file.
 
     Returns:
@@ -36,7 +36,7 @@ def findings(path, text, fork):
 
 
 def _content(path):
-    """Returns (bytes, None) of a file, or (None, the reason why it is not read)."""
+    """Reads a file. Returns (bytes, None), or (None, the reason why the file is not read)."""
     try:
         if not os.path.isfile(path):
             return None, "it is not a file, or it is a broken link"
@@ -52,7 +52,7 @@ def _texts(paths, unread, seen):
 
     Args:
       paths: the files.
-      unread: list of (path, reason); files that cannot be read are added.
+      unread: list of (path, reason). This function adds the files that cannot be read.
       seen: set of real paths. Files in this set are left out, and the files that were read are added to it.
 
     Returns:
@@ -98,12 +98,14 @@ def check(*roots):
 
 @dataclasses.dataclass
 class _Total:
-    """Counts over all files.
+    """The results of all files, added up.
 
     Attributes:
-      read, files, notebooks: number of files that were read, number of files with findings, number of
-        notebooks.
-      lines, notes: number of lines that will not run, number of notes.
+      read: number of files that were read.
+      files: number of files with findings.
+      notebooks: number of notebooks.
+      lines: number of lines that will not run.
+      notes: number of notes.
       unread: list of (path, reason) of the files that were not read.
       kinds: number of findings of each kind.
     """

@@ -1,11 +1,12 @@
-"""Reads conditions and `except` clauses that protect lines: by Python version, by TPU or by exception."""
+"""Reads the conditions and `except` clauses that protect lines of a program, such as tests of
+the Python version."""
 
 import ast
 import platform
 import re
 import sys
 
-# The nodes and calls that conditions on the Python version consist of. Conditions with other nodes are not
+# Conditions on the Python version consist of these nodes and calls. Conditions with other nodes are not
 # evaluated.
 _NODES = (ast.Expression, ast.Compare, ast.Constant, ast.Name, ast.Attribute, ast.Subscript, ast.Slice,
           ast.Tuple, ast.List, ast.Call, ast.UnaryOp, ast.USub, ast.Load, ast.cmpop)
@@ -15,7 +16,8 @@ _VERSION_3 = re.compile(r"_?(?:is_?)?(?:py|python)_?([23])", re.IGNORECASE)
 
 
 def truth(test, scope):
-    """Returns whether a condition on the version of Python is true here; None for any other condition."""
+    """Returns whether a condition on the version of Python is true here. Returns None for any other
+    condition."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         operand = truth(test.operand, scope)
         return None if operand is None else not operand
@@ -49,7 +51,7 @@ def _version_test(test, scope):
     if not known or not names & modules or not names <= modules | {f"builtins.{name}" for name in _CALLED}:
         return None
     try:
-        # The checks above leave only expressions of the version of Python, so eval is safe.
+        # The checks above accept only expressions about the version of Python, so eval is safe.
         code = compile(ast.Expression(test), "condition", "eval")
         return bool(eval(code, {"sys": sys, "platform": platform}))
     except Exception:
@@ -75,10 +77,11 @@ def for_tpus(test):
 
 
 def tested_names(test):
-    """Returns the names that a condition tests with hasattr, and the packages whose version it reads.
+    """Returns the names that a condition tests with hasattr, and the packages whose version the condition
+    reads.
 
-    A package is returned with a dot at its end, such as "np.". So it is a prefix of the names in findings,
-    such as "np.bool".
+    A package is returned with a dot at its end, such as "np.". This text is a prefix of the names in
+    findings, such as "np.bool".
     """
     names = set()
     for node in ast.walk(test):
@@ -91,7 +94,8 @@ def tested_names(test):
 
 
 def exceptions(caught):
-    """Returns the names of the exceptions that an `except` catches; {None} if it catches all exceptions."""
+    """Returns the names of the exceptions that an `except` catches, or {None} if it catches all
+    exceptions."""
     if caught is None:
         return {None}
     return {getattr(node, "attr", getattr(node, "id", "?"))

@@ -126,8 +126,8 @@ class Fork:
             len(used) > 1 or package.lower() in self._root.resolve().name.lower())
 
     def is_only_beside(self, name, path):
-        """Returns whether a module is only in the package of a file, so that Python 3 does not find it by its
-        bare name.
+        """Returns whether a module is only in the same package as a file, so that Python 3 does not find the
+        module by its bare name.
 
         Args:
           name: name of the module, without a dot.
@@ -139,8 +139,8 @@ class Fork:
                 and not any(_is_module(folder, name) for folder in self._above) and not is_installed(name))
 
     def only_elsewhere(self, name, path):
-        """Returns the folder of a module, if only one folder contains it and the file does not find it there;
-        else None.
+        """Returns the folder of a module, if only one folder contains the module and the file cannot import
+        it from there. Otherwise returns None.
 
         Args:
           name: name of the module, without a dot.
@@ -173,7 +173,7 @@ class Fork:
                        if other.parts[-len(place.parts):] == place.parts)
 
     def stars_give(self, stars, name):
-        """Returns whether a module of the program that is imported with `import *` binds a name.
+        """Returns whether one of the program's modules that are imported with `import *` binds a name.
 
         Args:
           stars: names of the modules that are imported with `import *`.

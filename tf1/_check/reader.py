@@ -14,12 +14,12 @@ from tf1._check.scopes import FUNCTIONS, Scope, canonical
 
 # Subjects of findings.
 _IMPORT, _NAME, _ATTRIBUTE, _CALL = "import", "name", "attribute", "call"
-# {exception: subjects}. If a `try` catches the exception, the program already handles findings with these
-# subjects.
+# Maps an exception to subjects of findings. If a `try` catches the exception, the program already handles
+# findings with these subjects.
 _GUARDS = {"ImportError": {_IMPORT}, "ModuleNotFoundError": {_IMPORT}, "NameError": {_NAME},
            "AttributeError": {_ATTRIBUTE, _CALL}, "TypeError": {_CALL}}
 _LEAVING = (ast.Return, ast.Raise, ast.Continue, ast.Break)
-# Parts of `tf` in which a missing name of tensorflow.python may exist.
+# If tensorflow.python lacks a name, the name may exist in one of these parts of `tf`.
 _HOMES = ("", "train.", "nn.", "graph_util.", "estimator.", "estimator.export.", "math.", "summary.")
 _INSPECTED = ("tf", "tensorflow", "tf1", "numpy")  # modules that are imported to look up their names
 
@@ -223,9 +223,9 @@ class Reader(ast.NodeVisitor):
     def _import_beside(self, node, module, full, statement):
         """Checks an import of a module of the program.
 
-        There are three possible findings: the module lacks the imported name; only Python 2 finds the module,
-        because Python 2 also searches the package of the file; or the module is in a folder that is not on
-        the path.
+        There are three possible findings. The module may lack the imported name. The module may be one that
+        only Python 2 finds, because Python 2 also searches the package of the file. Or the module may be in a
+        folder that is not on the path.
         """
         name = full[len(module) + 1:]
         if name and self._fork.lacks(module, name, self._path):
@@ -247,7 +247,8 @@ class Reader(ast.NodeVisitor):
         if canonical(module) == "tf" and name.startswith("tensorflow."):  # from tensorflow import …
             name = "tf" + name.removeprefix("tensorflow")
         lacking = modules.missing(name)
-        # A name that TensorFlow lacks may be in tf1, where `python -m tf1 script.py` finds it.
+        # If TensorFlow lacks a name, tf1 may have it. A program under `python -m tf1` then gets the name from
+        # tf1.
         if lacking and not (name.startswith("tensorflow.") and modules.missing(
                 "tf" + name.removeprefix("tensorflow")) is None):
             self._emit(_IMPORT, node, *_lacks(f"`{statement}`", *lacking))
@@ -262,7 +263,7 @@ class Reader(ast.NodeVisitor):
             self.visit(node.value)
 
     def _chain(self, node):
-        """Checks a dotted name; returns whether the first part of the name is a module or a builtin."""
+        """Checks a dotted name. Returns whether the first part of the name is a module or a builtin."""
         name, known = self._scope.resolve(node)
         if name is None:
             return False
@@ -275,8 +276,8 @@ class Reader(ast.NodeVisitor):
                            rules.code(rules.BUILTINS[parts[0]]))
         elif root in _INSPECTED:
             lacking = modules.missing(name)
-            # If the part that is missing belongs to the import or assignment of the first name, it was
-            # reported there.
+            # If the missing part of the dotted name belongs to the import or assignment of the first name, it
+            # was reported there.
             if lacking and lacking[0].count(".") >= known:
                 self._emit(_ATTRIBUTE, node, *_lacks(f"`{written(node)}`", *lacking))
         elif root != "builtins" and not self._fork.has(root):
@@ -295,8 +296,8 @@ def _moved(name, first=1):
       first: number of parts of the shortest name to look up.
 
     Returns:
-      (kind of the finding, what happened to the name, replacement, whether only a later version of
-      Python drops it); None if the name is not in the tables.
+      (kind of the finding, a text about what happened to the name, the replacement, whether only a later
+      version of Python drops the name); None if the name is not in the tables.
     """
     parts = name.split(".")
     for length in range(first, len(parts) + 1):
@@ -333,7 +334,7 @@ def _import_line(instead, module, full):
 
 
 def _lacks(code, part, reason):
-    """Returns (kind of the finding, text, replacement) of a name that TensorFlow or NumPy lacks.
+    """Returns (kind of the finding, text, replacement) for a name that TensorFlow or NumPy lacks.
 
     Args:
       code: the code of the program with the name.

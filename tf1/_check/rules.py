@@ -15,7 +15,7 @@ class Finding:
     Attributes:
       line: number of the line.
       kind: one of the constants above.
-      what: what is wrong.
+      what: description of what is wrong.
       instead: the code to write instead; "" if no replacement is known.
       note: whether the finding is only a note.
     """
@@ -82,7 +82,7 @@ _TYPES = {
     "TupleType": "tuple", "TypeType": "type", "UnicodeType": "str",
 }
 
-# {version of Python: {name of the standard library that this version dropped: replacement}}
+# Maps a version of Python to the names of the standard library that it dropped, each with its replacement.
 _DROPPED = {
     "3.0": {
         **{f"string.{name}": f"text.{name}(…)" for name in _STRING_METHODS},
@@ -131,11 +131,11 @@ _DROPPED = {
         "unittest.makeSuite": "unittest.defaultTestLoader.loadTestsFromTestCase", "uu": "base64",
     },
 }
-# {name of the standard library: (version of Python that dropped it, replacement)}
+# Maps a dropped name of the standard library to (version of Python that dropped the name, replacement).
 GONE = {name: (version, instead) for version, names in _DROPPED.items() for name, instead in names.items()}
 
-# {method without arguments that no class has any more: (kind of the finding, replacement; the object is left
-# out)}
+# Maps the name of a method without arguments, which no class has any more, to (kind of the finding,
+# replacement without the object).
 METHODS = {
     "iteritems": (PYTHON2, "items()"), "iterkeys": (PYTHON2, "keys()"), "itervalues": (PYTHON2, "values()"),
     "viewitems": (PYTHON2, "items()"), "viewkeys": (PYTHON2, "keys()"), "viewvalues": (PYTHON2, "values()"),
@@ -147,7 +147,8 @@ WITH_OLD_METHODS = ("pygtrie", "marisa_trie", "datrie")
 
 # --- Other packages --------------------------------------------------------------------------------------
 
-# {name of NumPy: replacement}. The checker looks up whether the installed NumPy still has the name.
+# Maps a name of NumPy to its replacement. The checker looks up whether the installed NumPy still has the
+# name.
 NUMPY_NAMES = {
     "Inf": "np.inf", "Infinity": "np.inf", "NAN": "np.nan", "NINF": "-np.inf", "NaN": "np.nan",
     "PINF": "np.inf", "alltrue": "np.all", "asfarray": "np.asarray(x, dtype=float)", "asscalar": "x.item()",
@@ -160,7 +161,7 @@ NUMPY_NAMES = {
     "trapz": "np.trapezoid", "typeDict": "np.sctypeDict", "unicode": "str", "unicode_": "np.str_",
 }
 
-# {name in another package that was moved or removed: replacement}
+# Maps a moved or removed name of another package to its replacement.
 MOVED = {
     "gensim.summarization": "gensim 3 (`pip install 'gensim<4'`)", "keras.engine": "tensorflow.keras.layers",
     "keras.layers.merge": "tensorflow.keras.layers", "keras.utils.np_utils": "tensorflow.keras.utils",
@@ -179,7 +180,7 @@ MOVED = {
     "sklearn.utils.linear_assignment_": "scipy.optimize.linear_sum_assignment",
 }
 
-# Modules that are in a package with the same name. For modules outside of these tables, the checker does not
+# These modules are in a package with the same name. For modules outside of these tables, the checker does not
 # suggest a package, because anybody may have registered a package with the name of the module.
 _OF_THEIR_NAME = (
     "apache_beam", "flask_compress", "flask_cors", "gensim", "h5py", "jieba", "joblib", "keras", "keras_bert",

@@ -1,5 +1,5 @@
-"""Resolves the names of a file: an imported name to a dotted name, and a name with one assignment to its
-value."""
+"""Resolves the names of a file. An imported name is resolved to a dotted name. A name with a single
+assignment is resolved to the assigned value."""
 
 import ast
 import builtins
@@ -9,7 +9,7 @@ from tf1._check.rules import BUILTINS
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _LONGEST_CHAIN = 20
-# Modules from which programs import the builtins of Python 2 with `import *`.
+# Programs import the builtins of Python 2 from these modules with `import *`.
 _GIVE_BUILTINS = {"builtins", "future", "past", "six"}
 
 
@@ -99,8 +99,8 @@ class Scope:
         return None
 
     def value(self, node):
-        """Returns the assigned expression if the node is a name with a single binding, an assignment;
-        otherwise the node itself."""
+        """Returns the assigned expression, if the node is a name whose only binding is an assignment.
+        Otherwise returns the node itself."""
         if isinstance(node, ast.Name):
             scope = self.find(node.id)
             bindings = scope.names[node.id] if scope else []
@@ -112,9 +112,8 @@ class Scope:
         """Returns the meaning of an expression of names and dots.
 
         Returns:
-          (dotted name, number of parts of the dotted name that come from the first name in the expression);
-          (None, 0) if the meaning is unknown. A builtin of Python 2 or 3 without a binding is
-          `builtins.name`.
+          (dotted name, number of its parts that come from the first name in the expression); (None, 0) if the
+          meaning is unknown. A builtin that has no binding in the program is `builtins.name`.
         """
         if isinstance(node, ast.Attribute):
             base, parts = self.resolve(node.value, depth)

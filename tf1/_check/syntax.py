@@ -8,7 +8,7 @@ import warnings
 
 from tf1._check.rules import PYTHON2, PYTHON3, SYNTAX, Finding, shortened
 
-# Comments, and strings with their prefixes.
+# This pattern matches comments, and strings with their prefixes.
 _TEXT = re.compile(r"""(?s)\#[^\n]*|(?:\b[bBrRuUfF]{1,2})?(?:\"{3}(?:\\.|[^\\])*?\"{3}"""
                    r"""|'{3}(?:\\.|[^\\])*?'{3}|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')""")
 _STATEMENT = r"(?:^|[;:])[ \t]*"
@@ -17,8 +17,9 @@ _PRINT = re.compile(_STATEMENT + r"(print)(?=[ \t]*(?:[\"'{~`]|>>|(?!(?:if|or|an
 _EXEC = re.compile(_STATEMENT + r"(exec)(?=[ \t]*[\"']|[ \t]+[A-Za-z_])")
 _RAISE = re.compile(_STATEMENT + r"(raise)[ \t]+(?=[^;]*,)")
 _EXCEPT = re.compile(r"^[ \t]*except\b([^:]*?)([ \t]*,[ \t]*)([A-Za-z_][\w.]*)[ \t]*:")
-# Rules for expressions: (pattern in a text without strings and comments, replacement, kind of the finding,
-# what is wrong, the code to write instead, or None if the replacement is that code).
+# Each rule for an expression of Python 2 is a tuple. It contains a pattern (searched in the text without
+# strings and comments), the replacement, the kind of the finding, what is wrong, and the code to write
+# instead. The last element is None if the code to write is the replacement itself.
 _EXPRESSIONS = (
     (re.compile(r"\b[uU][rR](?=[\"'])"), "r", PYTHON2, 'Python 3 has no prefix ur""', '`r""`'),
     (re.compile(r"`([^`\n]+)`"), r"repr(\1)", PYTHON2, "backticks are gone", None),
@@ -37,7 +38,7 @@ _MOST_MENDED = 20  # largest number of lines of a file that are replaced by `pas
 
 
 def decoded(content):
-    """Decodes the bytes of a file; returns (text, findings about bytes that are not text)."""
+    """Decodes the bytes of a file. Returns (text, findings about bytes that are not text)."""
     encoding, found = "utf-8", []
     lines = iter(content.splitlines(keepends=True))
     try:
@@ -74,7 +75,8 @@ def without_strings(text):
 
 
 def _statements(masked):
-    """Yields (start, end) of each logical line. Brackets and backslashes join physical lines."""
+    """Yields (start, end) of each logical line. Brackets and backslashes join several lines of the file into
+    one logical line."""
     start, depth, position = 0, 0, 0
     for line in masked.split("\n"):
         depth = max(0, depth + sum(map(line.count, "([{")) - sum(map(line.count, ")]}")))
@@ -138,11 +140,12 @@ class _Repair:
         self.found = []
 
     def emit(self, position, *finding):
-        """Adds a finding at a position of the text; `finding` are the other fields of `Finding`."""
+        """Adds a finding at a position of the text. `finding` contains the other fields of `Finding`."""
         self.found.append(Finding(self.text.count("\n", 0, position) + 1, *finding))
 
     def apply(self, edits):
-        """Replaces parts of the text, [(start, end, replacement)]. The number of lines stays the same."""
+        """Replaces parts of the text: `edits` is a list of (start, end, replacement). The number of lines
+        stays the same."""
         for start, end, replacement in sorted(edits, reverse=True):
             missing = self.text.count("\n", start, end) - replacement.count("\n")
             self.text = self.text[:start] + replacement + "\n" * missing + self.text[end:]
@@ -182,14 +185,14 @@ class _Repair:
         self.apply(edits)
 
     def call(self, start, masked, end, call, what):
-        """Returns the edit that turns a statement of Python 2 into a call; None if Python 3 parses the
+        """Returns the edit that turns a statement of Python 2 into a call, or None if Python 3 can parse the
         statement.
 
         Args:
           start, end: positions of the keyword and of the end of the logical line.
           masked: the text without strings and comments.
-          call: function of the text after the keyword that returns the call.
-          what: what is wrong, for the finding.
+          call: function that takes the text after the keyword and returns the call.
+          what: description of what is wrong, for the finding.
 
         Returns:
           (start, end, replacement), or None.
@@ -207,7 +210,7 @@ class _Repair:
         return start, end, new
 
     def mend(self, error):
-        """Replaces a line that Python 3 does not parse by `pass`; returns whether this was possible."""
+        """Puts `pass` in place of a line that Python 3 cannot parse. Returns whether this was possible."""
         lines = self.text.split("\n")
         number = min(error.lineno or 1, len(lines)) - 1
         if isinstance(error, TabError):
@@ -242,8 +245,8 @@ def parsed(text):
     """Parses source code of Python 2 or 3.
 
     Returns:
-      (ast.Module, or None if the text cannot be parsed even after replacements; list of Finding, one for each
-      replacement).
+      (tree, findings). `tree` is an ast.Module, or None if the text cannot be parsed even after replacements.
+      `findings` is a list with a Finding for each replacement.
     """
     repair = _Repair(text)
     for attempt in range(_MOST_MENDED):

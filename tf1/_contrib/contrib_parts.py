@@ -25,12 +25,12 @@ from tf1._names import estimator_parts, internals, summary, tensorflow_names
 from tf1._names.namespace import Namespace, defined_names, own_names
 from tf1._replicas import strategies
 
-# Parts of contrib for which the part of `tf` with the same name is used.
+# For these parts of `tf.contrib`, the part of `tf` with the same name is used.
 _SAME_NAME = (
     "autograph", "distribute", "estimator", "feature_column", "image", "keras", "linalg", "lookup", "losses",
     "metrics", "nn", "quantization", "saved_model", "signal", "summary")
-# {part of contrib: the replacement for names of the part that are not provided}. The keys are all parts that
-# `tf.contrib` has.
+# Maps each part of contrib to a replacement for the names that the part does not provide here. The keys are
+# all parts that `tf.contrib` has.
 REPLACEMENTS = {
     **{part: f"tf.{part}" for part in _SAME_NAME},
     "all_reduce": "tf.distribute", "batching": "tf.nondifferentiable_batch_function",
@@ -58,7 +58,8 @@ REPLACEMENTS = {
     "tpu": "CPU or GPU: TPUs are not supported", "training": "tf.data in place of queues and bucketing",
     "util": "tf.make_tensor_proto",
 }
-# {part of contrib: the module of the package tf-slim with more names of this part; "" for tf_slim itself}
+# Maps a part of contrib to the module of the package tf-slim that has more names of this part; "" is tf_slim
+# itself.
 _IN_SLIM = {"layers": "layers", "slim": "", "training": "training.training"}
 
 

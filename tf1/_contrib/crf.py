@@ -4,8 +4,8 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.graph import crf
 
-# The names of the other ops in TensorFlow 1.15's crf_decode. They are reserved, because the numbers in the
-# names of later ops depend on them. `_INNER_OPS_OF_ONE` are the ops for sequences of length 1.
+# These are the names of the other ops in TensorFlow 1.15's crf_decode. They are reserved, because the numbers
+# in the names of later ops depend on them. `_INNER_OPS_OF_ONE` are the ops for sequences of length 1.
 _INNER_OPS = ("ExpandDims", "Slice", "Squeeze", "Slice", "Const", "sub", "Maximum", "ReverseSequence",
               "ArgMax", "Cast", "ExpandDims", "rnn", "Squeeze", "concat")
 _INNER_OPS_OF_ONE = ("Squeeze", "ArgMax", "ExpandDims")
@@ -14,9 +14,9 @@ _INNER_OPS_OF_ONE = ("Squeeze", "ArgMax", "ExpandDims")
 def crf_decode(potentials, transition_params, sequence_length):
     """Returns the best tags and their scores; see `crf.crf_decode`.
 
-    The results have the op names of TensorFlow 1.15, because programs look them up by name in a graph that
-    they read from a .meta or .pb file: "ReverseSequence_1" and "Max". If the length of the sequences is
-    unknown, the names are "cond/Merge" and "cond/Merge_1"; if the length is 1, "Cast" and "Max".
+    The ops of the results have the names of TensorFlow 1.15, because programs look them up by name in a graph
+    from a .meta or .pb file. These names are "ReverseSequence_1" and "Max". If the length of the sequences is
+    unknown, they are "cond/Merge" and "cond/Merge_1". If the length is 1, they are "Cast" and "Max".
     """
     potentials = tf.convert_to_tensor(potentials)
     length = tf.dimension_value(potentials.shape[1])

@@ -96,7 +96,8 @@ def arg_scoped_arguments(func):
 
 def variable(name, shape=None, dtype=None, initializer=None, regularizer=None, trainable=True,
              collections=None, caching_device=None, device=None, **others):
-    """Calls tf.get_variable on a device. The argument device is a name or a function of an op."""
+    """Calls tf.get_variable on a device. `device` is the name of a device, or a function that takes an op and
+    returns a name."""
     with tf.device(device or ""):
         return tf.get_variable(
             name, shape, dtype, initializer, regularizer, trainable,
@@ -155,12 +156,12 @@ def get_variables_by_suffix(suffix, scope=None):
 
 
 def get_variables_by_name(given_name, scope=None):
-    """Returns the variables whose full name, or the last part of whose name, is `given_name`."""
+    """Returns the variables whose name, or the last part of it, is `given_name`."""
     return get_variables(scope, f"/{given_name}:|^{given_name}:")
 
 
 def get_unique_variable(var_op_name):
-    """Returns the variable with a name; raises ValueError if the graph has no such variable."""
+    """Returns the variable with a name. Raises ValueError if the graph has no such variable."""
     for var in get_variables(var_op_name):
         if var.op.name == var_op_name:
             return var
@@ -168,18 +169,20 @@ def get_unique_variable(var_op_name):
 
 
 def get_variable_full_name(var):
-    """Returns the name of a variable in checkpoints; for a slice, the name of the partitioned variable."""
+    """Returns the name that a variable has in checkpoints. For a slice, this is the name of the partitioned
+    variable."""
     return _slice(var).full_name or var.op.name
 
 
 def _slice(variable):
-    """Returns the SaveSliceInfoDef of a slice of a partitioned variable; for other variables, an empty
-    SaveSliceInfoDef."""
+    """Returns the SaveSliceInfoDef of a slice of a partitioned variable. For any other variable, returns an
+    empty SaveSliceInfoDef."""
     return variable.to_proto().save_slice_info_def
 
 
 def get_variables_to_restore(include=None, exclude=None):
-    """Returns the variables whose names start with one of `include` (None: all) and with none of `exclude`.
+    """Returns the variables whose names start with one of `include` and with none of `exclude`. If `include`
+    is None, all names are included.
 
     Raises:
       TypeError: include or exclude is not a list or tuple.
@@ -195,12 +198,12 @@ def get_variables_to_restore(include=None, exclude=None):
 
 
 def filter_variables(var_list, include_patterns=None, exclude_patterns=None, reg_search=True):
-    """Returns the variables whose names match one of include_patterns and none of exclude_patterns.
+    """Returns the variables whose names match at least one of include_patterns and none of exclude_patterns.
 
     Args:
       var_list: variables.
-      include_patterns: list of regular expressions; None includes all variables.
-      exclude_patterns: list of regular expressions; None excludes no variable.
+      include_patterns: list of regular expressions. None includes all variables.
+      exclude_patterns: list of regular expressions. None excludes no variable.
       reg_search: whether a pattern may match in the middle of a name, not only at its start.
     """
     match = re.search if reg_search else re.match
@@ -278,7 +281,7 @@ def assign_from_checkpoint(model_path, var_list, ignore_missing_vars=False):
       ignore_missing_vars: whether to leave out variables that the checkpoint lacks, with a warning.
 
     Raises:
-      ValueError: the checkpoint lacks a variable, or contains it with a different shape.
+      ValueError: the checkpoint lacks a variable, or contains a variable with a different shape.
     """
     reader, named = _wanted(model_path, var_list, ignore_missing_vars)
     pairs = []
@@ -296,18 +299,18 @@ def assign_from_checkpoint(model_path, var_list, ignore_missing_vars=False):
 
 
 def assign_from_checkpoint_fn(model_path, var_list, ignore_missing_vars=False, reshape_variables=False):
-    """Returns a function of a session that sets variables to a checkpoint's values.
+    """Returns a function that takes a session and sets variables to a checkpoint's values.
 
     Args:
       model_path, var_list, ignore_missing_vars: see `assign_from_checkpoint`.
       reshape_variables: whether to reshape a value that has the size of the variable but a different shape.
 
     Returns:
-      the function; None if the checkpoint contains none of the variables.
+      the function, or None if the checkpoint contains none of the variables.
 
     Raises:
-      ValueError: var_list is empty; or the checkpoint lacks a variable, or contains it with a different
-        shape.
+      ValueError: var_list is empty, the checkpoint lacks a variable, or the checkpoint contains a variable
+        with a different shape.
     """
     if not var_list:
         raise ValueError("assign_from_checkpoint_fn: var_list is empty.")

@@ -26,7 +26,7 @@ def _ops(things):
 
 
 def _walk(seeds, neighbours, inclusive, within_ops, within_ops_fn):
-    """Returns the ops that can be reached from the seeds, each op once. The list begins with the seeds."""
+    """Returns the ops that can be reached from the seeds, each op once. The list begins with the seed ops."""
     def is_within(op):
         return (within_ops is None or op in within_ops) and (within_ops_fn is None or within_ops_fn(op))
 
@@ -49,9 +49,9 @@ def get_backward_walk_ops(seed_ops, inclusive=True, within_ops=None, within_ops_
     Args:
       seed_ops: ops or tensors at which the walk starts.
       inclusive: whether to return the seed ops, too.
-      within_ops: list of ops. The walk visits only ops in this list. None for all ops.
-      within_ops_fn: function of an op. The walk visits only ops for which this function returns true. None
-        for all ops.
+      within_ops: list of ops. The walk visits only ops in this list. None means all ops.
+      within_ops_fn: function that takes an op. The walk visits only ops for which this function returns
+        true. None means all ops.
       stop_at_ts: tensors that the walk does not follow.
       control_inputs: whether the walk follows control inputs.
     """
@@ -82,7 +82,8 @@ def filter_ts(ops, positive_filter=True):
 
     Args:
       ops: the ops.
-      positive_filter: function of a tensor that returns whether to take the tensor; True takes all tensors.
+      positive_filter: function that takes a tensor and returns whether to include it. True includes all
+        tensors.
     """
     every = dict.fromkeys(tensor for op in _ops(ops) for tensor in (*op.inputs, *op.outputs))
     return [tensor for tensor in every if positive_filter is True or positive_filter(tensor)]
@@ -185,13 +186,13 @@ def _copied(op, scope, copies, replacements):
 
 
 def reroute_ts(ts0, ts1, can_modify=None, cannot_modify=None):
-    """Replaces the inputs of ops: ts0 replace ts1.
+    """Replaces inputs of ops: each tensor of ts1 by the tensor at the same position in ts0.
 
     Args:
       ts0: the new tensors.
       ts1: the tensors that are replaced.
-      can_modify: the ops whose inputs may change; None for all.
-      cannot_modify: ops whose inputs stay unchanged; None for no op.
+      can_modify: the ops whose inputs may change. None means all ops.
+      cannot_modify: ops whose inputs stay unchanged. None means no op.
 
     Returns:
       the number of inputs that were changed.

@@ -45,10 +45,11 @@ def batch_norm(inputs, decay=0.999, center=True, scale=False, epsilon=0.001, act
                param_initializers=None, updates_collections=tf.GraphKeys.UPDATE_OPS, is_training=True,
                reuse=None, variables_collections=None, outputs_collections=None, trainable=True, scope=None,
                **unsupported):
-    """Normalizes each index of the last dimension over the batch (Ioffe and Szegedy 2015, arXiv:1502.03167).
+    """Normalizes the values at each index of the last dimension over the batch (Ioffe and Szegedy 2015,
+    arXiv:1502.03167).
 
-    The variables are BatchNorm/beta, gamma, moving_mean and moving_variance. Arguments that are not listed
-    here are those of `layer_norm`.
+    The variables are BatchNorm/beta, gamma, moving_mean and moving_variance. All other arguments are
+    described in `layer_norm`.
 
     Args:
       decay: decay of the moving averages.
@@ -100,7 +101,7 @@ def batch_norm(inputs, decay=0.999, center=True, scale=False, epsilon=0.001, act
 
 
 def _bessel(inputs):
-    """Returns n / (n - 1), Bessel's correction of the variance, where n is the number of values of a channel.
+    """Returns Bessel's correction of the variance: n / (n - 1), where n is the number of values of a channel.
 
     TensorFlow's fused kernel for two and four dimensions used this correction for the moving average of the
     variance.
@@ -114,7 +115,7 @@ def fully_connected(inputs, num_outputs, activation_fn=tf.nn.relu, normalizer_fn
                     weights_initializer=None, weights_regularizer=None, biases_initializer="zeros",
                     biases_regularizer=None, reuse=None, variables_collections=None, outputs_collections=None,
                     trainable=True, scope=None):
-    """Returns activation_fn(inputs · weights + biases), a fully connected layer over the last dimension.
+    """Applies a fully connected layer to the last dimension: activation_fn(inputs · weights + biases).
 
     The variables are fully_connected/weights and fully_connected/biases. By default, the activation is a
     ReLU, the weights have Xavier initialization, and the biases start at zero. There are no biases if
@@ -205,7 +206,8 @@ def variance_scaling_initializer(factor=2.0, mode="FAN_IN", uniform=False, seed=
 
     Args:
       factor: numerator of the variance.
-      mode: meaning of n. FAN_IN: number of inputs; FAN_OUT: number of outputs; FAN_AVG: mean of both.
+      mode: defines n. With FAN_IN, n is the number of inputs; with FAN_OUT, the number of outputs; with
+        FAN_AVG, the mean of both numbers.
       uniform: whether the distribution is uniform. If false, it is normal, truncated at two standard
         deviations.
       seed, dtype: seed and dtype of the initializer.
@@ -236,7 +238,8 @@ def l1_l2_regularizer(scale_l1=1.0, scale_l2=1.0, scope=None):
 
 
 def sum_regularizer(regularizer_list, scope=None):
-    """Returns a function of weights: the sum of the functions in a list; None if all of them are None."""
+    """Returns a function of weights that adds up the functions in a list. Returns None if all of them are
+    None."""
     regularizers = [regularizer for regularizer in regularizer_list if regularizer is not None]
     return (lambda weights: tf.add_n([regularizer(weights) for regularizer in regularizers],
                                      name=scope)) if regularizers else None
@@ -246,8 +249,8 @@ def apply_regularization(regularizer, weights_list=None):
     """Returns the sum of a regularizer over weights, and adds it to the collection REGULARIZATION_LOSSES.
 
     Args:
-      regularizer: function of a weight that returns a scalar tensor. The result None counts as 0.
-      weights_list: list of weights; the collection WEIGHTS if None.
+      regularizer: function that takes a weight and returns a scalar tensor. The result None counts as 0.
+      weights_list: list of weights. None means the collection WEIGHTS.
 
     Raises:
       ValueError: there are no weights.
@@ -276,20 +279,22 @@ def optimize_loss(loss, global_step, learning_rate, optimizer, gradient_noise_sc
 
     Args:
       loss: scalar tensor.
-      global_step: variable that counts the steps; the global step of the graph if None.
-      learning_rate: float, which is stored in the variable OptimizeLoss/learning_rate; or a scalar tensor; or
-        None, if the optimizer has its own learning rate.
-      optimizer: a name (Adagrad, Adam, Ftrl, Momentum, RMSProp, SGD), a class, an instance, or a function of
-        the learning rate.
+      global_step: variable that counts the steps. None means the global step of the graph.
+      learning_rate: float or scalar tensor. A float is stored in the variable OptimizeLoss/learning_rate.
+        None if the optimizer has its own learning rate.
+      optimizer: the name of an optimizer (Adagrad, Adam, Ftrl, Momentum, RMSProp, SGD), a class, an instance,
+        or a function that takes the learning rate.
       gradient_noise_scale: standard deviation of noise that is added to the gradients, or None.
-      gradient_multipliers: {variable or its name: factor of its gradient}, or None.
-      clip_gradients: maximum global norm of the gradients, or a function of (gradient, variable) pairs.
-      learning_rate_decay_fn: function of learning_rate and global_step that returns the rate of the step.
-      update_ops: ops that run before the returned loss is computed; the collection UPDATE_OPS if None.
-      variables: variables to train; all trainable variables if None.
+      gradient_multipliers: {variable, or name of a variable: factor of the gradient}, or None.
+      clip_gradients: maximum global norm of the gradients, or a function that takes a list of (gradient,
+        variable) pairs.
+      learning_rate_decay_fn: function that takes learning_rate and global_step, and returns the learning rate
+        of the step.
+      update_ops: ops that run before the returned loss is computed. None means the collection UPDATE_OPS.
+      variables: variables to train. None means all trainable variables.
       name: variable scope.
-      summaries: list of loss, learning_rate, gradients, gradient_norm and global_gradient_norm; or None for
-        the default: loss, learning_rate and global_gradient_norm.
+      summaries: list with some of the names loss, learning_rate, gradients, gradient_norm and
+        global_gradient_norm. None means loss, learning_rate and global_gradient_norm.
       colocate_gradients_with_ops: see `tf.gradients`.
       increment_global_step: whether to increment global_step.
 

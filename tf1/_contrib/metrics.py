@@ -34,11 +34,11 @@ def streaming_concat(values, axis=0, max_size=None, metrics_collections=None, up
 
 def streaming_pearson_correlation(predictions, labels, weights=None, metrics_collections=None,
                                   updates_collections=None, name=None):
-    """Returns a metric: Pearson's correlation of predictions and labels, 0 if one of them is constant.
+    """Returns a metric: Pearson's correlation of predictions and labels. It is 0 if one of them is constant.
 
     Args:
       predictions, labels: float tensors of the same size.
-      weights: float tensor of the same size; all 1 if None.
+      weights: float tensor of the same size. None means that all weights are 1.
       metrics_collections, updates_collections, name: see `streaming_concat`.
 
     Returns:
@@ -73,9 +73,9 @@ def f1_score(labels, predictions, weights=None, num_thresholds=200, metrics_coll
 
     Args:
       labels: bool tensor, or tensor of 0 and 1.
-      predictions: tensor of the same shape, in [0, 1].
-      weights: tensor of the same shape; all 1 if None.
-      num_thresholds: number of thresholds, from just below 0 to just above 1.
+      predictions: tensor of the same shape, with values in [0, 1].
+      weights: tensor of the same shape. None means that all weights are 1.
+      num_thresholds: number of thresholds. The first one is just below 0, the last one is just above 1.
       metrics_collections, updates_collections, name: see `streaming_concat`.
 
     Returns:

@@ -10,10 +10,10 @@ from tf1._names import internals
 class DecoupledWeightDecayExtension(object):
     """Adds decoupled weight decay (Loshchilov and Hutter, arXiv:1711.05101) to an optimizer.
 
-    A class inherits first from this class and then from an optimizer. Each step first computes
-    w ← w - weight_decay · w, and then the optimizer's update. The decay is not multiplied by the learning
-    rate, so a schedule of the learning rate must also be applied to the decay. If the gradient of a variable
-    is sparse, only the rows with a gradient decay.
+    A class inherits first from this class and then from an optimizer. Each step first computes the decay,
+    w ← w - weight_decay · w. Then it computes the optimizer's update. The decay is not multiplied by the
+    learning rate, so a schedule of the learning rate must also be applied to the decay. If the gradient of a
+    variable is sparse, only the rows with a gradient decay.
     """
 
     def __init__(self, weight_decay, *args, **kwargs):
@@ -28,7 +28,8 @@ class DecoupledWeightDecayExtension(object):
         super().__init__(*args, **kwargs)
 
     def minimize(self, *args, decay_var_list=None, **kwargs):
-        """Calls `minimize` of the optimizer. Only the variables in decay_var_list decay; None means all."""
+        """Calls `minimize` of the optimizer. Only the variables in decay_var_list decay. If it is None, all
+        variables decay."""
         self._choose(decay_var_list)
         return super().minimize(*args, **kwargs)
 
@@ -75,7 +76,9 @@ class DecoupledWeightDecayExtension(object):
 
 
 def extend_with_decoupled_weight_decay(base_optimizer):
-    """Returns a class that adds decoupled weight decay to an optimizer. Its first argument is weight_decay.
+    """Returns a class that adds decoupled weight decay to an optimizer.
+
+    The first argument of the class is weight_decay.
 
     Args:
       base_optimizer: a subclass of `tf.train.Optimizer`.
@@ -109,8 +112,8 @@ class MomentumWOptimizer(DecoupledWeightDecayExtension, tf.train.MomentumOptimiz
 class LazyAdamOptimizer(tf.train.AdamOptimizer):
     """Adam that does not change rows without a gradient, nor their moments.
 
-    It is faster than Adam for large embeddings. The results differ from Adam's, whose moments decay in each
-    step.
+    It is faster than Adam for large embeddings. The results differ from those of Adam, because Adam's moments
+    decay in each step.
     """
 
     def _apply_sparse(self, grad, var):
@@ -194,11 +197,11 @@ class MovingAverageOptimizer(WrappedOptimizer):
     def swapping_saver(self, var_list=None, name="swapping_saver", **kwargs):
         """Returns a `tf.train.Saver` that swaps the names of the weights and of their averages.
 
-        In its checkpoints, the average has the name of the weight, and the weight the name of the average. A
-        continued training restores with the same saver, which swaps the names back.
+        In the checkpoints of this saver, the average has the name of the weight, and the weight has the name
+        of the average. A continued training restores with the same saver, which swaps the names back.
 
         Args:
-          var_list: variables or {name: variable}; all global variables if None.
+          var_list: variables or {name: variable}. None means all global variables.
           name, **kwargs: arguments of the saver.
 
         Raises:

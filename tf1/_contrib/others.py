@@ -14,8 +14,8 @@ def sequence_loss(logits, targets, weights, average_across_timesteps=True, avera
       targets: integer [B, T].
       weights: float [B, T].
       average_across_timesteps, average_across_batch: whether to compute the weighted mean over T and over B.
-      softmax_loss_function: function of the keyword arguments labels and logits that replaces the sparse
-        cross-entropy.
+      softmax_loss_function: function that takes the keyword arguments labels and logits, and replaces the
+        sparse cross-entropy.
       name: name scope.
 
     Returns:
@@ -63,7 +63,7 @@ def _refused(name):
     return type(name, (), {"__init__": refuse})
 
 
-# Names that encoder-decoder libraries import, but that BERT does not use.
+# Encoder-decoder libraries import these names, but BERT does not use them.
 SEQ2SEQ_CLASSES = {name: _refused(name) for name in (
     "AttentionMechanism", "AttentionWrapper", "AttentionWrapperState", "BahdanauAttention",
     "BahdanauMonotonicAttention", "BasicDecoder", "BasicDecoderOutput", "BeamSearchDecoder",
@@ -86,7 +86,8 @@ def tile_batch(t, multiplier, name=None):
 
 
 def hardmax(logits, name=None):
-    """Returns 1 at the maximum along the last dimension, and 0 elsewhere (contrib.seq2seq)."""
+    """Returns a tensor that is 1 at the maximum along the last dimension, and 0 elsewhere
+    (contrib.seq2seq)."""
     with tf.name_scope(name, "Hardmax", [logits]):
         return tf.one_hot(tf.argmax(logits, -1), logits.shape.as_list()[-1] or tf.shape(logits)[-1],
                           dtype=logits.dtype)
@@ -104,7 +105,8 @@ def sparsemax(logits, name=None):
       of its values are 0.
     """
     with tf.name_scope(name, "sparsemax", [logits]):
-        # Equation 4: with z_1 ≥ z_2 ≥ …, the support has the k for which 1 + k z_k > z_1 + … + z_k.
+        # Equation 4 of the paper, for z_1 ≥ z_2 ≥ …: the support consists of all k for which
+        # 1 + k z_k > z_1 + … + z_k.
         ordered = tf.sort(logits, direction="DESCENDING")
         sums = tf.cumsum(ordered, axis=-1)
         count = tf.cast(tf.range(1, tf.shape(logits)[-1] + 1), logits.dtype)
@@ -115,11 +117,11 @@ def sparsemax(logits, name=None):
 
 
 def sparsemax_loss(logits, sparsemax, labels, name=None):
-    """Returns the loss of `sparsemax`, equation 27 of its paper (contrib.sparsemax).
+    """Returns the loss of `sparsemax`: equation 27 of the paper that `sparsemax` cites (contrib.sparsemax).
 
     Args:
       logits: float [B, N].
-      sparsemax: float [B, N], the result of sparsemax(logits).
+      sparsemax: the result of sparsemax(logits), float [B, N].
       labels: float [B, N]. The sum of each row is 1.
       name: name scope of the ops.
 

@@ -38,12 +38,12 @@ def from_saved_model(export_dir, signature_def_key=None, signature_def=None, inp
 
     Args:
       export_dir: directory of the SavedModel.
-      signature_def_key: name of the signature; "serving_default" if None.
+      signature_def_key: name of the signature. None means "serving_default".
       signature_def: a SignatureDef that is used instead of a signature of the model.
       input_names, output_names: {name: name of a tensor}. If both are given, they are used instead of a
         signature.
-      tags: tags of the graph, separated by commas; "serve" if None.
-      graph: the graph into which the model is loaded; a new graph if None.
+      tags: tags of the graph, separated by commas. None means "serve".
+      graph: the graph into which the model is loaded. None means a new graph.
       config: tf.ConfigProto of the session.
 
     Raises:
@@ -74,7 +74,7 @@ def from_estimator(estimator, serving_input_receiver_fn, output_key=None, graph=
     Args:
       estimator: the Estimator.
       serving_input_receiver_fn: function that returns the inputs; see `Estimator.export_saved_model`.
-      output_key: name of the export output; the default output if None.
+      output_key: name of the export output. None means the default output.
       graph, config: see `from_saved_model`.
     """
     with tempfile.TemporaryDirectory() as directory:

@@ -34,9 +34,9 @@ class _Cell(tf.nn.rnn_cell.RNNCell):
 class LayerNormBasicLSTMCell(_Cell):
     """Implements an LSTM with layer normalization (arXiv:1607.06450) and dropout (arXiv:1603.05118).
 
-    The variables are kernel, and either bias (without layer_norm), or gamma and beta in each of the scopes
-    input, transform, forget, output and state (with layer_norm). Dropout is applied only to new values, with
-    the mask of `keyed_random.dropout`.
+    The variable kernel always exists. Without layer_norm, there is also the variable bias. With layer_norm,
+    each of the scopes input, transform, forget, output and state contains gamma and beta. Dropout is applied
+    only to new values, with the mask of `keyed_random.dropout`.
     """
 
     def __init__(self, num_units, forget_bias=1.0, input_size=None, activation=tf.tanh, layer_norm=True,
@@ -47,10 +47,10 @@ class LayerNormBasicLSTMCell(_Cell):
           num_units: size of the state and of the output.
           forget_bias: bias that is added to the forget gate.
           input_size: ignored.
-          activation: activation function; tanh by default.
+          activation: activation function. The default is tanh.
           layer_norm: whether to use layer normalization.
           norm_gain, norm_shift: initial values of gamma and beta.
-          dropout_keep_prob: float or scalar tensor, the probability that a new value, tanh(j), is kept.
+          dropout_keep_prob: probability that a new value, tanh(j), is kept. A float or a scalar tensor.
           dropout_prob_seed: an additional key for the random numbers of the mask.
           reuse: whether to reuse existing variables.
         """
@@ -88,7 +88,7 @@ class CoupledInputForgetGateLSTMCell(_Cell):
     """Implements an LSTM in which input gate = 1 - forget gate (Greff et al. 2015, arXiv:1503.04069).
 
     The variables are W and B. A cell with peepholes also has W_F_diag and W_O_diag, and a cell with a
-      projection also has W_P.
+    projection also has W_P.
     """
 
     def __init__(self, num_units, use_peepholes=False, initializer=None, num_proj=None, proj_clip=None,
@@ -100,12 +100,12 @@ class CoupledInputForgetGateLSTMCell(_Cell):
           num_units: size of the state.
           use_peepholes: whether the gates depend on the state of the cell.
           initializer: initializer of the weights.
-          num_proj: size of the output; the size of the state if None.
-          proj_clip: with num_proj: maximum absolute value of the output; no limit if None.
+          num_proj: size of the output. None means the size of the state.
+          proj_clip: maximum absolute value of the output, if num_proj is given. None means no limit.
           num_unit_shards, num_proj_shards: must be 1.
           forget_bias: bias that is added to the forget gate.
           state_is_tuple: whether the state is a pair. If false, it is one tensor.
-          activation: activation function; tanh by default.
+          activation: activation function. The default is tanh.
           reuse: whether to reuse existing variables.
           layer_norm, norm_gain, norm_shift: not supported.
 
@@ -157,7 +157,7 @@ class SRUCell(_Cell):
     """Implements a simple recurrent unit (Lei et al. 2017, arXiv:1709.02755, equations 3 to 7).
 
     The variables are kernel and bias. The inputs are added to the output, so the size of their last dimension
-      must be num_units.
+    must be num_units.
     """
 
     def __init__(self, num_units, activation=None, reuse=None, name=None):
@@ -209,10 +209,10 @@ class LSTMBlockCell(_Cell):
         Args:
           num_units: size of the state and of the output.
           forget_bias: bias that is added to the forget gate.
-          cell_clip: maximum absolute value of the cell's state; no limit if None.
+          cell_clip: maximum absolute value of the cell's state. None means no limit.
           use_peephole: whether the gates depend on the state of the cell. This adds the variables w_i_diag,
             w_f_diag and w_o_diag.
-          dtype: dtype of the variables; the dtype of the inputs if None.
+          dtype: dtype of the variables. None means the dtype of the inputs.
           reuse: whether to reuse existing variables.
           name: name of the cell, and scope of its variables.
         """
@@ -255,15 +255,15 @@ class LSTMBlockFusedCell(object):
 
         Args:
           inputs: float [T, B, D], or a list of T tensors [B, D].
-          initial_state: pair of tensors [B, num_units]; zeros if None.
-          dtype: dtype of the zeros of the initial state; the dtype of the inputs if None.
-          sequence_length: integer [B]; all sequences have length T if None.
+          initial_state: pair of tensors [B, num_units]. None means zeros.
+          dtype: dtype of the zeros of the initial state. None means the dtype of the inputs.
+          sequence_length: integer [B]. None means that all sequences have length T.
           scope: scope of the variables.
 
         Returns:
-          (outputs, state). The outputs have the shape [T, B, num_units], or are a list if the inputs are a
-          list; after the end of a sequence, they are 0. The state is an LSTMStateTuple with the state at the
-          end of each sequence.
+          (outputs, state). The outputs have the shape [T, B, num_units]. If the inputs are a list, the
+          outputs are a list, too. After the end of a sequence, the outputs are 0. The state is an
+          LSTMStateTuple with the state at the end of each sequence.
         """
         is_list = isinstance(inputs, (list, tuple))
         inputs = tf.stack(inputs) if is_list else tf.convert_to_tensor(inputs)
@@ -291,7 +291,8 @@ class LSTMBlockFusedCell(object):
         inside = tf.transpose(tf.sequence_mask(lengths, steps, dtype))[:, :, tf.newaxis]
         outputs = result.h * inside
         outputs.set_shape([*inputs.shape[:2], self._num_units])
-        # For each sequence, takes the state after its last position, or the initial state if its length is 0.
+        # Takes the state after the last position of each sequence. If the length of a sequence is 0, takes
+        # the initial state.
         at = tf.stack([lengths, tf.range(batch)], 1)
         last = [tf.gather_nd(tf.concat([[first], values], 0), at)
                 for first, values in zip(initial_state, (result.cs, outputs))]
@@ -325,8 +326,8 @@ def stack_bidirectional_dynamic_rnn(cells_fw, cells_bw, inputs, initial_states_f
 
     Args:
       cells_fw, cells_bw: lists of cells, one for each layer.
-      inputs: float [B, T, D]; [T, B, D] if time_major.
-      initial_states_fw, initial_states_bw: lists of states; zeros if None.
+      inputs: float [B, T, D]. If time_major is true, float [T, B, D].
+      initial_states_fw, initial_states_bw: lists of states. None means zeros.
       dtype, sequence_length, parallel_iterations, swap_memory: see `tf.nn.bidirectional_dynamic_rnn`.
       scope: scope of the variables, by default stack_bidirectional_rnn. The variables of a layer are below
         cell_<layer>/bidirectional_rnn/fw and …/bw.
@@ -347,8 +348,8 @@ def stack_bidirectional_dynamic_rnn(cells_fw, cells_bw, inputs, initial_states_f
                             f"{type(values).__name__}.")
         if name.startswith("cells") and not values or values is not None and len(values) != len(cells_fw):
             raise ValueError(f"stack_bidirectional_dynamic_rnn: {name} must have one element for each layer, "
-                             f"and at least one; cells_fw has {len(cells_fw)}, {name} has "
-                             f"{len(values or [])}.")
+                             f"and there must be at least one layer: cells_fw has {len(cells_fw)}, "
+                             f"{name} has {len(values or [])}.")
     none = [None] * len(cells_fw)
     states = []
     with tf.variable_scope(scope or "stack_bidirectional_rnn"):

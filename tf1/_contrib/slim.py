@@ -36,7 +36,8 @@ def _share_scopes(scopes):
 
 
 def part(name):
-    """Returns a function without arguments that returns a module of tf_slim; None without the package.
+    """Returns a function that takes no arguments and returns a module of tf_slim. Returns None if tf-slim is
+    not installed.
 
     Args:
       name: name of the module below tf_slim; "" for tf_slim itself.

@@ -23,7 +23,7 @@ class HParams(object):
           **kwargs: names and values.
 
         Raises:
-          ValueError: hparam_def is a protocol buffer; or see `add_hparam`.
+          ValueError: hparam_def is a protocol buffer, or `add_hparam` refuses a value.
         """
         if not isinstance(hparam_def, (HParams, type(None))):
             raise ValueError("HParams(hparam_def=…): TensorFlow removed the protocol buffer of "
@@ -56,8 +56,9 @@ class HParams(object):
 
         Raises:
           KeyError: no hyperparameter has this name.
-          ValueError: only one of the value and the hyperparameter is a list; or the value cannot be
-            converted. For example, an integer can become a float, but a float cannot become an integer.
+          ValueError: the value is a list although the hyperparameter is not, or is not a list although the
+            hyperparameter is one. Or the value cannot be converted. For example, an integer can become a
+            float, but a float cannot become an integer.
         """
         if name not in self._hparam_types:
             raise KeyError(f"Unknown hyperparameter {name}; the known ones are "
@@ -76,7 +77,7 @@ class HParams(object):
             del self._hparam_types[name]
 
     def parse(self, values):
-        """Sets hyperparameters from a text "name=value,name=[value,value],…"; returns self.
+        """Sets hyperparameters from a text "name=value,name=[value,value],…". Returns self.
 
         Raises:
           ValueError: the text is malformed, a name is unknown or occurs twice, or a value has another type.
@@ -146,7 +147,7 @@ class HParams(object):
 
 
 def _cast(name, kind, value):
-    """Converts a value to a type; raises ValueError if the value has an incompatible type."""
+    """Converts a value to a type. Raises ValueError if the value has an incompatible type."""
     if kind is type(None):
         return value
     # Text and bool values are not converted to other types. Other values are not converted to text or bool.
@@ -185,8 +186,8 @@ def parse_values(values, type_map, ignore_unknown=False):
     while position < len(values):
         match = _ASSIGNMENT.match(values, position)
         if not match:
-            raise ValueError("Cannot read hyperparameters from here on; expected name=value or "
-                             f"name=[value,value]: {values[position:]}")
+            raise ValueError(f"The hyperparameters cannot be read from {values[position:]!r} on. Write "
+                             "name=value or name=[value,value], with commas between them.")
         position = match.end()
         name, elements, single = match.groups()
         if name not in type_map:

@@ -1,1 +1,1 @@
-"""Defines names of `tf`, and of packages from its time, that are missing or different in TensorFlow 2."""
+"""Defines names that programs of TensorFlow 1 use, and that are missing or different in today's packages."""

@@ -1,8 +1,8 @@
 """tf.estimator.DNNClassifier: a multilayer perceptron over feature columns.
 
-A canned estimator is an Estimator that contains its model. This is the only one that programs around BERT
-use: they train it on BERT's vectors. Variables, loss and metrics have the names and values of TensorFlow
-1.15.
+A canned estimator is an Estimator that contains its model. DNNClassifier is the only canned estimator that
+programs around BERT use. They train it on BERT's vectors. Variables, loss and metrics have the names and
+values of TensorFlow 1.15.
 """
 
 import tensorflow.compat.v1 as tf
@@ -28,16 +28,16 @@ class DNNClassifier(script_estimator.Estimator):
         """Creates the classifier.
 
         Args:
-          hidden_units: list of int, the width of each hidden layer.
+          hidden_units: list with the width of each hidden layer.
           feature_columns: list of columns of tf.feature_column.
           model_dir, config, warm_start_from: see `script_estimator.Estimator`.
           n_classes: number of classes.
           weight_column: name of the feature that holds the loss weight of each example, or None.
           label_vocabulary: names of the classes, if the labels are strings. If None, the labels are integers
             in [0, n_classes).
-          optimizer: a tf.train.Optimizer, the name of one, or a function that returns one.
+          optimizer: a tf.train.Optimizer, the name of an optimizer, or a function that returns an optimizer.
           activation_fn: activation function of the hidden layers.
-          dropout: probability that a value of a hidden layer is dropped, or None.
+          dropout: probability that a value of a hidden layer is dropped. None means no dropout.
           input_layer_partitioner: partitioner of the variables of the feature columns.
           loss_reduction: a tf.losses.Reduction, which combines the losses of the examples.
           batch_norm: whether batch normalization follows each hidden layer.
@@ -102,7 +102,7 @@ def _ids(labels, vocabulary, n_classes):
     """Returns labels as int64 [B, 1] in [0, n_classes).
 
     Args:
-      labels: [B] or [B, 1]; class names if there is a vocabulary, else integers.
+      labels: tensor [B] or [B, 1]. It contains class names if there is a vocabulary, and integers otherwise.
       vocabulary: the class names, or None.
       n_classes: number of classes.
     """

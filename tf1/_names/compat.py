@@ -7,8 +7,8 @@ import warnings
 
 from bertlib.system import quiet_tensorflow
 
-# Takes tf.layers, tf.keras and tf.nn.rnn_cell from the package tf-keras (Keras 2), because Keras 3 dropped
-# them. TensorFlow reads this variable at the first use of Keras.
+# With this variable, TensorFlow takes tf.layers, tf.keras and tf.nn.rnn_cell from the package tf-keras (Keras
+# 2), because Keras 3 dropped them. TensorFlow reads the variable at the first use of Keras.
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 tf = quiet_tensorflow.load()
 
@@ -27,16 +27,16 @@ def disable_v2_behavior():
         tf.enable_resource_variables()
 
 
-# A program that imports tf1 uses names of TensorFlow 1 on purpose, so deprecation warnings do not help it.
-# The import is here, and not at the top, because `internals` loads TensorFlow: at the top, TensorFlow would
-# print its messages.
+# A program that imports tf1 uses names of TensorFlow 1 on purpose, so deprecation warnings are of no use.
+# `internals` loads TensorFlow. If the import were at the top of this file, TensorFlow would print its
+# messages.
 importlib.import_module("tf1._names.internals").silence_deprecations()
 warnings.filterwarnings("ignore", r"`tf\.(layers|nn\.rnn_cell)\.", UserWarning)
 
 
 def _is_shown_once(record):
-    """Filters records of TensorFlow's handler. Returns False if the root logger also writes to the
-    terminal."""
+    """Filters the log records of TensorFlow's handler, so that the terminal shows each message only once.
+    Returns False if the root logger also writes to the terminal."""
     return not any(type(handler) is logging.StreamHandler for handler in logging.root.handlers)
 
 

@@ -37,11 +37,11 @@ class TensorServingInputReceiver(estimator.ServingInputReceiver):
 
 
 def build_raw_serving_input_receiver_fn(features, default_batch_size=None):
-    """Returns a serving_input_receiver_fn that is fed the features themselves.
+    """Returns a serving_input_receiver_fn whose inputs are the features themselves.
 
     Args:
       features: {name: tensor}. Only the dtype and the shape of each tensor are used.
-      default_batch_size: first dimension of the fed arrays; None allows any size.
+      default_batch_size: first dimension of the fed arrays. None allows any size.
     """
     kinds = {name: (tensor.dtype, [default_batch_size, *tensor.shape.as_list()[1:]])
              for name, tensor in features.items()}
@@ -53,11 +53,11 @@ def build_raw_serving_input_receiver_fn(features, default_batch_size=None):
 
 
 def build_parsing_serving_input_receiver_fn(feature_spec, default_batch_size=None):
-    """Returns a serving_input_receiver_fn that is fed serialized `tf.train.Example`s as "examples".
+    """Returns a serving_input_receiver_fn whose input "examples" takes serialized `tf.train.Example`s.
 
     Args:
       feature_spec: {name: FixedLenFeature or VarLenFeature}.
-      default_batch_size: number of fed examples; None allows any number.
+      default_batch_size: number of fed examples. None allows any number.
     """
     def serving_input_receiver_fn():
         serialized = tf.placeholder(tf.string, [default_batch_size], "input_example_tensor")
@@ -73,12 +73,12 @@ def numpy_input_fn(x, y=None, batch_size=128, num_epochs=1, shuffle=None, queue_
     """Returns an input_fn over arrays in memory.
 
     Args:
-      x: an array or {name: array}, examples along the first dimension.
-      y: labels, an array or {name: array}; None if the examples have no labels.
-      batch_size: examples in a batch; the last batch may be smaller.
-      num_epochs: passes over the arrays; None repeats them without end.
+      x: an array, or a dict {name: array}. The first dimension of each array counts the examples.
+      y: the labels, as an array or a dict {name: array}. None if the examples have no labels.
+      batch_size: number of examples in a batch. The last batch may be smaller.
+      num_epochs: number of passes over the arrays. None repeats the arrays without end.
       shuffle: whether to shuffle the examples in each pass. There is no default.
-      queue_capacity, num_threads: settings of the queues of TensorFlow 1; ignored.
+      queue_capacity, num_threads: settings of the queues of TensorFlow 1. They are ignored.
 
     Raises:
       ValueError: shuffle is not given, or the arrays have different numbers of examples.
@@ -109,7 +109,7 @@ def pandas_input_fn(x, y=None, batch_size=128, num_epochs=1, shuffle=None, queue
 
     Args:
       x: pandas.DataFrame; each column is a feature.
-      y: labels, a pandas.Series or DataFrame; None if the examples have no labels.
+      y: the labels, as a pandas.Series or DataFrame. None if the examples have no labels.
       target_column: ignored.
     """
     def arrays(frame):
@@ -130,11 +130,12 @@ class TrainSpec(collections.namedtuple("TrainSpec", ["input_fn", "max_steps", "h
 class EvalSpec(collections.namedtuple("EvalSpec",
                                       ["input_fn", "steps", "name", "hooks", "exporters", "start_delay_secs",
                                        "throttle_secs"], defaults=[100, None, None, None, 120, 600])):
-    """Describes the evaluations of `train_and_evaluate`: arguments of `Estimator.evaluate`, and these fields:
+    """Describes the evaluations of `train_and_evaluate`. It has the arguments of `Estimator.evaluate` and
+    these fields:
 
     exporters: an `Exporter`, or a list of them.
     throttle_secs: minimum number of seconds between two evaluations.
-    start_delay_secs: setting of clusters; ignored.
+    start_delay_secs: setting of clusters. It is ignored.
     """
 
 
@@ -147,8 +148,8 @@ def train_and_evaluate(estimator, train_spec, eval_spec):
       eval_spec: an `EvalSpec`.
 
     Returns:
-      (metrics of the last evaluation, list of the results of the exporters); (None, []) if the training had
-      already reached max_steps.
+      (metrics of the last evaluation, list of the results of the exporters). If the training had already
+      reached max_steps, (None, []).
     """
     evaluator = _Evaluator(estimator, train_spec, eval_spec)
     estimator.train(train_spec.input_fn, hooks=list(train_spec.hooks or []), max_steps=train_spec.max_steps,
@@ -185,8 +186,8 @@ class _Evaluator(tf.train.CheckpointSaverListener):
         if global_step_value != self._evaluated_step:
             self._evaluate(global_step_value, is_the_final_export=True)
         else:
-            # This step was evaluated before it was known to be the last step. An exporter that exported
-            # nothing at that time, such as a FinalExporter, is called a second time.
+            # The last step was evaluated at a time when it was not yet known to be the last one. An exporter
+            # that exported nothing at that time, such as a FinalExporter, is called a second time.
             self.exports = [directory or self._export(exporter, is_the_final_export=True)
                             for directory, exporter in zip(self.exports, self._exporters)]
 
@@ -326,9 +327,10 @@ class BestExporter(_SavedModelExporter):
         """Creates an exporter.
 
         Args:
-          event_file_pattern: glob in model_dir of the event files of earlier evaluations. None ignores them.
-          compare_fn: function of best_eval_result and current_eval_result that returns whether the current
-            result is better.
+          event_file_pattern: glob, relative to model_dir, of the event files of earlier evaluations. None
+            ignores earlier evaluations.
+          compare_fn: function that takes best_eval_result and current_eval_result, and returns whether the
+            current result is better.
         """
         if serving_input_receiver_fn is None:
             raise ValueError("BestExporter needs a serving_input_receiver_fn.")
@@ -368,7 +370,8 @@ def _events(pattern):
 
 
 def read_eval_metrics(eval_dir):
-    """Returns the metrics of all evaluations in a directory: OrderedDict {step: {name: value}}, by step."""
+    """Returns the metrics of all evaluations in a directory, as an OrderedDict {step: {name: value}} sorted
+    by step."""
     results = _events(os.path.join(glob.escape(eval_dir), "*.tfevents.*"))
     return collections.OrderedDict(sorted(results.items()))
 
@@ -377,7 +380,7 @@ def make_early_stopping_hook(estimator, should_stop_fn, run_every_secs=60, run_e
     """Returns a hook that ends training when a function without arguments returns true.
 
     Args:
-      estimator: unused; TensorFlow 1 wrote to its directory.
+      estimator: not used. TensorFlow 1 wrote to the directory of the Estimator.
       should_stop_fn: the function.
       run_every_secs, run_every_steps: seconds or steps between two calls of the function. Pass exactly one of
         the two.
@@ -415,7 +418,7 @@ def stop_if_higher_hook(estimator, metric_name, threshold, eval_dir=None, min_st
       estimator: the Estimator that wrote the evaluations.
       metric_name: name of the metric.
       threshold: the threshold.
-      eval_dir: directory with the event files of the evaluations; `estimator.eval_dir()` if None.
+      eval_dir: directory with the event files of the evaluations. None means `estimator.eval_dir()`.
       min_steps: evaluations of earlier steps are ignored.
       run_every_secs, run_every_steps: seconds or steps between two checks. Pass exactly one of the two.
     """
@@ -457,14 +460,15 @@ def stop_if_no_decrease_hook(estimator, metric_name, max_steps_without_decrease,
 
 
 def _history(trained, metric_name, eval_dir, min_steps):
-    """Returns [(step, value)] of a metric, by step."""
+    """Returns the values of a metric as a list of (step, value), sorted by step."""
     return [(step, values[metric_name])
             for step, values in read_eval_metrics(eval_dir or trained.eval_dir()).items()
             if step >= min_steps and metric_name in values]
 
 
 def _steps_since_maximum(history):
-    """Returns the number of steps between the first maximum and the last value; -1 if there are no values."""
+    """Returns the number of steps between the first maximum and the last value, or -1 if there are no
+    values."""
     if not history:
         return -1
     best_step, _ = max(history, key=lambda pair: pair[1])
@@ -497,7 +501,7 @@ class TPURunConfig(script_config.RunConfig):
     """Extends `tf.estimator.RunConfig` by the arguments of `tf.contrib.tpu.RunConfig`."""
 
     def __init__(self, tpu_config=None, evaluation_master=None, master=None, cluster=None, **settings):
-        """Creates a configuration; `settings` are the arguments of `tf.estimator.RunConfig`.
+        """Creates a configuration. `settings` are the arguments of `tf.estimator.RunConfig`.
 
         Raises:
           ValueError: a cluster resolver is given.

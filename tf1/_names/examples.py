@@ -5,8 +5,8 @@ import tensorflow.compat.v1 as tf
 
 
 def _whole(value):
-    """Returns a bool or a whole float as an int. Returns other values unchanged, so that protobuf checks
-    them."""
+    """Converts a bool or a whole float to an int. Returns other values unchanged, so that protobuf checks
+    these values."""
     if isinstance(value, (bool, np.bool_, float, np.floating)) and float(value).is_integer():
         return int(value)
     return value

@@ -1,6 +1,6 @@
 """Defines `tensorflow_hub` for programs of TensorFlow 1: `hub.Module` and functions that create modules.
 
-After `import tf1`, `import tensorflow_hub as hub` finds this module; its code is in
+After `import tf1`, `import tensorflow_hub as hub` finds this module. Its functions are defined in
 `bertlib.checkpoints.hub_module`. If the package tensorflow-hub is installed, names such as `hub.load` and
 `hub.KerasLayer` come from the package. Later versions of the package have no `hub.Module`.
 """
@@ -11,7 +11,7 @@ import importlib.util
 from bertlib.checkpoints import hub_export, hub_module
 from tf1._names.namespace import Namespace, own_names
 
-# {name that the installed package provides: the module of the package that defines it}
+# Maps a name that the installed package provides to the module of the package that defines the name.
 _OF_THE_PACKAGE = {"KerasLayer": "keras_layer", "load": "module_v2", "resolve": "module_v2"}
 REPLACEMENTS = {
     **dict.fromkeys(("image_embedding_column", "sparse_text_embedding_column", "text_embedding_column",

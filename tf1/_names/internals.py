@@ -31,24 +31,24 @@ __all__ = ["export_output", "lookup_ops", "nest", "normalization", "summary_ops_
 
 # --- Names of TensorFlow that programs use unchanged ----------------------------------------------
 
-# export_output: the classes that were public as tf.estimator.export until TensorFlow 2.15.
-# Programs also import the module itself.
-# nest: tf.contrib.framework.nest. The public `tf.nest` lacks flatten_up_to, map_structure_up_to and others.
-# lookup_ops: names of tf.contrib.lookup that the public `tf.lookup` lacks, such as index_table_from_file.
-# summary_ops_v2: names of tf.contrib.summary. The functions of the same names in `tf.compat.v2.summary` take
-# other arguments, and do not find the global step of a graph.
+# Programs use the modules in `__all__`. `export_output` contains the classes that were public as
+# tf.estimator.export until TensorFlow 2.15. `nest` is tf.contrib.framework.nest; the public `tf.nest` lacks
+# flatten_up_to, map_structure_up_to and others. `lookup_ops` contains names of tf.contrib.lookup that the
+# public `tf.lookup` lacks, such as index_table_from_file. `summary_ops_v2` contains the names of
+# tf.contrib.summary. `tf.compat.v2.summary` has functions with the same names, but they take other arguments,
+# and do not find the global step of a graph.
 should_record_summaries = summary_ops_v2._legacy_contrib_should_record_summaries
 
-# tf.contrib.autograph.convert and tf.contrib.staging.StagingArea. `convert` converts a function when the
-# function is called; the public `tf.autograph.to_graph` converts it immediately. `tf.raw_ops.Stage` and
-# `tf.raw_ops.Unstage` are the ops of a StagingArea without the class.
+# The next two names are tf.contrib.autograph.convert and tf.contrib.staging.StagingArea. `convert` converts a
+# function when the function is called. The public `tf.autograph.to_graph` converts it immediately.
+# `tf.raw_ops.Stage` and `tf.raw_ops.Unstage` are the ops of a StagingArea without the class.
 autograph_convert = autograph_api.convert
 StagingArea = data_flow_ops.StagingArea
-# tf.contrib.framework.deprecated and deprecated_args. TensorFlow has no public names for them.
+# The next two names are in tf.contrib.framework. TensorFlow has no public names for them.
 deprecated, deprecated_args = deprecation.deprecated, deprecation.deprecated_args
-# tf.contrib.framework.smart_cond. The public `tf.cond` refuses a Python bool.
+# tf.contrib.framework.smart_cond accepts a Python bool, which the public `tf.cond` refuses.
 smart_cond, smart_constant_value = smart_conds.smart_cond, smart_conds.smart_constant_value
-# tensorflow.python.layers.normalization imports this module of Keras (normalization) by its old name.
+# `normalization` is a module of Keras. tensorflow.python.layers.normalization imports it by its old name.
 
 
 # --- Graphs ----------------------------------------------------------------------------------------------
@@ -72,7 +72,8 @@ def update_input(op, index, tensor):
 
 
 def add_outputs_attribute():
-    """Gives `tf.Operation` the attribute `_outputs` of TensorFlow 1. Programs that edit graphs read it."""
+    """Gives `tf.Operation` the attribute `_outputs` of TensorFlow 1, because programs that edit graphs read
+    it."""
     if not hasattr(tf.Operation, "_outputs"):
         tf.Operation._outputs = property(lambda self: self.outputs)
 
@@ -86,24 +87,26 @@ def uses_locking(optimizer):
 
 
 def adam_tensors(optimizer):
-    """Returns the tensors of the current step of a tf.train.AdamOptimizer. Only its slots are public.
+    """Returns the tensors of the current step of a tf.train.AdamOptimizer. Only the optimizer's slots are
+    public.
 
     Returns:
-      (learning rate, beta 1, beta 2, epsilon, beta 1 ** step, beta 2 ** step), scalar tensors.
+      a tuple of scalar tensors: (learning rate, beta 1, beta 2, epsilon, beta 1 ** step, beta 2 ** step).
     """
     return (optimizer._lr_t, optimizer._beta1_t, optimizer._beta2_t, optimizer._epsilon_t,
             *optimizer._get_beta_accumulators())
 
 
 def noise_shape(layer, inputs):
-    """Returns the shape of the mask of a Keras dropout layer; a subclass may compute it from the inputs."""
+    """Returns the shape of a Keras dropout layer's mask. A subclass of the layer may compute it from the
+    inputs."""
     return layer._get_noise_shape(inputs)
 
 
 # --- Changes of TensorFlow itself ------------------------------------------------------------------------
 
-# The class of resource variables. `tf.Variable` does not replace it: it is also the base class of reference
-# variables, whose methods must not change.
+# The class of resource variables. `tf.Variable` cannot be used instead, because it is also the base class of
+# reference variables, whose methods must not change.
 ResourceVariable = resource_variable_ops.BaseResourceVariable
 # Registers a function that replaces fetches of a class by the tensors to fetch. A replacement of
 # `tf.Session.run` would not reach fetches inside lists and dicts.
@@ -130,7 +133,8 @@ def replace_assign(function):
 
 
 def replace_apply_op(wrapper):
-    """Replaces the function that all generated ops call by wrapper(function), to add advice to its errors.
+    """Puts wrapper(function) in place of the function that all generated ops call, to add advice to its
+    errors.
 
     TensorFlow calls the public `tf.Graph.create_op` too late: only after the arguments were checked.
     """
@@ -138,7 +142,7 @@ def replace_apply_op(wrapper):
 
 
 def replace_confusion_matrix(wrapper):
-    """Replaces the function that all metrics such as `tf.metrics.mean_iou` call by wrapper(function).
+    """Puts wrapper(function) in place of the function that metrics such as `tf.metrics.mean_iou` call.
 
     This function was never public, but some programs import it.
     """
@@ -149,8 +153,8 @@ def replace_resource_update(wrapper):
     """Replaces the update of a resource variable with a dense or sparse gradient in `tf.train.Optimizer`.
 
     Args:
-      wrapper: function that gets the original method, (self, optimizer, gradient) -> op, and returns a
-        replacement with the same arguments.
+      wrapper: function that takes the original method and returns a replacement. Both methods have the
+        arguments (self, optimizer, gradient) and return an op.
     """
     processor = optimizers._DenseResourceVariableProcessor
     processor.update_op = wrapper(processor.update_op)
@@ -162,8 +166,8 @@ def update_as_reference(processor, optimizer, gradient):
     The public `Optimizer.apply_gradients` chooses the kind of update from the class of the variable.
 
     Args:
-      processor: TensorFlow's object for the variable: `self` of the method that `replace_resource_update`
-        replaces.
+      processor: TensorFlow's object for the variable. It is the `self` of the method that
+        `replace_resource_update` replaces.
       optimizer: tf.train.Optimizer.
       gradient: tensor or tf.IndexedSlices.
     """

@@ -1,6 +1,7 @@
 """Implements dropout and shuffling with random numbers that depend only on seed, step and place in the model.
 
-So two runs of a program with the same seed draw the same numbers. `bertlib.graph.randomness` computes them.
+So two runs of a program with the same seed draw the same numbers. `bertlib.graph.randomness` computes these
+numbers.
 """
 
 import functools
@@ -17,11 +18,12 @@ def dropout(x, keep_prob=None, noise_shape=None, seed=None, name=None, rate=None
 
     Args:
       x: float tensor.
-      keep_prob: float or scalar tensor, the probability that a value is kept.
+      keep_prob: probability that a value is kept, as a float or a scalar tensor.
       noise_shape: shape of the mask, which is broadcast to the shape of x.
       seed: an additional key for the random numbers of the mask.
       name: name of the op.
-      rate: float or scalar tensor, 1 - keep_prob. Pass either keep_prob or rate.
+      rate: probability that a value is dropped, 1 - keep_prob, as a float or a scalar tensor. Pass either
+        keep_prob or rate.
 
     Raises:
       ValueError: both or neither of keep_prob and rate are given, or the rate is not in [0, 1).
@@ -43,14 +45,15 @@ def dropout(x, keep_prob=None, noise_shape=None, seed=None, name=None, rate=None
                 return tf.nn.dropout(x, noise_shape=noise_shape, seed=seed, rate=rate)
             keep = draw >= tf.cast(rate, tf.float32)
         scale = 1.0 / (1.0 - tf.cast(rate, x.dtype))
-        # A multiplication of the dropped values by 0 would give NaN for an infinite value.
+        # The dropped values are not multiplied by 0, because an infinite value would become NaN.
         dropped = tf.where_v2(keep, x * scale, tf.zeros([], x.dtype))
         dropped.set_shape(x.shape)
         return dropped
 
 
 def _loops():
-    """Returns the control flow contexts of the loops around the ops to build, the innermost loop first."""
+    """Returns the control flow contexts of the loops in which new ops are built. The innermost loop comes
+    first."""
     context, loops = control_flow_context(tf.get_default_graph()), []
     while context is not None:
         loops += [context] if context.IsWhileContext() else []
@@ -68,7 +71,7 @@ def _uniform_in_loop(shape, site):
       site: see `randomness.uniform`.
 
     Returns:
-      float32 tensor in [0, 1); None if the loop has no integer variable.
+      float32 tensor with values in [0, 1), or None if the loop has no integer variable.
     """
     switches = [op for loop in _loops() for op in loop.pivot.consumers() if op.type == "Switch"]
     counters = [op.outputs[1] for op in switches if op.outputs[1].dtype.is_integer
@@ -84,7 +87,7 @@ def _uniform_in_loop(shape, site):
 
 
 def _full_shape(noise_shape, x):
-    """Returns the shape of a mask; sizes that are None are taken from x."""
+    """Returns the shape of a mask. If a size is None, it is taken from x."""
     if isinstance(noise_shape, (list, tuple, tf.TensorShape)):
         sizes = noise_shape.as_list() if isinstance(noise_shape, tf.TensorShape) else noise_shape
         return tf.stack([tf.shape(x)[axis] if size is None else size for axis, size in enumerate(sizes)])
@@ -142,7 +145,8 @@ def shuffle_and_repeat(buffer_size, count=None, seed=None):
 
 def parallel_interleave(map_func, cycle_length, block_length=1, sloppy=False, buffer_output_elements=None,
                         prefetch_input_elements=None):
-    """Returns tf.data.experimental.parallel_interleave. Ignores `sloppy`, so the order is always the same."""
+    """Returns tf.data.experimental.parallel_interleave without `sloppy`, so that the order is always the
+    same."""
     return tf.data.experimental.parallel_interleave(map_func, cycle_length, block_length, False,
                                                     buffer_output_elements, prefetch_input_elements)
 

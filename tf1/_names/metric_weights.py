@@ -2,8 +2,8 @@
 
 Forks compute the scores of tags with `tensorflow.python.ops.metrics_impl._streaming_confusion_matrix`, which
 also computes `tf.metrics.mean_iou`. TensorFlow 1 compared the two lengths only if both were known when the
-graph was built. Otherwise it ignored additional weights, and if there were too few weights, it read the
-memory behind them. TensorFlow 2 refuses weights of a different length in every case.
+graph was built. Otherwise, TensorFlow 1 ignored additional weights. If there were too few weights, it read
+the memory behind the weights. TensorFlow 2 refuses weights of a different length in every case.
 """
 
 import functools
@@ -20,13 +20,12 @@ def _for_each_label(weights, labels):
     """Returns a weight for each label of the flattened labels.
 
     Args:
-      weights: [B, T] or [B · T], a weight for each label; or [T], a weight for each position; or [B], a
-        weight for each example. If there are more weights than labels, the additional
-        weights are ignored.
+      weights: tensor with a weight for each label ([B, T] or [B · T]), for each position ([T]) or for each
+        example ([B]). If there are more weights than labels, the additional weights are ignored.
       labels: [B, T] or [B].
 
     Returns:
-      [B · T] or [B], the weights. If the weights have another length, the session raises an
+      the weights, [B · T] or [B]. If `weights` has none of these lengths, the session raises an
       InvalidArgumentError.
     """
     count, size = tf.size(labels), tf.size(weights)

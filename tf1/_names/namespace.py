@@ -13,11 +13,12 @@ class Namespace(types.ModuleType):
 
         Args:
           name: the name that programs use for the module, such as "tf.contrib.layers" or "tensorflow_hub".
-          own: {name: object}, the names of tf1.
+          own: the names of tf1, as a dict {name: object}.
           base: function without arguments that returns the other module. None if the namespace contains only
             the names in `own`.
-          explain: function of a missing name that returns the advice for the error message, or None if there
-            is no advice. By default, if the other module is a Namespace, its function is used.
+          explain: function that takes a missing name and returns the advice for the error message, or None if
+            there is no advice. By default, if the other module is a Namespace, the `explain` of that
+            Namespace is used.
         """
         super().__init__(f"tf1.{name[3:]}" if name.startswith("tf.") else name)
         self._title = name
@@ -58,8 +59,8 @@ class ModuleFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """Creates a finder.
 
         Args:
-          find: function of a module's full name that returns the module, or None if this finder does not
-            serve the module.
+          find: function that takes a module's full name and returns the module, or None if this finder does
+            not provide the module.
         """
         self._find = find
 

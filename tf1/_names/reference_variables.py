@@ -1,4 +1,4 @@
-"""Makes idioms of reference variables, the variables of TensorFlow 1, work on resource variables.
+"""Makes idioms of reference variables (the variables of TensorFlow 1) work on resource variables.
 
 This is not enough for a program that looks for the ops of reference variables in graphs, or that passes
 variables to generated ops. Such a program can call `tf.disable_resource_variables()` to get reference
@@ -17,7 +17,7 @@ _ADVICE = ("; this variable is a resource variable. To use the reference variabl
 
 
 def _initialized_value(self):
-    """Returns the value of an initialized variable, else its initial value.
+    """Returns the value of the variable if it is initialized, and its initial value otherwise.
 
     Programs use this method for the initial value of another variable.
     """
@@ -49,13 +49,13 @@ def assign(ref, value, validate_shape=None, use_locking=None, name=None):
 
 
 def _depth(optimizer, method):
-    """Returns the number of inheritance steps from the optimizer's class to the class that defines a
+    """Returns how many inheritance steps lead from the optimizer's class to the class that defines a
     method."""
     return next(depth for depth, kind in enumerate(type(optimizer).__mro__) if method in vars(kind))
 
 
 def _for_published_optimizers(update_op):
-    """Makes an optimizer use its own `_apply_dense` and `_apply_sparse` if it was written for TensorFlow 1.
+    """Makes an optimizer of TensorFlow 1 use its own `_apply_dense` and `_apply_sparse`.
 
     TensorFlow calls only `_resource_apply_dense` for resource variables. So if a subclass of
     `tf.train.AdamOptimizer` defined only `_apply_dense`, TensorFlow would silently use Adam's update.
@@ -83,10 +83,10 @@ def _with_advice(apply_op):
 
 
 def _fetched(fetch):
-    """Returns the object that a session should fetch for a name or tensor.
+    """Returns the object that a session should fetch if the program asks for a name or tensor.
 
-    The name "v:0" was the value of a reference variable. With a resource variable, "v:0" is the handle, so
-    this function returns the variable instead.
+    For a reference variable v, the name "v:0" meant the value of v. For a resource variable, "v:0" is only
+    its handle. In this case, the function returns the variable.
     """
     graph = tf.get_default_graph()
     if isinstance(fetch, str) and ":" in fetch:

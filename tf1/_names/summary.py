@@ -26,10 +26,10 @@ def create_file_writer(logdir, max_queue=None, flush_millis=None, filename_suffi
     `tf.contrib.summary.initialize()`.
 
     Args:
-      logdir: directory of the event files; None for a writer that writes nothing.
-      max_queue: number of summaries kept in memory before they are written; 10 if None.
-      flush_millis: maximum number of milliseconds until summaries are written; 120000 if None.
-      filename_suffix: end of the file's name; ".v2" if None.
+      logdir: directory of the event files. If it is None, the writer writes nothing.
+      max_queue: number of summaries kept in memory before they are written. None means 10.
+      flush_millis: maximum number of milliseconds until summaries are written. None means 120000.
+      filename_suffix: end of the file's name. None means ".v2".
       name: name of the writer. Two writers with the same name are the same writer.
     """
     writer = _ops.create_file_writer(logdir, max_queue, flush_millis, filename_suffix, name)

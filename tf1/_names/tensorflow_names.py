@@ -13,7 +13,7 @@ from tf1._names import canned, estimator_parts, examples, internals, keyed_rando
 from tf1._names.namespace import Namespace, own_names
 from tf1._run import script_config, script_estimator
 
-# {name that only TensorFlow 0.x or its models had: its name in TensorFlow 1}
+# Maps a name that only TensorFlow 0.x or its models had to the name in TensorFlow 1.
 RENAMED = {
     "tf.batch_matmul": "tf.matmul", "tf.inv": "tf.reciprocal",
     "tf.merge_all_summaries": "tf.summary.merge_all", "tf.mul": "tf.multiply", "tf.neg": "tf.negative",
@@ -24,7 +24,7 @@ RENAMED = {
 
 
 def advice(name):
-    """Returns the replacement of a missing name such as "tf.mul"; None if no replacement is known."""
+    """Returns the replacement of a missing name such as "tf.mul", or None if no replacement is known."""
     if name in RENAMED:
         return f"TensorFlow 1 has no {name}. Use `{RENAMED[name]}`."
     name_below_tf = name.removeprefix("tf.")
@@ -40,7 +40,7 @@ def _extended(part, own):
 
     Args:
       part: the name below `tf`.
-      own: {name: object}; these names override TensorFlow's.
+      own: dict {name: object}. These names override TensorFlow's names.
     """
     return Namespace(f"tf.{part}", own, lambda: operator.attrgetter(part)(_tf),
                      lambda name: advice(f"tf.{part}.{name}"))
@@ -58,7 +58,7 @@ def _set_verbosity(level):
 
 
 def _run_app(main=None, argv=None):
-    """Calls tf.app.run. Shows each message of tf.logging only once, even though absl adds a second
+    """Calls tf.app.run. Shows each message of tf.logging only once, although absl adds a second log
     handler."""
     _python_logging.getLogger("tensorflow").propagate = False
     _tf.app.run(main or sys.modules["__main__"].main, argv)
@@ -71,7 +71,7 @@ layers = _extended("layers", dict(dropout=keyed_random.layer_dropout, Dropout=ke
 logging = _extended("logging", dict(set_verbosity=_set_verbosity))
 train = _extended("train", dict(Int64List=examples.Int64List))
 io = _extended("io", dict(parse_example=examples.parse_example))
-# tf.nn.rnn_cell.DropoutWrapper then uses the mask of tf.nn.dropout.
+# After this call, tf.nn.rnn_cell.DropoutWrapper uses the mask of tf.nn.dropout.
 internals.replace_tensorflow_of_cells(
     Namespace("tf", dict(nn=nn, __internal__=_tf.compat.v2.__internal__), lambda: _tf.compat.v2))
 data = _extended("data", dict(experimental=_extended("data.experimental", DATA)))
@@ -114,15 +114,15 @@ _ESTIMATOR = dict(
 )
 estimator = Namespace("tf.estimator", _ESTIMATOR, explain=_no_estimator)
 
-# The names of metrics and outputs of canned estimators. Programs that compare evaluations read them.
+# These are names of metrics and outputs of canned estimators. Programs that compare evaluations read them.
 _METRIC_KEYS = types.SimpleNamespace(
     LOSS_MEAN="average_loss", LOSS_REGULARIZATION="regularization_loss", AUC_PR="auc_precision_recall",
     LABEL_MEAN="label/mean", PREDICTION_MEAN="prediction/mean",
     **{key.upper(): key for key in ("loss", "accuracy", "precision", "recall", "accuracy_baseline", "auc")})
 _PREDICTION_KEYS = types.SimpleNamespace(**{key.upper(): key for key in (
     "classes", "class_ids", "logistic", "logits", "predictions", "probabilities", "top_k")})
-# The names in all files of the Estimator. A program can import each name from any of these files. If two of
-# these dicts contain the same name, the later dict overrides the earlier dict.
+# These are the names in all files of the Estimator. A program can import each name from any of these files.
+# If two of these dicts contain the same name, the later dict overrides the earlier dict.
 every_estimator_name = Namespace("tf.estimator", {
     **STOPPING, **TPU, **_INPUTS, **_EXPORT, **_ESTIMATOR, "estimator": estimator,
     "export_output": internals.export_output, "MetricKeys": _METRIC_KEYS, "PredictionKeys": _PREDICTION_KEYS,

@@ -2,9 +2,10 @@
 
 All replicas run the same script, so all replicas would write the same files. Only replica 0 writes to the
 given paths. Files that another replica writes with `tf.gfile`, `tf.python_io.TFRecordWriter` and
-`tf.summary.FileWriter` go into a temporary directory, which is removed when the process ends. The replica can
-read them with `tf.gfile` and `tf.python_io.tf_record_iterator` under the path that it wrote. With Horovod,
-the script itself decides which replica writes, so no file is redirected.
+`tf.summary.FileWriter` go into a temporary directory, which is removed when the process ends. The replica
+that wrote such a file can read it under the original path, with `tf.gfile` and
+`tf.python_io.tf_record_iterator`. With Horovod, the script itself decides which replica writes, so no file is
+redirected.
 """
 
 import functools
@@ -37,7 +38,7 @@ def _to_write(path):
 
 
 def _to_read(path):
-    """Returns the path of the redirected file; the given path if this process has not written the file."""
+    """Returns the path of the redirected file, or the given path if this process has not written the file."""
     return _own.get(_key(path), path) if isinstance(path, (str, bytes, os.PathLike)) else path
 
 

@@ -2,7 +2,7 @@
 
 A fork with a custom optimizer computes gradients with `tf.gradients`, or with `compute_gradients` or
 `minimize` of a `tf.train.Optimizer`. In the training graph of an Estimator, each of these functions returns
-the mean over all replicas for gradients of variables. For example, if the loss is a mean over the batch, two
+the gradients of variables as means over all replicas. For example, if the loss is a mean over the batch, two
 replicas with batches of 16 take the same step as one process with a batch of 32. The fork clips the gradients
 after they are averaged.
 
@@ -39,11 +39,11 @@ def mean(pairs, sparse_as_dense=False, exchange_dtype=None):
     """Averages gradients over the replicas that train the current graph.
 
     Args:
-      pairs: list of (gradient, variable); a gradient is a tensor, tf.IndexedSlices or None.
+      pairs: list of (gradient, variable). A gradient is a tensor, tf.IndexedSlices or None.
       sparse_as_dense: whether to convert tf.IndexedSlices to tensors. If false, the result contains the rows
         of all replicas, as in one graph with the examples of all replicas. A row that two replicas have
-        occurs twice, and counts twice in the norm for clipping.
-      exchange_dtype: floating dtype in which tensors are exchanged; the dtype of each tensor if None.
+        occurs twice in the result, and counts twice in the norm for clipping.
+      exchange_dtype: floating dtype in which tensors are exchanged. None means the dtype of each tensor.
 
     Returns:
       list of the means, in the order of the pairs. In a graph without replicas, the gradients are returned
@@ -77,7 +77,7 @@ def mean(pairs, sparse_as_dense=False, exchange_dtype=None):
 
 
 def gradients(ys, xs, *args, **kwargs):
-    """tf.gradients, with the mean over the replicas for each x that is a variable."""
+    """Replaces tf.gradients. For each x that is a variable, the gradient is the mean over the replicas."""
     with _differentiating() as is_averaged:
         results = tf.gradients(ys, xs, *args, **kwargs)
     sources = list(xs) if isinstance(xs, (list, tuple)) else [xs]
@@ -101,7 +101,7 @@ def _averaging(compute_gradients):
 
 @contextlib.contextmanager
 def _differentiating():
-    """Context manager around the computation of gradients.
+    """Returns a context manager for the computation of gradients.
 
     Yields:
       whether to average these gradients. With Horovod, the script averages them itself. Gradients that are

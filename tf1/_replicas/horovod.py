@@ -2,7 +2,7 @@
 
 This module contains only the functions of Horovod that scripts with an Estimator use, such as NVIDIA's BERT.
 Such a script divides the work itself: each process reads its own input, and only the process with rank 0 uses
-the model_dir. Each other process has a separate model_dir or none. Without `--num_replicas`, there is one
+the model_dir. Every other process has a different model_dir, or none. Without `--num_replicas`, there is one
 process.
 """
 
@@ -18,7 +18,8 @@ from tf1._replicas import broadcast, gradients, horovod_mode
 
 
 def init(*args, **kwargs):
-    """Records that the script divides the work itself. Call it before the other functions of the module."""
+    """Records that the script divides the work itself. Call this function before all others of this
+    module."""
     horovod_mode.initialize()
 
 
@@ -63,7 +64,7 @@ def allreduce(tensor, average=True, device_dense="", device_sparse="", compressi
     """Returns the mean of a tensor over all processes. The mean of integers is rounded down.
 
     Args:
-      tensor: tensor, or tf.IndexedSlices, whose rows are gathered from all processes.
+      tensor: a tensor or tf.IndexedSlices. The rows of tf.IndexedSlices are gathered from all processes.
       average: whether to return the mean. If false, the sum is returned.
       device_dense, device_sparse: ignored.
       compression: an attribute of `Compression`.
@@ -85,7 +86,7 @@ def allreduce(tensor, average=True, device_dense="", device_sparse="", compressi
 
 
 def _exchange():
-    """Returns the all-reduce of the current graph; None if there is only one process.
+    """Returns the all-reduce of the current graph, or None if there is only one process.
 
     Raises:
       ValueError: there are several processes, and the current graph has no all-reduce.
@@ -109,7 +110,8 @@ class DistributedOptimizer(WrappedOptimizer):
           name: name of the ops.
           use_locking, device_dense, device_sparse: ignored.
           compression: an attribute of `Compression`.
-          sparse_as_dense: convert tf.IndexedSlices to tensors. If false, their rows are gathered.
+          sparse_as_dense: whether to convert tf.IndexedSlices to tensors. If false, their rows are gathered
+            from all processes.
         """
         super().__init__(optimizer, name or f"Distributed{type(optimizer).__name__}")
         self._sparse_as_dense, self._compression = sparse_as_dense, compression

@@ -1,5 +1,5 @@
-"""Records whether the script has called `hvd.init()`. Such a script divides the work among the replicas
-itself."""
+"""Records whether the script has called `hvd.init()`. A script that has called it divides the work among the
+replicas itself."""
 
 from bertlib.replicas import replica_group
 

@@ -14,12 +14,13 @@ def scatter_batches(dataset, group):
       group: the `replica_group.Group`.
 
     Raises:
-      ValueError: the input_fn returned something else.
+      ValueError: the input_fn returned an object that is not a dataset.
     """
     if not isinstance(dataset, tf.compat.v2.data.Dataset):
-        raise ValueError("With several replicas, the input_fn must return a dataset, so that its batches can "
-                         f"be distributed to the replicas, but it returned {type(dataset).__name__}.")
-    # Incomplete rounds are dropped, because all replicas must end after the same step.
+        raise ValueError("With several replicas, the input_fn must return a dataset, whose batches are then "
+                         f"distributed to the replicas. This input_fn returned {type(dataset).__name__}.")
+    # A round has one batch for each replica. An incomplete round is dropped, because all replicas must end
+    # after the same step.
     rounds = dataset.window(group.count, drop_remainder=True)
     return rounds.flat_map(lambda *components: tf.data.Dataset.zip(tuple(
         _zipped(components).skip(index).take(1) for index in range(group.count))))

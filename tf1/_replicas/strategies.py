@@ -1,5 +1,5 @@
-"""Defines the strategies of tf.contrib.distribute for one machine, and the strategy in the process of a
-replica."""
+"""Defines the strategies of tf.contrib.distribute for one machine, and the strategy that a process uses if it
+is a replica."""
 
 import collections
 import contextlib
@@ -16,7 +16,8 @@ class DistributeConfig(collections.namedtuple("DistributeConfig", ["train_distri
 
 
 class Replicas(object):
-    """The strategy in a process that is one of several replicas. It contains only the number of replicas.
+    """The strategy that a process uses if it is one of several replicas. It contains only the number of
+    replicas.
 
     The devices that the script names have no effect.
     """
@@ -35,8 +36,9 @@ def mirrored_strategy(devices=None, num_gpus=None, num_gpus_per_worker=None, cro
 
     Args:
       devices: names of devices.
-      num_gpus, num_gpus_per_worker: number of GPUs; pass it instead of devices. 0 uses the CPU.
-      cross_device_ops, cross_tower_ops: object that sums the gradients; the strategy chooses if None.
+      num_gpus, num_gpus_per_worker: number of GPUs. Pass one of these arguments instead of devices. 0 uses
+        the CPU.
+      cross_device_ops, cross_tower_ops: object that sums the gradients. If None, the strategy chooses it.
       auto_shard_dataset: ignored.
     """
     if replica_group.current():
@@ -48,7 +50,8 @@ def mirrored_strategy(devices=None, num_gpus=None, num_gpus_per_worker=None, cro
 
 
 def collective_all_reduce_strategy(num_gpus_per_worker=0, communication=None):
-    """Returns a tf.distribute.MirroredStrategy as tf.contrib's CollectiveAllReduceStrategy for one worker.
+    """Returns a tf.distribute.MirroredStrategy, which replaces tf.contrib's CollectiveAllReduceStrategy for
+    one worker.
 
     The argument `communication` is ignored.
     """
@@ -65,10 +68,10 @@ def _refused(name, reason):
 
 
 def _cross_device_ops(*args, **kwargs):
-    """Returns None: the strategy then chooses how to sum the gradients. The arguments are ignored."""
+    """Returns None, so that the strategy chooses how to sum the gradients. The arguments are ignored."""
 
 
-# The names of `tf.distribute` in a process that is a replica.
+# In a process that is a replica, `tf.distribute` has these names.
 OF_REPLICAS = dict(MirroredStrategy=Replicas, MultiWorkerMirroredStrategy=Replicas, experimental=Namespace(
     "tf.distribute.experimental", dict(MultiWorkerMirroredStrategy=Replicas),
     lambda: tf.distribute.experimental))

@@ -1,4 +1,4 @@
-"""Saves the position of a script's `input_fn` with each checkpoint. A resumed run continues there.
+"""Saves the position of a script's input with each checkpoint. A resumed run continues at this position.
 
 The input of this project's commands does not need this: see `input_pipeline.batch_of_step`.
 
@@ -26,16 +26,18 @@ import tensorflow.compat.v1 as tf
 from bertlib.checkpoints import checkpoint_files
 
 _ITERATORS = ("IteratorV2", "Iterator", "OneShotIterator")
-# Attributes that are left out of digests: they differ between processes, or do not change the elements of the
-# pipeline.
+# These attributes are left out of digests, because they differ between processes or do not change the
+# elements of the pipeline.
 _ATTRIBUTES_LEFT_OUT = ("_class", "_output_shapes", "container", "metadata", "shared_name", "token")
-# The policy under which TensorFlow also saves pipelines with Python functions. It assumes that these
+# With this policy, TensorFlow also saves pipelines that contain Python functions. It assumes that these
 # functions have no state.
 _IGNORE_EXTERNAL_STATE = 1
 
 
 class InputPosition(tf.train.SessionRunHook):
-    """Saves and restores the position of the iterators of a graph. As a hook, records whether a step was run.
+    """Saves and restores the position of the iterators of a graph.
+
+    The object is also a hook, which records whether a step was run.
 
     Attributes:
       moved: whether `restore` moved the iterators from their beginning.
@@ -43,7 +45,7 @@ class InputPosition(tf.train.SessionRunHook):
     """
 
     def __init__(self, graph):
-        """Finds the iterators of the current graph, which contains only the input so far."""
+        """Finds the iterators of the current graph. At this time, the graph must contain only the input."""
         handles = [op.outputs[0] for op in graph.get_operations()
                    if op.type in _ITERATORS and _consumers(op, "IteratorGetNext")]
         self._batches = [list(_consumers(handle.op, "IteratorGetNext")[0].outputs) for handle in handles]
@@ -83,7 +85,7 @@ class InputPosition(tf.train.SessionRunHook):
 
         Args:
           session: a raw session whose iterators are initialized.
-          checkpoint: prefix of the checkpoint; None for the beginning of the input.
+          checkpoint: prefix of the checkpoint. None means the beginning of the input.
           step: the global step.
           batches_per_step: number of batches of the input in one step.
 
@@ -110,7 +112,8 @@ class InputPosition(tf.train.SessionRunHook):
                 session.run(self._batches)
 
     def _start_in(self, checkpoint):
-        """Returns the global step at which the input of a checkpoint began; None if the input has changed."""
+        """Returns the global step at which the input of a checkpoint began, or None if the input has
+        changed."""
         path = _path_beside(checkpoint)
         if not checkpoint_files.exists(path):
             return None
@@ -127,8 +130,8 @@ class InputPosition(tf.train.SessionRunHook):
         return int(start)
 
     def save(self, session, checkpoint):
-        """Saves the position of the input; call it before the checkpoint is written. Does nothing before
-        `restore`."""
+        """Saves the position of the input. Call this method before the checkpoint is written. It does nothing
+        if `restore` was not called yet."""
         if self._start is None:
             return
         path = _path_beside(checkpoint)

@@ -1,10 +1,10 @@
 """Provides modules that TensorFlow 2 lacks, for programs of TensorFlow 1.x that import them by their full
 names.
 
-After `import tf1`, each file can import them, for example with `from tensorflow.contrib.tpu.python.tpu import
-tpu_config`. Each module of `tf` is also found below the name `tf1`, because `rewriting` changes imports to
-this name. An example is `from tf1.nn import rnn_cell`. A missing name raises an ImportError that says what to
-use instead.
+After `import tf1`, each file can import these modules, for example with `from
+tensorflow.contrib.tpu.python.tpu import tpu_config`. Each module of `tf` is also found below the name `tf1`,
+because `rewriting` changes imports to this name. An example is `from tf1.nn import rnn_cell`. A missing name
+raises an ImportError that says what to use instead.
 """
 
 import importlib
@@ -20,8 +20,8 @@ from tf1._names.namespace import ModuleFinder, Namespace, own_names
 from tf1._replicas import horovod
 from tf1._run import bert_package, ours
 
-# {folder of TensorFlow 1.15 below `tf.contrib`: files in the folder}. Each of these modules has all names of
-# its part of `tf.contrib`, including names that a different file defined in TensorFlow 1.15.
+# Maps a folder of TensorFlow 1.15 below `tf.contrib` to the files in the folder. Each of these modules has
+# all names of its part of `tf.contrib`, including names that a different file defined in TensorFlow 1.15.
 # `_ESTIMATOR_FILES` is the same list for the Estimator.
 _CONTRIB_FILES = {
     "cluster_resolver.python.training": "tpu_cluster_resolver cluster_resolver",
@@ -58,12 +58,12 @@ _ESTIMATOR_FILES = (
     "export.export export.export_lib export.export_output exporter hooks.basic_session_run_hooks hooks.hooks "
     "hooks.session_run_hook inputs.inputs inputs.numpy_io inputs.pandas_io model_fn mode_keys run_config "
     "tpu.tpu_config tpu.tpu_estimator training util")
-# {old name of a module of TensorFlow: its new name}
+# Maps the old name of a module of TensorFlow to its new name.
 _MOVED = {
     "tensorflow.python.training.gen_training_ops": "tensorflow.python.ops.gen_training_ops",
     "tensorflow.python.training.training_ops": "tensorflow.python.ops.gen_training_ops",
 }
-# The packages in which TensorFlow 1 and tensorflow_estimator had the files of the Estimator.
+# TensorFlow 1 and tensorflow_estimator had the files of the Estimator in these packages.
 _ESTIMATOR_ROOTS = ("tensorflow.python.estimator", "tensorflow_estimator", "tensorflow_estimator.estimator",
                     "tensorflow_estimator.python.estimator", "tensorflow_estimator.compat.v1.estimator",
                     "tensorflow_estimator.python.estimator.api.estimator",
@@ -93,7 +93,8 @@ def _files():
 
 
 _FILES = _files()
-# {prefix of a module's name in programs: the parts below the prefix that this finder serves; None for all}
+# Maps the prefix of a module's name to the parts below this prefix that the finder provides. None means all
+# parts.
 _ROOTS = {"tensorflow.compat.v1.": ("contrib", "estimator"),
           "tensorflow.": ("app", "contrib", "distributions", "estimator", "flags", "gfile", "layers",
                           "logging", "python_io", "resource_loader"),
@@ -101,29 +102,32 @@ _ROOTS = {"tensorflow.compat.v1.": ("contrib", "estimator"),
 
 
 def _find(name):
-    """Returns the module of a full name, such as "tensorflow.contrib.crf", or None for another finder."""
-    # 1. A module that moved within TensorFlow.
+    """Returns the module with a full name, such as "tensorflow.contrib.crf", or None if another finder has to
+    find it."""
+    # Case 1: the module moved within TensorFlow.
     if name in _MOVED:
         return Namespace(name, {}, lambda: importlib.import_module(_MOVED[name]))
     # `root` is the prefix that the program wrote, such as "tf1.". `file` is the name of the same module with
     # the prefix "tensorflow.".
     root = next((root for root in _ROOTS if name.startswith(root)), "")
     file = f"tensorflow.{name[len(root):]}" if root else name
-    # 2. A file of TensorFlow 1.15, such as tensorflow.contrib.crf.python.ops.crf. The returned module has all
-    #    names of the file's part of `tf`.
+    # Case 2: the name is a file of TensorFlow 1.15, such as tensorflow.contrib.crf.python.ops.crf. The
+    # returned module has all names of the file's part of `tf`.
     if file in _FILES:
         return Namespace(name, {}, lambda: _FILES[file])
-    # 3. A module inside a file of TensorFlow 1.15, such as tensorflow_estimator.estimator.export.
+    # Case 3: the name is a module inside a file of TensorFlow 1.15, such as
+    # tensorflow_estimator.estimator.export.
     package, _, part = file.rpartition(".")
     if package in _FILES:
         return _part(_FILES[package], part, name)
-    # 4. Any other module, or a part that TensorFlow still has: return None, because another finder finds it.
+    # Case 4: TensorFlow still has the part, or the name is not a part of `tf`. Return None, so that another
+    # finder finds the module.
     path = name[len(root):].split(".")
     is_public_part = root and not path[0].startswith("_")
     if not is_public_part or (_ROOTS[root] and path[0] not in _ROOTS[root]):
         return None
-    # 5. A part of `tf` that TensorFlow lacks, such as tensorflow.contrib.crf, or any part under the name of
-    # tf1, such as tf1.nn. The module `tf1` contains the part.
+    # Case 5: TensorFlow lacks the part, such as tensorflow.contrib.crf, or the program names the part below
+    # `tf1`, such as tf1.nn. The module `tf1` contains the part.
     module = sys.modules["tf1"]
     for part in path:
         module = _part(module, part, name)
@@ -131,7 +135,7 @@ def _find(name):
 
 
 def _part(module, name, full):
-    """Returns a part of a module if the part is a module itself; else None.
+    """Returns a part of a module, if the part is a module itself. Otherwise returns None.
 
     Args:
       module: the module.
@@ -151,8 +155,8 @@ def _part(module, name, full):
 
 
 def _put_back():
-    """Adds to TensorFlow's own modules the names that programs import from them, but that later versions
-    removed."""
+    """Adds names to TensorFlow's own modules. Programs import these names, but later versions of TensorFlow
+    removed them."""
     for module, names in {
         "tensorflow.python.framework.ops": own_names(tf, "IndexedSlices", "Tensor"),
         "tensorflow.python.framework.graph_util": own_names(
@@ -169,9 +173,10 @@ def _put_back():
                 setattr(module, name, value)
 
 
-# This also replaces an installed tensorflow_hub, because its later versions have no hub.Module.
+# This line also replaces an installed tensorflow_hub, because later versions of that package have no
+# hub.Module.
 sys.modules["tensorflow_hub"] = hub.hub
 sys.meta_path.insert(0, ours.Finder())
-# These are the last finders, so an installed `bert` or `horovod` is found first.
+# These finders are the last ones, so that an installed package `bert` or `horovod` is found first.
 sys.meta_path += [ModuleFinder(_find), bert_package.Finder(), horovod.FINDER]
 _put_back()

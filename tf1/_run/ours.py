@@ -25,10 +25,10 @@ def is_ours(path):
 
 
 def find_spec(name, path=None, target=None):
-    """Finds a module in the way Python does, but uses this project's module only if no other folder has one.
+    """Finds a module in the way Python does, but prefers the module of any other folder to this project's.
 
-    The other folders are those on `sys.path`. For example, a fork may append the folder of its `modeling.py`
-    to `sys.path`, after this project's folder.
+    The other folders are the other entries of `sys.path`. For example, a fork may append the folder of its
+    `modeling.py` to `sys.path`, after this project's folder. The fork's module is used all the same.
 
     Args:
       name, path, target: see importlib.abc.MetaPathFinder.find_spec.

@@ -1,8 +1,8 @@
 """Imports files for TensorFlow 1.x as if each `import tensorflow as tf` in them were `import tf1 as tf`.
 
-Only the syntax tree in memory is changed, and line numbers stay the same. No `.pyc` file is written.
-Otherwise other runs of the same files would get the changed code. The imports change in the fork's own files
-and in the packages that `--also` names. All other libraries keep TensorFlow 2.
+Only the syntax tree in memory is changed, and line numbers stay the same. No `.pyc` file is written, because
+other runs of the same files would then get the changed code. The imports change in the fork's own files and
+in the packages that `--also` names. All other libraries keep TensorFlow 2.
 """
 
 import ast
@@ -14,7 +14,7 @@ import sysconfig
 
 from tf1._run import ours
 
-# Parts of TensorFlow whose imports are not changed.
+# Imports of these parts of TensorFlow are not changed.
 _INNER = ("core", "python", "tools")
 
 
@@ -49,8 +49,8 @@ class _Imports(ast.NodeTransformer):
 
 
 def _our_name(module):
-    """Returns the name below `tf1` of a module of TensorFlow; None if imports of the module are not
-    changed."""
+    """Returns the name that replaces a TensorFlow module in an import, such as "tf1.nn". Returns None if
+    imports of the module are not changed."""
     parts = module.split(".")
     if parts[0] != "tensorflow" or parts[1:2] and parts[1] in _INNER:
         return None

@@ -10,7 +10,7 @@ import types
 
 from tf1._run import rewriting
 
-# Files whose frames are left out of tracebacks.
+# The frames of these files are left out of tracebacks.
 _FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _HIDDEN = (*(os.path.join(_FOLDER, name) for name in ("__main__.py", "_replicas/launching.py",
                                                       "_run/running.py", "_run/rewriting.py")),

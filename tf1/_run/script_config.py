@@ -1,4 +1,4 @@
-"""Defines `tf.estimator.RunConfig`: settings of a run, and settings of clusters and devices from scripts."""
+"""Defines `tf.estimator.RunConfig`: the settings of a run, including those of clusters and devices."""
 
 from bertlib.estimator import run_config
 from bertlib.replicas import cluster
@@ -15,18 +15,18 @@ class RunConfig(run_config.RunConfig):
     def __init__(self, *arguments, train_distribute=None, device_fn=None, protocol=None, eval_distribute=None,
                  experimental_distribute=None, experimental_max_worker_delay_secs=None,
                  session_creation_timeout_secs=7200, **settings):
-        """Creates a configuration. Arguments that are not listed here are those of the core's RunConfig.
+        """Creates a configuration. All other arguments are described in the core's RunConfig.
 
         Args:
           train_distribute, eval_distribute: a tf.distribute strategy. A strategy with one replica has no
-            effect. Start a script with a larger strategy with `python -m tf1 --num_replicas`.
-          device_fn: function of an op that returns its device.
+            effect. If it has several replicas, start the script with `python -m tf1 --num_replicas`.
+          device_fn: function that takes an op and returns the device of this op.
           protocol, experimental_distribute, experimental_max_worker_delay_secs,
-            session_creation_timeout_secs: settings of clusters; ignored.
+            session_creation_timeout_secs: settings of clusters. They are ignored.
 
         Raises:
-          ValueError: a strategy has several replicas or TF_CONFIG names several processes, but this process
-            was started alone; or the core's RunConfig refuses an argument.
+          ValueError: this process was started alone, although a strategy has several replicas or TF_CONFIG
+            names several processes. Or the core's RunConfig refuses an argument.
         """
         if not self.group:
             refuse_clusters()

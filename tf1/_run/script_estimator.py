@@ -13,14 +13,15 @@ class Estimator(estimator.Estimator):
 
     def __init__(self, model_fn, model_dir=None, config=None, params=None, use_tpu=False,
                  train_batch_size=None, eval_batch_size=None, predict_batch_size=None, warm_start_from=None):
-        """Creates an Estimator. Arguments that are not listed here are those of the core's Estimator.
+        """Creates an Estimator. All other arguments are described in the core's Estimator.
 
         Args:
           config: a `script_config.RunConfig`.
-          params: dict for the model_fn and the input_fn, or an object of another class. Both functions get a
-            copy of the object. If batch sizes are given, the object needs a method set_hparam, like HParams.
-          warm_start_from: checkpoint from which the training starts if model_dir has no checkpoint; or an
-            object whose attributes are the arguments of `tf.train.warm_start`, such as `WarmStartSettings`.
+          params: dict, or an object of another class. The model_fn and the input_fn get a copy of it. If
+            batch sizes are given, an object of another class needs a method set_hparam, like HParams.
+          warm_start_from: checkpoint from which the training starts if model_dir has no checkpoint. It may
+            also be an object whose attributes are the arguments of `tf.train.warm_start`, such as
+            `WarmStartSettings`.
 
         Raises:
           TypeError: params cannot hold a batch size.

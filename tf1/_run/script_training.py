@@ -3,12 +3,12 @@
 `bertlib` trains on its own input with its own optimizers. `Builder` and `TrainingSession` override methods of
 the classes with the same names in `bertlib`, because a script may have
 
-- an input_fn that cannot start at a given global step. The position of its input is saved with each
+- an input_fn that cannot start at a given global step. Therefore the position of its input is saved with each
   checkpoint, and its batches are scattered over the replicas;
-- params of any class, a device_fn, hooks that save checkpoints, a checkpoint to start from;
+- params of any class, a device_fn, hooks that save checkpoints, or a checkpoint to start from;
 - an optimizer that does not define whether it reads the global step before or after the increment;
 - starting weights drawn at random, which must be the same in all replicas;
-- Horovod: the script then divides the work among the replicas itself.
+- Horovod. The script then divides the work among the replicas itself.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from tf1._replicas import broadcast, scatter
 from tf1._replicas.horovod_mode import script_divides_work
 from tf1._run import input_position, step_order
 
-# Hooks that write files. Only replica 0 runs them.
+# These hooks write files. Only replica 0 runs them.
 _WRITING_HOOKS = tf.train.CheckpointSaverHook, tf.train.SummarySaverHook, tf.train.StepCounterHook
 
 
@@ -148,5 +148,5 @@ class TrainingSession(training_session.TrainingSession):
         super().take_steps(session, built, vote)
 
     def ends_before(self, micro_batch):
-        # Ends only between two steps, because only there the position of the input can be saved.
+        # A training ends only between two steps, because the position of the input can be saved only there.
         return super().ends_before(micro_batch) and not (self._position and micro_batch)

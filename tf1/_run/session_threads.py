@@ -24,7 +24,7 @@ def limited(config):
       config: tf.ConfigProto, or None.
 
     Returns:
-      a changed copy of config; the unchanged config if no pool is too large.
+      a changed copy of config, or config itself if no pool is too large.
     """
     cores = workers.available_cores()
     too_large = [] if config is None else [
@@ -43,13 +43,14 @@ def limited(config):
 
 
 def install():
-    """Limits the pools of all sessions and servers. The sessions of a server use its configuration."""
+    """Limits the pools of all sessions and servers. A session on a server uses the configuration of the
+    server."""
     for configured in (tf.Session, tf.InteractiveSession, tf.distribute.Server):
         configured.__init__ = _with_limit(configured.__init__)
 
 
 def _with_limit(create):
-    """Returns a replacement for the `__init__` of a class, which limits the argument config."""
+    """Returns a replacement for the `__init__` of a class. The replacement limits the argument config."""
     signature = inspect.signature(create)
 
     @functools.wraps(create)

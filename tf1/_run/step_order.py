@@ -17,8 +17,9 @@ def order_reads(global_step, train_op):
 
     All reads of a reference variable share one buffer, so they must run before the increment.
 
-    The exception is a read that is used only for the bias correction of an optimizer, a division by 1 - beta
-    ** step. It runs after the increment, because before the increment the first step would divide by zero.
+    There is one exception: a read that an optimizer uses only for its bias correction, that is, for a
+    division by `1 - beta ** step`. Such a read runs after the increment, because the first step would
+    otherwise divide by zero.
 
     Args:
       global_step: the variable.
@@ -63,8 +64,8 @@ def _takers(op):
 
 
 def _uses(op):
-    """Returns the uses of an op's outputs, directly or through Cast, Identity or Sqrt: [(op, index of
-    input)]."""
+    """Returns a list of (op, index of the input) for the uses of an op's outputs. A use may be direct, or
+    through Cast, Identity or Sqrt."""
     uses = []
     for output in op.outputs:
         for use in output.consumers():
