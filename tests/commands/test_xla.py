@@ -11,6 +11,9 @@ from scripts import ROOT, run_fresh
 import tensorflow.compat.v1 as tf
 import tiny
 
+from bertlib.data import input_pipeline
+from bertlib.estimator import model_graph, run_config
+from bertlib.estimator.step_config import StepConfig
 from bertlib.graph import graph_keys
 from bertlib.graph.recompute_grad import recompute_grad
 import modeling
@@ -105,19 +108,20 @@ def train(scripts, model, directory, output_dir, **flags):
                        cwd=directory)
 
 
-@pytest.mark.slow(reason="XLA compiles a whole training step, once for each length of a batch")
+@pytest.mark.slow(reason="XLA compiles the formulas of a training step, and the step runs as a user runs it")
 def test_a_compiled_run_is_the_same_run(scripts, tiny_model, tmp_path):
     # With random numbers everywhere: head and pooler, order of the examples, dropout.
     tiny.write_task(tmp_path, "mrpc", train=12)
-    logs, weights = [], []
-    for name, flags in (("plain", {}), ("compiled", {"use_xla": True, "profile_steps": "3,3"})):
+    calls, weights = [], []
+    for name, flags in (("plain", {}), ("compiled", {"use_xla": True, "recompute": "layers"})):
+        flags["trim_padding"] = False  # trimmed lengths, and with them the masks, differ with XLA
         done = train(scripts, tiny_model, tmp_path, tmp_path / name, **flags)
         assert done.code == 0, done.err
-        logs.append(done.err)
+        graph = tf.MetaGraphDef.FromString((tmp_path / name / "model.ckpt-3.meta").read_bytes()).graph_def
+        calls.append(sum(node.op == "PartitionedCall" for node in graph.node))
         reader = tf.train.load_checkpoint(str(tmp_path / name))
         weights.append({key: reader.get_tensor(key) for key in reader.get_variable_to_shape_map()})
-    assert "_XlaRun" in logs[1] and "_XlaRun" not in logs[0]
-    assert "--use_xla: trimmed batches differ in length, and each length is compiled separately." in logs[1]
+    assert calls[0] == 0 < calls[1]
     plain, compiled = weights
     assert plain.keys() == compiled.keys()
     for name, values in comparable(plain).items():
@@ -127,8 +131,38 @@ def test_a_compiled_run_is_the_same_run(scripts, tiny_model, tmp_path):
 def test_kernels_are_not_compiled_twice(scripts, tiny_model, tmp_path):
     tiny.write_task(tmp_path, "mrpc", train=12)
     done = train(scripts, tiny_model, tmp_path, tmp_path / "output", use_xla=True, compile_kernels=True)
-    assert done.code == 1 and "also the parts that --compile_kernels=true would compile" in done.err
+    assert done.code == 1 and "--use_xla=true and --compile_kernels=true replace the same ops" in done.err
     assert not (tmp_path / "output").exists()
+
+
+@pytest.mark.parametrize("uses_xla, length", [(False, 24), (True, 64)])
+def test_with_xla_trimmed_batches_have_few_lengths(uses_xla, length, graph):
+    if uses_xla:
+        tf.add_to_collection(graph_keys.USES_XLA, True)
+    mask = np.zeros([4, 128], np.int32)
+    mask[:, :20] = 1
+    for unequal in (False, True):
+        dataset = input_pipeline.array_dataset(
+            {"mask": mask}, 4, True, True, micro_batches=1 + unequal, trimmed_fields=("mask",),
+            unequal_micro_batches=unequal)
+        batch = tf.data.make_one_shot_iterator(dataset).get_next()
+        with tf.Session() as session:
+            assert session.run(batch)["mask"].shape[1] == length
+
+
+@pytest.mark.parametrize("mode", ["train", "eval"])
+def test_only_training_uses_xla(mode, graph):
+    config = run_config.RunConfig(model_dir="unused", step_config=StepConfig(use_xla=True))
+    builder = model_graph.Builder(lambda features: None, config, {}, {"train": None, "eval": None})
+    found = []
+
+    def features_fn():
+        found.extend(tf.get_collection(graph_keys.USES_XLA))
+        raise StopIteration
+
+    with pytest.raises(StopIteration):
+        builder.build(features_fn, mode)
+    assert found == [True] * (mode == "train")
 
 
 if __name__ == "__main__":
