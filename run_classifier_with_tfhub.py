@@ -32,7 +32,7 @@ FLAGS = flags.FLAGS  # a published name, for scripts that import this one
 _NOT_FOR_MODULES = {
     "bert_config_file": (None,), "init_checkpoint": (None,), "spm_model_file": (None,),
     "precision": ("fp32",), "recompute": ("none",), "recompute_segment": (1,),
-    "compile_kernels": (None, False)}
+    "compile_kernels": (None, False), "use_xla": (False,)}
 
 
 def define_flags():

@@ -5,9 +5,9 @@
     python benchmarks/recompute.py --memory --num_hidden_layers=6 …                  of a smaller model
     python benchmarks/recompute.py --modes=none,layers,none+xla,layers+xla           with and without XLA
 
-A mode is "none", "attention", "layers" or "layers:k", for segments of k layers; with "+xla" the whole step is
-compiled. Each is measured in a process of its own, which trains with the optimizer of optimization.py and
-glibc's default thresholds.
+A mode is "none", "attention", "layers" or "layers:k", for segments of k layers; with "+xla", XLA compiles the
+computations between the matrix products (--use_xla). Each is measured in a process of its own, which trains
+with the optimizer of optimization.py and glibc's default thresholds.
 
 CPU seconds are user and system time of all threads. The modes take turns, and each round gives a ratio to the
 first mode: what is printed is the median. What the first step takes more than that is printed as its start.
@@ -29,9 +29,8 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import numpy as np
 import results
 import tensorflow.compat.v1 as tf
-from tensorflow.python.client import pywrap_tf_session
 
-from bertlib.estimator import run_config
+from bertlib.graph import graph_keys
 import modeling
 import optimization
 
@@ -68,11 +67,11 @@ def serve(sizes, mode, pipe):
     tf.disable_v2_behavior()
     tf.enable_resource_variables()
     mode, _, compiler = mode.partition("+")
-    options = run_config.xla_session_config() if compiler else tf.ConfigProto()
-    # Else a new shape is compiled in its second step only.
-    pywrap_tf_session.TF_SetXlaEnableLazyCompilation(False)
+    options = tf.ConfigProto()
     options.intra_op_parallelism_threads = options.inter_op_parallelism_threads = sizes.threads
     with tf.Graph().as_default(), tf.Session(config=options) as session:
+        if compiler:
+            tf.add_to_collection(graph_keys.USES_XLA, True)
         ids, train_op = build(sizes, mode)
         session.run(tf.global_variables_initializer())
         session.run(train_op, {ids: np.ones([1, 8])})

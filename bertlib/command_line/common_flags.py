@@ -432,8 +432,9 @@ def define_training_flags():
                           "default is true on a CPU for models with a hidden size of at least 256, otherwise "
                           "false.")
         flags.DEFINE_bool("use_xla", False,
-                          "Compile the model with XLA. Each new batch length is compiled separately, which "
-                          "takes two seconds for each layer. Useful for long runs on GPUs; slower on a CPU.")
+                          "Let XLA compile the computations between the matrix products of the training, for "
+                          "GPUs. Each new batch shape is compiled once, which takes some seconds. Trimmed "
+                          "batches have a multiple of 64 tokens. Slower than the default on a CPU.")
         flags.DEFINE_string("profile_steps", None,
                             "a,b: profile the training steps a to b, numbered as in the log. The trace is "
                             "written to --output_dir, for TensorBoard. The log lists the op types that took "

@@ -35,6 +35,8 @@ MICRO_BATCH_WEIGHT = "micro_batch_weight"
 # Sequences are trimmed to a multiple of this length. Kernels are faster for such lengths, and fewer different
 # shapes occur.
 _LENGTH_STEP = 8
+# The same for graphs with `graph_keys.USES_XLA`. XLA compiles for seconds for each new length.
+_LENGTH_STEP_OF_XLA = 64
 # In evaluation and prediction, the examples of this number of consecutive batches are sorted by length
 # together.
 _SORTED_BATCHES = 64
@@ -357,8 +359,10 @@ def _cut_into_micro_batches(batch, num_micro_batches, own, totals, trimmed_field
 
 
 def _trimmed_length(lengths):
-    """Returns lengths rounded up to a multiple of `_LENGTH_STEP`. The smallest result is `_LENGTH_STEP`."""
-    return (tf.maximum(lengths, 1) + _LENGTH_STEP - 1) // _LENGTH_STEP * _LENGTH_STEP
+    """Returns lengths rounded up to a multiple of `_LENGTH_STEP`, or of `_LENGTH_STEP_OF_XLA`. The smallest
+    result is this number."""
+    step = _LENGTH_STEP_OF_XLA if tf.get_collection(graph_keys.USES_XLA) else _LENGTH_STEP
+    return (tf.maximum(lengths, 1) + step - 1) // step * step
 
 
 def _trim(batch, trimmed_fields):

@@ -118,9 +118,19 @@ def trace_allocations(train_op):
       number when it is freed. Variables are left out.
     """
     op = getattr(train_op, "op", train_op)
-    needed = _with_ancestors(op)
-    for needed_op in needed.values():
+    for needed_op in _with_ancestors(op).values():
         _check(needed_op)
+    meta_graph = rewrite(op)
+    _, seconds, timeline = _virtual_gpu().MeasureCosts(tensorflow_internals.Item(meta_graph))
+    allocations, number_of_tensors = _allocations(meta_graph.graph_def, timeline)
+    return allocations, seconds + SECONDS_PER_OP * number_of_tensors
+
+
+def rewrite(train_op):
+    """Returns the graph of a training step as TensorFlow's runtime would rewrite it for a GPU, a
+    tf.MetaGraphDef. `train_op` is the op or tensor whose execution is the step."""
+    op = getattr(train_op, "op", train_op)
+    needed = _with_ancestors(op)
     meta_graph = tf.MetaGraphDef(graph_def=op.graph.as_graph_def())
     meta_graph.collection_def["train_op"].node_list.value.append(op.name)
     nodes = [node for node in meta_graph.graph_def.node if node.name in needed]
@@ -128,20 +138,22 @@ def trace_allocations(train_op):
         node.device = _DEVICE
     del meta_graph.graph_def.node[:]
     meta_graph.graph_def.node.extend(nodes)
+    # The rewritten graph may need more memory: for example, a matrix product of the backward pass may move
+    # into the forward pass.
+    rewritten = tensorflow_internals.optimize_graph(tf.ConfigProto(), meta_graph, verbose=False,
+                                                    cluster=_virtual_gpu())
+    meta_graph.graph_def.CopyFrom(rewritten)
+    return meta_graph
+
+
+def _virtual_gpu():
+    """Returns a cluster with a single virtual GPU."""
     # The memory is so large that the simulated runtime never swaps. Clock, cores and bandwidth are those of a
     # GTX Titan X (Pascal).
     device = tensorflow_internals.NamedDevice(name=_DEVICE, properties=tensorflow_internals.DeviceProperties(
         type="GPU", vendor="NVIDIA", frequency=1417, num_cores=28, bandwidth=480000000, memory_size=1 << 60,
         environment={"architecture": "6"}))
-    virtual = tensorflow_internals.Cluster(devices=[device], disable_timeline=False)
-    # The runtime rewrites the graph too. The rewritten graph may need more memory: for example, a matrix
-    # product of the backward pass may move into the forward pass.
-    rewritten = tensorflow_internals.optimize_graph(tf.ConfigProto(), meta_graph, verbose=False,
-                                                    cluster=virtual)
-    meta_graph.graph_def.CopyFrom(rewritten)
-    _, seconds, timeline = virtual.MeasureCosts(tensorflow_internals.Item(meta_graph))
-    allocations, number_of_tensors = _allocations(meta_graph.graph_def, timeline)
-    return allocations, seconds + SECONDS_PER_OP * number_of_tensors
+    return tensorflow_internals.Cluster(devices=[device], disable_timeline=False)
 
 
 def _with_ancestors(op):

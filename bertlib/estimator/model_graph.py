@@ -111,6 +111,8 @@ class Builder:
                                 collections=[tf.GraphKeys.LOCAL_VARIABLES, graph_keys.MICRO_BATCH_INDEX])
             all_reduce = collectives.current_all_reduce()
             randomness.set_micro_batch(all_reduce.effective_batch_index(index) if all_reduce else index)
+            if self._config.step_config and self._config.step_config.use_xla:
+                tf.add_to_collection(graph_keys.USES_XLA, True)
         # Iterators and queues stay on the CPU.
         with tf.device("/cpu:0"):
             features, labels, input_hooks = features_fn()

@@ -4,7 +4,6 @@ import os
 
 import tensorflow.compat.v1 as tf
 
-from bertlib.graph import tensorflow_internals
 from bertlib.replicas import replica_group
 from bertlib.system import stopping
 
@@ -98,20 +97,3 @@ class RunConfig(object):
             if changes.get(name) is not None and other not in changes:
                 settings[other] = None
         return type(self)(**settings)
-
-
-def xla_session_config():
-    """Returns a tf.ConfigProto with which XLA compiles whole graphs, on GPU and on CPU.
-
-    On CPU, XLA compiles only if this function is called before the first session of the process.
-    """
-    config = tf.ConfigProto(allow_soft_placement=True)
-    config.graph_options.optimizer_options.global_jit_level = tf.OptimizerOptions.ON_1
-    # This rewrite fuses some ops into ops that XLA cannot compile.
-    rewrites = config.graph_options.rewrite_options
-    rewrites.remapping = rewrites.OFF
-    if not tf.config.list_physical_devices("GPU"):
-        # This call has the same effect as --tf_xla_cpu_global_jit in TF_XLA_FLAGS. Setting TF_XLA_FLAGS here
-        # would be too late, because TensorFlow reads this variable when it lists the devices.
-        tensorflow_internals.compile_clusters_for_cpu(True)
-    return config

@@ -34,6 +34,7 @@ class StepConfig:
       recompute_segment: number of layers in a recomputed segment.
       gradient_dtype: data type used to exchange gradients between replicas: "fp32" or "bf16".
       compile_kernels: whether kernels are compiled for this machine's CPU.
+      use_xla: whether XLA compiles the computations between matrix products.
       optimizer, lr_schedule, adam_bias_correction: see `optimization.create_optimizer`.
     """
 
@@ -49,6 +50,7 @@ class StepConfig:
     recompute_segment: int = 1
     gradient_dtype: str = "fp32"
     compile_kernels: bool = False
+    use_xla: bool = False
     optimizer: str = "adamw"
     lr_schedule: str = "linear"
     adam_bias_correction: bool = False
@@ -127,6 +129,7 @@ def resolve(flags, memory, memory_need, upper_bound=lambda step: math.inf):
         max_seq_length=flags.max_seq_length, trims_training=flags.trims_training,
         remove_padding=flags.remove_padding, precision=flags.precision, recompute=modes[0],
         recompute_segment=flags.recompute_segment, compile_kernels=flags.compile_kernels,
+        use_xla=flags.use_xla,
         optimizer=flags.optimizer, lr_schedule=flags.lr_schedule,
         adam_bias_correction=flags.adam_bias_correction)
     if count and not step.unequal_micro_batches:

@@ -22,6 +22,11 @@ STARTS_AT_GLOBAL_STEP = "input_starts_at_global_step"
 RECORD_READERS = "record_readers"
 # Name of the collection that is not empty if the kernels are compiled for this machine's CPU.
 COMPILED_KERNELS = "compiled_kernels"
+# Name of the collection that is not empty if XLA compiles the computations between the matrix products of a
+# training.
+USES_XLA = "uses_xla"
+# Name of the collection that holds at most one `xla_formulas.XlaFormulas`.
+XLA_FORMULAS = "xla_formulas"
 # Name of the collection that holds at most one integer scalar tensor. Its value is the index, within the
 # effective batch, of the micro-batch that the graph computes.
 RANDOMNESS_MICRO_BATCH = "randomness_micro_batch"

@@ -9,7 +9,6 @@ that. `docs/development/house.md` says what to do for a new release of TensorFlo
 import tensorflow.compat.v1 as tf
 from tensorflow.core.framework import variable_pb2
 from tensorflow.core.protobuf import device_properties_pb2
-from tensorflow.python.client import pywrap_tf_session
 from tensorflow.python.framework import meta_graph, op_def_library, op_def_registry
 from tensorflow.python.grappler import cluster, item, tf_optimizer
 from tensorflow.python.lib.io import tf_record
@@ -69,12 +68,6 @@ def set_attribute(op, name, value):
 
 
 # --- Sessions, hooks, summaries --------------------------------------------------------------------------
-
-# (bool) -> None: sets whether XLA also compiles clusters for the CPU. `tf.config.optimizer.set_jit` affects
-# only functions in eager mode. The environment variable TF_XLA_FLAGS (--tf_xla_cpu_global_jit) may be too
-# late: TensorFlow reads it only once, when TensorFlow lists the devices.
-compile_clusters_for_cpu = pywrap_tf_session.TF_SetTfXlaCpuGlobalJit
-
 
 class Saver(tf.train.Saver):
     """Extends `tf.train.Saver`: a subclass can define how old checkpoints are removed.

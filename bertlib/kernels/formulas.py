@@ -153,20 +153,26 @@ def softmax(scores, score_bias, mask, scale, mask_scale):
         total += score_bias
     full = tf.nn.softmax(total)
     probabilities = tf.cast(full, scores.dtype)
-    dropped = probabilities if mask is None else tf.cast(_dropout(full, mask, mask_scale), scores.dtype)
-    return dropped, probabilities
+    return probabilities if mask is None else _dropped(full, mask, mask_scale, scores.dtype), probabilities
 
 
 def softmax_gradient(gradient, probabilities, mask, scale, mask_scale):
     """Returns (gradient of `softmax` for the scores, probabilities after dropout, which are computed
     again)."""
-    gradient = _dropout(tf.cast(gradient, tf.float32), mask, mask_scale)
+    if mask is not None:
+        gradient = tf.where_v2(mask, gradient, tf.zeros([], gradient.dtype))
     full = tf.cast(probabilities, tf.float32)
-    weighted = gradient * full
+    weighted = tf.cast(gradient, tf.float32) * mask_scale * full
     score_gradient = (weighted - full * tf.reduce_sum(weighted, axis=-1, keepdims=True)) * scale
     dtype = probabilities.dtype
-    dropped = probabilities if mask is None else tf.cast(_dropout(full, mask, mask_scale), dtype)
-    return tf.cast(score_gradient, dtype), dropped
+    return (tf.cast(score_gradient, dtype),
+            probabilities if mask is None else _dropped(full, mask, mask_scale, dtype))
+
+
+def _dropped(full, mask, mask_scale, dtype):
+    """Returns the probabilities `full`, float32, after dropout, in `dtype`."""
+    # In 16 bits, tf.where moves half of the bytes. So the cast comes first.
+    return tf.where_v2(mask, tf.cast(full * mask_scale, dtype), tf.zeros([], dtype))
 
 
 # --- Attention heads ---------------------------------------------------------------------------------------

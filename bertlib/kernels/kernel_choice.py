@@ -7,6 +7,7 @@
 | yes, but no compiler | plain ops; the same convolutions | oneDNN's ops, prepared weights |
 | yes, but float16 | plain ops; the same convolutions | oneDNN's ops, prepared weights |
 | yes, but a GPU | plain ops | plain ops |
+| no, but `use_xla` | formulas compiled by XLA | plain ops |
 
 Plain ops are TensorFlow's ops. oneDNN's ops, which include the convolutions, are used if TensorFlow has them
 and the CPU has instructions for the dtype. Otherwise plain ops replace them. The dtype is the dtype of the
@@ -21,6 +22,7 @@ from bertlib.graph import graph_keys
 from bertlib.kernels import formulas, native, native_formulas
 from bertlib.kernels.inference_kernels import InferenceKernels
 from bertlib.kernels.training_kernels import TrainingKernels
+from bertlib.kernels.xla_formulas import XlaFormulas
 
 
 def is_faster(hidden_size):
@@ -54,6 +56,8 @@ def choose_kernels(is_training, dtype):
     compiled = _are_compiled()
     if not is_training:
         return InferenceKernels(uses_one_dnn=compiled)
+    if tf.get_collection(graph_keys.USES_XLA):
+        return TrainingKernels(_xla_formulas())
     if compiled and dtype == tf.float16:
         logging.info("There are no kernels in C++ for float16: TensorFlow's ops are used instead.")
     native_dtype = dtype in (tf.float32, tf.bfloat16)
@@ -64,3 +68,11 @@ def native_ops():
     """Returns the ops in C++ for the current graph, `native.load_ops()`; None if the graph must use plain
     ops."""
     return native.load_ops() if _are_compiled() else None
+
+
+def _xla_formulas():
+    """Returns the `XlaFormulas` of the current graph. The first call creates them."""
+    existing = tf.get_collection_ref(graph_keys.XLA_FORMULAS)
+    if not existing:
+        existing.append(XlaFormulas())
+    return existing[0]

@@ -66,7 +66,7 @@ class TrainableModel:
         # would be unknown, and the simulation needs static shapes.
         model = dataclasses.replace(self,
                                     build_model_fn=self.build_simulated_model_fn or self.build_model_fn)
-        simulated_step = step.replace(compile_kernels=False, remove_padding=False)
+        simulated_step = step.replace(compile_kernels=False, use_xla=False, remove_padding=False)
         return memory_planner.predict_memory(model.build, simulated_step)
 
     def upper_bound(self, step):
@@ -131,7 +131,7 @@ def _training_flags(settings, model):
     trims, group = trims_training(settings, model), replica_group.current()
     values = {name: getattr(settings, name) for name in (
         "train_batch_size", "gradient_accumulation_steps", "gradient_dtype", "max_seq_length", "precision",
-        "recompute", "recompute_segment", "optimizer", "lr_schedule", "adam_bias_correction")}
+        "recompute", "recompute_segment", "optimizer", "lr_schedule", "adam_bias_correction", "use_xla")}
     return types.SimpleNamespace(
         **values, num_replicas=group.count if group else 1, trims_training=trims,
         remove_padding=trims and model.padding_is_removable and not settings.use_xla,
@@ -141,6 +141,9 @@ def _training_flags(settings, model):
 
 def _compiles_kernels(settings, config):
     """Returns whether the run compiles kernels for the CPU of this machine."""
+    if settings.use_xla and settings.compile_kernels:
+        raise ValueError("--use_xla=true and --compile_kernels=true replace the same ops of TensorFlow. Pass "
+                         "only one of the two flags.")
     if settings.compile_kernels is not None or settings.use_xla:
         return bool(settings.compile_kernels)
     return kernel_choice.is_faster(config.hidden_size)
@@ -333,28 +336,6 @@ def _profile_hooks(settings, num_train_steps):
     return [profiling.ProfileHook(settings.output_dir, first, last)]
 
 
-def _session_config(settings, trims):
-    """Returns the tf.ConfigProto of all sessions; None for TensorFlow's defaults.
-
-    Args:
-      settings: a `Settings`.
-      trims: whether batches of the training are trimmed.
-
-    Raises:
-      ValueError: --use_xla and --compile_kernels exclude each other.
-    """
-    if not settings.use_xla:
-        return None
-    if settings.compile_kernels:
-        raise ValueError("--use_xla=true compiles the whole model, also the parts that "
-                         "--compile_kernels=true would compile: leave one of the two flags out.")
-    if trims:
-        logging.info("--use_xla: trimmed batches differ in length, and each length is compiled separately. "
-                     "With --trim_padding=false all batches have one length. The padding of a batch is "
-                     "computed in both cases.")
-    return run_config.xla_session_config()
-
-
 def create_estimator(settings, model, num_train_steps, eval_batch_size=None, predict_batch_size=None):
     """Returns (the `estimator.Estimator` that the flags describe, its `StepConfig`).
 
@@ -369,13 +350,12 @@ def create_estimator(settings, model, num_train_steps, eval_batch_size=None, pre
     """
     checks.check_precision(settings)
     _profile_hooks(settings, num_train_steps)
-    session_config = _session_config(settings, trims_training(settings, model))
     step = resolve_step_config(settings, model)
     config = run_config.RunConfig(
         model_dir=settings.output_dir, tf_random_seed=settings.seed,
         save_checkpoints_steps=settings.save_checkpoints_steps,
         log_step_count_steps=settings.log_steps, save_summary_steps=settings.log_steps,
-        session_config=session_config, step_config=step, stop_request=stopping.request)
+        step_config=step, stop_request=stopping.request)
     created = _Estimator(settings, model, step, config=config,
                          train_batch_size=settings.train_batch_size if settings.do_train else None,
                          eval_batch_size=eval_batch_size, predict_batch_size=predict_batch_size)

@@ -1,4 +1,4 @@
-"""--use_xla changes time and memory, no number beyond rounding; XLA leaves recomputation as it is."""
+"""--use_xla changes time and memory, but no number beyond rounding, and recomputation still saves memory."""
 
 import json
 import sys
@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 from scripts import ROOT, run_fresh
 import tensorflow.compat.v1 as tf
-from tensorflow.python.client import pywrap_tf_session
 import tiny
 
-from bertlib.estimator import run_config
+from bertlib.data import input_pipeline
+from bertlib.estimator import model_graph, run_config
+from bertlib.estimator.step_config import StepConfig
+from bertlib.graph import graph_keys
 from bertlib.graph.recompute_grad import recompute_grad
 import modeling
 
@@ -41,24 +43,23 @@ def resident(field):
         return next(int(line.split()[1]) for line in lines if line.startswith(field + ":")) / 1024
 
 
-def measure(wrap, config, rows, layers):
+def measure(wrap, compiles, rows, layers):
     """(gradients for the kernels by a few rows, resident MiB then, the most that so many rows made of it)."""
-    with tf.Graph().as_default(), tf.Session(config=config) as session:
+    with tf.Graph().as_default() as graph, tf.Session() as session:
         tf.train.get_or_create_global_step()
+        if compiles:
+            tf.add_to_collection(graph_keys.USES_XLA, True)
         x = inputs = tf.placeholder(tf.float32, [None, WIDTH])
         for index in range(layers):
             x = wrap(lambda x, index=index: layer(index, x))(x)
         gradients = tf.gradients(tf.reduce_mean(tf.square(x)), tf.trainable_variables())
         gradients, _ = tf.clip_by_global_norm(gradients, 1e-3)
+        assert compiles == any(op.type == "PartitionedCall" for op in graph.get_operations())
         session.run(tf.global_variables_initializer())
         data = np.random.RandomState(0).standard_normal([rows, WIDTH]).astype(np.float32)
-        metadata = tf.RunMetadata()
-        found = session.run(gradients, {inputs: data[:FEW]}, tf.RunOptions(output_partition_graphs=True),
-                            metadata)
-        compiled = any(node.op == "_XlaRun" for graph in metadata.partition_graphs for node in graph.node)
-        assert compiled == (config is not None)
+        found = session.run(gradients, {inputs: data[:FEW]})
         before = resident("VmRSS")
-        if compiled and rows > FEW:
+        if rows > FEW:
             session.run(gradients, {inputs: data})
         return found, before, resident("VmHWM")
 
@@ -86,13 +87,10 @@ def test_what_is_recomputed_where_xla_compiles_is_not_kept_and_has_the_same_grad
 
 def main(*sizes):
     """Prints as JSON: a step's MiB with and without recomputation; the gradients' relative difference."""
-    config = run_config.xla_session_config()
-    # Else a step of a new shape would not be compiled.
-    pywrap_tf_session.TF_SetXlaEnableLazyCompilation(False)
     # The one that needs less first: memory that was allocated once stays.
-    recomputed, before, least = measure(recompute_grad, config, *sizes)
-    kept, _, most = measure(lambda function: function, config, *sizes)
-    plain, _, _ = measure(lambda function: function, None, FEW, sizes[1])
+    recomputed, before, least = measure(recompute_grad, True, *sizes)
+    kept, _, most = measure(lambda function: function, True, *sizes)
+    plain, _, _ = measure(lambda function: function, False, FEW, sizes[1])
     differences = [np.abs(a - b).max() / np.abs(b).max() for found in (recomputed, kept)
                    for a, b in zip(found, plain)]
     print(json.dumps({"recomputed": least - before, "kept": most - before,
@@ -110,19 +108,20 @@ def train(scripts, model, directory, output_dir, **flags):
                        cwd=directory)
 
 
-@pytest.mark.slow(reason="XLA compiles a whole training step, once for each length of a batch")
+@pytest.mark.slow(reason="XLA compiles the formulas of a training step, and the step runs as a user runs it")
 def test_a_compiled_run_is_the_same_run(scripts, tiny_model, tmp_path):
     # With random numbers everywhere: head and pooler, order of the examples, dropout.
     tiny.write_task(tmp_path, "mrpc", train=12)
-    logs, weights = [], []
-    for name, flags in (("plain", {}), ("compiled", {"use_xla": True, "profile_steps": "3,3"})):
+    calls, weights = [], []
+    for name, flags in (("plain", {}), ("compiled", {"use_xla": True, "recompute": "layers"})):
+        flags["trim_padding"] = False  # trimmed lengths, and with them the masks, differ with XLA
         done = train(scripts, tiny_model, tmp_path, tmp_path / name, **flags)
         assert done.code == 0, done.err
-        logs.append(done.err)
+        graph = tf.MetaGraphDef.FromString((tmp_path / name / "model.ckpt-3.meta").read_bytes()).graph_def
+        calls.append(sum(node.op == "PartitionedCall" for node in graph.node))
         reader = tf.train.load_checkpoint(str(tmp_path / name))
         weights.append({key: reader.get_tensor(key) for key in reader.get_variable_to_shape_map()})
-    assert "_XlaRun" in logs[1] and "_XlaRun" not in logs[0]
-    assert "--use_xla: trimmed batches differ in length, and each length is compiled separately." in logs[1]
+    assert calls[0] == 0 < calls[1]
     plain, compiled = weights
     assert plain.keys() == compiled.keys()
     for name, values in comparable(plain).items():
@@ -132,8 +131,38 @@ def test_a_compiled_run_is_the_same_run(scripts, tiny_model, tmp_path):
 def test_kernels_are_not_compiled_twice(scripts, tiny_model, tmp_path):
     tiny.write_task(tmp_path, "mrpc", train=12)
     done = train(scripts, tiny_model, tmp_path, tmp_path / "output", use_xla=True, compile_kernels=True)
-    assert done.code == 1 and "also the parts that --compile_kernels=true would compile" in done.err
+    assert done.code == 1 and "--use_xla=true and --compile_kernels=true replace the same ops" in done.err
     assert not (tmp_path / "output").exists()
+
+
+@pytest.mark.parametrize("uses_xla, length", [(False, 24), (True, 64)])
+def test_with_xla_trimmed_batches_have_few_lengths(uses_xla, length, graph):
+    if uses_xla:
+        tf.add_to_collection(graph_keys.USES_XLA, True)
+    mask = np.zeros([4, 128], np.int32)
+    mask[:, :20] = 1
+    for unequal in (False, True):
+        dataset = input_pipeline.array_dataset(
+            {"mask": mask}, 4, True, True, micro_batches=1 + unequal, trimmed_fields=("mask",),
+            unequal_micro_batches=unequal)
+        batch = tf.data.make_one_shot_iterator(dataset).get_next()
+        with tf.Session() as session:
+            assert session.run(batch)["mask"].shape[1] == length
+
+
+@pytest.mark.parametrize("mode", ["train", "eval"])
+def test_only_training_uses_xla(mode, graph):
+    config = run_config.RunConfig(model_dir="unused", step_config=StepConfig(use_xla=True))
+    builder = model_graph.Builder(lambda features: None, config, {}, {"train": None, "eval": None})
+    found = []
+
+    def features_fn():
+        found.extend(tf.get_collection(graph_keys.USES_XLA))
+        raise StopIteration
+
+    with pytest.raises(StopIteration):
+        builder.build(features_fn, mode)
+    assert found == [True] * (mode == "train")
 
 
 if __name__ == "__main__":

@@ -7,12 +7,15 @@ CPU in each step. The graphs are those of a machine with a GPU: they have no ker
 
 import functools
 
+from helpers import ancestors
 import pytest
 import tensorflow.compat.v1 as tf
 from tensorflow.python.framework import kernels
 
 from bertlib.estimator import estimator_spec, model_graph, run_config
 from bertlib.estimator.step_config import StepConfig
+from bertlib.graph import collectives, graph_keys
+from bertlib.graph.tensorflow_internals import control_flow_context
 from bertlib.tasks import head
 from bertlib.tasks.classification import (
     classification_head,
@@ -86,11 +89,24 @@ def placeholder(field):
     return tf.placeholder(tf.int32 if field.dtype == "int64" else tf.as_dtype(field.dtype), shape)
 
 
-def ops_without_kernel(model_fn, fields, totals, mode, step):
-    """{(type of an op, type of its first input): name of such an op} in the graph of a mode."""
+class Group:
+    """Stands for a `replica_group.Group`: replica 1 of 3, alone."""
+
+    count, index = 3, 1
+
+    def broadcast(self, value):
+        return value
+
+
+def build(model_fn, fields, totals, mode, step):
+    """Returns the graph of a mode. With `step.num_replicas`, it is the graph of a replica."""
     config = run_config.RunConfig(model_dir="unused", step_config=step)
     builder = model_graph.Builder(model_fn, config, {}, dict.fromkeys((TRAIN, EVAL, PREDICT)))
     with tf.Graph().as_default() as graph:
+        if step.num_replicas > 1:
+            tf.add_to_collection(graph_keys.ALL_REDUCE, collectives.AllReduce(
+                Group(), tf.bfloat16 if step.gradient_dtype == "bf16" else None))
+
         def features_fn():
             features = {field.name: placeholder(field) for field in fields}
             if mode == TRAIN:
@@ -98,18 +114,28 @@ def ops_without_kernel(model_fn, fields, totals, mode, step):
             return features, None, []
 
         builder.build(features_fn, mode)
-        return {(op.type, op.inputs[0].dtype.base_dtype.name if op.inputs else None): op.name
-                for op in graph.get_operations()
-                if not op.device.endswith("CPU:0") and not runs_on_a_gpu(op)}
+        return graph
 
 
-def check(name, mode, **settings):
-    """Asserts that each op of the graph of a head has a kernel for GPUs, or may stay on the CPU."""
+def ops_without_kernel(*arguments):
+    """{(type of an op, type of its first input): name of such an op} in the graph that `build` returns."""
+    return {(op.type, op.inputs[0].dtype.base_dtype.name if op.inputs else None): op.name
+            for op in build(*arguments).get_operations()
+            if not op.device.endswith("CPU:0") and not runs_on_a_gpu(op)}
+
+
+def arguments_of(name, mode, **settings):
+    """The arguments of `build` for a head and the settings of a `StepConfig`."""
     task_head, fields, totals = HEADS[name]
     step = StepConfig(train_batch_size=8, max_seq_length=SEQ_LENGTH, trims_training=True, **settings)
     config = modeling.BertConfig.from_dict({**tiny.CONFIG, "num_hidden_layers": 1})
     model_fn = head.model_fn_builder(task_head, config, None, 1e-3, 10, 2, False, False, step)
-    found = ops_without_kernel(model_fn, fields(SEQ_LENGTH), totals, mode, step)
+    return model_fn, fields(SEQ_LENGTH), totals, mode, step
+
+
+def check(name, mode, **settings):
+    """Asserts that each op of the graph of a head has a kernel for GPUs, or may stay on the CPU."""
+    found = ops_without_kernel(*arguments_of(name, mode, **settings))
     assert {place: op for place, op in found.items() if place not in ON_THE_CPU} == {}
 
 
@@ -125,12 +151,24 @@ def test_the_registry_knows_what_has_no_kernel(type_, on_a_gpu):
 @pytest.mark.parametrize("name, mode, settings", [
     ("classifier", TRAIN, dict(remove_padding=True, gradient_accumulation_steps=2)),
     ("squad", TRAIN, dict(precision="fp16", recompute="layers")),
+    ("regression", TRAIN, dict(precision="bf16", num_replicas=3, gradient_dtype="bf16")),
     ("tagger", PREDICT, dict(precision="bf16"))])
 def test_all_ops_have_a_kernel_for_gpus(name, mode, settings):
     check(name, mode, **settings)
 
 
-@pytest.mark.slow(reason="builds thirty graphs; the test above builds three of them")
+def test_replicas_start_their_sums_in_one_order():
+    # NCCL waits forever if two replicas start two sums in different orders. So each sum waits for the
+    # previous one, and no sum is inside of a conditional, which a replica may skip.
+    graph = build(*arguments_of("classifier", TRAIN, precision="fp16", num_replicas=3,
+                                gradient_accumulation_steps=2))
+    sums = [op for op in graph.get_operations() if op.type == "CollectiveReduceV2"]
+    assert len(sums) > 1 and all(op.get_attr("communication_hint") == b"nccl" for op in sums)
+    for previous, op in zip(sums, sums[1:]):
+        assert previous in ancestors(op) and control_flow_context(op) is None
+
+
+@pytest.mark.slow(reason="builds thirty graphs; the test above builds four of them")
 @pytest.mark.parametrize("name", [
     name if name in ("multilabel", "squad", "crf", "pretraining") else pytest.param(
         name, marks=pytest.mark.soak(

@@ -124,10 +124,6 @@ def test_an_imported_graph_returns_its_variables_and_gets_no_saver():
         assert not [op.name for op in graph.get_operations() if op.type == "SaveV2"]
 
 
-def test_xla_for_the_cpu_can_be_switched():
-    assert callable(tensorflow_internals.compile_clusters_for_cpu)
-    tensorflow_internals.compile_clusters_for_cpu(False)  # as it is anyway
-
 
 class _Recorder(tensorflow_internals.Saver):
     removed = ()

@@ -16,7 +16,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 from tensorflow.python.framework import op_def_registry
 
-from bertlib.graph import randomness
+from bertlib.graph import graph_keys, randomness
 from bertlib.graph.recompute_grad import recompute_grad
 from bertlib.kernels import kernel_choice, one_dnn
 from bertlib.kernels import native as native_kernels
@@ -30,7 +30,7 @@ ATTENTION_SHAPES = {"query": [2, 3, 5, 4], "key": [2, 3, 6, 4], "value": [2, 3, 
 PARAMETERS = {"bias", "bias_2", "kernel", "kernel_2", "gamma", "beta", "score_bias"}
 
 # What makes the kernels: None, TensorFlow's ops; "native", ops for this machine's CPU; "no compiler", what
-# takes their place.
+# takes their place. In training also "xla": formulas that XLA compiles.
 MODES = [None, "no compiler", "native"]
 NEEDS_ONE_DNN = pytest.mark.skipif(
     op_def_registry.get("_MklNativeFusedMatMul") is None or not one_dnn.cpu_supports(tf.bfloat16),
@@ -166,7 +166,11 @@ def gradient_for(shape):
 
 @contextlib.contextmanager
 def made_by(mode):
-    """The kernels that this block adds to the current graph are made by one of `MODES`."""
+    """The kernels that this block adds to the current graph are made by one of `MODES`, or "xla"."""
+    if mode == "xla":
+        tf.get_collection_ref(graph_keys.USES_XLA)[:] = [True]
+        yield
+        return
     if mode == "native" and native_kernels.load_ops() is None:
         pytest.skip("no native kernels on this machine")
     if mode:
@@ -229,25 +233,27 @@ def assert_close(ours, expected, tolerance):
 
 
 def makers(ops):
-    """{"native"} if some of these ops are, otherwise empty."""
-    assert not any("_XlaMustCompile" in op.node_def.attr and op.get_attr("_XlaMustCompile") for op in ops)
-    return {"native" for op in ops if op.type.startswith("Bert")}
+    """The subset of {"native", "xla"} that made some of these ops."""
+    return {"xla" if op.type == "PartitionedCall" else "native" for op in ops
+            if op.type == "PartitionedCall" or op.type.startswith("Bert")}
 
 
 # --- Kernels and formulas --------------------------------------------------------------------------------
 
 
 def expect_makers(mode):
-    """A `check` that kernels of the forward and of the backward pass are native in that of `MODES` alone."""
+    """A `check` that ops in C++ or compiled by XLA are in the forward and in the backward pass if `mode` is
+    the mode that makes them, and otherwise in neither pass."""
     def check(arguments, gradients, forward):
         made = set(tf.get_default_graph().get_operations()) - set(forward)
-        assert [makers(forward), makers(made)] == [{mode} & {"native"}] * 2
+        assert [makers(forward), makers(made)] == [{mode} & {"native", "xla"}] * 2
     return check
 
 
 @pytest.mark.parametrize("name, mode", [
     *[(name, None) for name in [*CASES, *CHAINS]], *itertools.product(
-        [*COMPILABLE, *CHAINS], ["no compiler", "native"])])
+        [*COMPILABLE, *CHAINS], ["no compiler", "native"]),
+    *itertools.product(["gelu_linear", "gelu-erf", "layer_norm", "attention-bias-mask"], ["xla"])])
 def test_output_and_gradients_are_those_of_the_formula(name, mode):
     case = {**CASES, **CHAINS}[name]
     arrays = arrays_of(case)
@@ -260,14 +266,16 @@ def test_output_and_gradients_are_those_of_the_formula(name, mode):
     *itertools.product(COMPILABLE, [tf.bfloat16], ["native"]),
     *itertools.product(["linear", "linear-two", "gelu_linear", "residual_norm-mask", "attention-bias-mask"],
                        [tf.bfloat16, tf.float16], ["no compiler"]),
-    ("attention-bias-mask", tf.float16, "native")])
+    ("attention-bias-mask", tf.float16, "native"),
+    ("attention-bias-mask", tf.float16, "xla"), ("residual_norm-mask", tf.bfloat16, "xla")])
 def test_in_16_bits_outputs_and_gradients_have_the_dtype_of_their_inputs_and_are_close(
         name, dtype, mode, monkeypatch):
     monkeypatch.setattr(one_dnn, "_CHANNELS", 1)
     case = CASES[name]
     arrays = arrays_of(case)
     # There are no native kernels in float16.
-    check = expect_makers(mode if dtype == tf.bfloat16 else None) if name in COMPILABLE else None
+    maker = None if mode == "native" and dtype == tf.float16 else mode
+    check = expect_makers(maker) if name in COMPILABLE else None
     found = differentiate(trained(case.kernel), arrays, dtype, mode, check)
     assert {name: array.dtype for name, array in found.items()} == {
         name: np.float32 if name in PARAMETERS else dtype.as_numpy_dtype for name in found}
@@ -476,7 +484,7 @@ def test_other_graphs_are_not_compiled(graph):
     assert not makers(graph.get_operations())
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", [*MODES, "xla"])
 def test_recomputed_kernels_draw_the_same_masks_and_have_the_same_gradients(mode):
     def block(inputs, kernel, bias, gamma, beta):
         kernels = kernel_choice.choose_kernels(True, tf.float32)
@@ -788,7 +796,7 @@ def adam_steps(mode, reads):
         with tf.control_dependencies([before] if reads else []):
             update = optimization.AdamWeightDecayOptimizer(0.1, weight_decay_rate=0.1).apply_scaled_gradients(
                 [(gradient, weights)], optimization.clipping_factor(tf.global_norm([gradient]), 1.0))
-        assert makers(graph.get_operations()) == {mode} & {"native"}
+        assert makers(graph.get_operations()) == {mode} & {"native", "xla"}
         session.run(tf.global_variables_initializer())
         history = []
         for size in (100.0, 1e-3, 1.0):  # the second one is not clipped

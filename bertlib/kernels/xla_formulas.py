@@ -1,0 +1,40 @@
+"""Compiles the functions of `formulas` with XLA, each of them into few kernels.
+
+TensorFlow's ops start one kernel for each step of a formula, and each kernel reads its inputs from the
+memory of the device and writes its output there. A compiled function reads each input about once and keeps
+the values in between in registers. This helps most in 16 bits, where TensorFlow's ops also write the float32
+copies of the tensors. The numbers are those of `formulas`, except for rounding.
+
+A function is compiled once for each shape of its arguments, when this shape first occurs. Matrix products
+and random numbers are not compiled, so the dropout masks do not change. Recomputation works as without XLA:
+each call is one op of the graph, and no call contains ops of both the forward and the backward pass.
+"""
+
+import tensorflow.compat.v1 as tf
+
+from bertlib.kernels import formulas
+
+
+class XlaFormulas(object):
+    """The functions of `formulas` for one graph. A compiled function keeps the graph that it was called in
+    alive, so each graph has an instance of its own."""
+
+    keep_mask = staticmethod(formulas.keep_mask)
+    duplicate = staticmethod(formulas.duplicate)
+    add_bias = staticmethod(formulas.add_bias)
+    split_heads = staticmethod(formulas.split_heads)
+    merge_heads = staticmethod(formulas.merge_heads)
+
+    def __init__(self):
+        # A MetaGraph refers to an object in a collection by the name of an op.
+        self.name = tf.no_op(name="xla_formulas").name
+        self.gelu = _compiled(formulas.gelu)
+        self.gelu_gradient = _compiled(formulas.gelu_gradient)
+        self.residual_norm = _compiled(formulas.residual_norm)
+        self.residual_norm_gradient = _compiled(formulas.residual_norm_gradient)
+        self.softmax = _compiled(formulas.softmax)
+        self.softmax_gradient = _compiled(formulas.softmax_gradient)
+
+
+def _compiled(function):
+    return tf.compat.v2.function(function, jit_compile=True, autograph=False)
