@@ -58,6 +58,12 @@ class TrainingSession:
         """The `replica_group.Group` of the replicas that train together, or None."""
         return self.config.group
 
+    @property
+    def exchange_dtype(self):
+        """The dtype in which replicas exchange gradients; None for the dtype of each gradient."""
+        step = self.config.step_config
+        return tf.bfloat16 if step and step.gradient_dtype == "bf16" else None
+
     def run(self):
         """Trains until the input ends, a hook ends the session, or the configuration's stop_request is set.
 
@@ -75,6 +81,8 @@ class TrainingSession:
                   resume.open_session(scaffold, self.checkpoint, self.config, hooks, is_training=True,
                                       group=self.group) as session,
                   replica_sync.reporting_errors(self.group) if self.group else contextlib.nullcontext()):
+                if self.group:
+                    collectives.check_sums(self.group, self.exchange_dtype, self.config.session_config)
                 self.take_steps(session, built, vote)
         self.config.stop_request.check()
 
@@ -109,9 +117,8 @@ class TrainingSession:
         """Builds the input, the model and the update of the weights in the current graph; returns a
         `BuiltStep`."""
         if self.group:
-            step = self.config.step_config
-            exchange_dtype = tf.bfloat16 if step and step.gradient_dtype == "bf16" else None
-            tf.add_to_collection(graph_keys.ALL_REDUCE, collectives.AllReduce(self.group, exchange_dtype))
+            tf.add_to_collection(graph_keys.ALL_REDUCE,
+                                 collectives.AllReduce(self.group, self.exchange_dtype))
         spec, input_hooks = self.builder.build(self.prepare_input, ModeKeys.TRAIN)
         spec, own_micro_batches, accumulate_op = self._with_effective_batch_loss(spec)
         _summarize_loss(spec.loss)

@@ -273,6 +273,33 @@ def session_config(config=None):
     return result
 
 
+def check_sums(group, exchange_dtype, config):
+    """Checks that sums over the replicas are right, by sums of ones.
+
+    Without this check, a fault of the communication library could make all gradients wrong in silence. For
+    example, older versions of TensorFlow let NCCL add numbers in bfloat16 as if they were float32.
+
+    Args:
+      group: the `replica_group.Group`.
+      exchange_dtype: dtype in which gradients are exchanged; None for float32.
+      config: the tf.ConfigProto of the run's sessions, or None.
+
+    Raises:
+      ValueError: a sum is wrong.
+    """
+    config = session_config(config)
+    for dtype in dict.fromkeys([tf.float32, exchange_dtype or tf.float32]):
+        with tf.Graph().as_default(), tf.device(replica_device(group)), \
+                tf.Session(session_target(group, config), config=config) as session:
+            total = AllReduce(group).sum(tf.ones([64], dtype))
+            found = session.run(tf.cast(total, tf.float32))
+        if (found != group.count).any():
+            advice = ("Pass --gradient_dtype=fp32." if dtype == tf.bfloat16 else
+                      "Try the environment variable NCCL_P2P_DISABLE=1, or train with --num_replicas=1.")
+            raise ValueError(f"The replicas compute wrong sums: the sum of 1 in {dtype.name} over "
+                             f"{group.count} replicas is {found[found != group.count][0]:g}. {advice}")
+
+
 def replica_device(group):
     """Returns the name of the device on which all ops of this replica's training graph are placed."""
     return f"/job:worker/replica:0/task:{group.index}"

@@ -134,3 +134,17 @@ def test_the_clock_shows_the_seconds_since_1970_after_the_ops(value):
         times = [start, *session.run([first, second]), time.time()]
     assert times == sorted(times) and times[2] - times[1] >= 0.05
     assert second.dtype == tf.float64 and second.shape == []
+
+
+@pytest.mark.parametrize("wrong, advice", [(tf.bfloat16, "--gradient_dtype=fp32"),
+                                           (tf.float32, "NCCL_P2P_DISABLE=1")])
+def test_wrong_sums_end_the_training(wrong, advice, monkeypatch):
+    monkeypatch.setattr(collectives, "session_target", lambda group, config: "")
+    monkeypatch.setattr(collectives, "replica_device", lambda group: "")
+    monkeypatch.setattr(collectives, "session_config", lambda config: config)
+    monkeypatch.setattr(collectives.AllReduce, "sum", lambda self, tensor: tensor * (
+        2 if tensor.dtype == wrong else 3))
+    if wrong == tf.bfloat16:
+        collectives.check_sums(Group(), None, None)  # bfloat16 is not used
+    with pytest.raises(ValueError, match=f"sum of 1 in {wrong.name} over 3 replicas is 2.*{advice}"):
+        collectives.check_sums(Group(), tf.bfloat16, None)
