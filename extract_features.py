@@ -48,12 +48,12 @@ def define_flags():
         flags.DEFINE_string("layers", "-1,-2,-3,-4", "Layers to extract, with commas between them: 0 is the "
                             "first layer, -1 the last one.")
         flags.DEFINE_enum("pooling", "none", feature_extraction.POOLING,
-                          "none writes one vector for each token. cls and mean write one vector for each "
-                          "line: the vector of [CLS], or the mean over all tokens.")
+                          "Vectors to write. none: one vector for each token. cls: the vector of [CLS] for "
+                          "each line. mean: the mean vector of all tokens for each line.")
         flags.DEFINE_enum("output_format", "jsonl", ["jsonl", "npz", "tfrecord"],
-                          "Format of the output file. jsonl is the format of the published script.")
-        flags.DEFINE_enum("output_dtype", "float32", ["float32", "float16"], "Data type of the vectors in "
-                          "npz and tfrecord.")
+                          "Format of the output file. The published script writes jsonl.")
+        flags.DEFINE_enum("output_dtype", "float32", ["float32", "float16"], "Data type of the vectors with "
+                          "--output_format=npz and --output_format=tfrecord.")
         flags.DEFINE_integer("batch_size", 32, "Number of lines in a batch.", lower_bound=1)
         flags.DEFINE_bool("use_one_hot_embeddings", False, "Compute the embedding lookup as a matrix "
                           "product. The result is the same.")

@@ -393,7 +393,7 @@ class Module(object):
         return results if as_dict else results["default"]
 
     def _compute(self, name, feed, outputs):
-        """Adds the ops that compute the outputs to the graph; returns the list of output tensors.
+        """Adds to the graph the ops that compute the outputs. Returns the list of output tensors.
 
         Args:
           name: name of the scope of the ops.

@@ -276,11 +276,11 @@ def define_column_flags(heading="Your own data, in place of a task"):
                             "label.")
         flags.DEFINE_enum("header", "auto", ["auto", "true", "false"],
                           "Whether the first row of a .csv or .tsv file contains the names of the columns. "
-                          "auto means false if the column flags are numbers, otherwise true.")
+                          "auto: if the column flags are numbers, the first row contains no names, otherwise "
+                          "it does.")
         flags.DEFINE_enum("delimiter", "auto", ["auto", "comma", "semicolon"],
-                          "Character between the columns of a .csv file. auto: a semicolon if the first row "
-                          "contains semicolons but no commas, not counting those in quotes; otherwise a "
-                          "comma.")
+                          "Character between the columns of a .csv file. auto: a comma. If the first row "
+                          "contains semicolons and no commas outside of quotes, auto means a semicolon.")
 
 
 def define_word_column_flags(heading="Task"):
@@ -320,8 +320,9 @@ def define_model_flags(max_seq_length):
                              lower_bound=3)
     with section("Memory and speed", SPEED):
         flags.DEFINE_enum("precision", "fp32", sorted(modeling.PRECISIONS),
-                          "Number format of the encoder's computation. bf16 and fp16 save memory, and time "
-                          "on hardware that supports them. Weights, sums, softmax, normalization, loss, "
+                          "Number format of the encoder's computation. The formats bf16 and fp16 need less "
+                          "memory. They also need less time on hardware that supports them. Weights, sums, "
+                          "softmax, normalization, loss, "
                           "optimizer and checkpoints stay fp32.")
     define_gpu_flags()
 
@@ -412,9 +413,10 @@ def define_training_flags():
                              "--tokens_per_micro_batch the number that this flag requires.", lower_bound=0)
         flags.DEFINE_enum("recompute", "none", [*modeling.RECOMPUTE, "auto"],
                           "Gradient checkpointing: which activations are computed again in the backward pass "
-                          "instead of being kept in memory. attention saves most of the memory of long "
-                          "sequences and costs little time. layers keeps only the input of each layer and "
-                          "takes a third more time. auto: the fastest mode that fits into memory, found by "
+                          "instead of being kept in memory. none: no activation. attention: scores and "
+                          "probabilities of attention, which saves most of the memory for long sequences and "
+                          "costs little time. layers: all except the input of each layer, which takes a "
+                          "third more time. auto: the fastest mode that fits into memory, found by "
                           "simulation.")
         flags.DEFINE_integer("recompute_segment", 1, "With --recompute=layers: number of consecutive layers "
                              "that are recomputed together.", lower_bound=1)
@@ -440,8 +442,8 @@ def define_training_flags():
                             "written to --output_dir, for TensorBoard. The log lists the op types that took "
                             "the most time.")
         flags.DEFINE_enum("gradient_dtype", "fp32", ["fp32", "bf16"],
-                          "Data type used to exchange gradients between replicas. bf16 sends half as many "
-                          "bytes, but rounds the gradients.")
+                          "Data type used to exchange gradients between replicas. bf16: half as many bytes "
+                          "are sent, but the gradients are rounded.")
     flags.register_validator("profile_steps",
                              lambda text: text is None or parse_profile_steps(text) is not None,
                              "must be two numbers a,b with 1 <= a <= b, such as 100,105: the first and the "

@@ -71,10 +71,9 @@ def define_flags():
                             f"{_TENSORFLOW_WEIGHTS}.* and {_CONFIG['tensorflow']}. The Hugging Face format "
                             f"consists of {_HUGGING_FACE_WEIGHTS} and {_CONFIG['hugging_face']}. Both "
                             f"formats also contain {_VOCABULARY} and {_TOKENIZER_CONFIG}.")
-        flags.DEFINE_enum("to", None, sorted(_CONFIG), "Format of the output. The default is hugging_face "
-                                                       "for a "
-                          "TensorFlow input, and tensorflow for a Hugging Face input or with "
-                          "--weights_only.")
+        flags.DEFINE_enum("to", None, sorted(_CONFIG), "Format of the output. By default, a TensorFlow input "
+                          "is converted to hugging_face, and a Hugging Face input to tensorflow. "
+                          "With --weights_only, the output is always tensorflow.")
         flags.DEFINE_bool("weights_only", False, "Convert from TensorFlow to TensorFlow, without the state "
                           "of the training, such as the step and the optimizer's variables. All other "
                           "conversions leave this state out, too.")

@@ -30,7 +30,7 @@ def define_flags():
         flags.DEFINE_string("model_dir", None, "Output directory of a training.")
         flags.DEFINE_enum("task", None, list(answers.TASKS), "Task of the exported model. The default is "
                           "the task for which the model was trained. Every model can also be exported with "
-                          "the task vectors.")
+                          "--task=vectors.")
     with common_flags.section("Export"):
         flags.DEFINE_bool("text", False, "Export a model that takes text and tokenizes it in the graph.")
         flags.DEFINE_string("output_dir", None, "Directory of the exported versions. The default is export/ "

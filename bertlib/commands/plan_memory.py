@@ -48,14 +48,15 @@ def define_flags():
         flags.DEFINE_enum("task", "classifier", ["classifier", "squad"], "Task of the head on the encoder.")
     with common_flags.section("Step"):
         flags.DEFINE_enum("recompute", "none", [*modeling.RECOMPUTE, "all"],
-                          "Gradient checkpointing: the activations that are not kept in memory, because the "
-                          "backward pass computes them again. With all, the table has a row for each of the "
-                          "other values.")
+                          "Gradient checkpointing: which activations are computed again in the backward pass "
+                          "instead of being kept in memory. --recompute=all prints a row of the table for "
+                          "each of the other values.")
         flags.DEFINE_enum("optimizer", "adamw", sorted(optimization.OPTIMIZERS), "Optimizer.")
         flags.DEFINE_enum("precision", "fp32", sorted(modeling.PRECISIONS),
                           "Number format of the encoder's computation.")
         flags.DEFINE_enum("phase", "training", ["training", "prediction"], "Part of a run to plan. "
-                          "prediction is also evaluation: both need no gradients and no optimizer.")
+                          "--phase=prediction is also for evaluation, because both parts need neither "
+                          "gradients nor an optimizer.")
         flags.DEFINE_integer("batch_size", None, "Print the memory for this micro-batch, instead of the "
                              "largest micro-batch that fits.", lower_bound=1)
     with common_flags.section("Card"):

@@ -44,7 +44,7 @@ def define_flags():
         flags.DEFINE_string("model_dir", None, "Output directory of a training.")
         flags.DEFINE_enum("task", None, list(serving.TASKS), "Task of the prediction. By default, this is "
                           "the task that the model was trained for. For a model that was only pre-trained, "
-                          "it is masked_words. Every model can also compute vectors.")
+                          "it is --task=masked_words. --task=vectors works with every model.")
         flags.DEFINE_enum("precision", "fp32", ["fp32", "bf16"],
                           "Number format of the encoder's computation.")
         flags.DEFINE_integer("batch_size", serving.BATCH_SIZE, "Batch size: number of texts, or of windows "
@@ -54,7 +54,7 @@ def define_flags():
         flags.DEFINE_string("output_file", "-", "Output file; - is the standard output.")
         flags.DEFINE_enum("input_format", None, list(questions.FORMATS), "Format of the input. By default "
                           "it follows from the file extension. If the extension is unknown, the format is "
-                          f"text: each line contains one text, or two texts with{questions.PAIR}between "
+                          f"'text': each line contains one text, or two texts with{questions.PAIR}between "
                           "them.")
         flags.DEFINE_bool("skip_bad_lines", False, "Answer an unusable line with an error message and "
                           "continue. By default the command stops at such a line.")

@@ -26,7 +26,7 @@ from bertlib.graph import tensorflow_internals
 CARD_OVERHEAD = 2.0 * GB
 # TensorFlow's GPU allocator takes this multiple of the simulated peak, because its memory is fragmented.
 # benchmarks/allocator.py, which follows the allocator's rules, finds 1.05 for a step of BERT-Large. An
-# earlier calculation found 1.067. No GPU has confirmed this number.
+# earlier calculation found 1.067. The value below has not been checked on a GPU.
 ALLOCATOR_MARGIN = 1.07
 # Bytes of the free RAM that a step cannot use: workspaces and fragmentation.
 WORKSPACE = 0.5 * GB

@@ -62,7 +62,7 @@ class StopOnNanHook(tf.train.SessionRunHook):
         watched, skipped = run_values.results
         if skipped and skipped[0] >= _MOST_SKIPPED_IN_A_ROW:
             step = run_context.session.run(tf.train.get_global_step())
-            raise NanLossError(f"Up to step {step}, {skipped[0]} steps in a row had gradients that are not "
+            raise NanLossError(f"The gradients of {skipped[0]} steps in a row, up to step {step}, are not "
                                "finite, although the scale of the loss was lowered. The earlier checkpoints "
                                "are kept. The numbers of this model may be too large for fp16: use bf16 or "
                                "fp32. A lower learning rate may help too. Also check the data for errors.")

@@ -155,9 +155,9 @@ parse_saved_model = loader_impl.parse_saved_model
 # stored. The public field `asset_file_def` contains only one of the two formats.
 asset_paths = loader_impl.get_asset_tensors
 
-# (export_outputs, predictions) -> export_outputs with a default signature, which has the same name as in
-# tf.estimator. The values of `export_outputs` are objects whose classes have no public name, and no function
-# of `tf.saved_model` takes these objects.
+# (export_outputs, predictions) -> export_outputs, to which a default signature was added. The name of this
+# signature is the same as in tf.estimator. The values of `export_outputs` are objects whose classes have no
+# public name, and no function of `tf.saved_model` takes these objects.
 with_default_output = export_utils.get_export_outputs
 # (receiver tensors, export_outputs, alternatives) -> {name: SignatureDef}.
 signatures_of = export_utils.build_all_signature_defs

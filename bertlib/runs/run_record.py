@@ -203,8 +203,8 @@ def _differences(stored, now, training):
     if training:
         allowed.update({name: [old[name], new[name]] for name in new
                         if name in old and old[name] != new[name]})
-    # If the total number of micro-batches is the same, the results are the same. For example, two replicas
-    # with one micro-batch each compute the same as one replica with two micro-batches.
+    # If the total number of micro-batches is the same, the results are the same. For example, one replica
+    # with two micro-batches gives the same result as two replicas that have one micro-batch each.
     count_before, count_now = _count_micro_batches(old), _count_micro_batches(new)
     if count_before is not None and count_before == count_now:
         for name in ("gradient_accumulation_steps", "num_replicas"):

@@ -1,4 +1,6 @@
-"""The tasks that BERT is trained for, from text to features, heads, answers and scores.
+"""The tasks that BERT is trained for.
+
+The modules of a task make features from text, build the head, and compute answers and scores.
 
 These modules need the `modeling`, `optimization` and `tokenization` of this project. Other projects have
 modules with the same names. If such a module comes first on `sys.path`, importing `bertlib.tasks` raises an

@@ -38,7 +38,11 @@ def _to_write(path):
 
 
 def _to_read(path):
-    """Returns the path of the redirected file, or the given path if this process has not written the file."""
+    """Returns the path from which to read the file `path`.
+
+    If this process has written the file, this is the path to which the write was redirected. Otherwise, it is
+    `path` itself.
+    """
     return _own.get(_key(path), path) if isinstance(path, (str, bytes, os.PathLike)) else path
 
 

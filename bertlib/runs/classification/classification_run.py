@@ -218,7 +218,8 @@ def refuse_overwriting(settings, processor, **read):
       processor: the processor of the task.
       **read: {flag: paths that the command reads in addition to the data}.
     """
-    # A script may import this command and define its own processor. Such a processor may declare no files.
+    # A script may import this command and define its own processor. It is possible that
+    # such a processor declares no files.
     declared = _task_declaration(processor)
     names = [name for names in declared.file_names().values() for name in names]
     of_task = task_suffix(settings)

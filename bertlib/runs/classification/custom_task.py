@@ -255,8 +255,8 @@ def _refuse_other_file(settings, processor):
     if trained and trained != os.path.abspath(settings.train_file) and now != record["train_data"]:
         raise ValueError(f"--train_file={settings.train_file}: the default output directory, "
                          f"{settings.output_dir}, already contains a training on a different file, "
-                         f"{trained}. Name another directory with --output_dir. To continue that training on "
-                         f"this file, pass --output_dir={settings.output_dir}.")
+                         f"{trained}. Name another directory with --output_dir. To continue that training "
+                         f"with {settings.train_file}, pass --output_dir={settings.output_dir}.")
 
 
 def _labels(settings, record, train):
