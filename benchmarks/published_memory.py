@@ -3,7 +3,7 @@
     python benchmarks/published_memory.py --model=base --max_seq_length=64,128,256,320,384,512   5 CPU minutes
 
 It prints the largest batch of that graph for each length, and that of this project with each kind of
-recomputation. The README of google-research/bert has a table of what was measured on a 12 GB card: BERT-Base
+recomputation. The README of google-research/bert has a table of what was measured on a Titan X: BERT-Base
 64, 32, 16, 14, 12 and 6 at these lengths, BERT-Large 12, 6, 2, 1, 0 and 0. The graph is built here as that
 code composed it, with TensorFlow's own ops.
 """
@@ -21,6 +21,7 @@ import tensorflow.compat.v1 as tf
 from bertlib.commands import plan_memory
 from bertlib.estimator import memory_planner
 from bertlib.estimator.step_config import GB, StepConfig
+from bertlib.system import gpu_cards
 import modeling
 
 
@@ -145,17 +146,17 @@ def main():
     parser.add_argument("--model", default="base", choices=sorted(plan_memory.MODELS))
     parser.add_argument("--max_seq_length", default="128,384,512")
     parser.add_argument("--task", default="classifier", choices=["classifier", "squad"])
-    parser.add_argument("--gpu_memory_gb", type=float, default=12)
+    parser.add_argument("--card", default="titan-x", choices=gpu_cards.CARDS)
     results.add_flag(parser)
     arguments = parser.parse_args()
     recorder = results.Recorder(arguments.results, {"memory": "GB"})
-    usable = arguments.gpu_memory_gb * GB - memory_planner.CARD_OVERHEAD
+    usable = gpu_cards.CARDS[arguments.card].usable_mib * gpu_cards.MIB / memory_planner.ALLOCATOR_MARGIN
     config = modeling.BertConfig(**plan_memory.MODELS[arguments.model])
     for length in map(int, arguments.max_seq_length.split(",")):
         for program, simulate in simulations(config, length, arguments.task).items():
             found = memory_planner.largest_batch(simulate, usable)
             print(f"{length:6} {program:36} {found.batch_size:6}   {found.need or ''}", flush=True)
-            recorder.add(model=arguments.model, gpu_memory_gb=arguments.gpu_memory_gb, length=length,
+            recorder.add(model=arguments.model, card=arguments.card, length=length,
                          program=program, largest_batch=found.batch_size,
                          memory=found.need.total / GB if found.need else 0.0)
     recorder.write()

@@ -141,12 +141,15 @@ def _help_of(names):
     lines = []
     for flag in map(FLAGS.__getitem__, names):
         form = f"--[no]{flag.name}" if flag.flag_type() == "bool" else f"--{flag.name}"
+        text = meaning(flag) + f" (default: {default_text(flag)})" * bool(default_text(flag))
         if isinstance(flag, flags.EnumFlag):
-            form += f"=<{'|'.join(flag.parser.enum_values)}>"
-        default = f" (default: {default_text(flag)})" * bool(default_text(flag))
-        indent = 6 * " "
-        lines += [f"  {form}", *textwrap.wrap(meaning(flag) + default, _HELP_WIDTH, initial_indent=indent,
-                                              subsequent_indent=indent)]
+            values = f"=<{'|'.join(flag.parser.enum_values)}>"
+            if len(form + values) + 2 <= _HELP_WIDTH:
+                form += values
+            else:
+                text += f" Values: {', '.join(flag.parser.enum_values)}."
+        lines += [f"  {form}", *textwrap.wrap(text, _HELP_WIDTH, initial_indent=6 * " ",
+                                              subsequent_indent=6 * " ", break_on_hyphens=False)]
     return lines
 
 

@@ -1,11 +1,12 @@
 """Predicts the largest micro-batch that fits on a GPU, by simulating a training step. No GPU is needed.
 
-    python plan_memory.py --model=large --max_seq_length=128,384,512 --recompute=all --gpu_memory_gb=12
+    python plan_memory.py --model=large --max_seq_length=128,384,512 --recompute=all --card=rtx3060
 
-This prints the largest batch for each sequence length and each mode of --recompute, and a chart. The
-simulated step computes the whole batch as one micro-batch. With --gradient_accumulation_steps, the training
-commands reach any batch size with smaller micro-batches. The sums of the gradients then need 4 more bytes for
-each weight. For your own model, pass --bert_config_file instead of --model. 1 GB is 10⁹ bytes.
+This prints the largest batch for each sequence length and each mode of --recompute, and a chart. For other
+cards, pass --gpu_memory_gb instead of --card. The simulated step computes the whole batch as one micro-batch.
+With --gradient_accumulation_steps, the training commands reach any batch size with smaller micro-batches. The
+sums of the gradients then need 4 more bytes for each weight. For your own model, pass --bert_config_file
+instead of --model. 1 GB is 10⁹ bytes.
 """
 
 import functools
@@ -13,13 +14,16 @@ import os
 import time
 
 from absl import flags, logging
+import tensorflow.compat.v1 as tf
 
 from bertlib.command_line import common_flags
 
+from bertlib.data import input_pipeline
 from bertlib.estimator import memory_planner
-from bertlib.estimator.step_config import GB, StepConfig
+from bertlib.estimator.estimator import ModeKeys
+from bertlib.estimator.step_config import GB, StepConfig, gb
 from bertlib.runs import charts, checks, estimator_setup, model_config
-from bertlib.system import files, terminal
+from bertlib.system import files, gpu_cards, terminal
 from bertlib.tasks import head
 from bertlib.tasks.classification import classification_head, classifier_data
 from bertlib.tasks.squad import squad_data, squad_head
@@ -50,12 +54,18 @@ def define_flags():
         flags.DEFINE_enum("optimizer", "adamw", sorted(optimization.OPTIMIZERS), "Optimizer.")
         flags.DEFINE_enum("precision", "fp32", sorted(modeling.PRECISIONS),
                           "Number format of the encoder's computation.")
+        flags.DEFINE_enum("phase", "training", ["training", "prediction"], "Part of a run to plan. "
+                          "prediction is also evaluation: both need no gradients and no optimizer.")
+        flags.DEFINE_integer("batch_size", None, "Print the memory for this micro-batch, instead of the "
+                             "largest micro-batch that fits.", lower_bound=1)
     with common_flags.section("Card"):
+        flags.DEFINE_enum("card", None, list(gpu_cards.CARDS), "GPU whose usable memory is known from logs "
+                          "of TensorFlow or from a formula. It replaces --gpu_memory_gb and --reserve_gb.")
         flags.DEFINE_float("gpu_memory_gb", 12, "Memory of the card in GB.", lower_bound=0,
                            upper_bound=common_flags.MAX_GB)
         flags.DEFINE_float("reserve_gb", memory_planner.CARD_OVERHEAD / GB,
-                           "Memory in GB that is reserved for the CUDA context, libraries, workspaces of "
-                           "kernels and fragmentation.", lower_bound=0)
+                           "Memory in GB that TensorFlow cannot use: driver, CUDA context and the reserve "
+                           "for CUDA's libraries.", lower_bound=0)
     common_flags.require_finite("gpu_memory_gb", "reserve_gb")
     with common_flags.section("Output"):
         flags.DEFINE_string("output_file", None, "Write the chart also to this file, whose name ends in "
@@ -98,10 +108,16 @@ def check_flags(settings):
     Raises:
       ValueError: the flags contradict each other, or --output_file cannot be written.
     """
+    for name in ("gpu_memory_gb", "reserve_gb"):
+        if settings.card and settings.is_given(name):
+            raise ValueError(f"--card and --{name} are both given. Leave one out.")
     if settings.reserve_gb >= settings.gpu_memory_gb:
         raise ValueError(f"--reserve_gb={settings.reserve_gb} leaves nothing of "
                          f"--gpu_memory_gb={settings.gpu_memory_gb}. Lower --reserve_gb.")
     if settings.output_file:
+        if settings.batch_size:
+            raise ValueError("--batch_size and --output_file are both given: the chart shows the largest "
+                             "micro-batches. Leave one out.")
         if not settings.output_file.endswith(".svg"):
             raise ValueError(f"--output_file={settings.output_file}: "
                              "the chart is an SVG file. Pass a name that ends in .svg.")
@@ -112,9 +128,21 @@ def check_flags(settings):
 
 
 def describe(settings):
-    """Returns the planned training in one line: model, task, precision, optimizer."""
+    """Returns the planned step in one line: model, task, precision, optimizer."""
     model = settings.bert_config_file or "BERT-" + settings.model.title()
-    return f"{model}, {settings.task}, {settings.precision}, optimizer {settings.optimizer}, dropout on"
+    task = f"{model}, {settings.task}, {settings.precision}"
+    if settings.phase == "prediction":
+        return f"{task}, prediction"
+    return f"{task}, optimizer {settings.optimizer}, dropout on"
+
+
+def usable_memory(settings):
+    """Returns (bytes that TensorFlow can use on the card, the card's name, where the number comes from)."""
+    if settings.card:
+        card = gpu_cards.CARDS[settings.card]
+        return card.usable_mib * gpu_cards.MIB, card.title, card.source
+    memory, reserve = settings.gpu_memory_gb, settings.reserve_gb
+    return (memory - reserve) * GB, f"Card of {memory:g} GB", f"{reserve:g} GB less, --reserve_gb"
 
 
 def task_model(config, task):
@@ -127,12 +155,48 @@ def task_model(config, task):
     return estimator_setup.TrainableModel(config, build_model_fn, fields)
 
 
-def log_memory_need(model, step):
-    """Simulates a step of one micro-batch. Logs and returns the `memory_planner.MemoryNeed` of the step."""
-    need = model.memory_need(step)
+def build_prediction(model, step):
+    """Builds the prediction of one batch in the current graph; returns a tensor that needs all outputs."""
+    features = input_pipeline.placeholders(model.fields(step.max_seq_length), step.train_batch_size,
+                                           model.batch_totals)
+    predictions = model.build_model_fn(step=step)(features, None, ModeKeys.PREDICT, {}).predictions
+    # With tf.group as the last op, TensorFlow would remove the model, because it has no side effects.
+    return tf.concat([tf.reshape(tf.cast(output, tf.float32), [-1]) for output in predictions.values()], 0)
+
+
+def log_memory_need(model, step, phase="training"):
+    """Simulates one micro-batch. Logs and returns its `memory_planner.MemoryNeed`."""
+    if phase == "training":
+        need = model.memory_need(step)
+    else:
+        need = memory_planner.predict_memory(build_prediction, model, step)
     logging.info("Simulated: length %d, --recompute=%s, %d examples need %s.", step.max_seq_length,
                  step.recompute, step.train_batch_size, need)
     return need
+
+
+def plan_row(usable, need_of_size, batch_size=None):
+    """Returns (a micro-batch, text about its memory).
+
+    Args:
+      usable: bytes that TensorFlow can use on the card.
+      need_of_size: function that takes a batch size and returns its `memory_planner.MemoryNeed`.
+      batch_size: the micro-batch; None for the largest that fits.
+    """
+    margin = memory_planner.ALLOCATOR_MARGIN
+
+    def describe_need(need):
+        return f"{gb(margin * need.total)} = {margin:g} × {need}"
+
+    if batch_size:
+        need = need_of_size(batch_size)
+        fits = "fits" if margin * need.total <= usable else "does not fit"
+        return batch_size, f"{describe_need(need)}; {fits}"
+    largest = memory_planner.largest_batch(need_of_size, usable / margin)
+    text = [describe_need(largest.need)] if largest.need else []
+    if largest.one_more:
+        text.append(f"{largest.batch_size + 1} would need {gb(margin * largest.one_more.total)}")
+    return largest.batch_size, "; ".join(text)
 
 
 def main(_):
@@ -142,26 +206,28 @@ def main(_):
     check_flags(settings)
     config = load_config(settings, lengths)
     modes = modeling.RECOMPUTE if settings.recompute == "all" else [settings.recompute]
-    usable = (settings.gpu_memory_gb - settings.reserve_gb) * GB
+    if settings.phase == "prediction":
+        modes = ["none"]  # recomputation is for gradients
+    usable, card, source = usable_memory(settings)
     model = task_model(config, settings.task)
     print(terminal.printable(describe(settings)))
-    print(f"Card of {settings.gpu_memory_gb:g} GB (GB = 10⁹ bytes), {settings.reserve_gb:g} GB of it assumed "
-          f"for the CUDA context, libraries, workspaces and fragmentation: {usable / GB:g} GB usable\n")
+    print(f"{card}: TensorFlow can use {gb(usable)} ({source}). 1 GB is 10⁹ bytes.")
+    print("The memory below is simulated, with a factor for the fragmentation of TensorFlow's allocator.\n")
     print(f"{'length':>6} {'recompute':>9} {'micro-batch':>11}   memory", flush=True)
     rows = []
     for length in lengths:
         for mode in modes:
             step = StepConfig(max_seq_length=length, recompute=mode, precision=settings.precision,
                               optimizer=settings.optimizer)
-            largest = memory_planner.largest_batch(
-                lambda size, step=step: log_memory_need(model, step.replace(train_batch_size=size)), usable)
-            memory = [str(largest.need)] if largest.need else []
-            if largest.one_more:
-                memory.append(f"{largest.batch_size + 1} would need {largest.one_more.total / GB:.2f} GB")
-            print(f"{length:6} {mode:>9} {largest.batch_size:11}   {'; '.join(memory)}", flush=True)
-            rows.append((f"{length} {mode}", largest.batch_size))
-    print(f"\n{charts.text_bar_chart(rows)}\n\n{time.process_time():.0f} CPU seconds")
+            size, memory = plan_row(
+                usable, lambda size, step=step: log_memory_need(
+                    model, step.replace(train_batch_size=size), settings.phase), settings.batch_size)
+            print(f"{length:6} {mode:>9} {size:11}   {memory}", flush=True)
+            rows.append((f"{length} {mode}", size))
+    if not settings.batch_size:
+        print(f"\n{charts.text_bar_chart(rows)}")
+    print(f"\n{time.process_time():.0f} CPU seconds")
     if settings.output_file:
-        title = f"Largest micro-batch on {settings.gpu_memory_gb:g} GB: {describe(settings)}"
+        title = f"Largest micro-batch on {card}: {describe(settings)}"
         files.write_text(settings.output_file,
                          charts.bar_chart(title, [(label, size, size, 0) for label, size in rows]))

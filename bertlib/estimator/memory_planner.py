@@ -7,11 +7,12 @@ simulates it on a virtual GPU. The result is a timeline: the order and the time 
 their outputs. The timeline shows which tensors exist at each moment. One GB is 10⁹ bytes.
 
 The memory of CUDA and its libraries, the workspaces of kernels and fragmentation are not simulated. They are
-subtracted from the usable memory instead (`CARD_OVERHEAD`, `WORKSPACE`).
+subtracted from the usable memory instead (`CARD_OVERHEAD`, `ALLOCATOR_MARGIN`, `WORKSPACE`).
 """
 
 import collections
 import functools
+import itertools
 import os
 
 import numpy as np
@@ -20,10 +21,14 @@ import tensorflow.compat.v1 as tf
 from bertlib.estimator.step_config import GB, divisors, gb
 from bertlib.graph import tensorflow_internals
 
-# Bytes of a card's nominal size that a step cannot use: CUDA context, libraries, workspaces, fragmentation.
-CARD_OVERHEAD = 1.0 * GB
-# Bytes that a step cannot use, although they belong to the free RAM, or to the memory limit that TensorFlow
-# reports for a GPU. TensorFlow's limit does not include the CUDA context.
+# Bytes of a card's nominal size that TensorFlow's allocator does not get: driver, CUDA context, and the
+# reserve for CUDA's libraries. `gpu_cards.CARDS` has the numbers of single cards.
+CARD_OVERHEAD = 2.0 * GB
+# TensorFlow's GPU allocator takes this multiple of the simulated peak, because its memory is fragmented.
+# benchmarks/allocator.py, which follows the allocator's rules, finds 1.05 for a step of BERT-Large. An
+# earlier calculation found 1.067. No GPU has confirmed this number.
+ALLOCATOR_MARGIN = 1.07
+# Bytes of the free RAM that a step cannot use: workspaces and fragmentation.
 WORKSPACE = 0.5 * GB
 # Seconds that are added for each op that makes a tensor. The simulation does not know that starting a kernel
 # takes time: on the virtual GPU, small ops are faster than a real GPU can start them.
@@ -95,13 +100,30 @@ def simulate(train_op):
     Raises:
       ValueError: the graph cannot be simulated, because it has an unknown shape, a loop or a function.
     """
+    allocations, seconds = trace_allocations(train_op)
+    peak = max(itertools.accumulate(change for _, change in allocations), default=0)
+    graph = getattr(train_op, "op", train_op).graph
+    return MemoryNeed(_variable_bytes(graph), peak, seconds)
+
+
+def trace_allocations(train_op):
+    """Simulates one training step, and returns when its tensors are allocated and freed.
+
+    Args:
+      train_op, raises: see `simulate`.
+
+    Returns:
+      (a list of (tensor, change) in the order of time, seconds of the step). A tensor is a pair (name of the
+      node, index of the output). The change is its number of bytes when it is allocated, and the negative
+      number when it is freed. Variables are left out.
+    """
     op = getattr(train_op, "op", train_op)
     for needed_op in _with_ancestors(op).values():
         _check(needed_op)
     meta_graph = rewrite(op)
     _, seconds, timeline = _virtual_gpu().MeasureCosts(tensorflow_internals.Item(meta_graph))
-    activations, number_of_tensors = _peak(meta_graph.graph_def, timeline)
-    return MemoryNeed(_variable_bytes(op.graph), activations, seconds + SECONDS_PER_OP * number_of_tensors)
+    allocations, number_of_tensors = _allocations(meta_graph.graph_def, timeline)
+    return allocations, seconds + SECONDS_PER_OP * number_of_tensors
 
 
 def rewrite(train_op):
@@ -180,10 +202,10 @@ def _variable_bytes(graph):
     return total
 
 
-def _peak(graph_def, timeline):
-    """Returns (peak bytes without variables, number of tensors).
+def _allocations(graph_def, timeline):
+    """Returns (the allocations as in `trace_allocations`, number of tensors).
 
-    The function walks along the timeline, adds the outputs of each op, and subtracts each tensor after its
+    The function walks along the timeline, allocates the outputs of each op, and frees each tensor after its
     last use.
 
     Args:
@@ -218,16 +240,17 @@ def _peak(graph_def, timeline):
         # None in `last_use`. Their memory is not counted here, because `_variable_bytes` counts it.
         last_use.update((owner(tensor), position) for tensor in inputs + outputs)
 
-    freed = collections.Counter()
+    freed = collections.defaultdict(list)
     for tensor, position in last_use.items():
-        freed[position] += size.get(tensor, 0)
-    alive = peak = 0
+        if tensor in size:
+            freed[position].append(tensor)
+    allocations = []
     for position, stats in enumerate(ran):
         # An op's outputs are allocated before its inputs are freed.
-        alive += sum(size.get((stats.node_name, index), 0) for index in range(len(stats.output)))
-        peak = max(peak, alive)
-        alive -= freed[position]
-    return peak, len(size)
+        outputs = [(stats.node_name, index) for index in range(len(stats.output))]
+        allocations += [(tensor, size[tensor]) for tensor in outputs if tensor in size]
+        allocations += [(tensor, -size[tensor]) for tensor in freed[position]]
+    return allocations, len(size)
 
 
 @functools.cache
@@ -361,6 +384,8 @@ def advice(alternatives, memory_need, usable_bytes):
 def usable_memory():
     """Returns the memory that a step may use: memory of the smallest GPU, or RAM on a machine without a GPU.
 
+    The simulated peak of a step may be as large as this memory.
+
     Returns:
       (number of bytes, description such as "free RAM less 0.50 GB for workspaces and fragmentation").
     """
@@ -368,7 +393,8 @@ def usable_memory():
         limits = [device.memory_limit_bytes for device in session.list_devices()
                   if device.device_type == "GPU"]
     if limits:
-        return min(limits) - WORKSPACE, f"GPU memory less {gb(WORKSPACE)} for workspaces and fragmentation"
+        limit = min(limits)
+        return limit / ALLOCATOR_MARGIN, f"{gb(limit)} of GPU memory less the margin for fragmentation"
     return available_ram() - WORKSPACE, f"free RAM less {gb(WORKSPACE)} for workspaces and fragmentation"
 
 

@@ -207,6 +207,9 @@ def _usable_memory(settings):
     """
     if settings.memory_limit_gb is not None:
         usable, source = settings.memory_limit_gb * step_config.GB, "--memory_limit_gb"
+        if tf.config.list_physical_devices("GPU"):
+            usable /= memory_planner.ALLOCATOR_MARGIN
+            source += " less the margin for fragmentation"
         return usable, f"{step_config.gb(usable)}: {source}"
     usable, source = memory_planner.usable_memory()
     group = replica_group.current()

@@ -2,13 +2,15 @@
 
 import json
 import re
+import types
 
 import pytest
 import tensorflow.compat.v1 as tf
 import tiny
 
+from bertlib.commands import plan_memory
 from bertlib.estimator import memory_planner
-from bertlib.estimator.step_config import StepConfig, choose
+from bertlib.estimator.step_config import GB, StepConfig, choose
 import optimization
 
 MB = 1024 * 1024
@@ -141,17 +143,64 @@ def test_a_step_is_tried(error, sufficed):
 def test_the_script_prints_a_table_and_draws_a_chart(scripts, tmp_path):
     config = tmp_path / "config.json"
     config.write_text(json.dumps({**tiny.CONFIG, "num_hidden_layers": 1}))
-    flags = tiny.flags(bert_config_file=config, max_seq_length="16,32", gpu_memory_gb=1.002,
+    flags = tiny.flags(bert_config_file=config, max_seq_length="16,32", gpu_memory_gb=2.002,
                        recompute="layers", output_file=tmp_path / "chart.svg")
     done = scripts.run("plan_memory.py", *flags, cwd=tmp_path)
     assert done.code == 0, done.err
     rows = {int(length): int(size) for length, size in re.findall(
         r"^ +(\d+) +layers +(\d+) ", done.out, re.MULTILINE)}
     assert set(rows) == {16, 32} and rows[16] > rows[32] > 0
-    assert "1 GB of it assumed" in done.out and (tmp_path / "chart.svg").read_text().startswith("<svg")
+    assert "can use 2.000 MB (2 GB less, --reserve_gb)" in done.out
+    assert (tmp_path / "chart.svg").read_text().startswith("<svg")
+
+
+def test_the_script_says_whether_a_batch_fits(scripts, tmp_path):
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({**tiny.CONFIG, "num_hidden_layers": 1}))
+    done = scripts.run("plan_memory.py", *tiny.flags(bert_config_file=config, max_seq_length="16", card="t4",
+                                                     phase="prediction", batch_size=3), cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert "Tesla T4, 16 GB: TensorFlow can use 14.24 GB (logs: 13,584 to 13,942 MiB)" in done.out
+    needed, variables, activations = map(float, re.search(
+        r"^ +16 +none +3 +([\d.]+) MB = 1.07 × .* \(([\d.]+) MB variables, ([\d.]+) MB activations\); fits$",
+        done.out, re.MULTILINE).groups())
+    assert needed == pytest.approx(1.07 * (variables + activations), abs=0.002)
+    # A hidden state of 3 × 16 × hidden_size floats is there at least.
+    assert activations >= 3 * 16 * tiny.CONFIG["hidden_size"] * 4 / 1e6
+
+
+def test_a_plan_leaves_room_for_fragmentation():
+    usable = 1.07 * needs_of_chain(100).total
+    assert plan_memory.plan_row(usable, needs_of_chain)[0] == 100
+    assert plan_memory.plan_row(usable - 1, needs_of_chain)[0] == 99
+    assert plan_memory.plan_row(usable, needs_of_chain, 100)[1].endswith("; fits")
+    assert plan_memory.plan_row(usable - 1, needs_of_chain, 100)[1].endswith("; does not fit")
+
+
+@pytest.fixture
+def gpu_of_10_gb(monkeypatch):
+    """TensorFlow lists a GPU."""
+    devices = [types.SimpleNamespace(device_type="CPU", memory_limit_bytes=268435456),
+               types.SimpleNamespace(device_type="GPU", memory_limit_bytes=10 * GB)]
+    monkeypatch.setattr(tf.Session, "list_devices", lambda session: devices)
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind=None: devices[1:])
+
+
+def test_a_step_on_a_gpu_leaves_room_for_fragmentation(gpu_of_10_gb):
+    usable, source = memory_planner.usable_memory()
+    assert usable == 10 * GB / 1.07 and source == "10.00 GB of GPU memory less the margin for fragmentation"
+
+
+def test_a_step_on_a_cpu_may_use_the_free_memory_but_half_a_gigabyte(monkeypatch):
+    monkeypatch.setattr(memory_planner, "available_ram", lambda: 8 * GB)
+    assert memory_planner.usable_memory() == (
+        7.5 * GB, "free RAM less 0.50 GB for workspaces and fragmentation")
 
 
 @pytest.mark.parametrize("changes, complaint", [
+    (dict(card="t5"), "should be one of <rtx3080ti|"), (dict(card="t4", gpu_memory_gb=12), "Leave one out."),
+    (dict(card="t4", reserve_gb=1), "--card and --reserve_gb are both given. Leave one out."),
+    (dict(batch_size=3, output_file="chart.svg"), "--batch_size and --output_file are both given"),
     (dict(max_seq_length="64"), "max_position_embeddings"), (dict(max_seq_length="x"), "max_seq_length"),
     (dict(gpu_memory_gb="nan"), "must be a finite number"),
     (dict(gpu_memory_gb="inf"), "is not a number in the range [0, 1000000.0]"),
