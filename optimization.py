@@ -281,7 +281,7 @@ def _sum_gradients(loss, gradients, variables, steps):
         totals = [scalar.read_value() for scalar in scalars]
     if all_reduce:
         totals = all_reduce.sum_concatenated(totals)
-        log_scalar("waiting_seconds", all_reduce.seconds_waited([*exchanges, *totals]))
+        log_scalar("waiting_seconds", all_reduce.seconds_waited([*exchanges, *totals], totals[0]))
     with tf.control_dependencies([*adds, *exchanges]):
         mean_loss = totals[0] / (steps * collectives.num_replicas())
         dense_sums = [total for total, gradient in zip(sums, existing)

@@ -36,11 +36,11 @@ from tf1._names.reference_variables import assign as assign
 from tf1._names.tensorflow_names import advice as _advice
 from tf1._names.tensorflow_names import app, data, estimator, io, layers, logging, nn, train  # noqa: F401
 from tf1._run import modules as _modules  # noqa: F401  importing it adds the finders of modules
-from tf1._run import session_threads as _session_threads
+from tf1._run import session_options as _session_options
 
 _metric_weights.install()
 _reference_variables.install()
-_session_threads.install()
+_session_options.install()
 compat = _Namespace("tf.compat", dict(v1=_sys.modules[__name__]), lambda: _tf.compat)
 
 

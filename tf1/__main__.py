@@ -6,7 +6,10 @@ import signal
 import sys
 import types
 
-from bertlib.replicas import replica_launcher
+from absl import logging
+
+from bertlib.replicas import replica_group, replica_launcher
+from bertlib.system import gpu_libraries
 import tf1
 from tf1._check import checker
 from tf1._names.namespace import Namespace
@@ -98,6 +101,17 @@ def _launch(options, name, arguments, parser):
         sys.exit(end.code)
 
 
+def _warn_of_unused_card():
+    """Logs a warning if this machine has an NVIDIA card, but not the libraries that TensorFlow needs for it.
+
+    TensorFlow is not asked for its GPUs: it would then ignore the CUDA_VISIBLE_DEVICES that many scripts set.
+    """
+    group = replica_group.current()
+    if gpu_libraries.missing_libraries() and (explanation := gpu_libraries.explain_unused_card()) and (
+            not group or group.is_first):
+        logging.warning("%s", explanation)
+
+
 def main():
     """Runs the command line: a script, a module, a check or a list of names."""
     parser = _parser()
@@ -118,6 +132,7 @@ def main():
         name, *arguments = options.module or [options.script, *options.arguments]
         _launch(options, name, arguments, parser)
         with launching.joined():
+            _warn_of_unused_card()
             run = running.run_module if options.module else running.run_script
             run(name, arguments, packages)
         return

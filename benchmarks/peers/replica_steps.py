@@ -62,8 +62,7 @@ class Exchange(collectives.AllReduce):
         if self.kind == "none":
             return tf.identity(tensor)
         if not self.sizes and self.gradients_ready is not None:
-            with tf.control_dependencies([tensor]):
-                self.lead = self.gradients_ready - tf.timestamp()
+            self.lead = self.gradients_ready - collectives.time_after([tensor], lambda: tensor)
         self.sizes.append(tensor.shape.num_elements() * tensor.dtype.size)
         return super().sum(tensor)
 

@@ -48,7 +48,7 @@ ADVANCED = {
     "Advanced: training": ("adam_bias_correction", "log_steps", "profile_steps"),
     "Advanced: memory and speed": ("num_workers", "tokens_per_micro_batch", "recompute_segment",
                                    "compile_kernels"),
-    "Advanced: GPUs": ("tf32", "gpu_allow_growth"),
+    "Advanced: GPUs": ("tf32", "deterministic", "gpu_allow_growth"),
     "Advanced: replicas": ("gradient_dtype", "replica_timeout", "max_restarts"),
     "Advanced: TPUs": ("use_tpu", "tpu_name", "tpu_zone", "gcp_project", "master", "num_tpu_cores",
                        "iterations_per_loop"),
@@ -332,6 +332,9 @@ def define_gpu_flags():
         flags.DEFINE_bool("tf32", True, "Compute matrix products of float32 in TF32 on GPUs that support it "
                           "(NVIDIA Ampere and newer). TF32 is faster, but rounds the inputs of a product to "
                           "10 bits of mantissa. false: compute the products in float32.")
+        flags.DEFINE_bool("deterministic", False, "Use only ops that give the same numbers in repeated runs "
+                          "on the same GPU. Some of these ops are slower. On a CPU, repeated runs give the "
+                          "same numbers also without this flag.")
     with section("GPUs", MACHINE):
         flags.DEFINE_bool("gpu_allow_growth", False, "Take memory of the GPU when it is needed. false: take "
                           "nearly all free memory at the start, so no second process can use this GPU.")

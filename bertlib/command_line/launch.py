@@ -15,7 +15,7 @@ import tensorflow.compat.v1 as tf
 from bertlib.command_line import common_flags, process_role, signals
 
 from bertlib.estimator import estimator, step_config
-from bertlib.replicas import replica_group
+from bertlib.replicas import replica_group, replica_launcher
 from bertlib.system import files, gpu_libraries, stopping, terminal, workers
 
 FLAGS = flags.FLAGS
@@ -117,13 +117,30 @@ def _call(main, argv, resumable, takes_paths):
 
 
 def _set_up_gpus():
-    """Applies the flags of `common_flags.define_gpu_flags`. TensorFlow reads these settings when it uses the
-    first GPU."""
+    """Applies the flags of `common_flags.define_gpu_flags`, and hides all GPUs except one. TensorFlow reads
+    these settings when it uses the first GPU."""
     if "tf32" not in FLAGS:
         return
     tf.config.experimental.enable_tensor_float_32_execution(FLAGS.tf32)
     if FLAGS.gpu_allow_growth:
         os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
+    if FLAGS.deterministic:
+        tf.compat.v2.config.experimental.enable_op_determinism()
+        os.environ["TF_DETERMINISTIC_OPS"] = "1"  # for libraries that do not ask TensorFlow
+    _hide_other_gpus()
+
+
+def _hide_other_gpus():
+    """Hides all GPUs except the first one from this process, which computes on one GPU.
+
+    TensorFlow would take the memory of all GPUs that it sees. A replica already sees only its own GPU.
+    """
+    gpus = replica_launcher.visible_gpus()
+    if replica_group.is_replica() or len(gpus) < 2 or gpu_libraries.missing_libraries():
+        return
+    os.environ["CUDA_VISIBLE_DEVICES"] = gpus[0]
+    uses_all = "; --num_replicas=0 uses all" if "num_replicas" in FLAGS else ""
+    logging.info("Using GPU %s, the first of %d%s.", gpus[0], len(gpus), uses_all)
 
 
 def _flush_help():

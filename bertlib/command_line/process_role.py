@@ -12,7 +12,7 @@ import tensorflow.compat.v1 as tf
 from bertlib.command_line import evaluator_process
 
 from bertlib.replicas import cluster, replica_group, replica_launcher
-from bertlib.system import gpu_libraries, network_namespace
+from bertlib.system import network_namespace
 
 FLAGS = flags.FLAGS
 
@@ -37,7 +37,7 @@ def launch(afterwards):
     machines = cluster.from_environment()
     if machines is not None and machines.is_evaluator:
         return evaluator_process.follow(machines.coordinator, FLAGS.replica_timeout)
-    count = _count_replicas_here()
+    count = replica_launcher.count_here(FLAGS.num_replicas)
     if count == 1 and (machines is None or len(machines.addresses) == 1):
         return None
     with network_namespace.for_replicas(machines, FLAGS.open_ports, path_arguments(),
@@ -45,13 +45,6 @@ def launch(afterwards):
         plan = replica_launcher.Plan(count, FLAGS.replica_timeout, FLAGS.max_restarts, machines,
                                      afterwards=afterwards, namespace=namespace)
         return replica_launcher.run(plan, lambda text: logging.info("%s", text))
-
-
-def _count_replicas_here():
-    """Returns the number of replicas on this machine."""
-    count = replica_launcher.count_here(FLAGS.num_replicas)
-    # Without CUDA's libraries, one replica for each card would mean several replicas on the CPU.
-    return 1 if FLAGS.num_replicas == 0 and gpu_libraries.missing_libraries() else count
 
 
 def path_arguments():

@@ -64,7 +64,7 @@ class RunConfig(object):
             # The default of tf.estimator. An op without a kernel for GPUs then runs on the CPU, and
             # tf.device("/gpu:0") has no effect on a machine without a GPU.
             session_config = tf.ConfigProto(allow_soft_placement=True)
-        self.session_config = _on_own_gpu(session_config, self.group)
+        self.session_config = session_config
         self.keep_checkpoint_max = keep_checkpoint_max
         self.keep_checkpoint_every_n_hours = keep_checkpoint_every_n_hours
         self.log_step_count_steps = log_step_count_steps
@@ -97,17 +97,3 @@ class RunConfig(object):
             if changes.get(name) is not None and other not in changes:
                 settings[other] = None
         return type(self)(**settings)
-
-
-def _on_own_gpu(session_config, group):
-    """Returns the tf.ConfigProto for the session of a replica.
-
-    If the replica sees the GPUs of other replicas too, and session_config does not choose a GPU, the returned
-    configuration chooses the GPU of the replica.
-    """
-    if group is None or group.gpu is None:
-        return session_config
-    config = tf.ConfigProto()
-    config.CopyFrom(session_config)
-    config.gpu_options.visible_device_list = config.gpu_options.visible_device_list or str(group.gpu)
-    return config

@@ -11,6 +11,8 @@ import math
 GB = 10**9
 # The values of `StepConfig.recompute`, the fastest first; see `modeling.transformer_model`.
 RECOMPUTE = ("none", "attention", "layers")
+# A predicted memory above this fraction of the usable memory is too close to decide whether the step fits.
+_SURELY_FITS = 0.93
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,11 +83,19 @@ class StepConfig:
 
 @dataclasses.dataclass(frozen=True)
 class ResolvedStep:
-    """The result of `resolve`: the `StepConfig`, and a list of messages for the log. A message is a pair
-    (whether it is a warning, text)."""
+    """The result of `resolve`.
+
+    Attributes:
+      step: the `StepConfig`.
+      messages: list of messages for the log: pairs (whether it is a warning, text).
+      may_not_fit: whether only a run on the GPU shows that a micro-batch fits. True if the number of
+        micro-batches was chosen by simulation, or if the predicted memory is close to the usable memory or
+        above it. False for micro-batches with different numbers of examples.
+    """
 
     step: StepConfig
     messages: list
+    may_not_fit: bool = False
 
 
 def resolve(flags, memory, memory_need, upper_bound=lambda step: math.inf):
@@ -127,21 +137,26 @@ def resolve(flags, memory, memory_need, upper_bound=lambda step: math.inf):
     if not count:
         check_equal_micro_batches(step.train_batch_size, 1, replicas)
     usable, source = memory
+
+    def is_close(needed):
+        return needed.total > _SURELY_FITS * usable and not step.unequal_micro_batches
+
     if flags.recompute == "auto" or not count:
         step, needed = choose(step, usable, memory_need, modes, [count] if count else None)
         text = (f"--recompute={step.recompute} "
                 f"--gradient_accumulation_steps={step.gradient_accumulation_steps}: a micro-batch of "
                 f"{step.micro_batch_size} needs {needed}.")
-        return ResolvedStep(step, [*default_messages, (False, text)])
+        return ResolvedStep(step, [*default_messages, (False, text)],
+                            may_not_fit=not count or is_close(needed))
     if upper_bound(step) <= usable:
         return ResolvedStep(step, default_messages)
     needed = memory_need(step)
     if needed.total <= usable:
-        return ResolvedStep(step, default_messages)
+        return ResolvedStep(step, default_messages, is_close(needed))
     text = (f"A micro-batch of {step.micro_batch_size} will probably not fit: by simulation it needs "
             f"{needed}, but the usable memory is {source}. "
             f"Pass {flags_for_less_memory(flags.tokens_per_micro_batch)}.")
-    return ResolvedStep(step, [*default_messages, (True, text)])
+    return ResolvedStep(step, [*default_messages, (True, text)], is_close(needed))
 
 
 def without_training(flags):

@@ -12,6 +12,7 @@ or draw the same initial values.
 
 import contextlib
 import itertools
+import time
 
 import tensorflow.compat.v1 as tf
 
@@ -158,8 +159,7 @@ class AllReduce:
         Returns:
           list of ops.
         """
-        with tf.control_dependencies([add for _, add in pairs]):
-            self.gradients_ready = tf.timestamp()
+        self.gradients_ready = time_after([add for _, add in pairs], pairs[-1][0].read_value)
         assigns = []
         for indices in _buckets([variable for variable, _ in pairs]):
             assigns += self._sum_bucket([pairs[index] for index in indices])
@@ -175,13 +175,40 @@ class AllReduce:
         return [variable.assign(tf.cast(summed, dtype), read_value=False)
                 for variable, summed in zip(variables, sums)]
 
-    def seconds_waited(self, ops):
+    def seconds_waited(self, ops, result):
         """Returns a float64 scalar tensor: the seconds from `gradients_ready` until all of `ops` have run.
 
         In this time the step waits for other replicas and for the network.
+
+        Args:
+          ops: list of ops or tensors.
+          result: a tensor on the device of the ops, such as the result of one of them.
         """
-        with tf.control_dependencies(ops):
-            return tf.timestamp() - self.gradients_ready
+        return time_after(ops, lambda: result) - self.gradients_ready
+
+
+def time_after(ops, read):
+    """Returns a float64 scalar tensor: the time in seconds at which the device has computed all of `ops`.
+
+    The CPU only starts the ops of a GPU, which computes them later, in the same order. So one value is
+    computed after the ops and copied to the CPU, and TensorFlow waits for this copy. `tf.timestamp` does not
+    wait, and is refused by `tf.config.experimental.enable_op_determinism`.
+
+    Args:
+      ops: list of ops or tensors of one device.
+      read: function that returns a tensor on this device.
+    """
+    with tf.control_dependencies(ops):
+        value = tf.strided_slice(tf.reshape(read(), [-1]), [0], [1])
+    with tf.device("/device:CPU:0"):
+        seconds = tf.numpy_function(_time_of_copy, [value], tf.float64)
+    seconds.set_shape([])
+    return seconds
+
+
+def _time_of_copy(value):
+    del value
+    return time.time()
 
 
 def _buckets(tensors):

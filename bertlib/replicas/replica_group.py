@@ -16,7 +16,6 @@ object:
     coordinator               [host, port] at which replica 0 listens
     listener                  descriptor of the socket that listens there; replica 0 only
     key                       secret key that only the replicas of a run know; hexadecimal
-    gpu                       index of the GPU to use, among the GPUs that the process sees; None for all
     timeout                   seconds within which all replicas end after one replica became silent
     launcher                  process number of the launcher
     status                    file for the error with which the process ends; see `Group.leave`
@@ -143,7 +142,7 @@ class Group:
     """Holds the description of a run's replicas, and the connections of this replica with other replicas.
 
     Attributes:
-      index, count, local_index, local_count, gpu, attempt: see the fields of BERT_REPLICA in the module's
+      index, count, local_index, local_count, attempt: see the fields of BERT_REPLICA in the module's
         docstring.
       addresses: "host:port" of each replica's TensorFlow server. This replica's port is reserved until
         `release_port`.
@@ -156,7 +155,6 @@ class Group:
         self.index, self.count = spec["index"], spec["count"]
         self.local_index, self.local_count = spec["local_index"], spec["local_count"]
         self.attempt = spec.get("attempt", 0)
-        self.gpu = spec.get("gpu")
         self.addresses, self.failure = [], None
         self._spec, self._timeout = spec, spec["timeout"]
         self._peers, self._names = {}, {}

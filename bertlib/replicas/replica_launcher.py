@@ -23,7 +23,7 @@ import threading
 import time
 
 from bertlib.replicas import replica_group, replica_meeting
-from bertlib.system import terminal, workers
+from bertlib.system import gpu_libraries, terminal, workers
 
 _POLL_SECONDS = 0.05
 # Fraction of the timeout after which a replica that was stopped (for example by SIGSTOP) counts as lost.
@@ -48,8 +48,6 @@ class Plan:
       timeout: seconds within which all replicas must end after one replica has failed.
       max_restarts: largest number of restarts of all replicas after failures.
       cluster: a `cluster.Cluster` of several machines; None for this machine alone.
-      one_gpu_each: whether each replica sees only one GPU, which no other replica uses. If False, every
-        replica sees all GPUs, and the entry `gpu` in a replica's BERT_REPLICA is the index of the GPU to use.
       patience: seconds that the other replicas have to end after one replica has failed. After this time, the
         replicas that still run get SIGTERM, and a third of `patience` later SIGKILL. If the failed replica
         named another replica as the cause, the named replica gets SIGKILL a third of `patience` after the
@@ -66,7 +64,6 @@ class Plan:
     timeout: float
     max_restarts: int = 0
     cluster: object = None
-    one_gpu_each: bool = True
     patience: float = 15.0
     shows_tracebacks: bool = False
     afterwards: str = ""
@@ -91,7 +88,8 @@ def count_here(asked, environment=os.environ):
     """Returns the number of replicas on this machine.
 
     Args:
-      asked: the value of --num_replicas; 0 for one replica on each GPU, or one replica without a GPU.
+      asked: the value of --num_replicas; 0 for one replica on each GPU that TensorFlow can use, or for one
+        replica on the CPU.
 
     Raises:
       ValueError: the machine has GPUs, but fewer than `asked`.
@@ -103,6 +101,8 @@ def count_here(asked, environment=os.environ):
         raise ValueError(f"--num_replicas={asked} needs {asked} GPUs, but this machine has only "
                          f"{len(gpus)}{visible}. Pass --num_replicas={len(gpus)}, or --num_replicas=0 to use "
                          "each GPU once. To use the CPU instead, set CUDA_VISIBLE_DEVICES to an empty value.")
+    if asked == 0 and gpus and gpu_libraries.missing_libraries():
+        return 1  # one replica for each card would mean several replicas on the CPU
     return asked or max(1, len(gpus))
 
 
@@ -110,7 +110,7 @@ def _environment(plan, local_index, spec):
     """Returns the environment variables of a replica with the description `spec`."""
     changes = {replica_group.VARIABLE: json.dumps(spec)}
     gpus = visible_gpus()
-    if gpus and plan.one_gpu_each:
+    if gpus:
         changes["CUDA_VISIBLE_DEVICES"] = gpus[local_index]
     if plan.local_count > 1:
         threads = max(1, workers.available_cores() // plan.local_count)
@@ -248,7 +248,6 @@ def _start(plan, attempt, listener, key, directory):
         spec = {"index": index, "count": plan.local_count * machines, "local_index": number,
                 "local_count": plan.local_count, "host": place.host if place else "127.0.0.1",
                 "coordinator": coordinator, "listener": None if index else listener.fileno(), "key": key,
-                "gpu": None if plan.one_gpu_each or not visible_gpus() else number,
                 "timeout": plan.timeout, "launcher": os.getpid(), "status": status,
                 "log": log if index else None, "attempt": attempt}
         with open(log, "ab") if index else contextlib.nullcontext() as output:
@@ -329,9 +328,10 @@ def _fault(fault, failed, afterwards):
 
 def _in_words(replica):
     if replica.code < 0:
-        words = f"{replica} was killed by {signal.Signals(-replica.code).name}."
-        reason = " If nobody killed it, the machine ran out of memory."
-        return words + reason * (-replica.code == signal.SIGKILL)
+        killed = f"{replica} was killed by {signal.Signals(-replica.code).name}."
+        if -replica.code == signal.SIGKILL:
+            return f"{killed} If nobody killed it, the machine ran out of memory."
+        return killed
     where = "" if replica.log is None else (
         "; the end of its log is above" if os.path.exists(replica.log)
         else f"; see its log, replicas/{replica.index}.log in the output directory")

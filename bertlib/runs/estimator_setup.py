@@ -173,7 +173,7 @@ def resolve_step_config(settings, model):
     resolved = step_config.resolve(values, (usable, source), model.memory_need, model.upper_bound)
     for is_warning, text in resolved.messages:
         (logging.warning if is_warning else logging.info)("%s", text)
-    if values.gradient_accumulation_steps != 0 or not tf.config.list_physical_devices("GPU"):
+    if not resolved.may_not_fit or not tf.config.list_physical_devices("GPU"):
         return resolved.step
     step, group = _measure_step(settings, model, resolved.step), replica_group.current()
     if group:  # all replicas use the number of micro-batches of the replica that needs the most

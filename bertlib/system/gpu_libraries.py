@@ -9,8 +9,6 @@ import glob
 import os
 import site
 
-import tensorflow.compat.v1 as tf
-
 # {library of CUDA: its version in CUDA 12}. Libraries of CUDA have versions of their own. TensorFlow loads
 # all of them before it uses a GPU.
 _LIBRARIES = {12: {"cudart": 12, "cublas": 12, "cublasLt": 12, "cufft": 11, "cusolver": 11, "cusparse": 12,
@@ -25,6 +23,9 @@ def has_card():
 
 def missing_libraries():
     """Returns the file names of the libraries that TensorFlow needs for a GPU and that are not installed."""
+    # Imported here: `replica_launcher` imports this module, and does not load TensorFlow.
+    import tensorflow.compat.v1 as tf
+
     major = int(tf.compat.v2.sysconfig.get_build_info().get("cuda_version", "0").partition(".")[0])
     names = [f"lib{name}.so.{version}" for name, version in _LIBRARIES.get(major, {}).items()]
     return [name for name in (_DRIVER, *names) if not _is_installed(name)]

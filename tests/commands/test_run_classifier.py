@@ -683,10 +683,12 @@ def test_what_will_not_fit_is_said_before_training_and_an_end_of_memory_says_wha
     assert int(advice["as it is"]) > 1
 
 
-@pytest.mark.soak(reason="several runs of a step; test_training_step.py has the search")
-def test_on_a_gpu_a_micro_batch_is_tried_and_made_smaller_until_it_runs(scripts, training, tmp_path):
-    flags = dict(training, output_dir=tmp_path / "output", gradient_accumulation_steps=0, train_batch_size=2,
-                 num_train_epochs=0.125, fake_gpu=True)
+@pytest.mark.soak(reason="several runs of a step; test_step_config.py says when a step is tried")
+@pytest.mark.parametrize("chosen", [dict(gradient_accumulation_steps=0),
+                                    dict(gradient_accumulation_steps=1, memory_limit_gb=0.00007)])
+def test_on_a_gpu_a_micro_batch_is_tried_and_made_smaller_until_it_runs(chosen, scripts, training, tmp_path):
+    flags = dict(training, output_dir=tmp_path / "output", train_batch_size=2, num_train_epochs=0.125,
+                 fake_gpu=True, **chosen)
     finished = scripts.run("tests/tight_memory.py", *tiny.flags(**flags, most=1), cwd=tmp_path)
     assert finished.code == 0, finished.err
     assert ("A micro-batch of 2 ran out of memory: --gradient_accumulation_steps=2 instead of 1."

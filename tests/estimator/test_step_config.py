@@ -137,6 +137,17 @@ def test_what_is_given_is_kept_and_warned_of_if_it_will_not_fit():
     assert settled(10.5, gradient_accumulation_steps=4)[1] == []
 
 
+@pytest.mark.parametrize("memory_gb, flags, expected", [
+    (10.7, {}, True), (9, {}, True), (10.8, {}, False),  # a micro-batch of 8 needs 10 GB
+    (10.7, {"recompute": "auto"}, True), (10.8, {"recompute": "auto"}, False),
+    (1000, {"gradient_accumulation_steps": 0}, True),
+    (10.7, {"tokens_per_micro_batch": 1024, "gradient_accumulation_steps": None}, False)])
+def test_a_micro_batch_that_nearly_fills_the_memory_may_not_fit(memory_gb, flags, expected):
+    found = resolve(types.SimpleNamespace(**{**FLAGS, "gradient_accumulation_steps": 4, **flags}),
+                    (memory_gb * GB, "a card"), Simulation())
+    assert found.may_not_fit == expected
+
+
 def test_where_there_is_surely_room_nothing_is_simulated():
     simulation = Simulation()
     flags = types.SimpleNamespace(**FLAGS)

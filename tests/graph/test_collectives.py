@@ -1,5 +1,7 @@
 """Sums over replicas, in the graph of one of them: what travels, in which order, in which dtype, where."""
 
+import time
+
 from helpers import ancestors
 import pytest
 import tensorflow.compat.v1 as tf
@@ -101,9 +103,34 @@ def test_waiting_counts_from_the_last_gradient(graph):
     all_reduce, adds, assigns = added_up([20, 3])
     assert set(adds) <= ancestors(all_reduce.gradients_ready.op)
     assert not set(journeys(graph)) & ancestors(all_reduce.gradients_ready.op)
-    assert set(assigns) <= ancestors(all_reduce.seconds_waited(assigns).op)
+    assert set(assigns) <= ancestors(all_reduce.seconds_waited(assigns, tf.zeros([])).op)
 
 
-def test_nothing_is_pinned_to_a_cpu_or_gpu(graph):
-    added_up([20, 3, 3], exchange_dtype=tf.bfloat16)
-    assert {op.device for op in graph.get_operations()} <= {"", collectives.replica_device(Group())}
+def test_only_the_clock_is_pinned_to_a_device_the_cpu(graph):
+    all_reduce, _, assigns = added_up([20, 3, 3], exchange_dtype=tf.bfloat16)
+    all_reduce.seconds_waited(assigns, tf.zeros([]))
+    anywhere = collectives.replica_device(Group())
+    pinned = [op for op in graph.get_operations() if op.device not in ("", anywhere)]
+    assert [(op.type, op.device) for op in pinned] == [("PyFunc", f"{anywhere}/device:CPU:0")] * 2
+
+
+def test_the_clock_waits_for_a_copy_of_a_value_that_the_device_computes_last(graph):
+    # An op of a GPU is only started before the ops that depend on it by control; its value is waited for.
+    all_reduce, adds, _ = added_up([20, 3])
+    value, = all_reduce.gradients_ready.op.inputs
+    assert set(adds) <= ancestors(value.op) and not value.op.device.endswith("CPU:0")
+    assert "Timestamp" not in {op.type for op in graph.get_operations()}  # refused if ops are deterministic
+
+
+@pytest.mark.parametrize("value", [[[1.0, 2.0]], 3.0, []])
+def test_the_clock_shows_the_seconds_since_1970_after_the_ops(value):
+    with tf.Graph().as_default(), tf.Session() as session:
+        variable = tf.get_variable("x", [], tf.float64, use_resource=True)
+        first = collectives.time_after([], lambda: tf.constant(value))
+        with tf.control_dependencies([first]):
+            sleep = tf.numpy_function(lambda: time.sleep(0.05), [], [])
+        second = collectives.time_after([sleep, variable.assign(first)], lambda: tf.constant(value))
+        start = time.time()
+        times = [start, *session.run([first, second]), time.time()]
+    assert times == sorted(times) and times[2] - times[1] >= 0.05
+    assert second.dtype == tf.float64 and second.shape == []

@@ -441,6 +441,16 @@ def test_the_gradient_of_a_bias_is_summed_in_32_bits(name, dtype, graph):
         assert set(session.run(gradient)) == {4096.0}
 
 
+@pytest.mark.parametrize("name", ["linear-bias", "gelu_linear"])
+def test_the_gradient_of_a_bias_in_fp16_may_be_larger_than_fp16_can_hold(name, graph):
+    # 8 rows with gradients of 2¹⁵, the first scale of the loss.
+    kernel, bias = tf.ones([6, 1]), tf.fill([1 if name == "linear-bias" else 6], 10.0)
+    output = trained(CASES[name].kernel)(inputs=tf.zeros([8, 6], tf.float16), kernel=kernel, bias=bias)
+    gradient, = tf.gradients(tf.cast(output, tf.float32) * 2.0**15, bias)
+    with tf.Session() as session:
+        assert set(session.run(gradient)) == {2.0**18}
+
+
 @pytest.mark.parametrize("name", ["gelu", "gelu_linear"])
 def test_gelu_of_large_values_in_fp16_has_a_finite_gradient(name):
     # Its powers leave float16's range at 41.

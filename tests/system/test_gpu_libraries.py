@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sys
 import types
 
 from absl import flags
@@ -10,7 +11,10 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.command_line import launch, process_role
 
+from bertlib.replicas import replica_launcher
 from bertlib.system import gpu_libraries
+import tf1.__main__ as tf1_command
+from tf1._replicas import launching
 
 CUDA_12 = ["libcudart.so.12", "libcublas.so.12", "libcublasLt.so.12", "libcufft.so.11", "libcusolver.so.11",
            "libcusparse.so.12", "libcudnn.so.9"]
@@ -64,12 +68,49 @@ def test_a_command_warns_once(has_card, monkeypatch, caplog):
             for record in caplog.records if record.levelname == "WARNING"] == [True] * has_card
 
 
-@pytest.mark.parametrize("missing, count", [(CUDA_12, 1), ([], 2)])
-def test_replicas_of_all_cards_are_started_only_if_tensorflow_can_use_cards(missing, count, monkeypatch):
+def launch_a_command(count):
+    found = flags.FlagValues()
+    flags.DEFINE_integer("num_replicas", count, "", flag_values=found)
+    flags.DEFINE_float("replica_timeout", 60.0, "", flag_values=found)
+    flags.DEFINE_integer("max_restarts", 0, "", flag_values=found)
+    flags.DEFINE_bool("open_ports", True, "", flag_values=found)
+    found.mark_as_parsed()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(process_role, "FLAGS", found)
+        process_role.launch("")
+
+
+def launch_a_script(count):
+    launching.launch(count, 60.0, 0, True, [])
+
+
+@pytest.mark.parametrize("launch_replicas", [launch_a_command, launch_a_script])
+@pytest.mark.parametrize("asked, missing, started", [(0, CUDA_12, []), (0, [], [2]), (2, CUDA_12, [2])])
+def test_replicas_of_all_cards_are_started_only_if_tensorflow_can_use_cards(
+        asked, missing, started, launch_replicas, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     monkeypatch.setattr(gpu_libraries, "missing_libraries", lambda: missing)
-    monkeypatch.setattr(process_role, "FLAGS", types.SimpleNamespace(num_replicas=0))
-    assert process_role._count_replicas_here() == count
+    counts = []
+    monkeypatch.setattr(replica_launcher, "run", lambda plan, log: counts.append(plan.local_count))
+    launch_replicas(asked)
+    assert counts == started
+
+
+@pytest.mark.parametrize("missing, warnings", [(CUDA_12, 1), ([], 0)])
+def test_a_script_is_warned_of_an_unused_card_before_tensorflow_looks_for_gpus(
+        missing, warnings, monkeypatch, caplog, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("print('ran')")
+    monkeypatch.setattr(gpu_libraries, "missing_libraries", lambda: missing)
+    monkeypatch.setattr(tf.config, "list_physical_devices", None)
+    for name, value in (("argv", ["tf1", str(script)]), ("path", list(sys.path)), ("excepthook", None),
+                        ("meta_path", list(sys.meta_path))):
+        monkeypatch.setattr(sys, name, value)
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+    with caplog.at_level(logging.WARNING):
+        tf1_command.main()
+    assert [record.message.startswith("This machine has an NVIDIA card, which TensorFlow does not use.")
+            for record in caplog.records] == [True] * warnings
 
 
 # --- Flags -----------------------------------------------------------------------------------------------
@@ -81,6 +122,7 @@ def command_flags(monkeypatch):
     found = flags.FlagValues()
     flags.DEFINE_bool("tf32", True, "", flag_values=found)
     flags.DEFINE_bool("gpu_allow_growth", False, "", flag_values=found)
+    flags.DEFINE_bool("deterministic", False, "", flag_values=found)
     found.mark_as_parsed()
     monkeypatch.setattr(launch, "FLAGS", found)
     monkeypatch.delenv("TF_FORCE_GPU_ALLOW_GROWTH", raising=False)
@@ -94,6 +136,39 @@ def test_flags_set_tensorflow_up_for_gpus(tf32, grows, command_flags):
     launch._set_up_gpus()
     assert tf.config.experimental.tensor_float_32_execution_enabled() == tf32
     assert os.environ.pop("TF_FORCE_GPU_ALLOW_GROWTH", None) == ("true" if grows else None)
+
+
+@pytest.mark.parametrize("named, is_replica, missing, seen", [
+    ("2,GPU-ab", False, [], "2"), ("2", False, [], "2"), ("", False, [], ""), ("2,3", True, [], "2,3"),
+    ("2,3", False, CUDA_12, "2,3")])
+def test_a_single_process_sees_one_gpu(named, is_replica, missing, seen, command_flags, monkeypatch, caplog):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
+    monkeypatch.setenv("BERT_REPLICA", "{}" if is_replica else "")
+    monkeypatch.setattr(gpu_libraries, "missing_libraries", lambda: missing)
+    with caplog.at_level(logging.INFO):
+        launch._set_up_gpus()
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == seen
+    assert caplog.messages == (["Using GPU 2, the first of 2."] if seen != named else [])
+
+
+def test_the_log_says_how_all_gpus_are_used(command_flags, monkeypatch, caplog):
+    flags.DEFINE_integer("num_replicas", 1, "", flag_values=command_flags)
+    monkeypatch.setattr(gpu_libraries, "missing_libraries", list)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
+    with caplog.at_level(logging.INFO):
+        launch._set_up_gpus()
+    assert caplog.messages == ["Using GPU 0, the first of 3; --num_replicas=0 uses all."]
+
+
+def test_deterministic_ops_are_asked_for(command_flags, monkeypatch):
+    calls = []
+    monkeypatch.setattr(tf.compat.v2.config.experimental, "enable_op_determinism", lambda: calls.append(True))
+    monkeypatch.setenv("TF_DETERMINISTIC_OPS", "0")
+    launch._set_up_gpus()
+    assert not calls and os.environ["TF_DETERMINISTIC_OPS"] == "0"
+    command_flags.deterministic = True
+    launch._set_up_gpus()
+    assert calls and os.environ["TF_DETERMINISTIC_OPS"] == "1"
 
 
 @pytest.mark.parametrize("capability, tf32, logged", [((7, 5), True, False), ((8, 6), True, True),

@@ -1,10 +1,13 @@
 """Programs of 2018 that look up ops by name, edit graphs, ask for a thousand threads, or have odd weights."""
 
+import types
+
 from absl import logging
 from graphs import normal
 import numpy as np
 import pytest
 
+from bertlib.replicas import replica_group
 import tf1 as tf
 
 N = 3
@@ -115,7 +118,7 @@ def test_ops_and_tensors_are_chosen_by_name_and_place():
             ge.copy_with_input_replacements(ge.sgv(ge.select_ops("cond/")), {})
 
 
-# --- Threads of sessions ---------------------------------------------------------------------------------
+# --- Options of sessions ---------------------------------------------------------------------------------
 
 
 def test_a_session_has_no_more_threads_than_are_of_use(monkeypatch):
@@ -138,6 +141,30 @@ def test_a_session_has_no_more_threads_than_are_of_use(monkeypatch):
     small = tf.ConfigProto(intra_op_parallelism_threads=3)
     with tf.Graph().as_default(), tf.Session(config=small) as session:
         assert session._config.intra_op_parallelism_threads == 3 and len(messages) == 2
+
+
+@pytest.mark.parametrize("listed, used", [("1", ""), ("0,1", ""), ("0", "0"), ("11", "11"), ("", "")])
+def test_a_replica_uses_its_own_gpu_where_a_script_names_it_by_the_local_rank(listed, used, monkeypatch):
+    monkeypatch.setattr(replica_group, "_group", types.SimpleNamespace(local_index=1))
+    asked = tf.ConfigProto(gpu_options=tf.GPUOptions(visible_device_list=listed, allow_growth=True))
+    with tf.Graph().as_default(), tf.Session(config=asked) as session:
+        found = session._config.gpu_options
+    assert found.visible_device_list == used and found.allow_growth
+    assert asked.gpu_options.visible_device_list == listed
+    monkeypatch.setattr(replica_group, "_group", None)
+    with tf.Graph().as_default(), tf.Session(config=asked) as session:
+        assert session._config.gpu_options.visible_device_list == listed
+
+
+@pytest.mark.parametrize("listed, shown", [("1", ["b"]), ("0,1", ["a", "b"]), ("", None), ("2", None),
+                                           ("one", None)])
+def test_the_context_sees_the_gpus_of_the_session(listed, shown, monkeypatch):
+    calls = []
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["a", "b"])
+    monkeypatch.setattr(tf.config, "set_visible_devices", lambda devices, kind: calls.append((devices, kind)))
+    options = tf.GPUOptions(visible_device_list=listed)
+    with tf.Graph().as_default(), tf.Session(config=tf.ConfigProto(gpu_options=options)):
+        assert calls == ([] if shown is None else [(shown, "GPU")])
 
 
 # --- Weights of metrics ----------------------------------------------------------------------------------

@@ -57,8 +57,10 @@ def mean(pairs, sparse_as_dense=False, exchange_dtype=None):
     in_graph_order = sorted((index for index, gradient in enumerate(means) if gradient is not None),
                             key=lambda index: position[means[index].op])
     if all_reduce.gradients_ready is None and control_flow_context(tf.get_default_graph()) is None:
-        with tf.control_dependencies([means[index].op for index in in_graph_order]):
-            all_reduce.gradients_ready = tf.timestamp()
+        last = means[in_graph_order[-1]]
+        last = last.values if isinstance(last, tf.IndexedSlices) else last
+        all_reduce.gradients_ready = collectives.time_after(
+            [means[index].op for index in in_graph_order], lambda: last)
     dense = []
     for index in in_graph_order:
         gradient = means[index]

@@ -43,9 +43,8 @@ def launch(count, timeout, max_restarts, open_ports, arguments):
         return None
 
     with network_namespace.for_replicas(machines, open_ports, arguments, logging.warning) as namespace:
-        # As under Horovod, each process sees all GPUs, because the script may choose one by its index.
-        plan = replica_launcher.Plan(count, timeout, max_restarts, machines, one_gpu_each=False,
-                                     shows_tracebacks=True, namespace=namespace)
+        plan = replica_launcher.Plan(count, timeout, max_restarts, machines, shows_tracebacks=True,
+                                     namespace=namespace)
         return replica_launcher.run(plan, logging.warning)
 
 

@@ -1,0 +1,96 @@
+"""Adapts the tf.ConfigProto with which a script of TensorFlow 1 creates a session.
+
+**Threads.** TensorFlow starts a temporary pool of `intra_op_parallelism_threads` threads for each restored
+variable. If a program sets 1024 in both fields, for example, `tf.train.init_from_checkpoint` starts tens of
+thousands of threads, and the process aborts.
+
+**The GPU of a replica.** A replica sees only its own GPU, which is GPU 0. A script for Horovod names the GPU
+of a process by `config.gpu_options.visible_device_list = str(hvd.local_rank())`. TensorFlow would not find
+GPU 1.
+
+**One numbering of the GPUs.** TensorFlow allows one numbering of the GPUs in a process. If a session has the
+visible_device_list "1", GPU 1 of the machine is its GPU 0. TensorFlow's context, which is created for
+`get_memory_info` for example, would call GPU 0 of the machine GPU 0, and would fail.
+"""
+
+import contextlib
+import functools
+import inspect
+
+from absl import logging
+import tensorflow.compat.v1 as tf
+
+from bertlib.replicas import replica_group
+from bertlib.system import workers
+
+_LARGEST = 64  # pools of at most this size are not changed, even if there are fewer cores
+_FIELDS = ("intra_op_parallelism_threads", "inter_op_parallelism_threads")
+
+
+def adapted(config):
+    """Returns a tf.ConfigProto with fewer threads and, in a replica, with the replica's own GPU.
+
+    Args:
+      config: tf.ConfigProto, or None.
+
+    Returns:
+      a changed copy of config; the unchanged config if it needs no change.
+    """
+    if config is None:
+        return None
+    adapted_config = tf.ConfigProto()
+    adapted_config.CopyFrom(config)
+    _limit_threads(adapted_config)
+    _use_own_gpu(adapted_config.gpu_options)
+    _number_gpus_of_context(adapted_config.gpu_options)
+    return config if adapted_config == config else adapted_config
+
+
+def _limit_threads(config):
+    """Limits the thread pools of a tf.ConfigProto to the number of cores."""
+    cores = workers.available_cores()
+    too_large = [field for field in _FIELDS if getattr(config, field) > max(_LARGEST, cores)]
+    if not too_large:
+        return
+    logging.log_first_n(
+        logging.WARNING, "tf.ConfigProto(%s): TensorFlow 2 would start this number of threads for each "
+        "restored variable. Using %d, the number of cores, instead.", 1,
+        ", ".join(f"{field}={getattr(config, field)}" for field in too_large), cores)
+    for field in too_large:
+        setattr(config, field, cores)
+
+
+def _use_own_gpu(gpu_options):
+    """Clears the visible_device_list of a replica if it contains the index of the replica on its machine."""
+    group = replica_group.current()
+    if group and str(group.local_index) in gpu_options.visible_device_list.split(","):
+        gpu_options.visible_device_list = ""
+
+
+def _number_gpus_of_context(gpu_options):
+    """Makes TensorFlow's context use only the GPUs of the session."""
+    if gpu_options.visible_device_list:
+        gpus = tf.config.list_physical_devices("GPU")
+        # The session itself describes a wrong list. If the context exists already, it cannot be changed.
+        with contextlib.suppress(ValueError, IndexError, RuntimeError):
+            tf.config.set_visible_devices(
+                [gpus[int(index)] for index in gpu_options.visible_device_list.split(",")], "GPU")
+
+
+def install():
+    """Adapts the options of all sessions and servers. The sessions of a server use its options."""
+    for configured in (tf.Session, tf.InteractiveSession, tf.distribute.Server):
+        configured.__init__ = _with_adapted_config(configured.__init__)
+
+
+def _with_adapted_config(create):
+    """Returns a replacement for the `__init__` of a class, which adapts the argument config."""
+    signature = inspect.signature(create)
+
+    @functools.wraps(create)
+    def create_adapted(*args, **kwargs):
+        bound = signature.bind(*args, **kwargs)
+        bound.arguments["config"] = adapted(bound.arguments.get("config"))
+        create(*bound.args, **bound.kwargs)
+
+    return create_adapted
