@@ -22,6 +22,7 @@ FLAGS = dict(
     train_batch_size=32, gradient_accumulation_steps=None, tokens_per_micro_batch=0, max_seq_length=128,
     trims_training=True,
     remove_padding=True, precision="fp32", recompute="none", recompute_segment=1, compile_kernels=True,
+    use_xla=False,
     optimizer="adamw", lr_schedule="linear", adam_bias_correction=False, num_replicas=1,
     gradient_dtype="fp32")
 
