@@ -61,8 +61,8 @@ def random_model(settings):
 
 def autocast(settings):
     """The context in which the model runs at this precision."""
-    return torch.autocast("cpu",
-                          torch.bfloat16) if settings["precision"] == "bf16" else contextlib.nullcontext()
+    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(settings["precision"])
+    return torch.autocast(settings.get("device", "cpu"), dtype) if dtype else contextlib.nullcontext()
 
 
 class Trainer:
@@ -76,6 +76,8 @@ class Trainer:
         others = [value for name, value in model.named_parameters() if "bias" in name or "LayerNorm" in name]
         groups = [{"params": decayed, "weight_decay": 0.01}, {"params": others, "weight_decay": 0.0}]
         self.optimizer = torch.optim.AdamW(groups, lr=5e-5, eps=1e-6, fused=True)
+        self.scaler = torch.amp.GradScaler(settings.get("device", "cpu"),
+                                           enabled=settings["precision"] == "fp16")
         warm_up = int(total_steps * 0.1)
         self.schedule = torch.optim.lr_scheduler.LambdaLR(
             self.optimizer, lambda step: step / warm_up if step < warm_up
@@ -85,22 +87,25 @@ class Trainer:
         """One step on a batch."""
         with autocast(self.settings):
             loss = self.forward(**arguments, labels=labels).loss
-        loss.backward()
+        self.scaler.scale(loss).backward()
+        self.scaler.unscale_(self.optimizer)
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-        self.optimizer.step()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
         self.schedule.step()
         self.optimizer.zero_grad()
         return loss.item()
 
 
 def step(settings):
-    """Trains a classifier on one random batch without padding."""
-    shape = settings["batch_size"], settings["length"]
-    trainer = Trainer(settings, random_model(settings), 1000)
-    arguments = {"input_ids": torch.randint(1000, settings["config"]["vocab_size"], shape),
-                 "attention_mask": torch.ones(shape, dtype=torch.int64),
-                 "token_type_ids": torch.zeros(shape, dtype=torch.int64)}
-    labels = torch.randint(0, 2, shape[:1])
+    """Trains a classifier on one random batch without padding, on the CPU or another `device`."""
+    shape, device = (settings["batch_size"], settings["length"]), settings.get("device", "cpu")
+    torch.backends.cuda.matmul.allow_tf32 = settings.get("tf32", False)
+    trainer = Trainer(settings, random_model(settings).to(device), 1000)
+    arguments = {"input_ids": torch.randint(0, settings["config"]["vocab_size"], shape, device=device),
+                 "attention_mask": torch.ones(shape, dtype=torch.int64, device=device),
+                 "token_type_ids": torch.zeros(shape, dtype=torch.int64, device=device)}
+    labels = torch.randint(0, 2, shape[:1], device=device)
     measure(lambda: trainer.step(arguments, labels), settings["warm_up"], settings["count"])
 
 

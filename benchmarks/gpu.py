@@ -1,0 +1,505 @@
+"""Checks and measures training on this machine's GPUs. This is the first command for a new GPU.
+
+    python benchmarks/gpu.py                         every part, several hours
+    python benchmarks/gpu.py --parts=losses,repeat   some parts
+    python benchmarks/gpu.py --peer_python=PYTHON    compares the speed with PyTorch in this interpreter
+
+The parts:
+
+    losses    the first losses of each head and precision are those of the CPU
+    repeat    with --deterministic, a repeated run and a killed and resumed run end with the same bits
+    memory    the largest batch and its peak memory, compared with the memory planner. Small cards are
+              simulated: TensorFlow gets only the memory that is usable on such a card
+    speed     examples per second for each model, length and precision, with and without --use_xla
+    scaling   examples per second of 1, 2, … replicas, up to the number of GPUs
+    ops       the ops that take the most time in a step, and its kernels and bytes
+
+Each measurement runs in a separate process. If it fails, its error is recorded and the next one starts. The
+results are benchmarks/results/NAME.json and NAME.md. The exit code is 1 if a measurement failed or a check
+found a difference.
+
+Without a GPU, all parts measure a tiny model on the CPU. This only shows that the parts work.
+
+The bound of `losses`: the reference is the float32 run of the CPU. The same run is repeated with noise: each
+initial weight is multiplied by 1 + u or 1 - u, at random, where u is the unit roundoff of a precision
+(`PRECISIONS`). The bound of this precision is `BOUND_FACTOR` times the largest difference that the noise
+makes in a loss. Noise changes the weights once, but real rounding happens in each op, so the factor is
+needed.
+"""
+
+import argparse
+import functools
+import itertools
+import json
+import multiprocessing
+import os
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before TensorFlow is loaded
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import compare
+import gpu_page
+import gpu_steps
+import kill_resume
+import results
+import scaling
+
+from bertlib.estimator import memory_planner
+from bertlib.replicas import replica_launcher
+from bertlib.runs import model_config
+from bertlib.system.files import read_json_object
+from bertlib.system.gpu_cards import CARDS, MIB
+
+ROOT = results.ROOT
+PARTS = ("losses", "repeat", "memory", "speed", "scaling", "ops")
+# {name: --precision, --tf32, unit roundoff}
+PRECISIONS = {"fp32": ("fp32", False, 2.0**-24), "tf32": ("fp32", True, 2.0**-11),
+              "bf16": ("bf16", True, 2.0**-8), "fp16": ("fp16", True, 2.0**-11)}
+# On a CPU, bf16, and float32 without oneDNN, differed at most as much as the noise; see
+# docs/development/gpu.md. The factor leaves room for the other kernels of a GPU.
+BOUND_FACTOR = 16
+NOISE_SEEDS = 2
+# The vocabulary has as many words as samples/pretraining/vocab.txt.
+TINY = {**compare.BASE, "vocab_size": 1000, "hidden_size": 16, "num_hidden_layers": 1,
+        "num_attention_heads": 2, "intermediate_size": 32, "max_position_embeddings": 32}
+MODELS = {"tiny": TINY, "base": compare.BASE, "large": scaling.LARGE}
+OWN_CARD, TINY_CARD_BYTES = "this card", 4 * 2**20
+# {head: (script, its flags)}. The data are the samples of this repository.
+TRAININGS = {"classifier": ("run_classifier.py", dict(task_name="MRPC", num_train_epochs=1)),
+             "squad": ("run_squad.py", dict(num_train_epochs=0.5)),
+             "ner": ("run_ner.py", dict(crf=True, num_train_epochs=1)),
+             "pretraining": ("run_pretraining.py", dict(num_train_steps=40, num_warmup_steps=4))}
+SAVE_EVERY = 5
+OURS, PYTORCH = "this project", "PyTorch"
+NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
+UNITS = {"seconds": "s", "device_seconds": "s", "difference": "", "bound": "", "examples_per_second": "1/s",
+         "peak_ratio": "measured / planned"}
+TIME_LIMIT_SECONDS = 3600
+
+
+# --- Processes -------------------------------------------------------------------------------------------
+
+
+def in_process(function, *arguments, environment=None, **settings):
+    """Calls a function in a separate process and returns its result.
+
+    Args:
+      function: function whose result is plain data.
+      *arguments, **settings: its arguments.
+      environment: {name: value}, changes of the environment; None hides all GPUs except the first.
+
+    Raises:
+      RuntimeError: the function raised an error, the process ended without a result, or it took too long.
+    """
+    # A fork, because it need not load TensorFlow again. This process itself never uses a device.
+    gpus = replica_launcher.visible_gpus()
+    if environment is None:
+        environment = {"CUDA_VISIBLE_DEVICES": gpus[0]} if gpus else {}
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    with tempfile.TemporaryFile() as messages:
+        process = context.Process(target=_child, daemon=True, args=(
+            sender, messages, environment, lambda: function(*arguments, **settings)))
+        process.start()
+        sender.close()
+        try:
+            answer = receiver.recv() if receiver.poll(TIME_LIMIT_SECONDS) else {
+                "error": f"no result after {TIME_LIMIT_SECONDS} s"}
+        except EOFError:
+            answer = {}
+        process.kill()
+        process.join()
+        if "result" in answer:
+            return answer["result"]
+        messages.seek(0)
+        last_lines = messages.read().decode(errors="replace").strip().splitlines()[-3:]
+        raise RuntimeError(answer.get("error") or "\n".join(
+            [f"the process ended with exit code {process.exitcode}", *last_lines]))
+
+
+def _child(sender, messages, environment, call):
+    for stream in (1, 2):
+        os.dup2(messages.fileno(), stream)
+    os.environ.update(environment)
+    try:
+        answer = {"result": call()}
+    except Exception as error:
+        answer = {"error": f"{type(error).__name__}: {getattr(error, 'message', None) or error}"[:600]}
+    sender.send(answer)
+
+
+def command(script, **flags):
+    """Returns the command line of a script in the repository root."""
+    return [sys.executable, os.path.join(ROOT, script),
+            *(f"--{name}={str(value).lower() if isinstance(value, bool) else value}"
+              for name, value in flags.items())]
+
+
+def run_script(words, wait=lambda process: process.wait(TIME_LIMIT_SECONDS)):
+    """Runs a command and returns its log.
+
+    Args:
+      words: the command line.
+      wait: function of the process. It returns the exit code, or None if it killed the process.
+
+    Raises:
+      RuntimeError: the exit code is not 0.
+    """
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
+        process = subprocess.Popen(words, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        try:
+            code = wait(process)
+        except subprocess.TimeoutExpired:
+            code = f"none after {TIME_LIMIT_SECONDS} s"
+        finally:
+            process.kill()
+            process.wait()
+        log.seek(0)
+        text = log.read()
+    if code:
+        last_lines = "\n".join(text.strip().splitlines()[-3:])
+        raise RuntimeError(f"{os.path.basename(words[1])} ended with exit code {code}:\n{last_lines}")
+    return text
+
+
+class Session:
+    """The measurements of one call of this program.
+
+    Attributes:
+      arguments: the command line.
+      gpus: list of dicts, see `gpu_steps.devices`.
+      directory: directory for temporary files.
+      is_tiny: whether only the tiny model is measured.
+      failed: names of the parts with a failure.
+    """
+
+    def __init__(self, arguments, recorder, gpus, directory):
+        self.arguments, self.gpus, self.directory = arguments, gpus, directory
+        self.is_tiny = arguments.models == ["tiny"]
+        self.failed = []
+        self._recorder = recorder
+
+    def measure(self, part, labels, function, *arguments):
+        """Calls a function; records and returns the dict that it returns, or its error.
+
+        "ok": False in the dict is a failed check.
+
+        Args:
+          part: name of the part.
+          labels: dict that names the measurement.
+          function, *arguments: the function and its arguments.
+        """
+        began = time.time()
+        try:
+            values = function(*arguments)
+        except Exception as error:  # the next measurement must run in any case
+            values = {"error": f"{error}"[:600]}
+        if "error" in values or values.get("ok") is False:
+            self.failed.append(part)
+        values["seconds"] = round(time.time() - began, 1)
+        self._recorder.add(part=part, **labels, **values)
+        shown = {name: f"{value:.4g}" if isinstance(value, float) else value
+                 for name, value in {**labels, **values}.items()}
+        print(f"{part:8}", ", ".join(f"{name} {value}" for name, value in shown.items()), flush=True)
+        return values
+
+
+def attempt(function, *arguments, **settings):
+    """Returns the result of a function, or the RuntimeError that it raised."""
+    try:
+        return function(*arguments, **settings)
+    except RuntimeError as error:
+        return error
+
+
+# --- Losses ----------------------------------------------------------------------------------------------
+
+
+def losses(session):
+    """Compares the losses of each head with those of the CPU."""
+    arguments = session.arguments
+    installed = None if session.is_tiny else model_config.find_installed_model()
+    config = TINY if session.is_tiny else {**compare.BASE, "num_hidden_layers": 4}
+    if installed:
+        config = read_json_object(os.path.join(installed, "config.json"))
+    noisy = {(name, seed): {"precision": "fp32", "noise": PRECISIONS[name][2], "seed": seed}
+             for name in arguments.precisions for seed in range(NOISE_SEEDS)}
+    for task in gpu_steps.HEADS:
+        run = functools.partial(
+            in_process, gpu_steps.losses, task, config, start=os.path.join(session.directory, f"{task}.npz"),
+            init_checkpoint=installed, size=8, length=min(128, config["max_position_embeddings"]),
+            count=arguments.steps)
+        on_cpu = attempt(run, variants={"reference": {"precision": "fp32"}, **noisy}, environment=NO_GPU)
+        for name in arguments.precisions:
+            labels = dict(head=task, precision=name, model=os.path.basename(installed or "random weights"))
+            session.measure("losses", labels, compare_losses, run, name, on_cpu)
+
+
+def compare_losses(run, name, on_cpu):
+    """Trains on the device; returns the comparison with the CPU, see `judge_losses`.
+
+    Args:
+      run: `gpu_steps.losses` without its variants.
+      name: one of `PRECISIONS`.
+      on_cpu: {"reference", (precision, seed)}, losses of the CPU; or the error of the CPU's run.
+    """
+    if isinstance(on_cpu, RuntimeError):
+        raise RuntimeError(f"on the CPU: {on_cpu}")
+    precision, tf32, _ = PRECISIONS[name]
+    measured = run(variants={name: {"precision": precision, "tf32": tf32}})[name]
+    return judge_losses(measured, on_cpu["reference"], [on_cpu[name, seed] for seed in range(NOISE_SEEDS)])
+
+
+def judge_losses(measured, reference, noisy):
+    """Returns {"ok", "difference", "bound", …}: whether losses are near those of the reference.
+
+    Args:
+      measured, reference: lists of losses.
+      noisy: lists of losses, each of a run like the reference with noise in its weights.
+    """
+    def distance(one):
+        return max(abs(a - b) for a, b in zip(one, reference))
+
+    # The loss itself has a rounding error, even if noise in the weights changes nothing.
+    least = 4 * 2.0**-24 * max(map(abs, reference))
+    bound = max(least, BOUND_FACTOR * max(map(distance, noisy)))
+    return {"ok": distance(measured) <= bound, "difference": distance(measured), "bound": bound,
+            "cpu": reference, "device": measured}
+
+
+# --- Repetition ------------------------------------------------------------------------------------------
+
+
+def repeat(session):
+    """Compares a run with its repetition and with a killed and resumed run."""
+    for head, (script, flags) in TRAININGS.items():
+        if session.is_tiny and head != "classifier":
+            continue
+        for name in session.arguments.precisions:
+            # One precision is enough for the other heads: they differ from the classifier only in float32 ops
+            # after the encoder.
+            if name == "bf16" or head == "classifier" and not session.is_tiny:
+                precision, tf32, _ = PRECISIONS[name]
+                session.measure("repeat", dict(head=head, precision=name), compare_repetitions, script, {
+                    "train_batch_size": 16, "do_train": True, "deterministic": True, "log_steps": 5,
+                    "save_checkpoints_steps": SAVE_EVERY, "precision": precision, "tf32": tf32,
+                    **(model_flags(session, "tiny") if session.is_tiny else {}), **flags})
+
+
+def compare_repetitions(script, flags):
+    """Trains three times; returns {"ok", "tensors", "different", "different_after_kill", …}."""
+    with tempfile.TemporaryDirectory() as directory:
+        whole, again, killed = (os.path.join(directory, name) for name in ("whole", "again", "killed"))
+        for output_dir in (whole, again):
+            run_script(command(script, **flags, output_dir=output_dir))
+        words = command(script, **flags, output_dir=killed)
+        run_script(words, lambda process: kill_after_checkpoint(process, killed))
+        resumed = re.search(r"Resuming from \S+: step ([1-9]\d*)", run_script(words))
+        if not resumed:
+            raise RuntimeError(f"{script}: the killed run was not resumed. It may have ended too early.")
+        count, different = kill_resume.compare(whole, again)
+        _, different_after_kill = kill_resume.compare(whole, killed)
+    return {"ok": not different and not different_after_kill, "tensors": count, "different": len(different),
+            "different_after_kill": len(different_after_kill), "resumed_from": int(resumed[1]),
+            "names": sorted({*different, *different_after_kill})[:5]}
+
+
+def kill_after_checkpoint(process, output_dir):
+    """Kills a training as soon as it has saved a checkpoint; returns None, or the exit code if it ended."""
+    saved = os.path.join(output_dir, "checkpoint")  # names the checkpoints that are complete
+    deadline = time.time() + TIME_LIMIT_SECONDS
+    while process.poll() is None and time.time() < deadline:
+        if os.path.exists(saved) and re.search(r"ckpt-[1-9]", read_text(saved)):
+            process.send_signal(signal.SIGKILL)
+            return None
+        time.sleep(0.005)
+    return process.poll()
+
+
+def read_text(path):
+    """Returns the text of a file."""
+    with open(path, encoding="utf-8") as reader:
+        return reader.read()
+
+
+def model_flags(session, model):
+    """Writes the configuration of a model; returns the flags that name it and a vocabulary."""
+    config = os.path.join(session.directory, f"{model}.json")
+    with open(config, "w", encoding="utf-8") as writer:
+        json.dump(MODELS[model], writer)
+    return {"bert_config_file": config, "max_seq_length": min(128, MODELS[model]["max_position_embeddings"]),
+            "vocab_file": os.path.join(ROOT, "samples", "pretraining", "vocab.txt")}
+
+
+# --- Memory ----------------------------------------------------------------------------------------------
+
+
+def memory(session):
+    """Compares the largest batch on each card with the planner's."""
+    arguments, caps = session.arguments, {"a tiny card": TINY_CARD_BYTES}
+    if session.gpus:
+        own = session.gpus[0]["memory"]
+        smaller = {card: CARDS[card].usable_mib * MIB for card in arguments.cards}
+        caps = {card: cap for card, cap in smaller.items() if cap < own} | {OWN_CARD: own}
+    limits = [cap / memory_planner.ALLOCATOR_MARGIN for cap in caps.values()]
+    for model, length, recompute in itertools.product(arguments.models, arguments.lengths,
+                                                      arguments.recompute):
+        step = MODELS[model], length, recompute, "fp32"
+        plans = attempt(in_process, gpu_steps.planned_batches, *step, limits, environment=NO_GPU)
+        for index, card in enumerate(caps):
+            labels = dict(model=model, length=length, recompute=recompute, card=card)
+            session.measure("memory", labels, compare_memory, step, plans, index,
+                            None if card == OWN_CARD else caps[card])
+
+
+def compare_memory(step, plans, index, cap):
+    """Measures the largest batch; returns it beside the plan, and "ok": whether the planned batch fits.
+
+    Args:
+      step: (config, length, recompute, precision).
+      plans: list of the planner's results, or the planner's error.
+      index: of the card in `plans`.
+      cap: bytes of the card; None for all of this card.
+    """
+    if isinstance(plans, RuntimeError):
+        raise RuntimeError(f"in the planner: {plans}")
+    plan = plans[index]
+    measured = in_process(gpu_steps.largest_batch, *step, plan["planned_batch"], cap)
+    values = {"ok": measured["batch"] >= plan["planned_batch"], **plan, **measured}
+    if measured["planned_batch_peak"]:
+        values["peak_ratio"] = measured["planned_batch_peak"] / plan["planned_bytes"]
+    return values
+
+
+# --- Speed -----------------------------------------------------------------------------------------------
+
+
+def speed(session):
+    """Measures examples per second, also of PyTorch if --peer_python is given."""
+    arguments = session.arguments
+    for model, length, name in itertools.product(arguments.models, arguments.lengths, arguments.precisions):
+        labels = dict(model=model, length=length, precision=name)
+        batch = max(1, arguments.tokens // length)
+        for use_xla in (False, True):
+            found = session.measure("speed", dict(program=OURS, use_xla=use_xla, **labels), in_process,
+                                    gpu_steps.speed, MODELS[model], length, *PRECISIONS[name][:2], use_xla,
+                                    batch, arguments.steps)
+            batch = found.get("batch", batch)
+        if arguments.peer_python:
+            session.measure("speed", dict(program=PYTORCH, **labels), peer_speed, session, batch,
+                            *labels.values())
+
+
+def peer_speed(session, batch, model, length, precision):
+    """Measures a training step of Hugging Face's model: {"batch", "examples_per_second"}."""
+    settings = {"work": "step", "config": MODELS[model], "length": length, "batch_size": batch,
+                "precision": PRECISIONS[precision][0], "tf32": PRECISIONS[precision][1], "attention": "sdpa",
+                "device": "cuda" if session.gpus else "cpu", "warm_up": 3, "count": session.arguments.steps}
+    found = compare.run([session.arguments.peer_python, os.path.join(compare.PEERS, "hf_compare.py"),
+                         json.dumps(settings)])
+    seconds = json.loads(found.output.splitlines()[-1])["wall"]
+    return {"batch": batch, "examples_per_second": batch / seconds}
+
+
+def scale(session):
+    """Measures examples per second over the replicas."""
+    most = len(session.gpus) or 2
+    counts = sorted({most, *(2**power for power in range(10) if 2**power <= most)})
+    for model, count in itertools.product(session.arguments.models, counts):
+        session.measure("scaling", dict(model=model, replicas=count), replica_speed, session, model, count)
+
+
+def replica_speed(session, model, count):
+    """Trains with `count` replicas; returns {"batch", "examples_per_second"}."""
+    arguments, batch = session.arguments, 32 * count
+    examples = len(read_text(os.path.join(ROOT, "samples", "MRPC", "train.tsv")).splitlines()) - 1
+    with tempfile.TemporaryDirectory() as output_dir:
+        log = run_script(command(
+            "run_classifier.py", **model_flags(session, model), task_name="MRPC", do_train=True,
+            trim_padding=False, train_batch_size=batch, log_steps=arguments.steps, num_replicas=count,
+            num_train_epochs=(3 * arguments.steps + 0.5) * batch / examples, save_checkpoints_steps=10**6,
+            precision="bf16" if "bf16" in arguments.precisions else "fp32", output_dir=output_dir))
+    # The first line is about the first step, and the second one about steps of the start.
+    speeds = [float(text) for text in re.findall(r"examples/sec (\S+)", log)][2:]
+    return {"batch": batch, "examples_per_second": statistics.median(speeds)}
+
+
+def ops(session):
+    """Lists the ops of a step that take the most time."""
+    arguments, length = session.arguments, max(session.arguments.lengths)
+    for model, name, use_xla in itertools.product(arguments.models, arguments.precisions, (False, True)):
+        labels = dict(model=model, length=length, precision=name, use_xla=use_xla, batch=8)
+        session.measure("ops", labels, in_process, gpu_steps.ops, MODELS[model], length,
+                        *PRECISIONS[name][:2], use_xla, 8)
+
+
+# --- The program -----------------------------------------------------------------------------------------
+
+
+def parse_arguments():
+    """Returns the command line; the defaults that depend on the GPU are None."""
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+
+    def names(known):
+        def parse(text):
+            found = text.split(",")
+            if set(found) - set(known):
+                raise argparse.ArgumentTypeError(f"{text}: pass some of {','.join(known)}")
+            return found
+        return parse
+
+    parser.add_argument("--parts", type=names(PARTS), default=list(PARTS))
+    parser.add_argument("--models", type=names(MODELS), help="default: base,large; without a GPU tiny")
+    parser.add_argument("--lengths", type=lambda text: [int(one) for one in text.split(",")],
+                        help="default: 128,384,512; without a GPU 32")
+    parser.add_argument("--precisions", type=names(PRECISIONS), default=list(PRECISIONS))
+    parser.add_argument("--recompute", type=names(("none", "attention", "layers")),
+                        help="of memory; default: all three; without a GPU layers")
+    parser.add_argument("--cards", type=names(CARDS), default=["rtx3060", "t4"],
+                        help="of memory: cards to simulate, if this card is larger")
+    parser.add_argument("--tokens", type=int, default=8192, help="of speed: tokens in a batch")
+    parser.add_argument("--steps", type=int, default=10, help="of losses and speed: steps to measure")
+    parser.add_argument("--peer_python", help="interpreter with torch and transformers")
+    results.add_flag(parser)
+    parser.set_defaults(results="gpu")
+    return parser.parse_args()
+
+
+def main():
+    """Runs the parts; returns the exit code."""
+    arguments = parse_arguments()
+    recorder = results.Recorder(arguments.results, UNITS, [arguments.peer_python])
+    found = in_process(gpu_steps.devices, environment={})
+    gpus = found["gpus"]
+    if gpus:
+        print(f"GPUs: {', '.join(gpu['name'] for gpu in gpus)}.")
+    else:
+        print("No GPU was found: all parts measure a tiny model on the CPU. The figures say nothing about "
+              f"GPUs. {found['problem'] or ''}".strip())
+    defaults = {"models": (["base", "large"], ["tiny"]), "lengths": ([128, 384, 512], [32]),
+                "recompute": (["none", "attention", "layers"], ["layers"])}
+    for name, (with_gpu, without) in defaults.items():
+        if getattr(arguments, name) is None:
+            setattr(arguments, name, with_gpu if gpus else without)
+    recorder.add(part="devices", gpus=gpus)
+    functions = {"losses": losses, "repeat": repeat, "memory": memory, "speed": speed, "scaling": scale,
+                 "ops": ops}
+    with tempfile.TemporaryDirectory() as directory:
+        session = Session(arguments, recorder, gpus, directory)
+        for part in arguments.parts:
+            functions[part](session)
+            recorder.write()  # also if a later part is interrupted
+    gpu_page.write(arguments.results)
+    print(f"Failed: {', '.join(dict.fromkeys(session.failed)) or 'nothing'}.")
+    return 1 if session.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
