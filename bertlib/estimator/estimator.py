@@ -1,12 +1,13 @@
 """A compact Estimator: train, evaluate, predict and export a `model_fn` in graph mode.
 
 TensorFlow removed `tf.estimator` in version 2.16. This module keeps its published semantics. It is built on
-classes that TensorFlow still contains (tf.train.SingularMonitoredSession, Scaffold, Saver, SessionRunHook),
-runs an unmodified `model_fn(features, labels, mode, params)`, and takes the arguments of `TPUEstimator` on
-CPU and GPU. Each call builds a fresh graph.
+classes that TensorFlow still contains (tf.train.SingularMonitoredSession, Scaffold, Saver, SessionRunHook).
+An unmodified `model_fn(features, labels, mode, params)` runs with it. The arguments of `TPUEstimator` are
+accepted, but the model runs on CPU or GPU. Each call builds a fresh graph.
 
-A call starts from the first of these weights that exist: a checkpoint in model_dir, which `resume` restores;
-the `init_checkpoint` of the model_fn; random initial weights.
+The weights of a call come from a checkpoint in model_dir, which `resume` restores. If model_dir contains no
+checkpoint, they come from the `init_checkpoint` of the model_fn. Without an `init_checkpoint`, they are
+random.
 """
 
 import contextlib
@@ -37,8 +38,8 @@ from bertlib.system import locks, stopping
 class Estimator(object):
     """Trains, evaluates, predicts with and exports the model that a `model_fn` builds.
 
-    This class expects datasets of `input_pipeline`, which start at the batch of the global step by
-    themselves, and optimizers of `optimization`. The subclass `tf1._run.script_estimator.Estimator` accepts
+    This class expects optimizers of `optimization` and datasets of `input_pipeline`. These datasets continue
+    at the right batch when a training is resumed. The subclass `tf1._run.script_estimator.Estimator` accepts
     any input and any optimizer.
     """
 
@@ -222,8 +223,8 @@ class Estimator(object):
           checkpoint_path: the checkpoint to evaluate; None for the newest.
           name: str; the summaries are written into eval_<name> in model_dir, or into eval if name is None.
           revise: function of (results, predictions) that returns the results to report. predictions is a list
-            with a dict for each example. If `revise` is given, the model_fn must return predictions in this
-            mode.
+            with a dict for each example. If `revise` is given, the model_fn must return predictions in mode
+            EVAL.
 
         Returns:
           dict with the model_fn's metrics, "loss" (mean over the batches) and "global_step".

@@ -14,7 +14,8 @@ Both functions may run during a training. There are four triggers, which docs/de
 
 Evaluations do not affect the training: with and without evaluations, a training ends with the same weights,
 bit for bit. For this reason each evaluation has a separate graph, reads the weights from a checkpoint, and
-writes separate event files. `SessionWeights` makes a checkpoint of the weights in a live session.
+writes separate event files. During a training, `SessionWeights` saves the weights of the training's session
+in such a checkpoint.
 """
 
 import contextlib

@@ -22,7 +22,7 @@ from bertlib.estimator.step_config import GB, divisors, gb
 from bertlib.graph import tensorflow_internals
 
 # Bytes of a card's nominal size that TensorFlow's allocator does not get: driver, CUDA context, and the
-# reserve for CUDA's libraries. `gpu_cards.CARDS` has the numbers of single cards.
+# reserve for CUDA's libraries. `gpu_cards.CARDS` has a more exact number for each known card.
 CARD_OVERHEAD = 2.0 * GB
 # TensorFlow's GPU allocator takes this multiple of the simulated peak, because its memory is fragmented.
 # benchmarks/allocator.py, which follows the allocator's rules, finds 1.05 for a step of BERT-Large. An
@@ -110,12 +110,15 @@ def trace_allocations(train_op):
     """Simulates one training step, and returns when its tensors are allocated and freed.
 
     Args:
-      train_op, raises: see `simulate`.
+      train_op: see `simulate`.
+
+    Raises:
+      ValueError: see `simulate`.
 
     Returns:
       (a list of (tensor, change) in the order of time, seconds of the step). A tensor is a pair (name of the
-      node, index of the output). The change is its number of bytes when it is allocated, and the negative
-      number when it is freed. Variables are left out.
+      node, index of the output). The change is +n when a tensor of n bytes is allocated, and −n when the
+      tensor is freed. Variables are left out.
     """
     op = getattr(train_op, "op", train_op)
     for needed_op in _with_ancestors(op).values():
@@ -127,8 +130,8 @@ def trace_allocations(train_op):
 
 
 def rewrite(train_op):
-    """Returns the graph of a training step as TensorFlow's runtime would rewrite it for a GPU, a
-    tf.MetaGraphDef. `train_op` is the op or tensor whose execution is the step."""
+    """Returns a tf.MetaGraphDef: the graph of a training step, after the changes that TensorFlow's runtime
+    would make for a GPU. `train_op` is the op or tensor whose execution is the step."""
     op = getattr(train_op, "op", train_op)
     needed = _with_ancestors(op)
     meta_graph = tf.MetaGraphDef(graph_def=op.graph.as_graph_def())
@@ -138,8 +141,8 @@ def rewrite(train_op):
         node.device = _DEVICE
     del meta_graph.graph_def.node[:]
     meta_graph.graph_def.node.extend(nodes)
-    # The rewritten graph may need more memory: for example, a matrix product of the backward pass may move
-    # into the forward pass.
+    # The rewritten graph can need more memory than the original graph: for example, TensorFlow can move a
+    # matrix product of the backward pass into the forward pass.
     rewritten = tensorflow_internals.optimize_graph(tf.ConfigProto(), meta_graph, verbose=False,
                                                     cluster=_virtual_gpu())
     meta_graph.graph_def.CopyFrom(rewritten)
@@ -219,7 +222,7 @@ def _allocations(graph_def, timeline):
     def owner(tensor):
         """Returns the tensor whose memory `tensor` uses. This is `tensor` itself, unless its op returns its
         input (see `_ALIASES` and `_returns_reference`): then it is the owner of this input. Returns None if
-        the memory is that of a variable. A tensor is a pair (name of the node, index of the output)."""
+        `tensor` uses the memory of a variable. A tensor is a pair (name of the node, index of the output)."""
         node = nodes[tensor[0]]
         if node.op in _VARIABLES or node.op == "ReadVariableOp":
             return None
@@ -255,7 +258,7 @@ def _allocations(graph_def, timeline):
 
 @functools.cache
 def _returns_reference(op_type):
-    """Returns whether an op type returns the variable that is its input, as Assign does."""
+    """Returns whether ops of a type return their input variable itself, as Assign does."""
     definition = tensorflow_internals.op_definition(op_type)
     return definition is not None and any(output.is_ref for output in definition.output_arg)
 
@@ -273,9 +276,9 @@ def largest_batch(need_of_size, usable_bytes, limit=1 << 16):
     """Finds the largest batch size that fits into memory.
 
     Memory is nearly linear in the batch size. The search draws a line through the two simulated sizes whose
-    memory is nearest to the limit, and simulates the size at which this line crosses the limit. It ends when
-    a size that fits and the next size, which does not fit, are both simulated. Most searches take four
-    simulations.
+    memory is nearest to `usable_bytes`, and simulates the size at which this line crosses `usable_bytes`. The
+    search ends when it has simulated a size n that fits and the size n + 1, which does not fit. Most searches
+    take four simulations.
 
     Args:
       need_of_size: function that takes a batch size and returns the `MemoryNeed` of a step.
@@ -305,8 +308,8 @@ def largest_batch(need_of_size, usable_bytes, limit=1 << 16):
 def _crossing(predictions, usable_bytes):
     """Returns the batch size at which a step would just fit, by linear interpolation.
 
-    The line goes through the two simulated sizes whose memory is nearest to the limit. With only one size,
-    the activations are assumed to be proportional to the batch size.
+    The line goes through the two simulated sizes whose memory is nearest to `usable_bytes`. With only one
+    size, the activations are assumed to be proportional to the batch size.
     """
     room = {size: usable_bytes - prediction.total for size, prediction in predictions.items()}
     if len(room) == 1:
@@ -338,7 +341,8 @@ def fits_in_practice(build, *arguments):
 
 
 def advice(alternatives, memory_need, usable_bytes):
-    """Returns advice for a run that is out of memory: the micro-batches that fit, and their flags.
+    """Returns advice for a run that is out of memory: the sizes of micro-batches that fit, and the flags for
+    each size.
 
     Args:
       alternatives: {flags to change, such as "--recompute=layers": the `StepConfig` after this change}. The
@@ -384,7 +388,7 @@ def advice(alternatives, memory_need, usable_bytes):
 def usable_memory():
     """Returns the memory that a step may use: memory of the smallest GPU, or RAM on a machine without a GPU.
 
-    The simulated peak of a step may be as large as this memory.
+    A step is expected to fit if its simulated peak is at most this memory.
 
     Returns:
       (number of bytes, description such as "free RAM less 0.50 GB for workspaces and fragmentation").

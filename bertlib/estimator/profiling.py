@@ -134,7 +134,7 @@ def _op_type(plane, event):
 
 
 def _table_of(times, rows=10):
-    """Returns the table of the types of ops that took the most time, a line of text for each type."""
+    """Returns a table of the types of ops that took the most time. Each type is one line of text."""
     total = sum(seconds for seconds, _ in times.values()) or 1.0
     ordered = sorted(times.items(), key=lambda item: -item[1][0])
     table = [(kind, *values) for kind, values in ordered[:rows]]

@@ -101,13 +101,15 @@ def _digest(value):
 class WeightComparison:
     """Finds replicas whose weights differ from those of replica 0, and broadcasts the weights of replica 0.
 
-    Each replica computes the same update from the same sums of gradients. A GPU or CPU of another kind may
-    round differently, and broken hardware computes wrong values. Checkpoints contain the weights of replica
-    0. Without this comparison, a run that resumes from a checkpoint would differ from a run without a break.
+    Each replica computes the same update from the same sums of gradients. Still, weights can differ: a GPU or
+    CPU of another kind may round differently, and broken hardware computes wrong values. Checkpoints contain
+    only the weights of replica 0. So without this comparison, a run that is resumed from a checkpoint could
+    differ from an uninterrupted run.
     """
 
     def __init__(self, group):
-        """Adds the ops that compute checksums of the weights to the current graph of a training."""
+        """Adds ops to the current graph, which is the graph of a training. The ops compute checksums of the
+        weights."""
         self._group = group
         self._variables = tf.global_variables()
         self._checksums = [_checksum(variable) for variable in tf.trainable_variables()]

@@ -61,8 +61,8 @@ class RunConfig(object):
         self.save_checkpoints_steps = save_checkpoints_steps
         self.save_checkpoints_secs = save_checkpoints_secs
         if session_config is None:
-            # The default of tf.estimator. An op without a kernel for GPUs then runs on the CPU, and
-            # tf.device("/gpu:0") has no effect on a machine without a GPU.
+            # This is also the default of tf.estimator: an op without a kernel for GPUs runs on the CPU, and
+            # on a machine without a GPU, tf.device("/gpu:0") has no effect.
             session_config = tf.ConfigProto(allow_soft_placement=True)
         self.session_config = session_config
         self.keep_checkpoint_max = keep_checkpoint_max

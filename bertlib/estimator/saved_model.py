@@ -17,7 +17,8 @@ _TEMPORARY = "temp-"  # prefix of the name of an unfinished version; TensorFlow 
 
 
 def write(builder, config, checkpoint, export_dir_base, serving_input_receiver_fn, assets_extra, as_text):
-    """Writes the SavedModel; the other arguments are those of `estimator.Estimator.export_saved_model`.
+    """Writes the SavedModel. For the arguments that are not listed here, see
+    `estimator.Estimator.export_saved_model`.
 
     Args:
       builder: the `model_graph.Builder`.

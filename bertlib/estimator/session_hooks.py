@@ -144,7 +144,8 @@ class _WholeSaver(object):
 def quiet_event_writers():
     """A context manager: silences the threads of TensorFlow's event writers inside of the block.
 
-    A writer raises its errors where it is used. In addition, its thread would print a traceback.
+    An error of a writer is raised in the code that uses the writer. Without this function, the thread of the
+    writer would print a traceback, too.
     """
     def is_of_writer(thread):
         return thread is not None and thread.name == "EventLoggerThread"

@@ -26,8 +26,8 @@ class StepConfig:
       tokens_per_micro_batch: the largest number of tokens in a micro-batch, if micro-batches may have
         different numbers of examples; 0 if all micro-batches have the same number of examples.
       max_seq_length: number of tokens in the longest example.
-      trims_training: whether training batches are trimmed, which means cut after their longest example.
-        Evaluation ignores this attribute.
+      trims_training: whether each training batch is trimmed, which means that it is only as long as its
+        longest example. Evaluation ignores this attribute.
       remove_padding: whether the encoder skips the padding that is left after trimming.
       precision: data type of the encoder's computation: "fp32", "bf16" or "fp16".
       recompute: the parts that the backward pass recomputes: "none", "attention" or "layers".
@@ -88,9 +88,9 @@ class ResolvedStep:
     Attributes:
       step: the `StepConfig`.
       messages: list of messages for the log: pairs (whether it is a warning, text).
-      may_not_fit: whether only a run on the GPU shows that a micro-batch fits. True if the number of
-        micro-batches was chosen by simulation, or if the predicted memory is close to the usable memory or
-        above it. False for micro-batches with different numbers of examples.
+      may_not_fit: whether it is uncertain that a micro-batch fits, until the step has run on the GPU. True if
+        the number of micro-batches was chosen by simulation, or if the predicted memory is close to the
+        usable memory or above it. False for micro-batches with different numbers of examples.
     """
 
     step: StepConfig
@@ -205,9 +205,9 @@ def check_equal_micro_batches(batch_size, gradient_accumulation_steps, num_repli
         if num_replicas > 1:
             each = f" ({gradient_accumulation_steps} on each of {num_replicas} replicas)"
         raise ValueError(f"A training batch of {batch_size} examples cannot be split into "
-                         f"{parts} equal micro-batches{each}. Batches of "
-                         f"{' or '.join(map(str, sizes))} can; this batch can be split into "
-                         f"{' or '.join(map(str, near))}.")
+                         f"{parts} equal micro-batches{each}. Use a batch of "
+                         f"{' or '.join(map(str, sizes))} examples, or split this batch into "
+                         f"{' or '.join(map(str, near))} micro-batches.")
     return batch_size // parts
 
 
@@ -244,7 +244,7 @@ def _accumulation_steps(flags):
         count = needed
     if count * replicas > batch_size:
         raise ValueError(f"--gradient_accumulation_steps={count}{of_each}: "
-                         f"--train_batch_size={batch_size} examples make at most {batch_size} micro-batches.")
+                         f"--train_batch_size={batch_size} can be split into at most {batch_size} micro-batches.")
     if flags.gradient_accumulation_steps is None:
         return needed, [(False, f"--gradient_accumulation_steps not given: using {needed} (the number that "
                          f"--tokens_per_micro_batch={tokens} needs{of_each} if all {batch_size} examples "
@@ -261,8 +261,7 @@ def _accumulation_steps(flags):
 
 
 def choose(step, usable_bytes, memory_need, modes=RECOMPUTE, counts=None):
-    """Chooses the `recompute` and the `gradient_accumulation_steps` with which a step is fastest and fits
-    into memory.
+    """Chooses `recompute` and `gradient_accumulation_steps`: the fastest combination that fits into memory.
 
     Args:
       step: a `StepConfig`. Its values of these two settings are ignored.
@@ -276,7 +275,8 @@ def choose(step, usable_bytes, memory_need, modes=RECOMPUTE, counts=None):
       (the chosen `StepConfig`, the return value of `memory_need` for it).
 
     Raises:
-      ValueError: no combination fits into memory. The message names the memory for the smallest combination.
+      ValueError: no combination fits into memory. The message says how much memory the smallest combination
+        needs.
     """
     counts = counts or divisors(step.train_batch_size // step.num_replicas)
     memory_need = functools.cache(memory_need)

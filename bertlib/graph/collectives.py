@@ -53,7 +53,7 @@ class AllReduce:
         self.num_replicas, self.index = group.count, group.index
         self.gradients_ready = None
         self._exchange_dtype = exchange_dtype
-        # No two graphs may use the same key, because two graphs may exchange tensors of different shapes.
+        # Two graphs must not use the same key, because their tensors can have different shapes.
         self._keys = itertools.count(group.broadcast(next(_graphs)) * _KEYS_PER_GRAPH)
         self._ops = {}
 
@@ -113,8 +113,8 @@ class AllReduce:
         return [tf.reshape(piece, tensor.shape) for piece, tensor in zip(pieces, tensors)]
 
     def sum_many(self, tensors):
-        """Returns the sum of each tensor over all replicas. Small tensors share an exchange. All shapes are
-        static.
+        """Returns the sum of each tensor over all replicas. Small tensors are exchanged together. All shapes
+        must be static.
 
         Args:
           tensors: list, in the order in which the tensors are computed.
@@ -274,10 +274,11 @@ def session_config(config=None):
 
 
 def check_sums(group, exchange_dtype, config):
-    """Checks that sums over the replicas are right, by sums of ones.
+    """Checks that sums over the replicas are right: adds up a 1 from each replica.
 
-    Without this check, a fault of the communication library could make all gradients wrong in silence. For
-    example, older versions of TensorFlow let NCCL add numbers in bfloat16 as if they were float32.
+    Without this check, a fault of the communication library could make all gradients wrong without any error
+    message. For example, older versions of TensorFlow let NCCL add numbers in bfloat16 as if they were
+    float32.
 
     Args:
       group: the `replica_group.Group`.

@@ -181,7 +181,8 @@ def bernoulli(shape, keep_probability, site, native_op=None):
     size = tf.reduce_prod(tf.cast(shape, tf.int64))
     words = tf.raw_ops.StatelessRandomUniformFullIntV2(
         shape=[(size + 1) // 2], **stream, dtype=tf.uint32)
-    # Not tf.slice: it has no kernel for int16 on a GPU, and the mask would be computed on the CPU.
+    # tf.slice is not used here: it has no kernel for int16 on a GPU, so the mask would be computed on the
+    # CPU.
     numbers = tf.reshape(tf.reshape(tf.bitcast(words, tf.int16), [-1])[:size], shape)
     return numbers >= tf.constant(threshold, tf.int16)
 

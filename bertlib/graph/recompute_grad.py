@@ -10,10 +10,9 @@ computation, but TensorFlow's graph optimizer removes this op. Without the op, b
 same time.
 
 XLA ignores control dependencies between ops that it compiles together, and would merge the two computations.
-XLA's op "XlaOptimizationBarrier" does not help: on CPU, XLA removes it before it chooses the order of
-computation. So the ops at the border between the two computations are not compiled
-(`custom_gradient.fence`). The ops before the border and the ops after it are compiled separately, and run in
-this order.
+XLA's op "XlaOptimizationBarrier" does not help: on CPU, XLA removes this op before choosing the order of
+computation. So the ops at the border between the two computations are not compiled (`custom_gradient.fence`).
+The ops before the border and the ops after it are compiled separately, and run in this order.
 """
 
 import tensorflow.compat.v1 as tf
@@ -78,8 +77,8 @@ def recompute_grad(function):
                 recomputed = _as_list(repeated_function(*fenced_inputs))
             _check(recomputed, fenced, tf.get_default_graph().get_operations()[number_of_ops:])
             computed = tf.gradients([recomputed[index] for index in used_outputs], fenced, gradients)
-            # Without this fence, XLA would delay the gradients of weights to the end of the step. Until
-            # then, it would keep all tensors that are needed to compute these gradients.
+            # Without this fence, XLA would delay the gradients of weights to the end of the step. Until then,
+            # XLA would keep all tensors that are needed to compute these gradients.
             fenced_gradients = iter(fence([gradient for gradient in computed
                                            if isinstance(gradient, tf.Tensor)]))
             # A gradient that is None or tf.IndexedSlices is not fenced.
@@ -98,9 +97,9 @@ def _as_list(results):
 
 
 def _is_unused(op, index, gradient):
-    """Returns whether `gradient` consists of the zeros that `tf.gradients` uses for an output without use.
+    """Returns whether `gradient` consists of the zeros that `tf.gradients` uses for an unused output.
 
-    For an unused output, `tf.gradients` uses zeros with the shape of the output as the gradient. To compute
+    As the gradient of an unused output, `tf.gradients` uses zeros with the shape of this output. To compute
     these zeros, the output would have to be kept in memory.
     """
     return gradient is None or (
