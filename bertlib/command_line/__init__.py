@@ -1,9 +1,10 @@
 """Starts every command: flags and `--help`, launching, signals, errors, and the role of the process.
 
-The import of this package prepares the process for a command: it loads TensorFlow without its messages and
-switches it to graph mode. A command imports this package first; the linter's import order puts it there. If
-TensorFlow was already imported, this still works, but TensorFlow's messages appear. Loading the modules takes
-seconds. Ctrl-C during this time ends the process with a message of one line.
+The import of this package prepares the process for a command: it hides TensorFlow's messages, loads
+TensorFlow and switches TensorFlow to graph mode. A command imports this package before its other modules; the
+linter's import order agrees with this. If TensorFlow was already imported, this still works, but TensorFlow's
+messages appear. Loading the modules takes seconds. Ctrl-C during this time ends the process with a message of
+one line.
 """
 
 import os

@@ -77,9 +77,9 @@ def section(heading, affects=None):
 
     Args:
       heading: str.
-      affects: one of `settings.CLASSES`: the part of a training that the flags affect. It decides whether
-        run.json records a flag, and whether a later command inherits the recorded value or refuses another
-        value, see `run_record.inherit_record`. None for flags of commands that do not train.
+      affects: one of `settings.CLASSES`: the part of a training that the flags affect. The class decides
+        whether run.json records a flag, and whether a later command inherits the recorded value or refuses
+        another value, see `run_record.inherit_record`. None for flags of commands that do not train.
 
     Raises:
       ValueError: `affects` is not one of `settings.CLASSES`.
@@ -189,7 +189,7 @@ def phases_given():
 
 
 def refuse_empty_paths():
-    """Raises a ValueError if a path on the command line is empty: usually an unset shell variable."""
+    """Raises a ValueError if a path on the command line is empty, as after an unset shell variable."""
     for name in FLAGS:
         flag = FLAGS[name]
         is_path = name.endswith(PATH_SUFFIXES) and isinstance(flag.value, str)
@@ -223,8 +223,8 @@ def define_classification_flags():
                              lower_bound=0)
     with section("Task", WEIGHTS):
         flags.DEFINE_string("class_weights", None, "Loss weight for each class: label:weight pairs separated "
-                            "by commas, or only the weights in the order of the labels. \"balanced\" gives "
-                            "all classes the same total weight. Only the ratios of the weights matter.")
+                            "by commas, or only the weights in the order of the labels. balanced: all "
+                            "classes have the same total weight. Only the ratios of the weights matter.")
         flags.DEFINE_float("label_smoothing", 0.0, "Label smoothing factor, for example 0.1.")
     flags.register_validator("label_smoothing", lambda value: value is not None and 0 <= value < 1,
                              "must be a number from 0 to below 1")
@@ -279,8 +279,8 @@ def define_column_flags(heading="Your own data, in place of a task"):
                           "auto: if the column flags are numbers, the first row contains no names, otherwise "
                           "it does.")
         flags.DEFINE_enum("delimiter", "auto", ["auto", "comma", "semicolon"],
-                          "Character between the columns of a .csv file. auto: a comma. If the first row "
-                          "contains semicolons and no commas outside of quotes, auto means a semicolon.")
+                          "Character between the columns of a .csv file. auto: a semicolon if the first row "
+                          "contains semicolons and no commas outside of quotes, otherwise a comma.")
 
 
 def define_word_column_flags(heading="Task"):
@@ -320,8 +320,8 @@ def define_model_flags(max_seq_length):
                              lower_bound=3)
     with section("Memory and speed", SPEED):
         flags.DEFINE_enum("precision", "fp32", sorted(modeling.PRECISIONS),
-                          "Number format of the encoder's computation. The formats bf16 and fp16 need less "
-                          "memory. They also need less time on hardware that supports them. Weights, sums, "
+                          "Number format of the encoder's computation. bf16, fp16: less memory than with "
+                          "fp32, and less time on hardware that supports the format. Weights, sums, "
                           "softmax, normalization, loss, "
                           "optimizer and checkpoints stay fp32.")
     define_gpu_flags()
@@ -366,8 +366,9 @@ def _define_input_flags():
                              lower_bound=0, upper_bound=MAX_WORKERS)
     with section("Memory and speed", SPEED):
         flags.DEFINE_bool("trim_padding", None, "Sort the examples by length, and trim each batch to its "
-                          "longest sequence. Training of a classifier also skips the remaining padding. This "
-                          "saves most of the time if the examples are short. false: all batches have the "
+                          "longest sequence. Training of a classifier also skips the remaining padding. If "
+                          "the examples are short, trimming saves most of the computing time. false: all "
+                          "batches have the "
                           "length --max_seq_length. The default is true, except for training with "
                           "run_squad.py, because the published SQuAD loss depends on the padding.")
         flags.DEFINE_integer("tokens_per_micro_batch", 0,
@@ -391,11 +392,13 @@ def define_training_flags():
         flags.DEFINE_integer("train_batch_size", 32, "Batch size of training.", lower_bound=1)
         flags.DEFINE_float("learning_rate", 5e-5, "Peak learning rate: the value at the end of warm-up.")
         flags.DEFINE_enum("optimizer", "adamw", sorted(optimization.OPTIMIZERS),
-                          "Optimizer. The published code uses adamw.")
+                          "Optimizer. The default is the optimizer of the published code.")
         flags.DEFINE_bool("adam_bias_correction", False,
-                          "Use Adam's bias correction in adamw. The published code does not use it.")
+                          "With --optimizer=adamw: use Adam's bias correction. The published code does not "
+                          "use it.")
         flags.DEFINE_enum("lr_schedule", "linear", sorted(optimization.LR_SCHEDULES),
-                          "Learning rate schedule after warm-up. The published code uses linear.")
+                          "Learning rate schedule after warm-up. The default is the schedule of the "
+                          "published code.")
         flags.DEFINE_integer("seed", 12345, "Random seed. The same seed repeats the run.")
     with section("Training", SPEED):
         flags.DEFINE_integer("save_checkpoints_steps", 1000, "Number of steps between checkpoints.",
@@ -409,14 +412,16 @@ def define_training_flags():
         flags.DEFINE_integer("gradient_accumulation_steps", None,
                              "Number of micro-batches of a training step. More micro-batches need less "
                              "memory; the result of the step is the same. 0: the smallest number that fits "
-                             "into memory, found by simulation. The default is 1, or with "
-                             "--tokens_per_micro_batch the number that this flag requires.", lower_bound=0)
+                             "into memory, found by simulation. The default is 1. With "
+                             "--tokens_per_micro_batch, the default is the number of micro-batches that this "
+                             "token limit requires.", lower_bound=0)
         flags.DEFINE_enum("recompute", "none", [*modeling.RECOMPUTE, "auto"],
                           "Gradient checkpointing: which activations are computed again in the backward pass "
                           "instead of being kept in memory. none: no activation. attention: scores and "
                           "probabilities of attention, which saves most of the memory for long sequences and "
-                          "costs little time. layers: all except the input of each layer, which takes a "
-                          "third more time. auto: the fastest mode that fits into memory, found by "
+                          "costs little time. layers: all except the input of each layer; a step takes a "
+                          "third more time than with --recompute=none. auto: the fastest mode that fits into memory, "
+                          "found by "
                           "simulation.")
         flags.DEFINE_integer("recompute_segment", 1, "With --recompute=layers: number of consecutive layers "
                              "that are recomputed together.", lower_bound=1)
@@ -435,8 +440,9 @@ def define_training_flags():
                           "false.")
         flags.DEFINE_bool("use_xla", False,
                           "Let XLA compile the computations between the matrix products of the training, for "
-                          "GPUs. Each new batch shape is compiled once, which takes some seconds. Trimmed "
-                          "batches have a multiple of 64 tokens. Slower than the default on a CPU.")
+                          "GPUs. Each new batch shape is compiled once, which takes some seconds. The length "
+                          "of a trimmed batch is a multiple of 64 tokens. On a CPU, a training is slower "
+                          "with this flag than without it.")
         flags.DEFINE_string("profile_steps", None,
                             "a,b: profile the training steps a to b, numbered as in the log. The trace is "
                             "written to --output_dir, for TensorBoard. The log lists the op types that took "
@@ -482,8 +488,8 @@ def define_open_ports_flag():
 def define_export_flags():
     """Defines the flag that exports the model at the end of a training command."""
     with section("Task", SPEED):
-        flags.DEFINE_bool("do_export", False, "At the end, export the newest checkpoint as a SavedModel. It "
-                          "becomes a new version in export/ in --output_dir; see docs/howto/serving.md.")
+        flags.DEFINE_bool("do_export", False, "At the end, export the newest checkpoint as a SavedModel. The "
+                          "export is a new version in export/ in --output_dir; see docs/howto/serving.md.")
 
 
 def _define_epoch_flags():

@@ -152,8 +152,8 @@ def _flush_help():
 
 
 def _describe_encoding_error(error):
-    """Returns the message for a UnicodeEncodeError, which shows where the character is that cannot be
-    written."""
+    """Returns the message for a UnicodeEncodeError. The message shows the position of the character that
+    cannot be written."""
     text, character = error.object[max(0, error.start - 50):error.start + 50], error.object[error.start]
     if not "\ud800" <= character <= "\udfff":
         return (f"{text!r} cannot be written as {error.encoding}, the encoding of the standard output. Set "
@@ -166,10 +166,10 @@ def _describe_encoding_error(error):
 
 
 def _place_of_surrogate(character):
-    """Returns "file:line" of the first half surrogate pair in the files that the flags name, or None.
+    """Returns "file:line" of the first unpaired surrogate in the files that the flags name, or None.
 
-    UTF-8 cannot contain half a surrogate pair. In a file that is read as UTF-8, it can only come from an
-    escape in JSON, such as "\\ud83d".
+    An unpaired surrogate is half of a surrogate pair, and cannot be written in UTF-8. In a file that is read
+    as UTF-8, an unpaired surrogate can only come from an escape in JSON, such as "\\ud83d".
     """
     code = f"\\\\u(?i:{ord(character):x})"
     unpaired = (f"{code}(?!\\\\u[dD][c-fC-F])" if character < "\udc00"

@@ -1,7 +1,7 @@
 """Derives the role of this process from the replica flags and TF_CONFIG.
 
-A process is the only one of its command, a replica, the launcher of the replicas on this machine, or the
-evaluator of a cluster.
+A process has one of four roles: it is the only process of its command, a replica, the launcher of the
+replicas on this machine, or the evaluator of a cluster.
 """
 
 import contextlib

@@ -58,7 +58,8 @@ def handle_termination(last_words):
 
 
 def ignore_request():
-    """Restores the default handlers of the signals: in forked processes, and after the end of the command."""
+    """Restores the default handlers of the signals. It is called in forked processes and after the end of the
+    command."""
     for number in _NUMBERS:
         if signal.getsignal(number) is _raise_outside_of_training:
             signal.set_wakeup_fd(-1)
@@ -81,8 +82,8 @@ def _is_sent(receiver):
 
 
 def _watch(receiver, last_words):
-    """Waits for a signal. After it, ends the process if the main thread does not end the process in time, or
-    if a second signal arrives."""
+    """Waits for a signal. After the signal, ends the process if the main thread does not end the process in
+    time, or if a second signal arrives."""
     while not _is_sent(receiver):
         pass
     stopping.request.set()

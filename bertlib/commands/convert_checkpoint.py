@@ -71,9 +71,9 @@ def define_flags():
                             f"{_TENSORFLOW_WEIGHTS}.* and {_CONFIG['tensorflow']}. The Hugging Face format "
                             f"consists of {_HUGGING_FACE_WEIGHTS} and {_CONFIG['hugging_face']}. Both "
                             f"formats also contain {_VOCABULARY} and {_TOKENIZER_CONFIG}.")
-        flags.DEFINE_enum("to", None, sorted(_CONFIG), "Format of the output. By default, a TensorFlow input "
-                          "is converted to hugging_face, and a Hugging Face input to tensorflow. "
-                          "With --weights_only, the output is always tensorflow.")
+        flags.DEFINE_enum("to", None, sorted(_CONFIG), "Format of the output. The default is "
+                          "--to=hugging_face for a TensorFlow input, and --to=tensorflow for a Hugging Face "
+                          "input or with --weights_only.")
         flags.DEFINE_bool("weights_only", False, "Convert from TensorFlow to TensorFlow, without the state "
                           "of the training, such as the step and the optimizer's variables. All other "
                           "conversions leave this state out, too.")
@@ -134,10 +134,10 @@ def input_record(source):
 
 
 def find_file(settings, source, flag, *candidates):
-    """Returns the path of a file: the value of the flag; without the flag, the first of the `candidates` that
-    exists in the directory of the input; or None.
+    """Returns the path of a file: the value of a flag, or a file in the directory of the input.
 
-    A path from the input's directory becomes the value of the flag.
+    If the flag is not given, returns the first of the `candidates` that exists in this directory, and sets
+    the flag to its path. Returns None if no candidate exists.
     """
     path = getattr(settings, flag)
     if path is None:
@@ -286,8 +286,8 @@ def check_output(settings, source):
     for name in blocking:
         if os.path.isdir(os.path.join(settings.output, name)):
             raise IsADirectoryError(f"--output={settings.output}: {name} must be written to this directory, "
-                                    f"but a subdirectory already has the name {name}. Remove it, or name "
-                                    "another directory.")
+                                    f"but a subdirectory already has the name {name}. Remove the "
+                                    "subdirectory, or pass another --output.")
     if blocking and not settings.force:
         raise FileExistsError(f"--output={settings.output} contains files that would be replaced: "
                               f"{', '.join(blocking)}. "
@@ -307,7 +307,7 @@ def hugging_face_config(config, source, names):
     Args:
       config: dict, the published configuration.
       source: the input, a `checkpoint_formats.Checkpoint`; its head gives the labels.
-      names: names of the tensors that are converted; they determine the class.
+      names: names of the tensors that are converted. They determine the class of the Hugging Face model.
 
     Returns:
       dict.

@@ -55,13 +55,14 @@ def define_flags():
         flags.DEFINE_enum("precision", "fp32", sorted(modeling.PRECISIONS),
                           "Number format of the encoder's computation.")
         flags.DEFINE_enum("phase", "training", ["training", "prediction"], "Part of a run to plan. "
-                          "--phase=prediction is also for evaluation, because both parts need neither "
-                          "gradients nor an optimizer.")
+                          "--phase=prediction also covers evaluation: both need "
+                          "neither gradients nor an optimizer.")
         flags.DEFINE_integer("batch_size", None, "Print the memory for this micro-batch, instead of the "
                              "largest micro-batch that fits.", lower_bound=1)
     with common_flags.section("Card"):
         flags.DEFINE_enum("card", None, list(gpu_cards.CARDS), "GPU whose usable memory is known from logs "
-                          "of TensorFlow or from a formula. It replaces --gpu_memory_gb and --reserve_gb.")
+                          "of TensorFlow or from a formula. Pass --card instead of --gpu_memory_gb and "
+                          "--reserve_gb.")
         flags.DEFINE_float("gpu_memory_gb", 12, "Memory of the card in GB.", lower_bound=0,
                            upper_bound=common_flags.MAX_GB)
         flags.DEFINE_float("reserve_gb", memory_planner.CARD_OVERHEAD / GB,

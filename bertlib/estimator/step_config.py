@@ -244,7 +244,8 @@ def _accumulation_steps(flags):
         count = needed
     if count * replicas > batch_size:
         raise ValueError(f"--gradient_accumulation_steps={count}{of_each}: "
-                         f"--train_batch_size={batch_size} can be split into at most {batch_size} micro-batches.")
+                         f"--train_batch_size={batch_size} can be split into at most {batch_size} "
+                         "micro-batches.")
     if flags.gradient_accumulation_steps is None:
         return needed, [(False, f"--gradient_accumulation_steps not given: using {needed} (the number that "
                          f"--tokens_per_micro_batch={tokens} needs{of_each} if all {batch_size} examples "

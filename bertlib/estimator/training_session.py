@@ -139,8 +139,8 @@ class TrainingSession:
         configured = self.config.gradient_accumulation_steps
         steps = accumulation[0].steps if accumulation else 1
         if configured not in (1, steps):
-            raise ValueError(f"The RunConfig says gradient_accumulation_steps={configured}, the model_fn's "
-                             f"train_op accumulates {steps} micro-batches. Pass "
+            raise ValueError(f"The RunConfig says gradient_accumulation_steps={configured}, but the "
+                             f"model_fn's train_op accumulates {steps} micro-batches. Pass "
                              "params[\"gradient_accumulation_steps\"] to "
                              "optimization.create_optimizer.")
         all_reduce = collectives.current_all_reduce()

@@ -171,7 +171,7 @@ def softmax_gradient(gradient, probabilities, mask, scale, mask_scale):
 
 def _dropped(full, mask, mask_scale, dtype):
     """Returns the probabilities `full`, float32, after dropout, in `dtype`."""
-    # In 16 bits, tf.where moves half of the bytes. So the cast comes first.
+    # The cast comes first, because tf.where then moves only half as many bytes in 16 bits as in float32.
     return tf.where_v2(mask, tf.cast(full * mask_scale, dtype), tf.zeros([], dtype))
 
 

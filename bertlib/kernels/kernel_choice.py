@@ -26,10 +26,10 @@ from bertlib.kernels.xla_formulas import XlaFormulas
 
 
 def is_faster(hidden_size):
-    """Returns whether a model of this hidden size saves enough time to build kernels for this machine's CPU.
+    """Returns whether kernels for this machine's CPU save so much time that they are worth building.
 
-    Returns False for small models, which should not need a C++ compiler. Also returns False on a machine with
-    a GPU, because these kernels run only on CPUs.
+    Returns False for models with a small hidden size, which should not need a C++ compiler. Also returns
+    False on a machine with a GPU, because these kernels run only on CPUs.
     """
     return hidden_size >= 256 and not tf.config.list_physical_devices("GPU")
 

@@ -62,8 +62,8 @@ def _environment_allows(words):
 
 
 def _has_op(op_type, dtype):
-    """Returns whether an op can be used with a dtype. On a CPU without instructions for the dtype, it would
-    crash."""
+    """Returns whether an op can be used with a dtype. On a CPU without instructions for the dtype, the op
+    would crash."""
     return tensorflow_internals.op_definition(op_type) is not None and cpu_supports(dtype)
 
 
@@ -104,8 +104,8 @@ def fused_product(inputs, weights, bias, activation=None, residual=None):
 
 
 def cache_in_variable(weights):
-    """Returns the weights from a new local variable. It must be initialized after the variables of the
-    weights."""
+    """Copies the weights to a new local variable, and returns the value of this variable. A session must
+    initialize the new variable after the variables of the weights."""
     return tf.Variable(weights, trainable=False, collections=[tf.GraphKeys.LOCAL_VARIABLES],
                        name="prepared").read_value()
 

@@ -2,7 +2,7 @@
 
 TensorFlow's ops start one kernel for each step of a formula, and each kernel reads its inputs from the
 memory of the device and writes its output there. A compiled function reads each input about once and keeps
-the values in between in registers. This helps most in 16 bits, where TensorFlow's ops also write the float32
+intermediate values in registers. This helps most in 16 bits, where TensorFlow's ops also write the float32
 copies of the tensors. The numbers are those of `formulas`, except for rounding.
 
 A function is compiled once for each shape of its arguments, when this shape first occurs. Matrix products
@@ -16,8 +16,8 @@ from bertlib.kernels import formulas
 
 
 class XlaFormulas(object):
-    """The functions of `formulas` for one graph. A compiled function keeps the graph that it was called in
-    alive, so each graph has an instance of its own."""
+    """The functions of `formulas` for one graph. A compiled function keeps alive the graph in which it was
+    called, so each graph has a separate instance."""
 
     keep_mask = staticmethod(formulas.keep_mask)
     duplicate = staticmethod(formulas.duplicate)

@@ -54,7 +54,7 @@ class Cluster:
     def key(self):
         """Returns the key of the run, 64 hexadecimal digits, which is computed from TF_CONFIG.
 
-        All machines of the run know the key. Other machines that cannot read TF_CONFIG do not know it.
+        All machines of the run know the key. A machine that cannot read TF_CONFIG does not know the key.
         """
         return hashlib.sha256(json.dumps(self.addresses).encode()).hexdigest()
 

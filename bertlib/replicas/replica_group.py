@@ -17,7 +17,7 @@ object:
     listener                  descriptor of the socket that listens there; replica 0 only
     key                       secret key that only the replicas of a run know; hexadecimal
     timeout                   seconds within which all replicas end after one replica became silent
-    launcher                  process number of the launcher
+    launcher                  process ID of the launcher
     status                    file for the error with which the process ends; see `Group.leave`
     log                       file for stdout and stderr; None for those of the launcher
     attempt                   number of earlier starts of the run

@@ -48,10 +48,10 @@ class Plan:
       timeout: seconds within which all replicas must end after one replica has failed.
       max_restarts: largest number of restarts of all replicas after failures.
       cluster: a `cluster.Cluster` of several machines; None for this machine alone.
-      patience: seconds that the other replicas have to end after one replica has failed. After this time, the
-        replicas that still run get SIGTERM, and a third of `patience` later SIGKILL. If the failed replica
-        named another replica as the cause, the named replica gets SIGKILL a third of `patience` after the
-        failure, or at once if the named replica is stopped.
+      patience: number of seconds that the launcher waits for the end of the other replicas after one replica
+        has failed. After this time, the replicas that still run get SIGTERM, and a third of `patience` later
+        SIGKILL. If the failed replica named another replica as the cause, the named replica gets SIGKILL a
+        third of `patience` after the failure, or at once if the named replica is stopped.
       shows_tracebacks: whether the log of a replica contains the traceback of its error.
       afterwards: sentence that is added to a message about a replica that was killed or lost.
       command: the command line, the interpreter first.
@@ -88,8 +88,8 @@ def count_here(asked, environment=os.environ):
     """Returns the number of replicas on this machine.
 
     Args:
-      asked: the value of --num_replicas; 0 for one replica on each GPU that TensorFlow can use, or for one
-        replica on the CPU.
+      asked: the value of --num_replicas; 0 for one replica on each GPU that TensorFlow can use. If there is
+        no such GPU, 0 means one replica on the CPU.
 
     Raises:
       ValueError: the machine has GPUs, but fewer than `asked`.
@@ -172,7 +172,7 @@ class _Replica:
         return f"replica {self.index} (process {self.process.pid})"
 
     def runs(self):
-        """Returns whether the process runs; stores exit code, time and status when it has ended."""
+        """Returns whether the process runs. If it has ended, stores its exit code, end time and status."""
         if self.code is None:
             self.code = self.process.poll()
             if self.code is not None:
@@ -193,7 +193,7 @@ class _Replica:
 
     @property
     def was_asked(self):
-        """Returns whether a user or another process ended the process by a signal, not this launcher."""
+        """Returns whether the process was ended by a signal that this launcher did not send."""
         return self.failed and self.command_code in _STOPPED_BY and not self.ended_here
 
     @property
@@ -259,7 +259,7 @@ def _start(plan, attempt, listener, key, directory):
 
 
 def _wait(plan, replicas, signals):
-    """Waits until all replicas have ended; forwards signals, and ends replicas that do not end in time."""
+    """Forwards signals, and ends replicas that do not end in time, until all replicas have ended."""
     passed_on, seen = 0, set()
     while running := [replica for replica in replicas if replica.runs()]:
         now = time.monotonic()
@@ -417,7 +417,7 @@ def _run_once(plan, attempt, listener, key, signals):
 
 @contextlib.contextmanager
 def _listeners(plan):
-    """Listens at the ports of a plan; yields the socket at which replica 0 listens, or None; see `listen`."""
+    """Listens at the ports of a plan. Yields the result of `listen`: the socket of replica 0, or None."""
     if plan.namespace is None:
         with listen(plan.cluster) or contextlib.nullcontext() as listener:
             yield listener

@@ -3,9 +3,10 @@ to it.
 
 This module does not import TensorFlow.
 
-Both sides prove that they know the key of the run, without sending it. Then the other replica sends its
-description, which is called the *hello*, to replica 0. The other replica then waits until replica 0 answers
-with the descriptions of all replicas, or with the reason why replica 0 refuses this replica.
+Replica 0 and the connecting replica prove to each other that they know the key of the run, without sending
+the key. Then the connecting replica sends its description, which is called the *hello*, and waits for the
+answer of replica 0. The answer contains the descriptions of all replicas, or the reason why replica 0 refuses
+the connecting replica.
 
 Replica 0 runs each handshake in a separate thread, with a limit of a few seconds. A silent or slow connection
 therefore does not block other connections. If a replica ends while replica 0 still waits for other replicas,
@@ -112,7 +113,7 @@ class _Visit:
             self.connection.send_bytes(proofs[0])
 
     def watch(self):
-        """Makes the kernel probe the machine of the other side, so that `is_gone` notices the loss of this
+        """Makes the kernel probe the machine of the other side, so that `is_gone` notices the loss of that
         machine."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in (("TCP_KEEPIDLE", 1), ("TCP_KEEPINTVL", 1), ("TCP_KEEPCNT", _PROBES)):
@@ -124,8 +125,7 @@ class _Visit:
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 0)
 
     def is_gone(self):
-        """Returns whether the other side has ended. While it runs, it waits for this side and sends
-        nothing."""
+        """Returns whether the other side has ended. While the other side runs, it waits and sends nothing."""
         try:
             self.socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -273,7 +273,7 @@ class _Reception:
                             "for a new replica with this number.", index, hello["process"], hello["machine"])
 
     def welcome(self):
-        """Sends the hellos of all replicas to each replica; returns the result of `receive`.
+        """Sends the hellos of all replicas to each replica, and returns the result of `receive`.
 
         If a replica ends after this call, `replica_group` notices the end.
         """

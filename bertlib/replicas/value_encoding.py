@@ -53,7 +53,8 @@ def decode(message):
 
 
 def _described(value, parts):
-    """Returns the header's entry for a value, and appends the value's bytes after the header to `parts`."""
+    """Returns the header's entry for a value. Appends to `parts` those bytes of the value that follow the
+    header."""
     if value is None or type(value) in (bool, int, float, str):
         return value
     if type(value) is bytes:

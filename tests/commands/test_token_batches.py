@@ -242,7 +242,7 @@ def test_the_flag_changes_no_step(scripts, flags, tmp_path):
     (dict(gradient_accumulation_steps=0), "leave one of the two flags out."),
     (dict(gradient_accumulation_steps=2), "Pass --gradient_accumulation_steps=3 or "
      "--tokens_per_micro_batch=90."),
-    (dict(gradient_accumulation_steps=6), "--train_batch_size=5 examples make at most 5 micro-batches.")])
+    (dict(gradient_accumulation_steps=6), "--train_batch_size=5 can be split into at most 5 micro-batches.")])
 def test_flags_that_contradict_each_other_are_refused_before_anything_is_written(
         scripts, flags, tmp_path, changes, expected):
     given_flags = {**flags, "output_dir": tmp_path / "output", "tokens_per_micro_batch": 80, **changes}

@@ -1639,9 +1639,10 @@ def test_an_error_between_two_micro_batches_loses_nothing(tmp_path):
 
 
 def test_a_batch_that_does_not_divide_is_refused_with_sizes_that_do(tmp_path):
-    with pytest.raises(ValueError, match="32 examples cannot be split into 5 .*30 or 35 can.* 4 or 8"):
+    with pytest.raises(ValueError, match="32 examples cannot be split into 5 .*30 or 35 examples.* 4 or 8"):
         accumulating(tmp_path, 5, batch_size=32)
-    with pytest.raises(ValueError, match="2 examples cannot be split into 4 .*Batches of 4 can.* into 2\\."):
+    with pytest.raises(ValueError, match="2 examples cannot be split into 4 .*a batch of 4 examples.* into 2 "
+                       "micro-batches\\."):
         accumulating(tmp_path, 4, batch_size=2)
 
 
