@@ -50,7 +50,7 @@ def define_flags():
         flags.DEFINE_bool("do_whole_word_mask", False, "Mask all WordPieces of a word or none of them.")
         flags.DEFINE_bool("next_sentence", True,
                           "Write sentence pairs, half of them with a random second part, for next-sentence "
-                          "prediction. With false, an instance is a sequence of complete sentences, with "
+                          "prediction. false: an instance is a sequence of complete sentences, with "
                           "[SEP] at the end of a document. All its tokens are then in segment 0, and its "
                           "next-sentence label is 0.")
         flags.DEFINE_float("short_seq_prob", 0.1,

@@ -42,8 +42,8 @@ FLAGS = flags.FLAGS  # a published name, for scripts that import this one
 def define_flags():
     """Defines the flags of this command."""
     with common_flags.section("Vectors"):
-        flags.DEFINE_string("input_file", None, "Text file in UTF-8: one text a line, or a pair of texts "
-                            "with \" ||| \" between them.")
+        flags.DEFINE_string("input_file", None, "Text file in UTF-8: one text in each line, or a pair of "
+                            "texts with \" ||| \" between them.")
         flags.DEFINE_string("output_file", None, "Output file.")
         flags.DEFINE_string("layers", "-1,-2,-3,-4", "Layers to extract, with commas between them: 0 is the "
                             "first layer, -1 the last one.")
@@ -51,7 +51,7 @@ def define_flags():
                           "Vectors to write. none: one vector for each token. cls: the vector of [CLS] for "
                           "each line. mean: the mean vector of all tokens for each line.")
         flags.DEFINE_enum("output_format", "jsonl", ["jsonl", "npz", "tfrecord"],
-                          "Format of the output file. The published script writes jsonl.")
+                          "Format of the output file. The default is the format of the published script.")
         flags.DEFINE_enum("output_dtype", "float32", ["float32", "float16"], "Data type of the vectors with "
                           "--output_format=npz and --output_format=tfrecord.")
         flags.DEFINE_integer("batch_size", 32, "Number of lines in a batch.", lower_bound=1)

@@ -265,8 +265,8 @@ def get_activation(activation_string):
 
 
 def dropout(input_tensor, dropout_prob):
-    """Sets values to zero with a probability, and scales the others to keep the mean (Srivastava et al.
-    2014).
+    """Sets each value to zero with a given probability, and scales the other values so that the mean stays
+    the same (Srivastava et al. 2014).
 
     The mask depends only on the seed of the graph, the global step, the position in the effective batch and
     the site, which is the name of a place in the model; see `bertlib.graph.randomness`.

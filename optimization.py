@@ -237,7 +237,8 @@ def log_scalar(name, tensor):
     """Adds a scalar to the log of the training loop and to the summaries."""
     with tf.name_scope(None):
         tf.add_to_collection(LOGGED_SCALARS, tf.identity(tensor, name=name))
-        # Not tf.summary.scalar: the op above already has this name, so the tag would become "<name>_1".
+        # tf.summary.scalar is not used here: the op above already has this name, so the tag would become
+        # "<name>_1".
         tf.add_to_collection(tf.GraphKeys.SUMMARIES, tf.raw_ops.ScalarSummary(tags=name, values=tensor))
 
 
@@ -386,8 +387,8 @@ def _zero(variables):
     previous = []
     for variable in variables:
         with tf.control_dependencies(previous):
-            # Not tf.zeros: TensorFlow would fold it into a constant, and a session keeps its constants. All
-            # these constants would need as much memory as all gradients.
+            # tf.zeros is not used here: TensorFlow would replace it by a constant, and a session keeps its
+            # constants in memory. All these constants would need as much memory as all gradients.
             shape = tf.raw_ops.VariableShape(input=variable.handle)
             zeros = tf.fill(shape, tf.zeros([], variable.dtype.base_dtype))
             previous = [variable.assign(zeros, read_value=False)]

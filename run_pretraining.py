@@ -77,7 +77,8 @@ def define_flags():
         flags.DEFINE_integer("max_eval_steps", 100, "Maximum number of evaluation batches.", lower_bound=1)
     common_flags.define_model_flags(max_seq_length=128)
     with common_flags.section("Model", WEIGHTS):
-        flags.DEFINE_string("vocab_file", None, "The vocabulary of the records, one WordPiece a line. This "
+        flags.DEFINE_string("vocab_file", None, "The vocabulary of the records, with one WordPiece in each "
+                            "line. This "
                             "command only copies the file to --output_dir, for fine-tuning. The default is "
                             "the file in the directory of --init_checkpoint, or the file that the manifest "
                             "of the records names.")

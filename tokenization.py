@@ -759,7 +759,7 @@ class BasicTokenizer:
         space."""
         output = []
         for char in text:
-            # U+FFFD stands in place of bytes that another program could not decode.
+            # U+FFFD replaces bytes that another program could not decode.
             if char == "\ufffd" or _is_control(char):
                 continue
             output.append(" " if _is_whitespace(char) else char)

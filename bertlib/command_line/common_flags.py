@@ -420,8 +420,8 @@ def define_training_flags():
                           "instead of being kept in memory. none: no activation. attention: scores and "
                           "probabilities of attention, which saves most of the memory for long sequences and "
                           "costs little time. layers: all except the input of each layer; a step takes a "
-                          "third more time than with --recompute=none. auto: the fastest mode that fits into memory, "
-                          "found by "
+                          "third more time than with --recompute=none. auto: the fastest mode that fits "
+                          "into memory, found by "
                           "simulation.")
         flags.DEFINE_integer("recompute_segment", 1, "With --recompute=layers: number of consecutive layers "
                              "that are recomputed together.", lower_bound=1)

@@ -183,8 +183,8 @@ def resolve_step_config(settings, model):
 
 
 def _measure_step(settings, model, step):
-    """Runs a step of one micro-batch. As long as memory runs out, divides the batch into more and smaller
-    micro-batches and tries again. Returns the `StepConfig` of the step that ran."""
+    """Runs a step of one micro-batch. If memory runs out, divides the batch into more and smaller
+    micro-batches and tries again, until a step fits. Returns the `StepConfig` of the step that ran."""
     while not memory_planner.fits_in_practice(model.build, step):
         more = [count for count in step_config.divisors(step.train_batch_size // step.num_replicas)
                 if count >= 2 * step.gradient_accumulation_steps]
@@ -328,7 +328,8 @@ def _profile_hooks(settings, num_train_steps):
         return []
     first, last = parse_profile_steps(settings.profile_steps)
     if not settings.do_train:
-        raise ValueError(f"--profile_steps={settings.profile_steps} is about training: pass --do_train=true, "
+        raise ValueError(f"--profile_steps={settings.profile_steps} has an effect only in training: pass "
+                         "--do_train=true, "
                          "or leave --profile_steps out.")
     if last > num_train_steps:
         raise ValueError(f"--profile_steps={settings.profile_steps}: training ends at step "

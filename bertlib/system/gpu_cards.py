@@ -6,9 +6,10 @@ libraries, and TensorFlow's allocator. At its start, TensorFlow logs the memory 
     Created device /job:localhost/replica:0/task:0/device:GPU:0 with 9709 MB memory:  -> device: 0,
     name: NVIDIA GeForce RTX 3060, …
 
-These MB are MiB. Such lines in files of public repositories were searched by the name of the card on
-2026-11-23. A card has the lowest number that was found, because a display also uses memory. Numbers that are
-more than 6 % below the highest number of the same card were left out: other programs used these cards.
+These MB are MiB. On 2026-11-23, files of public repositories were searched for such lines with the names of
+the cards. `CARDS` contains the lowest number that was found for each card, because a display also uses
+memory. Numbers that are more than 6 % below the highest number of the same card were left out: other programs
+used these cards.
 """
 
 import collections

@@ -9,8 +9,8 @@ import glob
 import os
 import site
 
-# {library of CUDA: its version in CUDA 12}. Libraries of CUDA have versions of their own. TensorFlow loads
-# all of them before it uses a GPU.
+# {library of CUDA: its version in CUDA 12}. Each library has a separate version number. TensorFlow loads all
+# of them before it uses a GPU.
 _LIBRARIES = {12: {"cudart": 12, "cublas": 12, "cublasLt": 12, "cufft": 11, "cusolver": 11, "cusparse": 12,
                    "cudnn": 9}}
 _DRIVER = "libcuda.so.1"
@@ -44,8 +44,8 @@ def _is_installed(name):
 
 
 def explain_unused_card():
-    """Returns a text: why TensorFlow does not use the card, and what to do. None if there is no card, or if
-    CUDA_VISIBLE_DEVICES hides it."""
+    """Returns a text that says why TensorFlow does not use the card, and what to do. None if there is no
+    card, or if CUDA_VISIBLE_DEVICES hides it."""
     if not has_card() or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1", "NoDevFiles"):
         return None
     missing = missing_libraries()

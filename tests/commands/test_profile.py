@@ -147,7 +147,8 @@ def test_all_micro_batches_of_the_steps_are_in_the_trace(scripts, tiny_model, tm
     *((dict(profile_steps=text), "must be two numbers a,b with 1 <= a <= b")
       for text in ("3", "2,1", "0,1", "a,b", "")),
     (dict(profile_steps="2,4"), "--profile_steps=2,4: training ends at step 3. Pass steps from 1 to 3"),
-    (dict(profile_steps="1,2", do_train=False, do_eval=True), "--profile_steps=1,2 is about training: pass "
+    (dict(profile_steps="1,2", do_train=False, do_eval=True), "--profile_steps=1,2 has an effect only in "
+     "training: pass "
      "--do_train=true")],
                          ids=lambda value: value.get("profile_steps") if isinstance(value, dict) else "")
 def test_steps_that_cannot_be_traced_are_refused(scripts, tiny_model, tmp_path, flags, complaint):

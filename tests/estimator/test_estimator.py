@@ -1650,5 +1650,5 @@ def test_a_train_op_that_does_not_accumulate_as_asked_is_refused(tmp_path):
     model = Estimator(counting_model, str(tmp_path), RunConfig(gradient_accumulation_steps=4),
                       train_batch_size=8)
     with pytest.raises(ValueError, match="gradient_accumulation_steps=4, "
-                       "the model_fn's train_op accumulates 1"):
+                       "but the model_fn's train_op accumulates 1"):
         model.train(endless, steps=1)

@@ -80,8 +80,8 @@ def test_a_batch_that_replicas_cannot_share_is_refused_with_sizes_that_they_can(
     for count in (None, 0):
         with pytest.raises(ValueError, match=r"1 on each of 3 replicas\). Use a batch of 30 or 33 "):
             settled(num_replicas=3, gradient_accumulation_steps=count)
-    with pytest.raises(ValueError, match=r"12 equal micro-batches \(4 on each of 3 replicas\). Use a batch of 24 "
-                                         "or 36 examples"):
+    with pytest.raises(ValueError, match=r"12 equal micro-batches \(4 on each of 3 replicas\). Use a batch "
+                                         "of 24 or 36 examples"):
         settled(num_replicas=3, gradient_accumulation_steps=4)
 
 
@@ -159,8 +159,8 @@ def test_where_there_is_surely_room_nothing_is_simulated():
 
 
 def test_a_batch_that_cannot_be_split_is_refused_with_what_can():
-    with pytest.raises(ValueError, match="32 examples cannot be split into 5 .* Use a batch of 30 or 35 examples.* "
-                       "into 4 or 8"):
+    with pytest.raises(ValueError, match="32 examples cannot be split into 5 .* Use a batch of 30 or 35 "
+                       "examples.* into 4 or 8"):
         settled(gradient_accumulation_steps=5)
     assert [check_equal_micro_batches(12, count) for count in (1, 3, 12)] == [12, 4, 1]
 

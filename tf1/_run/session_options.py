@@ -1,16 +1,16 @@
 """Adapts the tf.ConfigProto with which a script of TensorFlow 1 creates a session.
 
 **Threads.** TensorFlow starts a temporary pool of `intra_op_parallelism_threads` threads for each restored
-variable. If a program sets 1024 in both fields, for example, `tf.train.init_from_checkpoint` starts tens of
-thousands of threads, and the process aborts.
+variable. If a program asks for 1024 intra-op and 1024 inter-op threads, for example,
+`tf.train.init_from_checkpoint` starts tens of thousands of threads, and the process aborts.
 
 **The GPU of a replica.** A replica sees only its own GPU, which is GPU 0. A script for Horovod names the GPU
 of a process by `config.gpu_options.visible_device_list = str(hvd.local_rank())`. TensorFlow would not find
 GPU 1.
 
-**One numbering of the GPUs.** TensorFlow allows one numbering of the GPUs in a process. If a session has the
-visible_device_list "1", GPU 1 of the machine is its GPU 0. TensorFlow's context, which is created for
-`get_memory_info` for example, would call GPU 0 of the machine GPU 0, and would fail.
+**One numbering of the GPUs.** In a process, all parts of TensorFlow must number the GPUs in the same way.
+Example: a session with the visible_device_list "1" calls GPU 1 of the machine "GPU:0". TensorFlow's context,
+which `get_memory_info` creates, would call GPU 0 of the machine "GPU:0", and would fail.
 """
 
 import contextlib
@@ -71,7 +71,8 @@ def _number_gpus_of_context(gpu_options):
     """Makes TensorFlow's context use only the GPUs of the session."""
     if gpu_options.visible_device_list:
         gpus = tf.config.list_physical_devices("GPU")
-        # The session itself describes a wrong list. If the context exists already, it cannot be changed.
+        # Errors are ignored: if the list is wrong, the session raises an error that says so; if the context
+        # already exists, it cannot be changed.
         with contextlib.suppress(ValueError, IndexError, RuntimeError):
             tf.config.set_visible_devices(
                 [gpus[int(index)] for index in gpu_options.visible_device_list.split(",")], "GPU")
