@@ -89,7 +89,7 @@ def test_by_tokens_replicas_share_the_micro_batches():
     step, messages, _ = settled(num_replicas=4, tokens_per_micro_batch=256)  # of 2 examples at full length
     assert (step.gradient_accumulation_steps, step.micro_batches) == (4, 16)
     assert "on each of 4 replicas" in messages[0][1]
-    with pytest.raises(ValueError, match="on each of 4 replicas: --train_batch_size=32 examples make"):
+    with pytest.raises(ValueError, match="on each of 4 replicas: --train_batch_size=32 can be split"):
         settled(num_replicas=4, tokens_per_micro_batch=256, gradient_accumulation_steps=9)
 
 
@@ -182,7 +182,7 @@ def test_by_tokens_there_are_as_many_micro_batches_as_the_longest_examples_take(
     (dict(trims_training=False), "untrimmed examples all have the same number of tokens"),
     (dict(tokens_per_micro_batch=100), "is below --max_seq_length=128"),
     (dict(gradient_accumulation_steps=0), "leave one of the two flags out"),
-    (dict(gradient_accumulation_steps=33), "make at most 32 micro-batches"),
+    (dict(gradient_accumulation_steps=33), "can be split into at most 32 micro-batches"),
     (dict(gradient_accumulation_steps=4), "Pass --gradient_accumulation_steps=5 or "
      "--tokens_per_micro_batch=1024")])
 def test_by_tokens_what_contradicts_itself_is_refused(flags, expected):
