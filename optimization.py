@@ -29,6 +29,8 @@ _WORTH_ONE_PASS = 2**16
 # The published weight decay λ, and the patterns of the names of variables that are not decayed.
 PUBLISHED_WEIGHT_DECAY = 0.01
 PUBLISHED_DECAY_EXCLUSIONS = ("LayerNorm", "layer_norm", "bias")
+# The published largest global norm of the gradients.
+PUBLISHED_CLIP_NORM = 1.0
 
 
 class Accumulation(collections.namedtuple("Accumulation", ["steps", "accumulate_op", "loss"])):
@@ -50,11 +52,10 @@ class Accumulation(collections.namedtuple("Accumulation", ["steps", "accumulate_
 
 def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, optimizer="adamw",
                      lr_schedule="linear", adam_bias_correction=False, gradient_accumulation_steps=1,
-                     loss_scaling=False):
-    """Builds one training step: the gradients, clipped to a global norm of 1, and the update of all
-    variables.
+                     loss_scaling=False, weight_decay=PUBLISHED_WEIGHT_DECAY, clip_norm=PUBLISHED_CLIP_NORM):
+    """Builds one training step: the gradients, clipped by their global norm, and the update of all variables.
 
-    The weight decay and its exclusions are fixed, as published: see `PUBLISHED_WEIGHT_DECAY` and
+    The variables that are excluded from weight decay are fixed, as published: see
     `PUBLISHED_DECAY_EXCLUSIONS`.
 
     Args:
@@ -71,6 +72,9 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
       gradient_accumulation_steps: number of micro-batches in a step; see `Accumulation` for the ops to run.
       loss_scaling: whether to scale the loss for gradients in float16, and to skip the update if the
         gradients are not finite; see `LossScale`. Skipped steps count as steps.
+      weight_decay: λ of the optimizer, at least 0.
+      clip_norm: largest global norm of the gradients; larger gradients are scaled down to this norm. 0 for no
+        clipping.
 
     Returns:
       op that updates the variables and then adds one to the global step.
@@ -94,7 +98,7 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
     global_step = tf.train.get_or_create_global_step()
     learning_rate = schedule(global_step, init_lr, num_train_steps, num_warmup_steps)
     chosen_optimizer = make_optimizer(
-        learning_rate=learning_rate, weight_decay_rate=PUBLISHED_WEIGHT_DECAY,
+        learning_rate=learning_rate, weight_decay_rate=weight_decay,
         exclude_from_weight_decay=list(PUBLISHED_DECAY_EXCLUSIONS))
     variables = tf.trainable_variables()
     loss_scale = LossScale() if loss_scaling else None
@@ -105,7 +109,7 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
     num_micro_batches = gradient_accumulation_steps * collectives.num_replicas()
     mean_divisor = num_micro_batches * (loss_scale.value if loss_scaling else 1.0)
     gradient_norm = norm / mean_divisor
-    gradient_factor = clipping_factor(gradient_norm, clip_norm=1.0) / mean_divisor
+    gradient_factor = clipping_factor(gradient_norm, clip_norm) / mean_divisor
 
     def apply():
         return chosen_optimizer.apply_scaled_gradients(zip(gradients, variables), gradient_factor)
@@ -225,11 +229,11 @@ def _warmed_up(step, init_lr, num_warmup_steps, decay):
 
 
 def clipping_factor(global_norm, clip_norm):
-    """Returns min(1, clip_norm / global_norm) (Pascanu et al. 2013, algorithm 1).
+    """Returns min(1, clip_norm / global_norm) (Pascanu et al. 2013, algorithm 1), or 1 if clip_norm is 0.
 
     The factor is NaN if the norm is not finite.
     """
-    factor = clip_norm * tf.minimum(1.0 / global_norm, 1.0 / clip_norm)
+    factor = clip_norm * tf.minimum(1.0 / global_norm, 1.0 / clip_norm) if clip_norm else 1.0
     return factor + (global_norm - global_norm)
 
 

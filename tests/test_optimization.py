@@ -226,6 +226,14 @@ def test_clipping_factor(norm, factor):
     np.testing.assert_allclose(computed, factor, rtol=1e-6)
 
 
+@pytest.mark.parametrize("clip_norm, limit", [(0.5, 0.5), (0, np.inf)])
+def test_weight_decay_and_clipping_can_be_chosen(clip_norm, limit):
+    _, loss, _ = build_problem()
+    computed = train(optimization.create_optimizer(
+        loss, use_tpu=False, weight_decay=0.1, clip_norm=clip_norm, **SCHEDULE), 3)
+    assert_same(computed, train_in_numpy(3, clip_norm=limit, decay=0.1))
+
+
 def test_a_variable_without_a_gradient_is_passed_over():
     _, loss, _ = build_problem()
     tf.get_variable("unused", initializer=[7.0])

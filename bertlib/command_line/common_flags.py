@@ -45,7 +45,8 @@ _MAX_EPOCHS = 1e9
 # Heading of an advanced section -> names of its flags. Only `--helpfull` lists them, for every command.
 ADVANCED = {
     "Advanced: text": ("xnli_language", "label_separator", "protect_special_tokens"),
-    "Advanced: training": ("adam_bias_correction", "log_steps", "profile_steps"),
+    "Advanced: training": ("adam_bias_correction", "weight_decay", "clip_norm", "log_steps", "profile_steps",
+                           "keep_checkpoint_max"),
     "Advanced: memory and speed": ("num_workers", "tokens_per_micro_batch", "recompute_segment",
                                    "compile_kernels"),
     "Advanced: GPUs": ("tf32", "deterministic", "gpu_allow_growth"),
@@ -399,10 +400,18 @@ def define_training_flags():
         flags.DEFINE_enum("lr_schedule", "linear", sorted(optimization.LR_SCHEDULES),
                           "Learning rate schedule after warm-up. The default is the schedule of the "
                           "published code.")
+        flags.DEFINE_float("weight_decay", optimization.PUBLISHED_WEIGHT_DECAY, "Weight decay of the "
+                           "optimizer, as a factor of the learning rate. Biases and layer normalization are "
+                           "not decayed.", lower_bound=0)
+        flags.DEFINE_float("clip_norm", optimization.PUBLISHED_CLIP_NORM, "Largest global norm of the "
+                           "gradients. Larger gradients are scaled down to this norm. 0: no clipping.",
+                           lower_bound=0)
         flags.DEFINE_integer("seed", 12345, "Random seed. The same seed repeats the run.")
     with section("Training", SPEED):
         flags.DEFINE_integer("save_checkpoints_steps", 1000, "Number of steps between checkpoints.",
                              lower_bound=1)
+        flags.DEFINE_integer("keep_checkpoint_max", 5, "Number of checkpoints to keep. Older ones are "
+                             "removed. 0: keep all.", lower_bound=0)
         flags.DEFINE_bool("eval_each_checkpoint", False, "With --do_train: evaluate each checkpoint after it "
                           "is saved. The metrics are added to learning_curve.tsv in --output_dir and to the "
                           "picture learning_curve.svg. The trained weights do not change, bit for bit.")
@@ -454,7 +463,7 @@ def define_training_flags():
                              lambda text: text is None or parse_profile_steps(text) is not None,
                              "must be two numbers a,b with 1 <= a <= b, such as 100,105: the first and the "
                              "last step to trace")
-    require_finite("memory_limit_gb")
+    require_finite("memory_limit_gb", "weight_decay", "clip_norm")
     _require_positive("learning_rate")
 
 

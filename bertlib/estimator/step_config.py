@@ -35,7 +35,8 @@ class StepConfig:
       gradient_dtype: data type used to exchange gradients between replicas: "fp32" or "bf16".
       compile_kernels: whether kernels are compiled for this machine's CPU.
       use_xla: whether XLA compiles the computations between matrix products.
-      optimizer, lr_schedule, adam_bias_correction: see `optimization.create_optimizer`.
+      optimizer, lr_schedule, adam_bias_correction, weight_decay, clip_norm: see
+        `optimization.create_optimizer`.
     """
 
     train_batch_size: int = 32
@@ -54,6 +55,8 @@ class StepConfig:
     optimizer: str = "adamw"
     lr_schedule: str = "linear"
     adam_bias_correction: bool = False
+    weight_decay: float = 0.01
+    clip_norm: float = 1.0
 
     @property
     def loss_scaling(self):
@@ -131,7 +134,8 @@ def resolve(flags, memory, memory_need, upper_bound=lambda step: math.inf):
         recompute_segment=flags.recompute_segment, compile_kernels=flags.compile_kernels,
         use_xla=flags.use_xla,
         optimizer=flags.optimizer, lr_schedule=flags.lr_schedule,
-        adam_bias_correction=flags.adam_bias_correction)
+        adam_bias_correction=flags.adam_bias_correction, weight_decay=flags.weight_decay,
+        clip_norm=flags.clip_norm)
     if count and not step.unequal_micro_batches:
         check_equal_micro_batches(step.train_batch_size, count, replicas)
     if not count:

@@ -126,6 +126,8 @@ SETTINGS = {
                                                                  "from 0 to below 1"),
     "train_batch_size": _integer(1), "learning_rate": _POSITIVE,
     "optimizer": _one_of(*optimization.OPTIMIZERS), "adam_bias_correction": _BOOLEAN,
+    "weight_decay": _number(lambda value: value >= 0, "at least 0"),
+    "clip_norm": _number(lambda value: value >= 0, "at least 0"),
     "lr_schedule": _one_of(*optimization.LR_SCHEDULES), "seed": _integer(-MAX_SEED, MAX_SEED),
     "num_train_epochs": _number(lambda value: 0 < value <= MAX_EPOCHS,
                                 f"above 0 and at most {MAX_EPOCHS:g}"),
@@ -142,7 +144,7 @@ _OLDER_DEFAULTS = {
     "doc_stride": 0, "protect_special_tokens": False, "label_all_pieces": False, "token_column": 1,
     "tag_column": -1, "tag_scheme": tagging_data.SCHEMES[0], "text_column": None, "label_column": None,
     "header": "auto", "delimiter": "auto", "label_separator": ",", "threshold": 0.5, "crf": False,
-    "tf32": True, "deterministic": False}
+    "tf32": True, "deterministic": False, "weight_decay": 0.01, "clip_norm": 1.0}
 _OLDER_DEFAULTS_OF_KINDS = {"questions": {"doc_stride": 128, "max_query_length": 64, "max_answer_length": 30,
                                           "n_best_size": 20, "null_score_diff_threshold": 0.0}}
 

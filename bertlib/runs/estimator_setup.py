@@ -131,7 +131,8 @@ def _training_flags(settings, model):
     trims, group = trims_training(settings, model), replica_group.current()
     values = {name: getattr(settings, name) for name in (
         "train_batch_size", "gradient_accumulation_steps", "gradient_dtype", "max_seq_length", "precision",
-        "recompute", "recompute_segment", "optimizer", "lr_schedule", "adam_bias_correction", "use_xla")}
+        "recompute", "recompute_segment", "optimizer", "lr_schedule", "adam_bias_correction", "weight_decay",
+        "clip_norm", "use_xla")}
     return types.SimpleNamespace(
         **values, num_replicas=group.count if group else 1, trims_training=trims,
         remove_padding=trims and model.padding_is_removable and not settings.use_xla,
@@ -355,6 +356,7 @@ def create_estimator(settings, model, num_train_steps, eval_batch_size=None, pre
     config = run_config.RunConfig(
         model_dir=settings.output_dir, tf_random_seed=settings.seed,
         save_checkpoints_steps=settings.save_checkpoints_steps,
+        keep_checkpoint_max=settings.keep_checkpoint_max,
         log_step_count_steps=settings.log_steps, save_summary_steps=settings.log_steps,
         step_config=step, stop_request=stopping.request)
     created = _Estimator(settings, model, step, config=config,

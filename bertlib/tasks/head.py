@@ -76,8 +76,8 @@ def create_train_op(loss, learning_rate, num_train_steps, num_warmup_steps, use_
                     own_micro_batches):
     """Builds the update of the weights.
 
-    The learning rate and the numbers of steps come from the command's flags. The optimizer, its bias
-    correction, the schedule of the learning rate and the loss scaling come from `step`.
+    The learning rate and the numbers of steps come from the command's flags. All other
+    settings of the optimizer come from `step`.
 
     Args:
       loss: scalar, the mean loss over the examples of a micro-batch.
@@ -93,7 +93,8 @@ def create_train_op(loss, learning_rate, num_train_steps, num_warmup_steps, use_
     return optimization.create_optimizer(
         loss, learning_rate, num_train_steps, num_warmup_steps, use_tpu, optimizer=step.optimizer,
         lr_schedule=step.lr_schedule, adam_bias_correction=step.adam_bias_correction,
-        gradient_accumulation_steps=own_micro_batches, loss_scaling=step.loss_scaling)
+        gradient_accumulation_steps=own_micro_batches, loss_scaling=step.loss_scaling,
+        weight_decay=step.weight_decay, clip_norm=step.clip_norm)
 
 
 def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_train_steps, num_warmup_steps,

@@ -63,6 +63,20 @@ def mrpc(scripts, tiny_model, tmp_path_factory):
     return Mrpc(scripts, tiny_model, tmp_path_factory.mktemp("mrpc"))
 
 
+def test_optimizer_and_checkpoints_follow_their_flags(mrpc, tmp_path):
+    output = tmp_path / "output"
+    done = mrpc.run(output, weight_decay=0, clip_norm=0, save_checkpoints_steps=1, keep_checkpoint_max=2)
+    assert done.code == 0, done.err
+    assert sorted(path.stem for path in output.glob("model.ckpt-*.index")) == ["model.ckpt-3", "model.ckpt-4"]
+    settings = json.loads((output / "run.json").read_text())["settings"]
+    assert (settings["weight_decay"], settings["clip_norm"]) == (0, 0)
+
+    changed = mrpc.run(output, weight_decay=0.1, num_train_epochs=3)
+    assert changed.code == 0 and "weight_decay: 0.0 -> 0.1" in "".join(warnings_of(changed))
+    refused = mrpc.run(output, clip_norm="nan")
+    assert refused.code == 1 and "--clip_norm" in refused.err
+
+
 # --- Two runs in one directory ---------------------------------------------------------------------------
 
 
@@ -401,7 +415,7 @@ def test_fingerprints_of_files_are_of_sizes_and_contents(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", [
     "train_batch_size", "learning_rate", "optimizer", "lr_schedule", "seed", "precision", "max_seq_length",
     "num_train_epochs", "warmup_proportion", "trim_padding", "adam_bias_correction",
-    "protect_special_tokens"])
+    "weight_decay", "clip_norm", "protect_special_tokens"])
 def test_what_shapes_the_weights_is_recorded(mrpc, name):
     assert name in json.loads((mrpc.output / "run.json").read_text())["settings"]
 
