@@ -54,8 +54,9 @@ def define_flags():
                           "[SEP] at the end of a document. All its tokens are then in segment 0, and its "
                           "next-sentence label is 0.")
         flags.DEFINE_float("short_seq_prob", 0.1,
-                           "Probability of using a random, shorter target length. It is drawn once for each "
-                           "pass over a document; with --next_sentence=false, once for each instance.")
+                           "Probability of using a random, shorter target length. The target length is "
+                           "drawn once for each pass over a document. With --next_sentence=false, it is "
+                           "drawn once for each instance.")
         flags.DEFINE_integer("dupe_factor", 10, "Number of passes over the text, each with different masks "
                              "and pairs.", lower_bound=1)
         flags.DEFINE_integer("random_seed", 12345, "Random seed. The same seed and text give the same files.")

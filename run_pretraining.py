@@ -80,8 +80,8 @@ def define_flags():
         flags.DEFINE_string("vocab_file", None, "The vocabulary of the records, with one WordPiece in each "
                             "line. This "
                             "command only copies the file to --output_dir, for fine-tuning. The default is "
-                            "the file in the directory of --init_checkpoint, or the file that the manifest "
-                            "of the records names.")
+                            "the file in the directory of --init_checkpoint, or the file that is named in "
+                            "the manifest of the records.")
         flags.DEFINE_string("spm_model_file", None, "The SentencePiece model of the records. It replaces "
                             "--vocab_file.")
         flags.DEFINE_bool("do_lower_case", None, "Whether the text of the records was converted to lower "

@@ -84,6 +84,7 @@ def test_losses_beyond_the_noise_are_a_failure(difference, ok):
     assert found["ok"] == ok and found["bound"] == pytest.approx(gpu.BOUND_FACTOR * 0.001)
 
 
+@pytest.mark.slow(reason="several runs of ten steps; the test of the parts runs the check of the losses")
 def test_losses_of_other_weights_or_without_dropout_are_beyond_the_bound(tmp_path):
     def run(config, **variants):
         return gpu_steps.losses("classifier", config, variants, str(tmp_path / "start.npz"), None, 8, 32, 3)

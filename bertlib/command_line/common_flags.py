@@ -185,7 +185,7 @@ def read_settings():
 
 
 def phases_given():
-    """Returns the names of the phases that the command line sets, to true or to false."""
+    """Returns the names of the phases whose flags are given on the command line, as true or as false."""
     return [name for name in PHASES if name in FLAGS and FLAGS[name].present]
 
 
@@ -448,10 +448,10 @@ def define_training_flags():
                           "default is true on a CPU for models with a hidden size of at least 256, otherwise "
                           "false.")
         flags.DEFINE_bool("use_xla", False,
-                          "Let XLA compile the computations between the matrix products of the training, for "
-                          "GPUs. Each new batch shape is compiled once, which takes some seconds. The length "
-                          "of a trimmed batch is a multiple of 64 tokens. On a CPU, a training is slower "
-                          "with this flag than without it.")
+                          "For GPUs: in a training, let XLA compile the computations between the matrix "
+                          "products. Each new batch shape is compiled once, which takes some seconds. The "
+                          "length of a trimmed batch is a multiple of 64 tokens. On a CPU, a training is "
+                          "slower with this flag than without it.")
         flags.DEFINE_string("profile_steps", None,
                             "a,b: profile the training steps a to b, numbered as in the log. The trace is "
                             "written to --output_dir, for TensorBoard. The log lists the op types that took "

@@ -38,8 +38,8 @@ _BOOLEANS_PER_BLOCK = 8
 # differ in size. No micro-batch draws more blocks than this.
 _BLOCKS_BETWEEN_UNEQUAL_MICRO_BATCHES = 1 << 40
 
-# graph -> {variable scope and kind: number of sites named there}. The keys are weak references, so that an
-# unused graph can be collected.
+# graph -> {(variable scope, kind): number of sites of this kind that have a name in this scope}. The keys are
+# weak references, so that an unused graph can be collected.
 _sites_in_graph = weakref.WeakKeyDictionary()
 # `repeatable` sets the attribute `source` of this object: a function with the arguments of
 # `_make_or_repeat`. Each thread has a separate value, because tf.distribute builds the graph of each replica

@@ -40,8 +40,8 @@ def parse_columns(text, flag="--text_column"):
     """
     columns = [column.strip() for column in text.split(",")]
     if not all(columns):
-        raise ValueError(f"{flag}={text}: the name of a column is empty. Pass the number of the column, from "
-                         "1, or rename the column.")
+        raise ValueError(f"{flag}={text}: the name of a column is empty. If a column has no name in the "
+                         "file, pass its number instead (the first column is 1).")
     if len(set(columns)) < len(columns):
         raise ValueError(f"{flag}={text} names a column twice. Each text and the label must be in a "
                          "separate column.")

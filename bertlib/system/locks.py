@@ -168,7 +168,7 @@ def _open_locked(what, path):
                 holder = _describe_holder(descriptor)
             finally:
                 os.close(descriptor)
-            raise InUseError(f"{what} is in use: {holder} writes there. Wait until this process has ended, "
+            raise InUseError(f"{what} is in use: {holder} writes there. Wait until that process has ended, "
                              "or stop it, or name another path.") from None
         except OSError as error:
             os.close(descriptor)

@@ -1,5 +1,8 @@
-"""Resolves the names of a file. An imported name is resolved to a dotted name. A name with a single
-assignment is resolved to the assigned value."""
+"""Resolves the names that the code of a file uses.
+
+An imported name is resolved to a dotted name. A name with a single assignment is resolved to the assigned
+value.
+"""
 
 import ast
 import builtins

@@ -77,7 +77,7 @@ def convert_single_example(ex_index, example, label_list, max_seq_length, tokeni
       ex_index: int, index of the example; the first few examples are logged.
       example: `InputExample` or `PaddingInputExample`.
       label_list: list of str. The id of a label is its index in this list. None for a regression, whose
-        labels are numbers. This may also be a target, see the module `targets`.
+        labels are numbers. `label_list` may also be a target, see the module `targets`.
       max_seq_length: int, number of tokens in the features, padding included.
       tokenizer: an object with `tokenize(text)` and `convert_tokens_to_ids(tokens)`.
 

@@ -60,7 +60,8 @@ def _beam():
     """
     try:
         with _without_logging():  # Beam logs which optional packages are missing
-            # The import is here and not at the top, because it takes a second, and only runs on Beam need it.
+            # The import is here and not at the top, because it takes about one second and is needed only if
+            # the command uses Beam.
             import apache_beam
             import apache_beam.options.pipeline_options
     except ImportError as error:

@@ -34,8 +34,8 @@ values.
 
 max_seq_length: largest number of tokens in an instance, [CLS] and [SEP] included.
 dupe_factor: number of passes over the documents.
-short_seq_prob: probability of using a random, shorter target length. It is drawn once for each pass over a
-  document; without next_sentence, once for each instance.
+short_seq_prob: probability of using a random, shorter target length. The target length is drawn once
+  for each pass over a document; without next_sentence, it is drawn once for each instance.
 masked_lm_prob: fraction of an instance's tokens that are to be predicted.
 max_predictions_per_seq: largest number of tokens to predict in an instance.
 do_whole_word_mask: whether all pieces of a word are masked together.

@@ -34,8 +34,8 @@ _EXAMPLES_PER_CHUNK = 256
 # words.
 _REMEMBERED_LAYOUTS = 1 << 10
 _REMEMBERED_WORDS = 1 << 16
-# Matches a word of a context. `str.split` is not used, because it also splits at other white space, but
-# "5\xa0km" is one word.
+# Matches a word of a context. `str.split` is not used, because it also splits at other white space, such as
+# the no-break space of "5\xa0km". This text must stay one word.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
 _KINDS = {str: "a string", int: "an integer", bool: "true or false", list: "a list"}
 

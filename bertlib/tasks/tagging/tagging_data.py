@@ -449,8 +449,8 @@ class _Windows:
                       [*word_mask, 0])
 
     def _tag_ids(self, tag, more):
-        """Returns the tag id of each piece of a word. The first piece has the tag `tag`, and the `more`
-        further pieces have the inside tag of `tag`. The id of an unknown tag is 0."""
+        """Returns the tag id of each piece of a word. The first piece has the tag `tag`. The other pieces,
+        whose number is `more`, have the inside tag of `tag`. The id of an unknown tag is 0."""
         inside = tag.replace("B-", "I-", 1)
         return [self._ids.get(tag, 0), *[self._ids.get(inside, self._ids.get(tag, 0))] * more]
 
