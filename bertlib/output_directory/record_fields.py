@@ -134,7 +134,7 @@ SETTINGS = {
     "warmup_proportion": _number(lambda value: 0 <= value <= 1, "from 0 to 1"),
     "num_train_steps": _integer(1), "num_warmup_steps": _integer(0),
     "precision": _one_of(*modeling.PRECISIONS), "tf32": _BOOLEAN, "deterministic": _BOOLEAN,
-    "trim_padding": _or_null(_BOOLEAN),
+    "use_xla": _BOOLEAN, "trim_padding": _or_null(_BOOLEAN),
     "gradient_dtype": _one_of("fp32", "bf16"), "gradient_accumulation_steps": _or_null(_integer(0)),
     "tokens_per_micro_batch": _integer(0), "num_replicas": _integer(1),
 }
@@ -144,7 +144,7 @@ _OLDER_DEFAULTS = {
     "doc_stride": 0, "protect_special_tokens": False, "label_all_pieces": False, "token_column": 1,
     "tag_column": -1, "tag_scheme": tagging_data.SCHEMES[0], "text_column": None, "label_column": None,
     "header": "auto", "delimiter": "auto", "label_separator": ",", "threshold": 0.5, "crf": False,
-    "tf32": True, "deterministic": False, "weight_decay": 0.01, "clip_norm": 1.0}
+    "tf32": True, "deterministic": False, "use_xla": False, "weight_decay": 0.01, "clip_norm": 1.0}
 _OLDER_DEFAULTS_OF_KINDS = {"questions": {"doc_stride": 128, "max_query_length": 64, "max_answer_length": 30,
                                           "n_best_size": 20, "null_score_diff_threshold": 0.0}}
 

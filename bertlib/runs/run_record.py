@@ -29,7 +29,7 @@ import tokenization
 
 # Names of flags that affect the speed, but also the rounding or the order of sums, and so the last bits of
 # the weights. For this reason, run.json records them.
-_ROUNDING = ("precision", "tf32", "deterministic", "trim_padding", "gradient_dtype")
+_ROUNDING = ("precision", "tf32", "deterministic", "use_xla", "trim_padding", "gradient_dtype")
 # {flag that is not recorded in "settings": its key at the top of the record}.
 _AT_TOP = {"task_name": "task", "task_type": "task_type", "do_lower_case": "do_lower_case"}
 # Names of flags with paths. A run without training uses the recorded values of these flags.
