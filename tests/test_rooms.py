@@ -35,7 +35,7 @@ LAYERS = [
     {"bertlib.tasks"},
     {"bertlib.tasks.classification", "bertlib.tasks.tagging", "bertlib.tasks.squad",
      "bertlib.tasks.pretraining"},
-    {"bertlib.tasks.vectors", "bertlib.output_directory"},
+    {"bertlib.tasks.vectors", "bertlib.output_directory", "bertlib.reports"},
     {"bertlib.serving"},
     {"bertlib.runs"},
     {"bertlib.runs.classification"},

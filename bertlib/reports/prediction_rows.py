@@ -1,0 +1,35 @@
+"""Defines the rows of a table of predictions. Each row contains an example and the model's answer."""
+
+from typing import Any, NamedTuple
+
+
+class PredictedRow(NamedTuple):
+    """An example with the model's answer. Tables and reports of all tasks consist of these rows.
+
+    Attributes:
+      line: int, the number of the line of the input file in which the example begins, from 1. None if the
+        example comes from a program and not from a file.
+      fields: {name of a column: text}, the columns of the input file, in the order of the file and with
+        unchanged texts. For JSON Lines, values that are no texts are written as JSON.
+      texts: tuple of str, the texts that the model read.
+      label: the correct answer: str for a class, float for a score, tuple of str for several labels, tuple of
+        str for the accepted answers to a question. None if it is unknown.
+      prediction: the model's answer: str, float or tuple of str.
+      probabilities: {label: float}. For a question, the probability of the answer has the key "". None for a
+        score.
+      is_right: whether the prediction is the correct answer; None for a score or if the label is unknown.
+      loss: float, the loss of the example, or None.
+      length: int, number of tokens of the example before truncation, with [CLS] and [SEP]; None if unknown.
+      details: {name: text or number} that is written in additional columns, such as the F1 of an answer.
+    """
+
+    line: int | None
+    fields: dict[str, str]
+    texts: tuple[str, ...]
+    label: Any
+    prediction: Any
+    probabilities: dict[str, float] | None = None
+    is_right: bool | None = None
+    loss: float | None = None
+    length: int | None = None
+    details: dict[str, Any] = {}
