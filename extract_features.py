@@ -19,7 +19,6 @@ import numpy as np
 
 from bertlib.command_line import common_flags, launch
 
-from bertlib.checkpoints import checkpoint_formats
 from bertlib.estimator.step_config import StepConfig
 from bertlib.replicas import replica_group
 from bertlib.runs import checks, model_config, run_record, vocabularies
@@ -152,7 +151,7 @@ def main(_):
     config = model_config.load_config(settings)
     tokenizer = vocabularies.load_tokenizer(settings, config)
     indexes = layer_indexes(settings, config)
-    checks.check_fits(checkpoint_formats.open_checkpoint(settings.init_checkpoint), config, {})
+    checks.check_fits(model_config.open_starting_weights(settings), config, {})
 
     def generate_features():
         examples = feature_extraction.generate_examples(settings.input_file)

@@ -78,6 +78,7 @@ def resolve_flags(settings):
     Raises:
       ValueError, NotADirectoryError: a required flag is missing, or a flag has an unusable value.
     """
+    model_config.find_named_weights(settings)  # the labels of the task may come from these weights
     processor = classification_run.create_processor(settings)
     model_config.resolve_model_flags(settings)
     return processor

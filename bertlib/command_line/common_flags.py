@@ -311,9 +311,10 @@ def define_model_flags(max_seq_length):
         flags.DEFINE_string("bert_config_file", None,
                             "The model's bert_config.json, or a Hugging Face config.json.")
         flags.DEFINE_string("init_checkpoint", None,
-                            "Initial weights: a TensorFlow checkpoint prefix, a Hugging Face BERT directory "
-                            "or a .safetensors file. If --output_dir contains a checkpoint, that checkpoint "
-                            "is used instead.")
+                            "Initial weights: a TensorFlow checkpoint prefix, a Hugging Face BERT directory, "
+                            "a .safetensors file, or hf: and the name of a model on the Hugging Face Hub, "
+                            "such as hf:google-bert/bert-base-uncased. If --output_dir contains a "
+                            "checkpoint, that checkpoint is used instead.")
     with section("Model", INPUT):
         flags.DEFINE_integer("max_seq_length", max_seq_length,
                              "Maximum number of WordPieces in an input, including [CLS] and [SEP]. "

@@ -66,7 +66,8 @@ def define_flags():
     """Defines the flags of this command."""
     with common_flags.section("Conversion"):
         flags.DEFINE_string("input", None, "A TensorFlow checkpoint prefix, the output directory of a "
-                            "training, a Hugging Face BERT directory or a .safetensors file.")
+                            "training, a Hugging Face BERT directory, a .safetensors file, or hf: and the "
+                            "name of a model on the Hugging Face Hub.")
         flags.DEFINE_string("output", None, "Output directory. The TensorFlow format consists of "
                             f"{_TENSORFLOW_WEIGHTS}.* and {_CONFIG['tensorflow']}. The Hugging Face format "
                             f"consists of {_HUGGING_FACE_WEIGHTS} and {_CONFIG['hugging_face']}. Both "
@@ -101,10 +102,8 @@ def open_input(settings):
     for name in ("input", "output"):
         if not getattr(settings, name):
             raise ValueError(f"--{name} is required.")
-    try:
-        source = checkpoint_formats.open_checkpoint(settings.input)
-    except FileNotFoundError as error:
-        raise FileNotFoundError(f"--input={settings.input}: {error}") from error
+    model_config.find_named_weights(settings, "input")
+    source = model_config.open_starting_weights(settings, "input")
     if settings.to is None:
         other = {"tensorflow": "hugging_face", "hugging_face": "tensorflow"}[source.kind]
         settings.set_default("to", "tensorflow" if settings.weights_only else other)

@@ -98,7 +98,9 @@ FIELDS = {
     "planned_steps": _or_null(_integer(0, MAX_SEED)), "finished_step": _or_null(_integer(0, MAX_SEED)),
     "task": _LINE, "task_type": _or_null(_one_of(*KINDS)), "labels": _or_null(_LABELS),
     "vocabulary": _or_null(_TEXT), "do_lower_case": _or_null(_BOOLEAN), "bert_config": _OBJECT,
-    "init_checkpoint": _or_null(_fields("a path and a fingerprint", path=_PATH, fingerprint=_or_null(_TEXT))),
+    "init_checkpoint": _or_null(_fields(
+        "a path and a fingerprint", path=_PATH, fingerprint=_or_null(_TEXT), repository=_or_null(_LINE),
+        revision=_or_null(_LINE))),
     "train_data": _or_null(_fields("a fingerprint", fingerprint=_TEXT)), "settings": _OBJECT,
     "dev_rows": _or_null(_fields("rows, of and fingerprint", rows=_integer(0), of=_integer(0),
                                  fingerprint=_TEXT)),

