@@ -170,6 +170,21 @@ def _warn_of_unfinished(path, step, planned):
                     "again, the training continues from this step.", path, step, planned)
 
 
+def log_precision(record, precision, choices):
+    """If a model was trained in 16 bits but answers in fp32, logs the flag with which it answers in 16 bits.
+
+    Args:
+      record: see `read_record`.
+      precision: value of --precision.
+      choices: values that --precision may have. If fp16 is missing, the log names bf16 instead.
+    """
+    trained = record["settings"].get("precision", "fp32")
+    if precision == "fp32" != trained:
+        other = trained if trained in choices else "bf16"
+        logging.info("The model was trained with --precision=%s, and now answers in fp32. With "
+                     "--precision=%s, it answers in %s.", trained, other, other)
+
+
 def head_kind(record):
     """Returns the kind of the head that was trained, a key of `record_fields.KINDS`.
 

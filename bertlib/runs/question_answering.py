@@ -1,6 +1,7 @@
 """Implements the evaluation of run_squad.py: computes, scores and writes the newest checkpoint's answers."""
 
 import json
+import math
 import os
 
 from absl import logging
@@ -9,6 +10,26 @@ from bertlib.checkpoints import checkpoint_formats
 from bertlib.data import input_pipeline
 from bertlib.system import files
 from bertlib.tasks.squad import squad_answers, squad_data, squad_predictions, squad_report, squad_scores
+
+
+def log_windows_seen(settings, num_train_steps, questions, windows):
+    """If the training sees fewer windows than there are, logs their number.
+
+    Args:
+      settings: a `Settings`.
+      num_train_steps: last step of the training.
+      questions: number of questions in --train_file.
+      windows: number of windows of these questions.
+    """
+    batch = settings.train_batch_size
+    seen = num_train_steps * batch
+    if seen >= windows:
+        return
+    epochs = math.ceil(math.ceil(windows / batch) * batch / questions * 100) / 100
+    logging.info("%s steps with a batch size of %d see %s of %s windows. --num_train_epochs counts "
+                 "questions, as in the published code, but a long context has several windows. With "
+                 "--num_train_epochs=%g, the training sees all windows.", f"{num_train_steps:,}", batch,
+                 f"{seen:,}", f"{windows:,}", epochs)
 
 
 class Evaluation:

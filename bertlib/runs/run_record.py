@@ -308,6 +308,8 @@ def inherit_settings(settings, *kinds, without=()):
         is_output_dir = "output_dir" in settings and directory == settings.output_dir
         output_files.check_trained(record, checkpoint_formats.latest_checkpoint(directory) if is_output_dir
                                    else settings.init_checkpoint)
+        if "precision" in settings:
+            output_files.log_precision(record, settings.precision, modeling.PRECISIONS)
 
 
 def inherit_record(settings, record, path, without=()):

@@ -10,7 +10,7 @@ import os
 
 from bertlib.estimator.step_config import StepConfig
 from bertlib.kernels import kernel_choice
-from bertlib.output_directory import model_directory
+from bertlib.output_directory import model_directory, output_files
 from bertlib.replicas.replica_group import Group
 from bertlib.serving.answers import TASKS  # noqa: F401 (a public name of this room)
 from bertlib.serving.predictor import BATCH_SIZE, Predictor
@@ -52,6 +52,7 @@ def load(model_dir: str | os.PathLike[str], task: str | None = None, precision: 
       384
     """
     directory = model_directory.read(os.fspath(model_dir))
+    output_files.log_precision(directory.record, precision, ("fp32", "bf16"))
     step = StepConfig(precision=precision,
                       compile_kernels=kernel_choice.is_faster(directory.bert_config.hidden_size))
     return Predictor(directory, task, step, batch_size, group)

@@ -602,6 +602,19 @@ def no_task(given):
     del given.flags["task_name"]
 
 
+@case("--output_dir={output}: there is no such directory. Pass the output directory of a training, or train")
+@case("--output_dir={output} contains no training, because it contains no checkpoint. Pass the", empty=True)
+@case("--output_dir={output} contains checkpoints, but no run.json that names the task of their training.",
+      empty=False)
+def no_training_and_no_task(given, empty=None):
+    del given.flags["task_name"]
+    given.flags["do_train"] = False
+    if empty:
+        given.output.mkdir()
+    elif empty is not None:
+        given.train_there()
+
+
 @case("--xnli_language=de: this flag is only for the task XNLI, and not for mrpc", xnli_language="de")
 @case("--xnli_language=xx", "ar|bg|de|", xnli_language="xx")
 @case("--train_batch_size=0", "not a positive integer", train_batch_size=0)

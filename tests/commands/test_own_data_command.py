@@ -101,7 +101,7 @@ def test_files_are_enough_to_train_evaluate_and_predict(classified):
     output = here / "output" / "train"
     found = results_of(output / "eval_results.txt")
     assert last_message(finished) == (
-        f"Own data dev: accuracy {found['eval_accuracy']:.3f}, F1 {found['eval_f1']:.3f}")
+        f"Own data dev: accuracy {found['eval_accuracy']:.3f}, macro F1 {found['eval_f1']:.3f}")
     counts = {kind: sum(row[2] == kind for row in news(24, "train")) for kind in KINDS}
     assert f"train, train.csv: 24 examples: {', '.join(f'{kind} {n}' for kind, n in counts.items())}." in (
         finished.err)

@@ -108,7 +108,7 @@ def pair_dir(tiny_model, tmp_path_factory):
     return model_directories.write(
         tmp_path_factory.mktemp("predict") / "pairs", tiny_model, "classification",
         model_directories.linear(2), ["no", "yes"], task="own data", text_column="first,second",
-        label_column="kind", header="auto")
+        label_column="kind", header="auto", precision="bf16")
 
 
 @pytest.fixture(scope="module")
@@ -139,6 +139,8 @@ def test_the_columns_of_a_training_are_found_in_each_spelling_of_a_file(name, se
     done, answers = predict(lines, name, model_dir=pair_dir)
     assert done.code == 0, done.err
     assert "from the training" in done.err and "--text_column=first,second" in done.err
+    assert done.err.count("The model was trained with --precision=bf16, and now answers in fp32. With "
+                          "--precision=bf16, it answers in bf16.") == 1
     assert [(found["id"], found["first"], found["second"], found["kind"]) for found in answers] == [
         tuple(row) for row in ROWS]
     assert [found["probabilities"] for found in answers] == of_plain_rows

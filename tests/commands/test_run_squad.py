@@ -9,6 +9,8 @@ import pytest
 import tensorflow.compat.v1 as tf
 import tiny
 
+from bertlib.runs import question_answering
+from bertlib.runs.settings import Settings
 from bertlib.tasks.squad import squad_data, squad_scores
 
 LENGTHS = dict(max_seq_length=32, doc_stride=8, max_query_length=8)
@@ -51,6 +53,19 @@ class Squad(object):
         flags = {**self.flags, "output_dir": output, **changes}
         return self.scripts.run("run_squad.py", *tiny.flags(**{
             name: value for name, value in flags.items() if value is not None}), cwd=self.directory)
+
+
+@pytest.mark.parametrize("batch, steps, questions, windows, logged", [
+    (12, 44, 264, 2285, "44 steps with a batch size of 12 see 528 of 2,285 windows. --num_train_epochs "
+     "counts questions, as in the published code, but a long context has several windows. With "
+     "--num_train_epochs=8.69, the training sees all windows."), (4, 6, 12, 24, None)])
+def test_the_log_says_how_many_windows_a_training_sees(batch, steps, questions, windows, logged, caplog):
+    settings = Settings({"train_batch_size": batch})
+    with caplog.at_level("INFO", "absl"):
+        question_answering.log_windows_seen(settings, steps, questions, windows)
+    assert [record.getMessage() for record in caplog.records] == ([logged] if logged else [])
+    if logged:  # the epochs in the advice are enough
+        assert int(questions / batch * 8.69) * batch >= windows > int(questions / batch * 8.6) * batch
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["v1.1", "v2.0"])

@@ -7,6 +7,7 @@ import re
 from absl import logging
 import numpy as np
 
+from bertlib.checkpoints import checkpoint_formats
 from bertlib.output_directory import output_files
 from bertlib.runs import checks, estimator_setup, head_labels, learning_curve, results, run_record
 from bertlib.runs.classification import classification_splits, custom_task
@@ -63,6 +64,7 @@ def create_processor(settings, suffix=""):
         raise ValueError(f"The model in --output_dir={settings.output_dir} was trained on your own data. "
                          "Name a file with --dev_file or --test_file.")
     if not settings.task_name:
+        _refuse_missing_training(settings)
         raise ValueError(f"--task_name is required; known tasks: {', '.join(sorted(PROCESSORS))}. Or name "
                          "your own data with --train_file.")
     try:
@@ -86,6 +88,24 @@ def create_processor(settings, suffix=""):
     if not files.is_directory(settings.data_dir):
         raise NotADirectoryError(f"--data_dir={settings.data_dir}: there is no such directory.")
     return processor
+
+
+def _refuse_missing_training(settings):
+    """If a run without training gives no task, the task must be in --output_dir. Raises an error if this
+    directory contains no training."""
+    directory = settings.output_dir
+    if settings.do_train or directory is None:
+        return
+    if not files.is_directory(directory):
+        raise NotADirectoryError(f"--output_dir={directory}: there is no such directory. Pass the output "
+                                 "directory of a training, or train first with --do_train=true.")
+    if not checkpoint_formats.latest_checkpoint(directory):
+        raise ValueError(f"--output_dir={directory} contains no training, because it contains no checkpoint. "
+                         "Pass the output directory of a training, or train first with --do_train=true.")
+    if output_files.read_record(directory) is None:
+        raise ValueError(f"--output_dir={directory} contains checkpoints, but no {output_files.RECORD} that "
+                         "names the task of their training. Pass the task as --task_name, or name your own "
+                         "data with --dev_file or --test_file.")
 
 
 def _check_metrics(processor):
@@ -309,7 +329,7 @@ class _Phases:
     def train(self, num_train_steps):
         """Trains. With --eval_each_checkpoint, also evaluates each checkpoint."""
         settings, splits = self._settings, self._splits
-        names = _METRIC_NAMES[self._task.task_type]
+        names = self._metric_names()
         listeners = learning_curve.start_learning_curve(
             settings, lambda: self._input_fn("dev", "eval"),
             lambda input_fn: self._compute_metrics("dev", input_fn, None),
@@ -378,10 +398,17 @@ class _Phases:
 
         return self._estimator.evaluate(input_fn, name=name, revise=of_examples)
 
+    def _metric_names(self):
+        """Returns {metric: its name in the log}. With more than two classes, F1 is the mean of the F1 of all
+        classes."""
+        names = _METRIC_NAMES[self._task.task_type]
+        is_macro = self._target.task_type == "classification" and self._target.size > 2
+        return {**names, "f1": "macro F1"} if is_macro else names
+
     def _write_metrics(self, split, file_name, metrics):
         """Writes the metrics of a split, and keeps the official metrics for the end of the log. Warns if all
         predictions are the same class."""
-        names = _METRIC_NAMES[self._task.task_type]
+        names = self._metric_names()
         official = ", ".join(f"{names[name]} {metrics[f'eval_{name}']:.3f}" for name in self._task.metrics)
         self._official.append(f"{split.replace('_', ' ')}: {official}")
         results.write_results(self._settings.results_dir, file_name, metrics)
