@@ -209,7 +209,7 @@ def define_classification_flags():
                             f"{', '.join(sorted(PROCESSORS))}. For your own data, pass --train_file instead.")
         flags.DEFINE_string("task_module", None, "Python file with a task of your own, in place of "
                             "--task_name: one class derived from DataProcessor. The class gets --data_dir. "
-                            "See docs/howto/own_task.md.")
+                            "See docs/howto/classification.md.")
     with section("Task", INPUT):
         flags.DEFINE_string("data_dir", None, "Directory of the task's TSV files.")
         flags.DEFINE_enum("xnli_language", "zh", XnliProcessor.LANGUAGES,

@@ -170,7 +170,8 @@ def _check_against_training(settings, processor, record, is_default):
     if is_default and settings.do_train and other:
         raise ValueError(f"--task_module={processor.path}: the default output directory, "
                          f"{settings.output_dir}, already contains a training with a different module, "
-                         f"{trained}. Name another directory with --output_dir.")
+                         f"{trained}. Name another directory with --output_dir. To continue that training "
+                         f"with {processor.path}, pass --output_dir={settings.output_dir}.")
 
 
 # --- Loading ---------------------------------------------------------------------------------------------
