@@ -44,6 +44,7 @@ from bertlib.tasks.classification.classifier_data import (  # noqa: F401  public
     DataProcessor,
     InputExample,
     InputFeatures,
+    Layout,
     MnliProcessor,
     MrpcProcessor,
     PaddingInputExample,

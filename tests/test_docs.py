@@ -17,7 +17,7 @@ HOUSE = ROOT / "docs" / "development" / "house.md"
 OF_TF1 = ROOT / "tf1" / "README.md"
 COMMANDS = {f"{name}.py" for name in test_rooms.PUBLISHED_COMMANDS | test_rooms.OUR_COMMANDS}
 
-YOUR_OWN = {"run_my_task.py"}  # scripts of the reader
+YOUR_OWN = {"run_my_task.py", "my_task.py", "task_module.py"}  # Python files of the reader
 # Flags of other programs.
 FOREIGN_FLAGS = {"no-deps", "pad_id", "unk_id", "bos_id", "eos_id", "control_symbols",
                  "cap-add", "security-opt", "network", "syn", "dport"}
@@ -143,7 +143,7 @@ def test_short_names_of_the_paths_are_defined():
     ("bertlib.tasks.classification.classifier_data.PROCESSORS", True),
     ("bertlib.recompute_grad", False), ("bertlib.graph.recompute_grad.recompute", False),
     ("bertlib.tasks.PROCESSORS", False),
-    ("bertlib.tasks.classification.classifier_data.DataProcessor.labels", False)])
+    ("bertlib.tasks.classification.classifier_data.DataProcessor.no_labels", False)])
 def test_the_check_of_dotted_names_would_see_a_wrong_one(name, defined):
     assert is_defined(name) == defined
 

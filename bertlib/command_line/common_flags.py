@@ -207,6 +207,9 @@ def define_classification_flags():
     with section("Task", TASK):
         flags.DEFINE_string("task_name", None, "Name of the task, in upper or lower case: "
                             f"{', '.join(sorted(PROCESSORS))}. For your own data, pass --train_file instead.")
+        flags.DEFINE_string("task_module", None, "Python file with a task of your own, in place of "
+                            "--task_name: one class derived from DataProcessor. The class gets --data_dir. "
+                            "See docs/howto/classification.md.")
     with section("Task", INPUT):
         flags.DEFINE_string("data_dir", None, "Directory of the task's TSV files.")
         flags.DEFINE_enum("xnli_language", "zh", XnliProcessor.LANGUAGES,

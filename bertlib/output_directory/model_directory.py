@@ -64,7 +64,9 @@ class ModelDirectory(NamedTuple):
     @property
     def num_texts(self):
         """The number of texts in an example of the training, 1 or 2; None if it is unknown."""
-        columns = self.setting("text_column")
+        columns, module = self.setting("text_column"), self.record.get("task_module")
+        if module:
+            return module["texts"]
         if columns:
             return len(parse_columns(columns))
         return self.processor.num_texts if self.processor else None

@@ -1,5 +1,6 @@
 """Makes, compares and writes the files in an output directory that describe the model: configuration,
-vocabulary, tokenizer settings and labels; with --dev_fraction also dev_rows.txt.
+vocabulary, tokenizer settings and labels; with --dev_fraction also dev_rows.txt; with --task_module also
+task_module.py.
 
 A training writes these files atomically before its first step (`run_record.RunRecord`). If a file with one of
 these names was not written by a training, it is never replaced.
@@ -11,13 +12,23 @@ import os
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.output_directory import tokenizer_files
-from bertlib.output_directory.output_files import CONFIG, DEV_ROWS, LABELS, NAMES, SENTENCE_PIECES, VOCABULARY
+from bertlib.output_directory.output_files import (
+    CONFIG,
+    DEV_ROWS,
+    LABELS,
+    NAMES,
+    SENTENCE_PIECES,
+    TASK_MODULE,
+    VOCABULARY,
+)
 from bertlib.system import files
 import modeling
 
 # Flags that may name a file that an earlier training wrote to --output_dir. The training then writes the same
 # content to this file again.
-FILE_FLAGS = ("bert_config_file", "vocab_file", "spm_model_file")
+FILE_FLAGS = ("bert_config_file", "vocab_file", "spm_model_file", "task_module")
+# Names of the files that only some trainings write, see `run_record.RunRecord`.
+MORE_NAMES = (DEV_ROWS, TASK_MODULE)
 
 
 def model_file_contents(settings, config, labels=None):
@@ -104,7 +115,7 @@ def list_changed_files(directory, contents, recorded):
       ValueError: the directory contains a file that no training wrote, and this file would be replaced, or
         later commands would use it as the model's vocabulary.
     """
-    existing = {name: files.read_bytes(os.path.join(directory, name)) for name in (*NAMES, DEV_ROWS)
+    existing = {name: files.read_bytes(os.path.join(directory, name)) for name in (*NAMES, *MORE_NAMES)
                 if files.exists(os.path.join(directory, name))}
     replaceable = {name for name, value in hash_contents(existing).items() if recorded.get(name) == value}
     changed = [name for name, content in contents.items()
@@ -128,7 +139,7 @@ def list_missing_files(directory, contents):
 def _is_same_content(name, before, after):
     """Returns whether two contents of a file mean the same. For example, two JSON texts may differ only in
     spaces."""
-    if before == after or name in (VOCABULARY, SENTENCE_PIECES, LABELS, DEV_ROWS):
+    if before == after or name in (VOCABULARY, SENTENCE_PIECES, LABELS, *MORE_NAMES):
         return before == after
     try:
         before, after = (json.loads(content.decode("utf-8-sig")) for content in (before, after))

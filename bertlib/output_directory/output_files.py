@@ -15,6 +15,8 @@ CONFIG, VOCABULARY, SENTENCE_PIECES, LABELS = "bert_config.json", "vocab.txt", "
 NAMES = (CONFIG, VOCABULARY, SENTENCE_PIECES, tokenizer_files.CONFIG, LABELS)
 # Name of the file that lists the development set of --dev_fraction.
 DEV_ROWS = "dev_rows.txt"
+# Name of the copy of --task_module.
+TASK_MODULE = "task_module.py"
 RECORD = "run.json"
 RECORD_FORMAT = 1
 # Keys of a configuration that may differ between two runs, because they do not change the architecture.

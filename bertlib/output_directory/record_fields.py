@@ -104,6 +104,8 @@ FIELDS = {
     "train_data": _or_null(_fields("a fingerprint", fingerprint=_TEXT)), "settings": _OBJECT,
     "dev_rows": _or_null(_fields("rows, of and fingerprint", rows=_integer(0), of=_integer(0),
                                  fingerprint=_TEXT)),
+    "task_module": _or_null(_fields("name, fingerprint and texts", name=_LINE, fingerprint=_TEXT,
+                                    texts=_or_null(_integer(1, 2)))),
     "files": _object_of(_or_null(_PATH)), "versions": _object_of(_LINE), "model_files": _object_of(_LINE),
     "changes": Rule(lambda value: isinstance(value, list) and all(isinstance(one, dict) for one in value),
                     "a list of objects"),

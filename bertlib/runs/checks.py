@@ -183,7 +183,7 @@ def check_output_checkpoint(settings, model):
 # --- Input files are not overwritten ---------------------------------------------------------------------
 
 # Names of the files that each training writes into --output_dir in addition to checkpoints.
-_TRAINING_FILES = ("checkpoint", "graph.pbtxt", "run.json", *output_files.NAMES, output_files.DEV_ROWS)
+_TRAINING_FILES = ("checkpoint", "graph.pbtxt", "run.json", *output_files.NAMES, *model_files.MORE_NAMES)
 
 
 def refuse_overwriting(settings, read, written):
@@ -209,7 +209,8 @@ def refuse_overwriting(settings, read, written):
             for name in (path, f"{files.resolve_links(path)}.partial"):
                 reader, source = flags.get(files.file_identity(name), (None, None))
                 # --output_dir may already contain the model's files; `run_record` compares their contents.
-                own = reader in model_files.FILE_FLAGS and os.path.basename(name) in output_files.NAMES
+                own = reader in model_files.FILE_FLAGS and os.path.basename(name) in (
+                    *output_files.NAMES, output_files.TASK_MODULE)
                 if reader is not None and not (flag == "output_dir" and own):
                     other = "" if source == name else f" (the same file as {source})"
                     raise ValueError(f"--{flag}={getattr(settings, flag)} would overwrite {name}{other}, "

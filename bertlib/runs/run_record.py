@@ -74,7 +74,7 @@ def hash_checkpoint(path):
 
 
 def describe(settings, command, task, config, task_type=None, labels=None, tokenizer=None, train_data=None,
-             vocabulary=None, dev_rows=None, **effective):
+             vocabulary=None, dev_rows=None, task_module=None, **effective):
     """Returns the record of a run as a dict that can be written as JSON.
 
     Args:
@@ -88,6 +88,7 @@ def describe(settings, command, task, config, task_type=None, labels=None, token
       train_data: see `describe_examples` and `fingerprints.hash_files`; None without training.
       vocabulary: the fingerprint of the vocabulary if the run reads no text, otherwise None.
       dev_rows: see `dev_rows.DevRows`; None without --dev_fraction.
+      task_module: see `task_module.ModuleProcessor`; None without --task_module.
       **effective: {name of a setting: the value that the run uses}, for settings whose value differs from the
         value of their flag.
     """
@@ -120,6 +121,7 @@ def describe(settings, command, task, config, task_type=None, labels=None, token
                                       **hugging_face_cache.describe_snapshot(start)},
         "train_data": train_data,
         "dev_rows": dev_rows,
+        "task_module": task_module,
         "settings": {**recorded, **effective},
         "files": {name: _absolute(getattr(settings, name)) for name in shaping
                   if name.endswith(PATH_SUFFIXES) and name != "init_checkpoint"},
@@ -193,6 +195,9 @@ def _differences(stored, now, training):
     if changed("vocabulary"):
         refused["vocabulary"] = [_vocabulary(stored), _vocabulary(now)]
     allowed = {}
+    modules = [record.get("task_module") for record in (stored, now)]
+    if all(modules) and modules[0]["fingerprint"] != modules[1]["fingerprint"]:
+        allowed["task_module"] = [_with_fingerprint(module["name"], module) for module in modules]
     if not training and "labels" not in refused and "task" in refused:
         allowed["task"] = refused.pop("task")  # this is an evaluation on other data with the same labels
     configs = stored["bert_config"], now["bert_config"]
@@ -431,8 +436,9 @@ class RunRecord:
         All values can be written as JSON."""
         data = {name: self._now[name] for name in ("command", "task", "labels", "vocabulary", "train_data",
                                                    "bert_config")}
-        start = self._now["init_checkpoint"]
-        return {**data, "init_checkpoint": start and start["fingerprint"]}
+        start, module = self._now["init_checkpoint"], self._now["task_module"]
+        return {**data, "init_checkpoint": start and start["fingerprint"],
+                "task_module": module and module["fingerprint"]}
 
     def _compare(self):
         """Compares the run first with the record in the output directory, and then with the model's files in

@@ -427,7 +427,7 @@ def test_missing_file_names_the_directory_and_what_it_should_hold(tmp_path):
 @pytest.mark.parametrize("task", sorted(set(classifier_data.PROCESSORS) - {"ax"}))
 def test_empty_file(task, tmp_path):
     processor = classifier_data.get_processor(task)
-    path = write(tmp_path / processor._FILES["dev"])
+    path = write(tmp_path / processor.files["dev"])
     with pytest.raises(ValueError, match=f"{path}: the file is empty.*dev examples"):
         processor.get_dev_examples(str(tmp_path))
 
@@ -463,7 +463,7 @@ def test_row_with_too_few_columns(task, split, header, good, short, expected, tm
     # A quote left open must not swallow lines: it would shift the line number.
     good = [*good[:-1], good[-1]] if task != "mrpc" else [*good[:-1], '"B']
     rows = [*([header] if header else []), good, good, short, good]
-    path = write(tmp_path / processor._FILES[split], *rows)
+    path = write(tmp_path / processor.files[split], *rows)
     message = f"{path}:{rows.index(short) + 1}: the row has {len(short)} .* at least {expected} are needed;"
     with pytest.raises(ValueError, match=message):
         getattr(processor, f"get_{split}_examples")(str(tmp_path))

@@ -146,7 +146,7 @@ PROBES = ["-3", "-1", "0", "1", "2", "3", "0.25", "0.5", "0.75", "1.5", "inf", "
           "true", "adamw", "linear", "\x07", "", ","]
 # What the record has elsewhere than among its settings; paths too.
 _ELSEWHERE = {"task_name", "task_type", "do_lower_case"}
-_PATHS = ("_file", "_dir", "_checkpoint", "_handle")
+_PATHS = ("_file", "_dir", "_checkpoint", "_handle", "_module")
 
 
 def as_json(probe, default):

@@ -10,7 +10,7 @@ import numpy as np
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.output_directory import output_files
 from bertlib.runs import checks, estimator_setup, head_labels, learning_curve, results, run_record
-from bertlib.runs.classification import classification_splits, custom_task
+from bertlib.runs.classification import classification_splits, custom_task, task_module
 from bertlib.runs.settings import sample_path
 from bertlib.system import files
 from bertlib.tasks.classification import classification_head as classifier_task
@@ -42,7 +42,7 @@ _METRIC_NAMES = {"classification": {"accuracy": "accuracy", "f1": "F1", "matthew
 
 
 def create_processor(settings, suffix=""):
-    """Returns the processor of --task_name or of the user's own data.
+    """Returns the processor of --task_name, of --task_module or of the user's own data.
 
     Sets flags that were not given: the phases, --output_dir, and the flags whose values are in the record of
     the training. Sets --data_dir to the directory of the sample.
@@ -54,6 +54,10 @@ def create_processor(settings, suffix=""):
     Raises:
       ValueError, OSError: a flag is invalid, or has no default for this task.
     """
+    if task_module.is_given(settings):
+        processor = task_module.create_processor(settings, suffix)
+        _check_metrics(processor.task)
+        return processor
     if custom_task.is_given(settings):
         return custom_task.create_processor(settings, suffix)
     settings.choose_phases()
@@ -66,7 +70,8 @@ def create_processor(settings, suffix=""):
     if not settings.task_name:
         _refuse_missing_training(settings)
         raise ValueError(f"--task_name is required; known tasks: {', '.join(sorted(PROCESSORS))}. Or name "
-                         "your own data with --train_file.")
+                         "your own data with --train_file, or a Python file with a task of your own with "
+                         "--task_module.")
     try:
         processor = get_processor(settings.task_name)
     except ValueError as error:
@@ -286,10 +291,13 @@ def run(settings, model, processor, splits, target, tokenizer, **description):
     num_train_steps = train_steps(settings, splits.training)
     if target.task_type == "multilabel":
         description["threshold"] = target.threshold  # later predictions with this model use this threshold
-    dev_rows = getattr(processor, "dev_rows", None)
+    dev_rows, module = getattr(processor, "dev_rows", None), getattr(processor, "module", None)
     record = run_record.RunRecord(
-        settings, num_train_steps, {output_files.DEV_ROWS: dev_rows.content.encode()} if dev_rows else {},
-        dev_rows=dev_rows and dev_rows.recorded, task=settings.task_name.lower(),
+        settings, num_train_steps,
+        {**({output_files.DEV_ROWS: dev_rows.content.encode()} if dev_rows else {}),
+         **({output_files.TASK_MODULE: module.content} if module else {})},
+        dev_rows=dev_rows and dev_rows.recorded,
+        task_module=module and module.describe(splits.examples), task=settings.task_name.lower(),
         task_type=target.task_type, labels=target.labels, tokenizer=tokenizer,
         train_data=run_record.describe_examples(splits.examples["train"]) if settings.do_train else None,
         trim_padding=estimator_setup.trims_training(settings, model), **description)
@@ -302,6 +310,8 @@ def run(settings, model, processor, splits, target, tokenizer, **description):
         phases.evaluate()
         phases.predict()
         phases.log_results()
+    if module:
+        processor.raise_failure()
 
 
 class _Phases:
@@ -394,7 +404,11 @@ class _Phases:
         """
         def of_examples(results, rows):
             self._predicted[split] = self._splits.in_order(split, rows)
-            return self._splits.metrics(split, create_head(self._target), results, self._predicted[split])
+            metrics = self._splits.metrics(split, create_head(self._target), results, self._predicted[split])
+            if isinstance(self._task, task_module.ModuleProcessor):
+                metrics.update(self._task.own_metrics(self._splits.examples[split], self._predicted[split],
+                                                      list(metrics)))
+            return metrics
 
         return self._estimator.evaluate(input_fn, name=name, revise=of_examples)
 

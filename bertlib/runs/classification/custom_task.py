@@ -26,11 +26,16 @@ def is_given(settings):
     Raises:
       ValueError: the command line contains both such flags and --task_name.
     """
-    names = [name for name in _FLAGS if settings.is_given(name)]
+    names = given_flags(settings)
     if names and settings.task_name:
         raise ValueError(f"--{names[0]} is for your own data, but --task_name={settings.task_name} is a "
                          "known task with fixed files. Leave one of these two flags out.")
     return bool(names)
+
+
+def given_flags(settings):
+    """Returns the names of the flags for the user's own data that the command line contains."""
+    return [name for name in _FLAGS if settings.is_given(name)]
 
 
 def create_processor(settings, suffix=""):

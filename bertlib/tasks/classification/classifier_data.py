@@ -5,8 +5,9 @@ declare their files, columns, labels and metrics. Their base class `DataProcesso
 name the file and the line. The module `classifier_features` converts examples into the integers that the
 model reads. The public names of `classifier_features` can also be imported from this module.
 
-To add a task, write a subclass of `DataProcessor` in this module, and add it to `PROCESSORS`. See
-docs/howto/classification.md#a-task-of-your-own.
+A user's own task is a subclass of `DataProcessor` in a file of the user; see docs/howto/own_task.md. To add a
+task to this project, write a subclass in this module, and add it to `PROCESSORS`; see
+docs/howto/classification.md#a-new-glue-task.
 """
 
 import difflib
@@ -171,26 +172,34 @@ class Layout(NamedTuple):
         return score
 
 
+# {private name of version 0.1: public name} of what a subclass of `DataProcessor` may define.
+_OLD_NAMES = {"_FILES": "files", "_LABELS": "labels", "_LAYOUT": "layout", "_layout": "layout_of",
+              "_FURTHER_LAYOUTS": "further_layouts", "_LABEL_ALIASES": "label_aliases"}
+
+
 class DataProcessor:
     """Base class of all processors. A processor reads the examples of one classification or regression task.
 
     A subclass either overrides the `get_` methods, or declares these class attributes:
 
-      _FILES: {name of a set: file name}. The sets are "train", "dev", "test" and further sets. In a file
+      files: {name of a set: file name}. The sets are "train", "dev", "test" and further sets. In a file
         name, {processor} stands for the processor. If a set has a tuple of file names, the first existing
         file is read.
-      _LABELS: tuple of str, the labels. A regression does not declare labels.
-      _LAYOUT: the `Layout` of the files.
-      _FURTHER_LAYOUTS: tuple of the other `Layout`s of the task, if some of its files have other columns. For
-        example, the training file of XNLI has other columns than its test file. The method `_layout` chooses
-        the layout of a file. Layouts in this tuple also serve to recognize files of the task.
-      _LABEL_ALIASES: {label in a file: label of the task}, for files that spell a label in another way. For
-      example, XNLI's training files have "contradictory" for the label "contradiction".
+      labels: tuple of str, the labels. A regression does not declare labels.
+      layout: the `Layout` of the files.
+      further_layouts: tuple of the other `Layout`s of the task, if some of its files have other columns. For
+        example, the training file of XNLI has other columns than its test file. The method `layout_of`
+        chooses the layout of a file. Layouts in this tuple also serve to recognize files of the task.
+      label_aliases: {label in a file: label of the task}, for files that spell a label in another way. For
+        example, XNLI's training files have "contradictory" for the label "contradiction".
+
+    The names `_read_tsv` and `_create_examples` are those of google-research/bert. Version 0.1 of this
+    project used the private names in `_OLD_NAMES`. Subclasses may still use all of these names.
 
     Attributes:
       name: str, the official name of the task, such as "SST-2", or None.
-      task_type: "classification" or "regression". In a regression, labels are floats, and `get_labels`
-        returns None.
+      task_type: "classification", "regression" or "multilabel". In a regression, labels are floats, and
+        `get_labels` returns None. In a multi-label task, the label of an example is a tuple of labels.
       metrics: tuple of str, the official metrics. These are the names in `eval_results.txt` without "eval_".
       further_sets: tuple of str, names of additional development and test sets. "mismatched" stands for the
         sets "dev_mismatched" and "test_mismatched".
@@ -203,12 +212,18 @@ class DataProcessor:
     metrics = ("accuracy",)
     further_sets = ()
     submission: ClassVar = {}
-    _FILES: ClassVar = {}
-    _LABELS = None
-    _LAYOUT = None
-    _FURTHER_LAYOUTS: ClassVar = ()
-    _LABEL_ALIASES: ClassVar = {}
+    files: ClassVar = {}
+    labels = None
+    layout = None
+    further_layouts: ClassVar = ()
+    label_aliases: ClassVar = {}
     language = None
+
+    def __init_subclass__(cls, **arguments):
+        super().__init_subclass__(**arguments)
+        for old, new in _OLD_NAMES.items():
+            if old in vars(cls) and new not in vars(cls):
+                setattr(cls, new, vars(cls)[old])
 
     def get_train_examples(self, data_dir):
         """Returns the list of `InputExample`s to train on.
@@ -218,11 +233,11 @@ class DataProcessor:
             the line.
           NotImplementedError: the task has no such file.
         """
-        return self._load_examples(data_dir, "train")
+        return self.load_examples(data_dir, "train")
 
     def get_dev_examples(self, data_dir):
         """Returns the list of `InputExample`s to evaluate on. Raises: see `get_train_examples`."""
-        return self._load_examples(data_dir, "dev")
+        return self.load_examples(data_dir, "dev")
 
     def get_test_examples(self, data_dir):
         """Returns the list of `InputExample`s to predict. For the errors, see `get_train_examples`.
@@ -230,7 +245,7 @@ class DataProcessor:
         The label of these examples is a placeholder: the first label of the task, or 0.0 in a regression. If
         the file has labels, `get_test_labels` returns them.
         """
-        return self._load_examples(data_dir, "test")
+        return self.load_examples(data_dir, "test")
 
     def get_test_labels(self, data_dir):
         """Returns the list of the labels of the test examples, in the order of the examples; None if the file
@@ -240,21 +255,21 @@ class DataProcessor:
           FileNotFoundError, ValueError: see `get_train_examples`.
         """
         cls = type(self)
-        if (cls.get_test_examples is not DataProcessor.get_test_examples
-                or cls._create_examples is not DataProcessor._create_examples):
+        if any(getattr(cls, name) is not getattr(DataProcessor, name)
+               for name in ("get_test_examples", "create_examples", "_create_examples")):
             # The subclass overrides the methods that make the test examples, so the labels in the file may
             # belong to other examples.
             return None
         path, lines = self._load_lines(data_dir, "test")
         with name_file_in_errors(path):
-            layout = self._layout("test", lines).numbered(lines[0], is_test=True)
+            layout = self.layout_of("test", lines).numbered(lines[0], is_test=True)
         if layout.label is None:
             return None
         if layout.label_header and lines[0][layout.label:][:1] != [layout.label_header]:
             return None
         labels = self.get_labels()
         with name_file_in_errors(path):
-            return [layout.label_of(i, row, labels, self._LABEL_ALIASES)
+            return [layout.label_of(i, row, labels, self.label_aliases)
                     for i, row in layout.rows(lines, self.language)]
 
     def get_further_examples(self, data_dir, split):
@@ -267,14 +282,14 @@ class DataProcessor:
         Raises:
           see `get_train_examples`.
         """
-        if split not in self._FILES or not self._path_of(data_dir, split):
+        if split not in self.files or not self._path_of(data_dir, split):
             return None
-        return self._load_examples(data_dir, split)
+        return self.load_examples(data_dir, split)
 
     def file_names(self):
         """Returns the declared files as {name of a set: list of the possible names of the set's file in the
         data directory}. The sets are "train", "dev", "test" and further sets."""
-        lists = {split: [names] if isinstance(names, str) else names for split, names in self._FILES.items()}
+        lists = {split: [names] if isinstance(names, str) else names for split, names in self.files.items()}
         return {split: [name.format(processor=self) for name in names] for split, names in lists.items()}
 
     def _path_of(self, data_dir, split):
@@ -287,12 +302,12 @@ class DataProcessor:
         list."""
         if self.task_type == "regression":
             return None
-        if self._LABELS is None:
+        if self.labels is None:
             raise NotImplementedError(f"{type(self).__name__} declares no labels")
-        return list(self._LABELS)
+        return list(self.labels)
 
     @classmethod
-    def _read_tsv(cls, input_file, quotechar=None):
+    def read_tsv(cls, input_file, quotechar=None):
         """Reads a UTF-8 file of tab-separated values. The file may be on any file system that TensorFlow
         knows.
 
@@ -315,20 +330,25 @@ class DataProcessor:
                 rows.append(row)
         return rows
 
+    @classmethod
+    def _read_tsv(cls, input_file, quotechar=None):
+        """The published name of `read_tsv`."""
+        return cls.read_tsv(input_file, quotechar)
+
     @property
     def score_range(self):
         """(Lowest, highest) score of a regression; infinite if no range is declared."""
-        return self._LAYOUT.scores if self._LAYOUT else Layout._field_defaults["scores"]
+        return self.layout.scores if self.layout else Layout._field_defaults["scores"]
 
     @property
     def num_texts(self):
         """The number of texts in an example, 1 or 2; None if the task declares no layout."""
-        return self._LAYOUT and len(self._LAYOUT.texts)
+        return self.layout and len(self.layout.texts)
 
     def names_of_texts(self):
         """Returns a list with one element for each layout of the task that has names: the list of the names
         of the text columns."""
-        return [layout.names for layout in (self._LAYOUT, *self._FURTHER_LAYOUTS) if layout and layout.names]
+        return [layout.names for layout in (self.layout, *self.further_layouts) if layout and layout.names]
 
     def columns_in(self, first):
         """Returns the `columns.FileColumns` of a file; None if the file has none of the layouts of this task.
@@ -337,21 +357,21 @@ class DataProcessor:
           first: list of str, the first row of the file.
         """
         matches = (layout.columns_in(first, self.get_labels(), self.language)
-                   for layout in (self._LAYOUT, *self._FURTHER_LAYOUTS) if layout)
+                   for layout in (self.layout, *self.further_layouts) if layout)
         return next(filter(None, matches), None)
 
-    def _layout(self, set_type, lines):
-        """Returns the `Layout` of a file.
+    def layout_of(self, set_type, lines):
+        """Returns the `Layout` of a file. A subclass overrides this method if its files have several layouts.
 
         Args:
           set_type: "train", "dev", "test" or a further set.
           lines: list of at least one row, the rows of the file.
         """
-        return self._LAYOUT
+        return self.layout
 
     def _load_lines(self, data_dir, split):
         """Reads the declared file of a set. Returns (path, list of rows). The list has at least one row."""
-        if split not in self._FILES:
+        if split not in self.files:
             raise NotImplementedError(f"{type(self).__name__} declares no {split} file")
         names = self.file_names()
         path = self._path_of(data_dir, split) or os.path.join(data_dir, names[split][0])
@@ -366,13 +386,17 @@ class DataProcessor:
         return path, lines
 
     def _load_examples(self, data_dir, split, set_type=None):
-        """Reads the examples of a set. Returns a list with at least one example. The guids of the examples
-        begin with `set_type`, or with `split` if `set_type` is None."""
+        """The name of `load_examples` in version 0.1."""
+        return self.load_examples(data_dir, split, set_type)
+
+    def load_examples(self, data_dir, split, set_type=None):
+        """Reads the examples of a declared file. Returns a list with at least one example. The guids of the
+        examples begin with `set_type`, or with `split` if `set_type` is None."""
         path, lines = self._load_lines(data_dir, split)
         with name_file_in_errors(path):
             examples = self._create_examples(lines, set_type or split)
         if examples:
-            if len(examples) < len(lines) - 1 and self._LAYOUT and self._LAYOUT.skips_short_rows:
+            if len(examples) < len(lines) - 1 and self.layout and self.layout.skips_short_rows:
                 logging.info("%s: %d of %d rows have too few columns and are left out, as by the published "
                              "readers.", path, len(lines) - 1 - len(examples), len(lines) - 1)
             return examples
@@ -384,12 +408,20 @@ class DataProcessor:
                          "the right file")
 
     def _create_examples(self, lines, set_type):
-        """Returns the examples in the rows of a file. `lines` includes the header row. Labels of a test set
-        are ignored."""
+        """The published name of `create_examples`. Subclasses may override either of the two."""
+        return self.create_examples(lines, set_type)
+
+    def create_examples(self, lines, set_type):
+        """Returns the list of `InputExample`s in the rows of a file.
+
+        Args:
+          lines: list of rows, with the header row.
+          set_type: "train", "dev", "test" or a further set. Labels of a test set are ignored.
+        """
         if not lines:
             return []
         is_test = set_type in ("test", *(f"test_{name}" for name in self.further_sets))
-        layout = self._layout(set_type, lines).numbered(lines[0], is_test)
+        layout = self.layout_of(set_type, lines).numbered(lines[0], is_test)
         if is_test:
             layout = layout._replace(label=None)
         labels = self.get_labels()
@@ -397,7 +429,7 @@ class DataProcessor:
         for i, row in layout.rows(lines, self.language):
             label = 0.0 if labels is None else labels[0]
             if layout.label is not None:
-                label = layout.label_of(i, row, labels, self._LABEL_ALIASES)
+                label = layout.label_of(i, row, labels, self.label_aliases)
             examples.append(InputExample(
                 guid=f"{set_type}-{i if layout.guid is None else row[layout.guid]}",
                 text_a=row[layout.text_a],
@@ -411,19 +443,19 @@ class XnliProcessor(DataProcessor):
 
     LANGUAGES = ("ar", "bg", "de", "el", "en", "es", "fr", "hi", "ru", "sw", "th", "tr", "ur", "vi", "zh")
     name = "XNLI"
-    _FILES: ClassVar = {"train": "multinli/multinli.train.{processor.language}.tsv",
-                        "dev": "xnli.dev.tsv", "test": "xnli.test.tsv"}
-    _LABELS = ("contradiction", "entailment", "neutral")
-    _LABEL_ALIASES: ClassVar = {"contradictory": "contradiction"}
-    _LAYOUT = Layout(language=0, label=1, text_a=6, text_b=7, text_headers=("sentence1", "sentence2"))
+    files: ClassVar = {"train": "multinli/multinli.train.{processor.language}.tsv",
+                       "dev": "xnli.dev.tsv", "test": "xnli.test.tsv"}
+    labels = ("contradiction", "entailment", "neutral")
+    label_aliases: ClassVar = {"contradictory": "contradiction"}
+    layout = Layout(language=0, label=1, text_a=6, text_b=7, text_headers=("sentence1", "sentence2"))
     _TRANSLATED = Layout(text_a=0, text_b=1, label=2, text_headers=("premise", "hypo"))
-    _FURTHER_LAYOUTS: ClassVar = (_TRANSLATED,)
+    further_layouts: ClassVar = (_TRANSLATED,)
 
     def __init__(self):
         self.language = "zh"
 
-    def _layout(self, set_type, lines):
-        return self._TRANSLATED if set_type == "train" else self._LAYOUT
+    def layout_of(self, set_type, lines):
+        return self._TRANSLATED if set_type == "train" else self.layout
 
 
 # --- The GLUE benchmark (https://gluebenchmark.com), as it is distributed --------------------------------
@@ -438,22 +470,22 @@ class MnliProcessor(DataProcessor):
     name = "MNLI"
     further_sets = ("mismatched",)
     submission: ClassVar = {"MNLI-m.tsv": ("test", 9796), "MNLI-mm.tsv": ("test_mismatched", 9847)}
-    _FILES: ClassVar = {"train": "train.tsv", "dev": "dev_matched.tsv", "test": "test_matched.tsv",
-                        "dev_mismatched": "dev_mismatched.tsv", "test_mismatched": "test_mismatched.tsv"}
-    _LABELS = ("contradiction", "entailment", "neutral")
-    _LAYOUT = Layout(guid=0, text_a=8, text_b=9, label=-1, label_header="gold_label",
+    files: ClassVar = {"train": "train.tsv", "dev": "dev_matched.tsv", "test": "test_matched.tsv",
+                       "dev_mismatched": "dev_mismatched.tsv", "test_mismatched": "test_mismatched.tsv"}
+    labels = ("contradiction", "entailment", "neutral")
+    layout = Layout(guid=0, text_a=8, text_b=9, label=-1, label_header="gold_label",
                      text_headers=("sentence1", "sentence2"))
 
     def get_dev_examples(self, data_dir):
         """Returns the list of `InputExample`s to evaluate on, guids "dev_matched-<first column>"."""
-        return self._load_examples(data_dir, "dev", "dev_matched")
+        return self.load_examples(data_dir, "dev", "dev_matched")
 
     def get_further_examples(self, data_dir, split):
         """See `DataProcessor`. Returns None in a subclass that makes its examples or labels itself, because
         the examples of the mismatched genres may not fit the subclass's examples or labels."""
         cls, ours = type(self), MnliProcessor
-        if (cls.get_dev_examples is not ours.get_dev_examples or cls._create_examples
-                is not ours._create_examples or cls.get_labels is not ours.get_labels):
+        if any(getattr(cls, name) is not getattr(ours, name)
+               for name in ("get_dev_examples", "create_examples", "_create_examples", "get_labels")):
             return None
         return super().get_further_examples(data_dir, split)
 
@@ -464,9 +496,9 @@ class AxProcessor(DataProcessor):
 
     name = "AX"
     submission: ClassVar = {"AX.tsv": ("test", 1104)}
-    _FILES: ClassVar = {"test": ("diagnostic.tsv", "AX.tsv")}
-    _LABELS = MnliProcessor._LABELS
-    _LAYOUT = Layout(text_a="sentence1", text_b="sentence2")
+    files: ClassVar = {"test": ("diagnostic.tsv", "AX.tsv")}
+    labels = MnliProcessor.labels
+    layout = Layout(text_a="sentence1", text_b="sentence2")
 
 
 class MrpcProcessor(DataProcessor):
@@ -475,9 +507,9 @@ class MrpcProcessor(DataProcessor):
     name = "MRPC"
     metrics = ("f1", "accuracy")
     submission: ClassVar = {"MRPC.tsv": ("test", 1725)}
-    _FILES: ClassVar = _GLUE_FILES
-    _LABELS = ("0", "1")
-    _LAYOUT = Layout(label=0, text_a=3, text_b=4, label_header="Quality",
+    files: ClassVar = _GLUE_FILES
+    labels = ("0", "1")
+    layout = Layout(label=0, text_a=3, text_b=4, label_header="Quality",
                      text_headers=("#1 String", "#2 String"))
 
 
@@ -492,16 +524,16 @@ class ColaProcessor(DataProcessor):
     name = "CoLA"
     metrics = ("matthews",)
     submission: ClassVar = {"CoLA.tsv": ("test", 1063)}
-    _FILES: ClassVar = _GLUE_FILES
-    _LABELS = ("0", "1")
-    _LAYOUT = Layout(label=1, text_a=3, header=False)
+    files: ClassVar = _GLUE_FILES
+    labels = ("0", "1")
+    layout = Layout(label=1, text_a=3, header=False)
     _UNLABELLED = Layout(text_a=1, text_headers=("sentence",))
-    _FURTHER_LAYOUTS: ClassVar = (_UNLABELLED,)
+    further_layouts: ClassVar = (_UNLABELLED,)
 
-    def _layout(self, set_type, lines):
-        if set_type == "test" and len(lines[0]) < self._LAYOUT.width(lines[0]):
+    def layout_of(self, set_type, lines):
+        if set_type == "test" and len(lines[0]) < self.layout.width(lines[0]):
             return self._UNLABELLED
-        return self._LAYOUT
+        return self.layout
 
 
 class Sst2Processor(DataProcessor):
@@ -509,9 +541,9 @@ class Sst2Processor(DataProcessor):
 
     name = "SST-2"
     submission: ClassVar = {"SST-2.tsv": ("test", 1821)}
-    _FILES: ClassVar = _GLUE_FILES
-    _LABELS = ("0", "1")
-    _LAYOUT = Layout(text_a="sentence", label="label")
+    files: ClassVar = _GLUE_FILES
+    labels = ("0", "1")
+    layout = Layout(text_a="sentence", label="label")
 
 
 class StsbProcessor(DataProcessor):
@@ -521,8 +553,8 @@ class StsbProcessor(DataProcessor):
     task_type = "regression"
     metrics = ("pearson", "spearman")
     submission: ClassVar = {"STS-B.tsv": ("test", 1379)}
-    _FILES: ClassVar = _GLUE_FILES
-    _LAYOUT = Layout(text_a="sentence1", text_b="sentence2", label="score", scores=(0.0, 5.0))
+    files: ClassVar = _GLUE_FILES
+    layout = Layout(text_a="sentence1", text_b="sentence2", label="score", scores=(0.0, 5.0))
 
 
 class QqpProcessor(DataProcessor):
@@ -531,9 +563,9 @@ class QqpProcessor(DataProcessor):
     name = "QQP"
     metrics = ("f1", "accuracy")
     submission: ClassVar = {"QQP.tsv": ("test", 390965)}
-    _FILES: ClassVar = _GLUE_FILES
-    _LABELS = ("0", "1")
-    _LAYOUT = Layout(text_a="question1", text_b="question2", label="is_duplicate", skips_short_rows=True)
+    files: ClassVar = _GLUE_FILES
+    labels = ("0", "1")
+    layout = Layout(text_a="question1", text_b="question2", label="is_duplicate", skips_short_rows=True)
 
 
 class QnliProcessor(DataProcessor):
@@ -541,9 +573,9 @@ class QnliProcessor(DataProcessor):
 
     name = "QNLI"
     submission: ClassVar = {"QNLI.tsv": ("test", 5463)}
-    _FILES: ClassVar = _GLUE_FILES
-    _LABELS = ("entailment", "not_entailment")
-    _LAYOUT = Layout(text_a="question", text_b="sentence", label="label")
+    files: ClassVar = _GLUE_FILES
+    labels = ("entailment", "not_entailment")
+    layout = Layout(text_a="question", text_b="sentence", label="label")
 
 
 class RteProcessor(DataProcessor):
@@ -551,9 +583,9 @@ class RteProcessor(DataProcessor):
 
     name = "RTE"
     submission: ClassVar = {"RTE.tsv": ("test", 3000)}
-    _FILES: ClassVar = _GLUE_FILES
-    _LABELS = ("entailment", "not_entailment")
-    _LAYOUT = Layout(text_a="sentence1", text_b="sentence2", label="label")
+    files: ClassVar = _GLUE_FILES
+    labels = ("entailment", "not_entailment")
+    layout = Layout(text_a="sentence1", text_b="sentence2", label="label")
 
 
 class WnliProcessor(DataProcessor):
@@ -562,12 +594,12 @@ class WnliProcessor(DataProcessor):
 
     name = "WNLI"
     submission: ClassVar = {"WNLI.tsv": ("test", 146)}
-    _FILES: ClassVar = _GLUE_FILES
-    _LABELS = ("0", "1")
-    _LAYOUT = Layout(text_a="sentence1", text_b="sentence2", label="label")
+    files: ClassVar = _GLUE_FILES
+    labels = ("0", "1")
+    layout = Layout(text_a="sentence1", text_b="sentence2", label="label")
 
 
-# The tasks of --task_name, in lower case. To add a task, see docs/howto/classification.md#a-task-of-your-own.
+# The tasks of --task_name, in lower case. To add a task, see docs/howto/classification.md#a-new-glue-task.
 PROCESSORS = {
     "ax": AxProcessor,
     "cola": ColaProcessor,

@@ -23,9 +23,9 @@ TASK = "own data"  # name of the task in run.json
 _DECISIONS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
 _MAX_FLOAT32 = 3.4e38  # largest score, rounded: scores are stored as float32
 # {task type: names of the metrics that are logged at the end}.
-_METRICS = {"classification": ("accuracy", "f1"), "regression": ("pearson", "spearman"),
+METRICS = {"classification": ("accuracy", "f1"), "regression": ("pearson", "spearman"),
             "multilabel": ("f1_micro", "f1_macro")}
-TASK_TYPES = tuple(_METRICS)
+TASK_TYPES = tuple(METRICS)
 
 
 def create_reader(task_type, setting):
@@ -382,7 +382,7 @@ class CustomProcessor(DataProcessor):
           dev_rows: the development set that is stored in the output directory, if it was drawn from the
             training file (--dev_fraction). Otherwise None. See `bertlib.runs.classification.dev_rows`.
         """
-        self.task_type, self.metrics = target.task_type, _METRICS[target.task_type]
+        self.task_type, self.metrics = target.task_type, METRICS[target.task_type]
         self.target, self.dev_rows, self._parts = target, dev_rows, splits
 
     def get_train_examples(self, data_dir):
