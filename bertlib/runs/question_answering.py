@@ -7,6 +7,7 @@ from absl import logging
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.data import input_pipeline
+from bertlib.runs import results
 from bertlib.system import files
 from bertlib.tasks.squad import squad_answers, squad_data, squad_predictions, squad_report, squad_scores
 
@@ -60,6 +61,7 @@ class Evaluation:
             if one_sided:
                 logging.warning("%s", one_sided)
             files.write_text(path("eval_results.json"), json.dumps(scores, indent=2) + "\n")
+            results.record_evaluation(settings, "dev", {**scores, "global_step": self._step()})
             logging.info("Results, in %s:\n%s", path("eval_results.json"),
                          "\n".join(f"  {name} = {value}" for name, value in scores.items()))
 
@@ -73,8 +75,11 @@ class Evaluation:
         predictions = [answer._replace(nbest=None) for answer in self._answers(input_fn)]
         threshold = self._null_threshold(predictions)
         texts = {prediction.qas_id: prediction.final_answer(threshold).text for prediction in predictions}
-        return {**self._scores_of(predictions, texts, threshold),
-                "global_step": checkpoint_formats.read_global_step(self._estimator.latest_checkpoint())}
+        return {**self._scores_of(predictions, texts, threshold), "global_step": self._step()}
+
+    def _step(self):
+        """Returns the step of the newest checkpoint."""
+        return checkpoint_formats.read_global_step(self._estimator.latest_checkpoint())
 
     def model_outputs(self, input_fn):
         """Returns two iterables: the `InputFeatures` of the windows, and the `RawResult`s of the windows.
