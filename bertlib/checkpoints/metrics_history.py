@@ -102,8 +102,8 @@ class MetricsHistory:
         Args:
           is_kept: function of a row, a dict with the key "step".
         """
-        if not files.exists(self.path):
-            return
+        if not files.exists(self.path) or files.is_special(self.path):
+            return  # a device, such as /dev/null, keeps no lines
         content = files.read_bytes(self.path)
         kept = b"".join(line + b"\n" for line in content.split(b"\n")
                         if (row := _parse(line)) is not None and is_kept(row))

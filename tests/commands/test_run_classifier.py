@@ -47,7 +47,7 @@ def log_of(finished):
 
 
 def steps_of(text):
-    """The steps in a log, as `Step`: number, last step, {name: printed value} without speed, memory and time."""
+    """The steps in a log, as `Step`: number, last step, {name: printed value} without speed, memory, time."""
     found = re.findall(r"step (\d+)/(\d+)  (.*)", text)
     left_out = "global_step/sec", "examples/sec", "peak_memory_gb", "remaining"
     return [Step(int(number), int(last), {name: value for name, value in re.findall(r"(\S+) (\S+)", values)

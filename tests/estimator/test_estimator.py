@@ -1216,7 +1216,7 @@ def test_a_terminal_shows_progress_bars(counting, monkeypatch, log):
         model = counting(log_step_count_steps=1).train(endless, max_steps=3)
     screen = "".join(shown)
     assert "\rtraining:" in screen and "0/3 [" in screen and "step/s" in screen
-    assert re.search(r"[12]/3 \[00:0\d<00:0\d", screen)  # the remaining time
+    assert "0/3 [00:00<?, ?step/s" in screen  # the remaining time is not known yet
     assert not [message for message in log.messages if "training:" in message]
     with terminal(monkeypatch) as shown:
         model.evaluate(batches([1.0], [2.0]), steps=2)
