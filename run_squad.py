@@ -228,6 +228,8 @@ def main(_):
         windows = file_based_convert_examples_to_features(examples[part], tokenizer, *lengths, is_training,
                                                           path, settings.num_workers)
         logging.info("%s: %d questions, %d windows.", path, len(examples[part]), windows)
+        if is_training:
+            question_answering.log_read_windows(settings, windows, num_train_steps)
         return input_fn_builder(path, settings.max_seq_length,
                                 **estimator_setup.input_options(settings, step, is_training))
 

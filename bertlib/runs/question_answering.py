@@ -8,8 +8,25 @@ from absl import logging
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.data import input_pipeline
 from bertlib.runs import results
+from bertlib.runs.settings import last_training_step
 from bertlib.system import files
 from bertlib.tasks.squad import squad_answers, squad_data, squad_predictions, squad_report, squad_scores
+
+
+def log_read_windows(settings, windows, num_train_steps):
+    """Logs how many windows a training reads. The number of steps is computed from the number of questions,
+    so it may differ from the number of windows in the epochs.
+
+    Args:
+      settings: a `Settings`.
+      windows: number of windows of the training file.
+      num_train_steps: number of steps of the schedule.
+    """
+    steps = last_training_step(settings, num_train_steps)
+    read = steps * settings.train_batch_size
+    logging.info("%d steps read %d windows, %.2f times the %d windows of --train_file. As published, "
+                 "--num_train_epochs counts questions and not windows.", steps, read, read / max(windows, 1),
+                 windows)
 
 
 class Evaluation:
