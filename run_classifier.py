@@ -104,10 +104,12 @@ def main(_):
         checks.check_segments(bert_config, f"the examples of {settings.task_name} are pairs")
 
     splits = Splits(settings, examples, target, tokenizer, test_has_labels)
+    num_train_steps = train_steps(settings, splits.training)
+    checks.check_disk(settings, num_train_steps, head.shapes(bert_config), bert_config)
     build_model_fn = functools.partial(
         task_head.model_fn_builder, splits.head_for_training(head), bert_config,
         init_checkpoint=init_checkpoint, use_one_hot_embeddings=False,
-        **estimator_setup.training_arguments(settings, train_steps(settings, splits.training)))
+        **estimator_setup.training_arguments(settings, num_train_steps))
     model = estimator_setup.TrainableModel(
         bert_config, build_model_fn, classification_run.feature_fields_for(target), padding_is_removable=True)
     classification_run.run(settings, model, processor, splits, target, tokenizer,

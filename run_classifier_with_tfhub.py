@@ -192,9 +192,9 @@ def main(_):
     learning_curve.check(settings)
     module_files = files_of(spec)
     classification_run.refuse_overwriting(settings, processor, bert_hub_module_handle=module_files)
+    shapes = {**module.shapes, "output_weights": (num_outputs, module.width), "output_bias": (num_outputs,)}
     if checkpoint_formats.latest_checkpoint(settings.output_dir):
-        head_shapes = {"output_weights": (num_outputs, module.width), "output_bias": (num_outputs,)}
-        checks.check_output_checkpoint(settings, {**module.shapes, **head_shapes})
+        checks.check_output_checkpoint(settings, shapes)
     elif not settings.do_train:
         logging.warning("--output_dir=%s has no checkpoint, and nothing is trained: the classifier's weights "
                         "are random.", settings.output_dir)
@@ -202,8 +202,9 @@ def main(_):
 
     splits = classification_splits.Splits(settings, examples, target, tokenizer, test_has_labels)
     task_head = splits.head_for_training(task_head)
-    arguments = estimator_setup.training_arguments(
-        settings, classification_run.train_steps(settings, splits.training))
+    num_train_steps = classification_run.train_steps(settings, splits.training)
+    checks.check_disk(settings, num_train_steps, shapes)
+    arguments = estimator_setup.training_arguments(settings, num_train_steps)
     build_model_fn = functools.partial(
         model_fn_builder, num_outputs, bert_hub_module_handle=spec, task_head=task_head, **arguments)
     # run.json identifies the module by the contents of its files, because its directory may change.

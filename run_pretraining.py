@@ -225,6 +225,7 @@ def main(_):
     learning_curve.check(settings, needs_do_eval=False)
     init_checkpoint = head_labels.starting_checkpoint(settings, head_labels.Head("pre-training"))
     checks.check_starting_weights(settings, config, head_shapes(config), init_checkpoint)
+    checks.check_disk(settings, settings.num_train_steps, head_shapes(config), config)
     if sampled:
         make_sample(settings)
     paths_of = {name: list_files(settings, name if getattr(settings, name) else "input_file")
@@ -264,13 +265,14 @@ def main(_):
                 settings, lambda: input_fn("eval_file"), evaluate,
                 "Words predicted correctly, of those masked",
                 {"masked_lm_accuracy": "the model", "masked_lm_baseline": "the most frequent word"})
-            logging.info("Training on %d files: %d steps with a batch size of %d.",
-                         len(paths_of["input_file"]), settings.num_train_steps, settings.train_batch_size)
+            estimator_setup.log_training(settings, len(paths_of["input_file"]), "files",
+                                         settings.num_train_steps)
             trainer.train(input_fn("input_file", is_training=True), max_steps=settings.num_train_steps,
                           saving_listeners=listeners)
         if settings.do_eval:
-            results.write_results(settings.results_dir, "eval_results.txt",
-                                  evaluate(input_fn("eval_file")))
+            metrics = evaluate(input_fn("eval_file"))
+            results.write_results(settings.results_dir, "eval_results.txt", metrics)
+            results.record_evaluation(settings, "dev", metrics)
 
 
 if __name__ == "__main__":

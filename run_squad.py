@@ -204,6 +204,7 @@ def main(_):
 
     # As published, the number of steps is computed from the number of questions, not of windows.
     num_train_steps = estimator_setup.count_steps(settings, len(examples.get("train", ())), "questions")
+    checks.check_disk(settings, num_train_steps, head_shapes(bert_config), bert_config)
     build_model_fn = functools.partial(
         model_fn_builder, bert_config, init_checkpoint=init_checkpoint, use_one_hot_embeddings=False,
         **estimator_setup.training_arguments(settings, num_train_steps))
@@ -238,9 +239,7 @@ def main(_):
             listeners = learning_curve.start_learning_curve(
                 settings, lambda: input_fn("eval", False), evaluation.scores, "Answers to --predict_file",
                 evaluation.shown, full_score=100)
-            logging.info("Training on %d questions: %d steps with a batch size of "
-                         "%d.", len(examples["train"]), num_train_steps,
-                         settings.train_batch_size)
+            estimator_setup.log_training(settings, len(examples["train"]), "questions", num_train_steps)
             reader.train(input_fn("train", True), max_steps=num_train_steps, saving_listeners=listeners)
         if "eval" in examples:
             logging.info("Answering %d questions.", len(examples["eval"]))

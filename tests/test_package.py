@@ -62,7 +62,7 @@ def test_the_metadata_are_complete(site):
     extras = {extra: needed.pop(extra) for extra in found.get_all("Provides-Extra")}
     assert extras == {"beam": {"apache-beam<3,>=2.77"}, "export": {"tensorflow-text==2.21.*"},
                       "gpu": {"tensorflow[and-cuda]==2.21.*"}, "hub": {"huggingface_hub<3,>=0.30"},
-                      "serving-text": {"tensorflow-text==2.21.*"}}
+                      "serving-text": {"tensorflow-text==2.21.*"}, "tensorboard": {"tensorboard>=2.19"}}
     assert needed.keys() == {""} and "tensorflow==2.21.*" in needed[""]
 
 

@@ -412,6 +412,9 @@ def define_training_flags():
                            lower_bound=0)
         flags.DEFINE_integer("seed", 12345, "Random seed. The same seed repeats the run.")
     with section("Training", SPEED):
+        flags.DEFINE_integer("max_steps", None, "End the training early, at this step. The learning rate "
+                             "keeps the schedule of all steps. A later run without this flag continues the "
+                             "training to its last step.", lower_bound=1)
         flags.DEFINE_integer("save_checkpoints_steps", 1000, "Number of steps between checkpoints.",
                              lower_bound=1)
         flags.DEFINE_integer("keep_checkpoint_max", 5, "Number of checkpoints to keep. Older ones are "

@@ -257,7 +257,7 @@ def _resume_advice(resumable):
     return (training or resumable) * f" Run the same command again to continue{where}."
 
 
-def _fail(message, code=1, passes=False, own=True):
+def _fail(message, code=1, passes=False, own=True, log_says_more=False):
     """Ends the process with a message.
 
     Args:
@@ -266,8 +266,9 @@ def _fail(message, code=1, passes=False, own=True):
       passes: bool, whether another attempt may succeed. A replica reports this to its launcher by the exit
         code.
       own: bool, whether the error happened in this process, not in another replica.
+      log_says_more: bool, see `replica_group.Group.leave`.
     """
-    _report_end(message, code, own and code == 1)
+    _report_end(message, code, own and code == 1, log_says_more)
     sys.exit(os.EX_TEMPFAIL if passes and replica_group.is_replica() else code)
 
 
@@ -281,10 +282,10 @@ def _show_traceback(error, passes=True):
     traceback.print_exc()
     message, kind = replica_group.message_of(error), f"{type(error).__name__}: "
     _fail(f"error: {kind}{message.removeprefix(kind)} The traceback is in the log of this replica.",
-          passes=passes)
+          passes=passes, log_says_more=True)
 
 
-def _report_end(message, code, own=False):
+def _report_end(message, code, own=False, log_says_more=False):
     """Reports the message with which the process ends.
 
     A process without replicas prints the message to stderr. A replica sends the message to the other replicas
@@ -293,7 +294,7 @@ def _report_end(message, code, own=False):
     """
     group = replica_group.current()
     if group is not None:
-        group.leave(message, code, own)
+        group.leave(message, code, own, log_says_more)
     if not replica_group.is_replica() or group is not None and not group.is_first:
         _print(message)
 

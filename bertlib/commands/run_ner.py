@@ -266,6 +266,7 @@ def main(_):
     windows = make_windows(settings, data, tokenizer)
 
     num_train_steps = estimator_setup.count_steps(settings, len(windows.get("train", ())), "sentences")
+    checks.check_disk(settings, num_train_steps, head_shapes, bert_config)
     build_model_fn = functools.partial(
         tagging_head.model_fn_builder, bert_config, len(data.labels), init_checkpoint=init_checkpoint,
         use_one_hot_embeddings=False, **estimator_setup.training_arguments(settings, num_train_steps))
@@ -323,10 +324,8 @@ def run(settings, tagger, step, data, windows, num_train_steps, record):
                 settings, lambda: input_fn("dev"), lambda dev: tag("dev", dev)[1],
                 "Entities of the development file",
                 {"eval_f1": "F1", "eval_precision": "precision", "eval_recall": "recall"})
-            logging.info("Training on %d sentences: --num_train_epochs=%g means %d steps with a batch size "
-                         "of %d.",
-                         len(data.splits["train"].sentences), settings.num_train_epochs, num_train_steps,
-                         settings.train_batch_size)
+            estimator_setup.log_training(settings, len(data.splits["train"].sentences), "sentences",
+                                         num_train_steps)
             tagger.train(input_fn("train", is_training=True), max_steps=num_train_steps,
                          saving_listeners=listeners)
         for split in (split for split in data.splits if split != "train"):
@@ -337,6 +336,7 @@ def run(settings, tagger, step, data, windows, num_train_steps, record):
                 write_predictions(settings, file, predicted)
             if scores:
                 results.write_results(settings.results_dir, _RESULTS[split], scores)
+                results.record_evaluation(settings, split, scores)
 
 
 def merge_window_predictions(rows, data, file):

@@ -161,6 +161,8 @@ class Estimator(object):
         start = checkpoint_formats.read_global_step(checkpoint)
         if self._config.group:
             start = replica_sync.start_training(self._config.group, start, self._model_dir)
+        if self._config.metrics_history:
+            self._config.metrics_history.cut(start if checkpoint else None)
         if max_steps is not None and start >= max_steps:
             logging.info("Nothing to train: %s is at step %d, and the last step is %d.", checkpoint, start,
                          max_steps)

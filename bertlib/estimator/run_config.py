@@ -14,7 +14,8 @@ class RunConfig(object):
     def __init__(self, model_dir=None, tf_random_seed=12345, save_summary_steps=100,
                  save_checkpoints_steps=None, save_checkpoints_secs=None, session_config=None,
                  keep_checkpoint_max=5, keep_checkpoint_every_n_hours=10000, log_step_count_steps=100, *,
-                 gradient_accumulation_steps=1, step_config=None, stop_request=None):
+                 gradient_accumulation_steps=1, step_config=None, stop_request=None,
+                 metrics_history=None):
         """Creates a configuration.
 
         Args:
@@ -37,6 +38,8 @@ class RunConfig(object):
             whole training batch.
           stop_request: a `stopping.StopRequest`. When it is set, a training saves its last complete step and
             ends.
+          metrics_history: a `metrics_history.MetricsHistory`, to which a training adds its log lines; None
+            for no history.
 
         Raises:
           ValueError: both save_checkpoints_steps and save_checkpoints_secs are given; or
@@ -55,6 +58,7 @@ class RunConfig(object):
                                             else step_config.gradient_accumulation_steps)
         self.step_config = step_config
         self.stop_request = stop_request or stopping.StopRequest()
+        self.metrics_history = metrics_history
         self.model_dir = model_dir and os.fspath(model_dir)
         self.tf_random_seed = tf_random_seed
         self.save_summary_steps = save_summary_steps

@@ -1,6 +1,7 @@
 """Defines hooks of a training session, which check the loss, save checkpoints, and log the progress."""
 
 import contextlib
+import datetime
 import glob
 import logging as stdlib_logging
 import os
@@ -185,17 +186,20 @@ def warn_of_events(error):
 
 
 class ProgressHook(tf.train.SessionRunHook):
-    """Logs the loss, the scalars in `LOGGED_SCALARS` and the speed, and shows a progress bar on a terminal.
+    """Logs the loss, the scalars in `LOGGED_SCALARS`, the speed and the remaining time, and shows a progress
+    bar on a terminal.
 
-    The hook also writes the speed as summaries into `model_dir`, unless `model_dir` is None.
+    The hook also writes the speed as summaries into `model_dir`, unless `model_dir` is None. The values of
+    each log line are added to `history`, a `metrics_history.MetricsHistory`, unless `history` is None.
     """
 
-    def __init__(self, model_dir, loss, every_steps, last_step, batch_size):
+    def __init__(self, model_dir, loss, every_steps, last_step, batch_size, history=None):
         self._model_dir = model_dir
         self._loss = loss
         self._every_steps = every_steps
         self._last_step = last_step
         self._batch_size = batch_size
+        self._history = history
 
     def begin(self):
         self._fetches = _watched_scalars(self._loss)
@@ -204,6 +208,7 @@ class ProgressHook(tf.train.SessionRunHook):
     def after_create_session(self, session, coord):
         self._first_step = self._logged_step = self._step = int(session.run(self._global_step))
         self._logged_time = time.time()
+        self._measured_from = None  # (time, step), after the first step
         devices = sorted(device.name.rpartition("/")[2] for device in session.list_devices()
                          if not device.device_type.startswith("XLA") and _is_here(device.name))
         logging.info("Devices: %s.", ", ".join(devices))
@@ -222,6 +227,8 @@ class ProgressHook(tf.train.SessionRunHook):
         self._step = step
         if self._every_steps and due and step > self._logged_step:
             self._log(run_values.results)
+        if self._measured_from is None:
+            self._measured_from = time.time(), step
 
     def _log(self, values):
         now = time.time()
@@ -231,13 +238,31 @@ class ProgressHook(tf.train.SessionRunHook):
             speeds["examples/sec"] = speed * self._batch_size
         speeds["peak_memory_gb"] = peak_memory_bytes(self._gpus) / 1e9
         of_last = f"/{self._last_step}" if self._last_step is not None else ""
-        logging.info("step %d%s  %s", self._step, of_last,
-                     "  ".join(f"{name} {value:.5g}" for name, value in {**values, **speeds}.items()))
+        shown = [f"{name} {value:.5g}" for name, value in {**values, **speeds}.items()]
+        if self._last_step is not None:
+            shown.append(f"remaining {self._remaining_time(now, speed)}")
+        logging.info("step %d%s  %s", self._step, of_last, "  ".join(shown))
+        if self._history:
+            self._history.add(self._step, {**values, **speeds})
         summary = tf.Summary(value=[tf.Summary.Value(tag=tag, simple_value=value)
                                     for tag, value in speeds.items()])
         if self._model_dir:
             tf.summary.FileWriterCache.get(self._model_dir).add_summary(summary, self._step)
         self._logged_step, self._logged_time = self._step, now
+
+    def _remaining_time(self, now, speed):
+        """Returns the remaining time of the training as text, such as "0:12:30".
+
+        The estimate is the mean time of the steps in this session, with the evaluations and checkpoints
+        between them. The first step is left out, because it takes much longer than the others.
+
+        Args:
+          now: the current time in seconds.
+          speed: steps per second since the previous log line.
+        """
+        if self._measured_from is not None and self._step > self._measured_from[1]:
+            speed = (self._step - self._measured_from[1]) / max(now - self._measured_from[0], 1e-9)
+        return str(datetime.timedelta(seconds=round((self._last_step - self._step) / speed)))
 
     def end(self, session):
         self._bar.close()

@@ -182,7 +182,8 @@ class TrainingSession:
         check = session_hooks.StopOnNanHook(spec.loss)
         progress = session_hooks.ProgressHook(
             config.model_dir if config.is_chief else None, spec.loss, config.log_step_count_steps,
-            self.last_step, self._examples_of_step(built))
+            self.last_step, self._examples_of_step(built),
+            config.metrics_history if config.is_chief else None)
         if not config.is_chief:
             return [check, progress, *others]
         summaries = [tf.train.SummarySaverHook(

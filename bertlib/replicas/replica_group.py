@@ -325,13 +325,15 @@ class Group:
         threading.Thread(target=self._end, args=(self._timeout * _LAST_WORDS, f"error: {message}", True),
                          name="end", daemon=True).start()
 
-    def leave(self, message=None, code=1, own=False):
+    def leave(self, message=None, code=1, own=False, log_says_more=False):
         """Announces the end of this process to the other replicas.
 
         Args:
           message: message of the error with which the process ends; None without an error.
           code: exit code of the process.
           own: whether this replica caused the error, even if another replica has failed, too.
+          log_says_more: whether the log of this replica says more about the error than `message`, for example
+            by a traceback.
         """
         if self._left.is_set():
             return
@@ -340,7 +342,7 @@ class Group:
         # failure.
         reports = own or message is not None and self.failure.about is None
         if message is not None:
-            self._write_status(message, code, own)
+            self._write_status(message, code, own, log_says_more)
         self._left.set()
         last = (_message("failed", (f"{self.name(self.index)}: {message}", self.index)) if reports
                 else _message("left"))
@@ -348,12 +350,13 @@ class Group:
             with contextlib.suppress(OSError, ValueError):
                 peer.send(last)
 
-    def _write_status(self, message, code, own):
+    def _write_status(self, message, code, own, log_says_more):
         if not self._spec.get("status"):
             return
         about = self.index if own else self.failure.about
         with contextlib.suppress(OSError), open(self._spec["status"], "w", encoding="utf-8") as writer:
-            json.dump({"message": message, "code": code, "own": own, "about": about}, writer)
+            json.dump({"message": message, "code": code, "own": own, "about": about,
+                       "log_says_more": log_says_more}, writer)
 
     def _read(self, peer):
         """Receives the messages of a peer. Runs in a thread."""
@@ -442,8 +445,8 @@ class Group:
     # --- Log
 
     def keep_log(self, directory):
-        """Moves this replica's log to <directory>/replicas/<index>.log. Does nothing in replica 0, which has
-        no separate log."""
+        """Moves this replica's log to <directory>/replicas/<index>.log, and leaves a link at the old place,
+        by which the launcher finds the log. Does nothing in replica 0, which has no separate log."""
         if not self._spec.get("log"):
             return
         folder = os.path.join(directory, "replicas")
@@ -457,6 +460,7 @@ class Group:
                 os.dup2(log.fileno(), number)
         with contextlib.suppress(OSError):
             os.remove(self._spec["log"])
+            os.symlink(os.path.abspath(path), self._spec["log"])
         self._spec["log"] = None
 
 

@@ -32,7 +32,7 @@ _STOPPED = 0.7
 _STOPPED_BY = {128 + signal.SIGTERM: "terminated.", 128 + signal.SIGHUP: "terminated.",
                128 + signal.SIGINT: "interrupted."}
 # Number of lines of a replica's log that are shown after its failure.
-_LOG_LINES = 40
+_LOG_LINES = 20
 
 # The result of the replicas on this machine: the exit code for the command, the message for the last line of
 # the command's output (or None), and whether another attempt may succeed.
@@ -52,7 +52,6 @@ class Plan:
         has failed. After this time, the replicas that still run get SIGTERM, and a third of `patience` later
         SIGKILL. If the failed replica named another replica as the cause, the named replica gets SIGKILL a
         third of `patience` after the failure, or at once if the named replica is stopped.
-      shows_tracebacks: whether the log of a replica contains the traceback of its error.
       afterwards: sentence that is added to a message about a replica that was killed or lost.
       command: the command line, the interpreter first.
       namespace: the `network_namespace.Namespace` in which replicas run; None for the namespace of this
@@ -65,7 +64,6 @@ class Plan:
     max_restarts: int = 0
     cluster: object = None
     patience: float = 15.0
-    shows_tracebacks: bool = False
     afterwards: str = ""
     command: tuple = dataclasses.field(default_factory=lambda: (sys.executable, *sys.orig_argv[1:]))
     namespace: object = None
@@ -332,9 +330,7 @@ def _in_words(replica):
         if -replica.code == signal.SIGKILL:
             return f"{killed} If nobody killed it, the machine ran out of memory."
         return killed
-    where = "" if replica.log is None else (
-        "; the end of its log is above" if os.path.exists(replica.log)
-        else f"; see its log, replicas/{replica.index}.log in the output directory")
+    where = "; the end of its log is above" if replica.log else ""
     return f"{replica} ended with exit code {replica.code} and without a message{where}."
 
 
@@ -351,21 +347,24 @@ def _lost(failed, afterwards):
     return End(1, f"error: {message} {afterwards}".rstrip(), True)
 
 
-def _show_log(replicas, shows_tracebacks):
+def _show_log(replicas):
     """Prints the end of the log of a failed replica if the user has not yet seen why the replica failed.
 
     The user has not seen the reason if the replica failed without a message, or if the traceback is only in
     the replica's log. The output of replica 0 was already shown.
     """
-    was_seen = not shows_tracebacks or any(replica.index == 0 and replica.is_at_fault for replica in replicas)
+    was_seen = any(replica.index == 0 and replica.is_at_fault for replica in replicas)
     for replica in replicas:
         says_more = replica.is_at_fault and (
-            replica.code != -signal.SIGKILL if replica.status is None else not was_seen)
+            replica.code != -signal.SIGKILL if replica.status is None
+            else replica.status.get("log_says_more") and not was_seen)
         if says_more and replica.log and os.path.exists(replica.log):
             with open(replica.log, encoding="utf-8", errors="backslashreplace") as file:
                 lines = collections.deque(file, maxlen=_LOG_LINES)
-            print(terminal.printable(f"The end of the log of {replica}:\n{''.join(lines).rstrip()}"),
-                  file=sys.stderr, flush=True)
+            # After `keep_log`, this path is a link to the log in the output directory.
+            place = f", {os.readlink(replica.log)}" if os.path.islink(replica.log) else ""
+            end = f"The end of the log of {replica}{place}:\n{''.join(lines).rstrip()}"
+            print(terminal.printable(end), file=sys.stderr, flush=True)
             return
 
 
@@ -411,7 +410,7 @@ def _run_once(plan, attempt, listener, key, signals):
                 if replica.runs():
                     replica.process.kill()
                     replica.process.wait()
-        _show_log(replicas, plan.shows_tracebacks)
+        _show_log(replicas)
         return _end_of(replicas, signals, plan.afterwards)
 
 

@@ -1,15 +1,19 @@
 """Checks the flags and files of a run before anything is written."""
 
+import contextlib
 import glob
+import math
 import os
+import shutil
 
 from absl import logging
 import tensorflow.compat.v1 as tf
 
-from bertlib.checkpoints import checkpoint_files, checkpoint_formats
+from bertlib.checkpoints import checkpoint_files, checkpoint_formats, metrics_history
 from bertlib.kernels import one_dnn
 from bertlib.output_directory import model_files, output_files
 from bertlib.runs import learning_curve
+from bertlib.runs.settings import last_training_step
 from bertlib.system import files
 import modeling
 import optimization
@@ -180,10 +184,62 @@ def check_output_checkpoint(settings, model):
     checkpoint_formats.check_readable(checkpoint, checkpoint.shapes)
 
 
+# --- Space on the disk -----------------------------------------------------------------------------------
+
+
+def check_disk(settings, num_train_steps, shapes, config=None):
+    """Checks that the disk of --output_dir has enough space for the checkpoints of a training, and logs the
+    space that they need. Does nothing if no steps are left to train.
+
+    Args:
+      settings: a `Settings`.
+      num_train_steps: number of steps of the schedule.
+      shapes: {name: shape} of the trained variables, without those of the encoder that `config` describes.
+      config: the `BertConfig` of the encoder, or None.
+
+    Raises:
+      OSError: the checkpoints need more space than the disk has.
+    """
+    last_step = last_training_step(settings, num_train_steps)
+    existing = (checkpoint_files.list_training_checkpoints(settings.output_dir)
+                if files.is_directory(settings.output_dir) else [])
+    newest = checkpoint_formats.latest_checkpoint(settings.output_dir) if existing else None
+    start = checkpoint_formats.read_global_step(newest) if newest else 0
+    if not settings.do_train or start >= last_step:
+        return
+    # A new training also saves its initial weights, as step 0.
+    saved = math.ceil((last_step - start) / settings.save_checkpoints_steps) + (newest is None)
+    # The oldest checkpoint is removed after the next one was saved.
+    count = len(existing) + saved
+    if settings.keep_checkpoint_max:
+        count = min(count, settings.keep_checkpoint_max + 1)
+    model = {**(modeling.variable_shapes(config) if config else {}), **shapes}
+    one = 4 * sum(math.prod(shape) for shape in (
+        *model.values(), *optimization.slot_shapes(model, settings.optimizer).values()))
+    present = sum(files.size(path) for prefix in existing for path in checkpoint_files.list_files(prefix))
+    needed = max(0, count * one - present)
+    total = f"at most {count} checkpoints of {files.readable_size(one)} at the same time"
+    logging.info("Disk: this training needs about %s in %s: %s%s.", files.readable_size(count * one),
+                 settings.output_dir, total,
+                 f", of which {files.readable_size(present)} are already there" if present else "")
+    free = math.inf
+    if not files.is_remote(settings.output_dir):
+        with contextlib.suppress(OSError):
+            free = shutil.disk_usage(files.existing_parent(settings.output_dir)).free
+    if needed > free:
+        fewer = (f"Lower --keep_checkpoint_max={settings.keep_checkpoint_max}"
+                 if settings.keep_checkpoint_max else "Pass --keep_checkpoint_max=5")
+        raise OSError(f"--output_dir={settings.output_dir}: this training needs about "
+                      f"{files.readable_size(needed)} for its checkpoints ({total}), but only "
+                      f"{files.readable_size(free)} are free on this disk. {fewer}, or pass an --output_dir "
+                      "on another disk.")
+
+
 # --- Input files are not overwritten ---------------------------------------------------------------------
 
 # Names of the files that each training writes into --output_dir in addition to checkpoints.
-_TRAINING_FILES = ("checkpoint", "graph.pbtxt", "run.json", *output_files.NAMES, *model_files.MORE_NAMES)
+_TRAINING_FILES = ("checkpoint", "graph.pbtxt", "run.json", *output_files.NAMES, *model_files.MORE_NAMES,
+                   metrics_history.FILE)
 
 
 def refuse_overwriting(settings, read, written):

@@ -4,19 +4,22 @@ Estimator names the flags to change."""
 from collections.abc import Callable
 import contextlib
 import dataclasses
+import importlib.util
 import math
 import os
+import shlex
 import types
 
 from absl import logging
 import tensorflow.compat.v1 as tf
 
+from bertlib.checkpoints import metrics_history
 from bertlib.data import input_pipeline
 from bertlib.estimator import estimator, memory_planner, profiling, run_config, step_config
 from bertlib.kernels import kernel_choice
 from bertlib.replicas import replica_group
 from bertlib.runs import checks, final_export, run_record
-from bertlib.runs.settings import parse_profile_steps
+from bertlib.runs.settings import last_training_step, parse_profile_steps
 from bertlib.system import files, locks, stopping
 import modeling
 
@@ -271,6 +274,36 @@ def training_arguments(settings, num_train_steps):
             "num_warmup_steps": int(num_train_steps * settings.warmup_proportion), "use_tpu": False}
 
 
+def log_training(settings, count, what, num_train_steps):
+    """Logs the size of a training, its learning rate, and the command that shows its curves.
+
+    Args:
+      settings: a `Settings`.
+      count: number of examples in an epoch.
+      what: name of the examples, such as "sentences".
+      num_train_steps: number of steps of the schedule.
+    """
+    epochs, warmup = "", None
+    if "num_train_epochs" in settings:
+        epochs = f"--num_train_epochs={settings.num_train_epochs:g} means "
+        warmup = int(num_train_steps * settings.warmup_proportion)
+    logging.info("Training on %d %s: %s%d steps with a batch size of %d.", count, what, epochs,
+                 num_train_steps, settings.train_batch_size)
+    logging.info("The learning rate rises to --learning_rate=%g in %d steps of warm-up, and then follows "
+                 "--lr_schedule=%s.", settings.learning_rate,
+                 settings.num_warmup_steps if warmup is None else warmup, settings.lr_schedule)
+    last_step = last_training_step(settings, num_train_steps)
+    if last_step < num_train_steps:
+        logging.info("--max_steps=%d: the training ends at step %d of %d. The learning rate has the schedule "
+                     "of %d steps.", settings.max_steps, last_step, num_train_steps, num_train_steps)
+    command = f"tensorboard --logdir {shlex.quote(settings.output_dir)}"
+    if importlib.util.find_spec("tensorboard"):
+        logging.info("This command shows the curves of the training: %s", command)
+    else:
+        logging.info("These commands show the curves of the training: "
+                     "pip install 'bert-as-published[tensorboard]'; %s", command)
+
+
 # --- The Estimator ---------------------------------------------------------------------------------------
 
 
@@ -292,6 +325,7 @@ class _Estimator(estimator.Estimator):
         return os.path.join(self._settings.results_dir, os.path.basename(super().eval_dir(name)))
 
     def train(self, *args, hooks=(), max_steps=None, **kwargs):
+        max_steps = last_training_step(self._settings, max_steps)
         profile = _profile_hooks(self._settings, max_steps) if self.config.is_chief else []
         hooks = [*(hooks or ()), *profile]
         try:
@@ -344,21 +378,22 @@ def create_estimator(settings, model, num_train_steps, eval_batch_size=None, pre
     Args:
       settings: a `Settings`.
       model: a `TrainableModel`.
-      num_train_steps: the last step of training; --profile_steps must not go beyond it.
+      num_train_steps: number of steps of the schedule. With --max_steps, the training may end earlier.
       eval_batch_size, predict_batch_size: number of examples in a batch.
 
     Raises:
       ValueError: no configuration fits into memory, or flags contradict each other.
     """
     checks.check_precision(settings)
-    _profile_hooks(settings, num_train_steps)
+    _profile_hooks(settings, last_training_step(settings, num_train_steps))
     step = resolve_step_config(settings, model)
     config = run_config.RunConfig(
         model_dir=settings.output_dir, tf_random_seed=settings.seed,
         save_checkpoints_steps=settings.save_checkpoints_steps,
         keep_checkpoint_max=settings.keep_checkpoint_max,
         log_step_count_steps=settings.log_steps, save_summary_steps=settings.log_steps,
-        step_config=step, stop_request=stopping.request)
+        step_config=step, stop_request=stopping.request,
+        metrics_history=metrics_history.MetricsHistory(settings.output_dir) if settings.do_train else None)
     created = _Estimator(settings, model, step, config=config,
                          train_batch_size=settings.train_batch_size if settings.do_train else None,
                          eval_batch_size=eval_batch_size, predict_batch_size=predict_batch_size)

@@ -20,7 +20,7 @@ import os
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from bertlib.checkpoints import checkpoint_formats
+from bertlib.checkpoints import checkpoint_formats, metrics_history
 from bertlib.replicas import replica_group
 from bertlib.runs import charts
 from bertlib.system import files
@@ -78,7 +78,8 @@ def start_learning_curve(settings, make_input_fn, evaluate_input, title, shown, 
 
 
 class LearningCurve(tf.train.CheckpointSaverListener):
-    """Evaluates each checkpoint when it is saved, and writes learning_curve.tsv and learning_curve.svg.
+    """Evaluates each checkpoint when it is saved. Writes learning_curve.tsv and learning_curve.svg, and adds
+    the metrics to metrics.jsonl.
 
     A resumed run continues the table and keeps the rows of earlier steps.
     """
@@ -116,7 +117,8 @@ class LearningCurve(tf.train.CheckpointSaverListener):
           step: the step of the newest checkpoint.
         """
         rows = [row for row in self._read() if int(row["global_step"]) < step]
-        rows.append({name: str(value) for name, value in self._evaluate().items() if np.ndim(value) == 0})
+        metrics = self._evaluate()
+        rows.append({name: str(value) for name, value in metrics.items() if np.ndim(value) == 0})
         table = io.StringIO()
         # A later row may have a metric that earlier rows lack, such as the F1 of an entity type that was not
         # predicted before.
@@ -125,7 +127,8 @@ class LearningCurve(tf.train.CheckpointSaverListener):
         writer.writerows(rows)
         picture = charts.line_chart(self._title, {
             name: self._points(rows, metric) for metric, name in self._shown.items()})
-        # The table is written last, so that a step with a row also has its picture.
+        # The table is written last, so that a step with a row is also in the history and in the picture.
+        metrics_history.MetricsHistory(self._directory).add_evaluation(step, "dev", metrics)
         files.write_text(os.path.join(self._directory, PICTURE), picture)
         files.write_text(os.path.join(self._directory, TABLE), table.getvalue())
 

@@ -8,6 +8,8 @@ from absl import logging
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.data import input_pipeline
+from bertlib.runs import results
+from bertlib.runs.settings import last_training_step
 from bertlib.system import files
 from bertlib.tasks.squad import squad_answers, squad_data, squad_predictions, squad_report, squad_scores
 
@@ -17,18 +19,19 @@ def log_windows_seen(settings, num_train_steps, questions, windows):
 
     Args:
       settings: a `Settings`.
-      num_train_steps: last step of the training.
+      num_train_steps: number of steps of the schedule.
       questions: number of questions in --train_file.
       windows: number of windows of these questions.
     """
     batch = settings.train_batch_size
-    seen = num_train_steps * batch
+    steps = last_training_step(settings, num_train_steps)
+    seen = steps * batch
     if seen >= windows:
         return
     epochs = math.ceil(math.ceil(windows / batch) * batch / questions * 100) / 100
     logging.info("%s steps with a batch size of %d see %s of %s windows. --num_train_epochs counts "
                  "questions, as in the published code, but a long context has several windows. With "
-                 "--num_train_epochs=%g, the training sees all windows.", f"{num_train_steps:,}", batch,
+                 "--num_train_epochs=%g, the training sees all windows.", f"{steps:,}", batch,
                  f"{seen:,}", f"{windows:,}", epochs)
 
 
@@ -81,6 +84,7 @@ class Evaluation:
             if one_sided:
                 logging.warning("%s", one_sided)
             files.write_text(path("eval_results.json"), json.dumps(scores, indent=2) + "\n")
+            results.record_evaluation(settings, "dev", {**scores, "global_step": self._step()})
             logging.info("Results, in %s:\n%s", path("eval_results.json"),
                          "\n".join(f"  {name} = {value}" for name, value in scores.items()))
 
@@ -94,8 +98,11 @@ class Evaluation:
         predictions = [answer._replace(nbest=None) for answer in self._answers(input_fn)]
         threshold = self._null_threshold(predictions)
         texts = {prediction.qas_id: prediction.final_answer(threshold).text for prediction in predictions}
-        return {**self._scores_of(predictions, texts, threshold),
-                "global_step": checkpoint_formats.read_global_step(self._estimator.latest_checkpoint())}
+        return {**self._scores_of(predictions, texts, threshold), "global_step": self._step()}
+
+    def _step(self):
+        """Returns the step of the newest checkpoint."""
+        return checkpoint_formats.read_global_step(self._estimator.latest_checkpoint())
 
     def model_outputs(self, input_fn):
         """Returns two iterables: the `InputFeatures` of the windows, and the `RawResult`s of the windows.

@@ -5,7 +5,22 @@ import os
 from absl import logging
 import numpy as np
 
+from bertlib.checkpoints import metrics_history
 from bertlib.system import files
+
+
+def record_evaluation(settings, name, metrics):
+    """Adds an evaluation to the history of the training in --output_dir. Does nothing in a run that does not
+    train.
+
+    Args:
+      settings: a `Settings`.
+      name: name of the evaluated data, such as "dev".
+      metrics: {name of a metric: number or array}, with the "global_step" of the weights.
+    """
+    if settings.do_train:
+        metrics_history.MetricsHistory(settings.output_dir).add_evaluation(
+            metrics["global_step"], name, metrics)
 
 
 def write_results(directory, file_name, results):

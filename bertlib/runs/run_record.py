@@ -19,7 +19,7 @@ import tensorflow.compat.v1 as tf
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats, hugging_face_cache
 from bertlib.output_directory import model_files, output_files
 from bertlib.replicas import replica_group
-from bertlib.runs.settings import INPUT, MACHINE, PATH_SUFFIXES, TASK, WEIGHTS
+from bertlib.runs.settings import INPUT, MACHINE, PATH_SUFFIXES, TASK, WEIGHTS, last_training_step
 from bertlib.system import code_fingerprint, files
 from bertlib.system.fingerprints import hash_files, hash_texts
 from bertlib.tasks.classification import classifier_data
@@ -416,7 +416,7 @@ class RunRecord:
 
         Args:
           settings: a `Settings`.
-          last_step: last step of the training.
+          last_step: last step of the schedule. With --max_steps, the training may end earlier.
           more_files: {name: content in bytes} of files that the training writes in addition to the files that
             `model_files.model_file_contents` returns.
           **description: see `describe`.
@@ -424,7 +424,8 @@ class RunRecord:
         Raises:
           ValueError: the run cannot continue the training in the directory.
         """
-        self._directory, self._trains, self._last_step = settings.output_dir, settings.do_train, last_step
+        self._directory, self._trains = settings.output_dir, settings.do_train
+        self._last_step = last_training_step(settings, last_step)
         self._now = {**describe(settings, **description), "planned_steps": last_step, "finished_step": None}
         self._contents = {} if not self._trains else {**model_files.model_file_contents(
             settings, description["config"], description.get("labels")), **(more_files or {})}

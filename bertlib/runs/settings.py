@@ -105,6 +105,18 @@ def parse_profile_steps(text):
     return steps if steps and 1 <= steps[0] <= steps[1] else None
 
 
+def last_training_step(settings, num_train_steps):
+    """Returns the step at which a training ends: the last step of its schedule, or the smaller value of
+    --max_steps.
+
+    Args:
+      settings: a `Settings`.
+      num_train_steps: number of steps of the schedule.
+    """
+    limit = settings.max_steps if "max_steps" in settings else None
+    return num_train_steps if limit is None else min(limit, num_train_steps)
+
+
 def sample_path(*parts):
     """Returns the path of a file or directory of this project's samples. The samples are in the directory
     samples/ of the checkout or of the installed package.

@@ -199,9 +199,9 @@ def describe_disk_error(error, path, needed=None):
         return None
     problem, advice = _DISK_ERRORS[number]
     if number == errno.ENOSPC and not is_remote(path):
-        takes = f"it takes {_readable_size(needed)}, and " if needed is not None else "without it "
+        takes = f"it takes {readable_size(needed)}, and " if needed is not None else "without it "
         with contextlib.suppress(OSError):
-            problem += f": {takes}{_readable_size(shutil.disk_usage(existing_parent(path)).free)} are free"
+            problem += f": {takes}{readable_size(shutil.disk_usage(existing_parent(path)).free)} are free"
     return problem, advice
 
 
@@ -214,7 +214,8 @@ def existing_parent(path):
     return path
 
 
-def _readable_size(number):
+def readable_size(number):
+    """Returns a number of bytes as text, such as "1.50 GB"."""
     return f"{number / 1e9:.2f} GB" if number >= 1e9 else f"{number / 1e6:.2f} MB"
 
 

@@ -47,10 +47,11 @@ def log_of(finished):
 
 
 def steps_of(text):
-    """The steps in a log, as `Step`: number, last step, {name: printed value} without speed and memory."""
+    """The steps in a log, as `Step`: number, last step, {name: printed value} without speed, memory, time."""
     found = re.findall(r"step (\d+)/(\d+)  (.*)", text)
+    left_out = "global_step/sec", "examples/sec", "peak_memory_gb", "remaining"
     return [Step(int(number), int(last), {name: value for name, value in re.findall(r"(\S+) (\S+)", values)
-                                          if "/sec" not in name and name != "peak_memory_gb"})
+                                          if name not in left_out})
             for number, last, values in found]
 
 
@@ -239,7 +240,7 @@ def test_a_run_leaves_these_files(mrpc):
     checkpoints = {f"model.ckpt-{step}.{suffix}" for step in (0, 4, 6)
                    for suffix in ("data-00000-of-00001", "index", "meta")}
     assert names == checkpoints | {
-        "checkpoint", "graph.pbtxt", "run.json", "events.out.tfevents", "eval", "eval_test",
+        "checkpoint", "graph.pbtxt", "run.json", "metrics.jsonl", "events.out.tfevents", "eval", "eval_test",
         "bert_config.json", "vocab.txt", "tokenizer_config.json", "labels.txt",
         "train.tf_record", "eval.tf_record",
         "predict.tf_record", "eval_results.txt", "test_results.tsv", "test_predictions.tsv",

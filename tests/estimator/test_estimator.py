@@ -1128,8 +1128,9 @@ def test_loss_learning_rate_gradient_norm_and_speed_are_logged(tmp_path, log, ca
     number = r"\d\S*"
     for line in lines:
         assert re.fullmatch(rf"step \d/5  loss {number}  learning_rate {number}  gradient_norm {number}  "
-                            rf"global_step/sec {number}  examples/sec {number}  peak_memory_gb {number}",
-                            line)
+                            rf"global_step/sec {number}  examples/sec {number}  peak_memory_gb {number}  "
+                            r"remaining \d+:\d\d:\d\d", line)
+    assert lines[-1].endswith("remaining 0:00:00")
     assert "learning_rate 0.05  " in lines[1]  # halfway through the warm-up
     assert any(re.fullmatch(r"Devices: .*CPU:0.*", message) for message in log.messages)
     output = capfd.readouterr()
@@ -1215,6 +1216,7 @@ def test_a_terminal_shows_progress_bars(counting, monkeypatch, log):
         model = counting(log_step_count_steps=1).train(endless, max_steps=3)
     screen = "".join(shown)
     assert "\rtraining:" in screen and "0/3 [" in screen and "step/s" in screen
+    assert "0/3 [00:00<?, ?step/s" in screen  # the remaining time is not known yet
     assert not [message for message in log.messages if "training:" in message]
     with terminal(monkeypatch) as shown:
         model.evaluate(batches([1.0], [2.0]), steps=2)
@@ -1232,7 +1234,7 @@ def test_run_config_defaults_are_the_published_ones_with_a_seed():
         model_dir=None, tf_random_seed=12345, save_summary_steps=100, save_checkpoints_steps=None,
         save_checkpoints_secs=600, keep_checkpoint_max=5,
         keep_checkpoint_every_n_hours=10000, log_step_count_steps=100, gradient_accumulation_steps=1,
-        step_config=None)
+        step_config=None, metrics_history=None)
     assert RunConfig(save_checkpoints_steps=7).save_checkpoints_secs is None
 
 

@@ -21,9 +21,9 @@ import json, os, signal, sys, time
 me = json.loads(os.environ["BERT_REPLICA"])
 index = me["index"]
 
-def end(message, code=1, own=True, about=None, exit_code=None):
+def end(message, code=1, own=True, about=None, exit_code=None, **more):
     with open(me["status"] + "~", "w") as file:
-        json.dump({"message": message, "code": code, "own": own, "about": about}, file)
+        json.dump({"message": message, "code": code, "own": own, "about": about, **more}, file)
     os.rename(me["status"] + "~", me["status"])
     sys.exit(code if exit_code is None else exit_code)
 
@@ -287,11 +287,22 @@ def test_a_crash_without_a_message_shows_the_end_of_the_log(capfd):
     assert err.endswith("ZeroDivisionError: division by zero\n")
 
 
+def test_the_end_of_a_log_that_was_moved_is_shown_with_its_path(here, capfd):
+    move = "os.rename(me['log'], 'kept.log'); os.symlink(os.path.abspath('kept.log'), me['log'])"
+    lines = "[print('line', number, flush=True) for number in range(30)]"
+    end = run(f"if index:\n  {move}\n  {lines}\n  1 / 0\nend('error: lost', own=False, about=1)")
+    assert end.message.endswith("without a message; the end of its log is above.")
+    first, *rest = capfd.readouterr().err.splitlines()
+    assert re.fullmatch(rf"The end of the log of replica 1 \(process \d+\), {here}/kept\.log:", first)
+    assert len(rest) == 20 and rest[-1] == "ZeroDivisionError: division by zero" and "line 29" in rest
+
+
 @pytest.mark.parametrize("asked, of_all, shown", [
     (True, False, True), (False, False, False), (True, True, False)])
 def test_of_an_error_of_another_replica_the_traceback_is_shown(capfd, asked, of_all, shown):
-    code = f"print('line of', index)\nend('no') if index or {of_all} else end('lost', own=False, about=1)"
-    assert run(code, shows_tracebacks=asked).message.endswith("no")
+    code = (f"print('line of', index)\nend('no', log_says_more={asked}) if index or {of_all} else "
+            "end('lost', own=False, about=1)")
+    assert run(code).message.endswith("no")
     assert ("line of 1\n" in capfd.readouterr().err) == shown
 
 

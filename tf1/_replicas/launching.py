@@ -43,7 +43,7 @@ def launch(count, timeout, max_restarts, open_ports, arguments):
         return None
 
     with network_namespace.for_replicas(machines, open_ports, arguments, logging.warning) as namespace:
-        plan = replica_launcher.Plan(count, timeout, max_restarts, machines, shows_tracebacks=True,
+        plan = replica_launcher.Plan(count, timeout, max_restarts, machines,
                                      namespace=namespace)
         return replica_launcher.run(plan, logging.warning)
 
@@ -77,7 +77,7 @@ def _leave(group, error):
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
         message = f"error: {error.code}" if isinstance(error.code, str) else (
             f"error: the script ended with exit code {code}.")
-        group.leave(message if code else None, code)
+        group.leave(message if code else None, code, log_says_more=True)
     elif isinstance(error, KeyboardInterrupt):
         group.leave("interrupted.", 130)
     elif isinstance(error, replica_group.ReplicaError) or (
@@ -86,7 +86,7 @@ def _leave(group, error):
         sys.exit(os.EX_TEMPFAIL)
     else:
         first_line = str(error).strip().partition("\n")[0]
-        group.leave(f"error: {type(error).__name__}: {first_line}")
+        group.leave(f"error: {type(error).__name__}: {first_line}", log_says_more=True)
         if replica_group.may_pass(error):
             sys.excepthook(type(error), error, error.__traceback__)
             sys.exit(os.EX_TEMPFAIL)

@@ -345,10 +345,8 @@ class _Phases:
             lambda input_fn: self._compute_metrics("dev", input_fn, None),
             f"Development set of {self._task.name or settings.task_name}",
             {f"eval_{name}": names[name] for name in self._task.metrics})
-        logging.info("Training on %d %s: --num_train_epochs=%g means %d steps with a batch size of "
-                     "%d.", len(splits.training),
-                     "windows" if settings.doc_stride else "examples", settings.num_train_epochs,
-                     num_train_steps, settings.train_batch_size)
+        estimator_setup.log_training(settings, len(splits.training),
+                                     "windows" if settings.doc_stride else "examples", num_train_steps)
         self._estimator.train(self._input_fn("train", "train", is_training=True), max_steps=num_train_steps,
                               saving_listeners=listeners)
 
@@ -426,6 +424,7 @@ class _Phases:
         official = ", ".join(f"{names[name]} {metrics[f'eval_{name}']:.3f}" for name in self._task.metrics)
         self._official.append(f"{split.replace('_', ' ')}: {official}")
         results.write_results(self._settings.results_dir, file_name, metrics)
+        results.record_evaluation(self._settings, split, metrics)
         one_class = self._target.task_type == "classification" and classifier_task.single_class_warning(
             metrics["eval_confusion_matrix"], self._target.labels)
         if one_class:

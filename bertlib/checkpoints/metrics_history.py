@@ -1,0 +1,142 @@
+"""Writes metrics.jsonl, the history of a training: a JSON object for each log line and for each evaluation.
+
+Each object is one line of the file. The lines belong to the checkpoints in the same directory: if a training
+continues from the checkpoint of step N, the lines of later steps are removed, because the training writes
+these lines again.
+"""
+
+import functools
+import json
+import math
+import os
+import time
+
+from absl import logging
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from bertlib.system import files
+
+FILE = "metrics.jsonl"
+# {name of a value in the log: its name in the file}, where the names differ.
+_NAMES = {"global_step/sec": "steps_per_second", "examples/sec": "examples_per_second"}
+
+
+class MetricsHistory:
+    """The file metrics.jsonl in a directory.
+
+    Only one process may write the file at a time. A file that cannot be written causes a warning, and never
+    an error: the history must not end a training.
+    """
+
+    def __init__(self, directory):
+        """Creates the history of the training in a directory. Writes nothing yet."""
+        self.path = os.path.join(directory, FILE)
+
+    def cut(self, step):
+        """Removes the lines of the steps after a given step, and lines that are not complete.
+
+        Args:
+          step: int, the step of the checkpoint from which the training continues; None for a new training,
+            which removes all lines.
+        """
+        self._write(lambda: self._keep(lambda row: step is not None and row["step"] <= step))
+
+    def add(self, step, values):
+        """Adds a log line of the training.
+
+        Args:
+          step: int.
+          values: {name in the log: number}.
+        """
+        named = {_NAMES.get(name, name): value for name, value in values.items()}
+        self._write(lambda: self._append({"step": step, **named, "time": time.time()}))
+
+    def add_evaluation(self, step, name, metrics):
+        """Adds the metrics of an evaluation. They replace the metrics of an earlier evaluation of the same
+        data at the same step.
+
+        Args:
+          step: int, the step of the evaluated weights.
+          name: name of the data, such as "dev".
+          metrics: {name: number or array}. "global_step" is left out, because the line has the step.
+        """
+        others = {key: value for key, value in metrics.items() if key != "global_step"}
+        row = {"step": int(step), "evaluation": name, **others, "time": time.time()}
+
+        def write():
+            self._keep(lambda old: (old["step"], old.get("evaluation")) != (row["step"], name))
+            self._append(row)
+
+        self._write(write)
+
+    def _write(self, change):
+        """Calls the function `change`, which changes the file. If the file cannot be changed, logs a
+        warning."""
+        if not files.is_writing_enabled():
+            return
+        try:
+            change()
+        except (OSError, tf.errors.OpError) as error:
+            reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+            _warn_once(self.path, reason.rstrip("."))
+
+    def _append(self, row):
+        """Adds a row at the end of the file, by a single write. If only a part of the line was written, this
+        part is removed again."""
+        line = (json.dumps(_to_json(row), allow_nan=False) + "\n").encode()
+        if files.is_remote(self.path):
+            with files.open_file(self.path, "ab") as writer:
+                writer.write(line)
+            return
+        with open(self.path, "ab", buffering=0) as writer:
+            end = writer.tell()
+            if writer.write(line) < len(line):  # the disk is full, or the file is too large
+                writer.truncate(end)
+                writer.write(line)  # raises the error that says why
+
+    def _keep(self, is_kept):
+        """Removes the lines for which `is_kept` is false, and all lines that are not complete objects with a
+        step. The file is replaced only if a line is removed.
+
+        Args:
+          is_kept: function of a row, a dict with the key "step".
+        """
+        if not files.exists(self.path) or files.is_special(self.path):
+            return  # a device, such as /dev/null, keeps no lines
+        content = files.read_bytes(self.path)
+        kept = b"".join(line + b"\n" for line in content.split(b"\n")
+                        if (row := _parse(line)) is not None and is_kept(row))
+        if kept != content:
+            files.write_bytes(self.path, kept)
+
+
+def _parse(line):
+    """Returns the row in a line of the file; None if the line contains no row."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return row if isinstance(row, dict) and type(row.get("step")) is int else None
+
+
+def _to_json(value):
+    """Returns a value in the types of JSON. A number that is not finite becomes None, because JSON has no
+    spelling for it."""
+    if isinstance(value, dict):
+        return {key: _to_json(item) for key, item in value.items()}
+    if isinstance(value, np.float32):
+        value = float(str(value))  # with the digits of the log, without those that float64 would add
+    elif isinstance(value, (np.ndarray, np.generic)):
+        value = value.tolist()
+    if isinstance(value, (list, tuple)):
+        return [_to_json(item) for item in value]
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+@functools.cache
+def _warn_once(path, reason):
+    logging.warning("%s could not be written: %s. Lines of the history are missing there. Nothing else is "
+                    "missing.", path, reason)
