@@ -15,6 +15,8 @@ CONFIG, VOCABULARY, SENTENCE_PIECES, LABELS = "bert_config.json", "vocab.txt", "
 NAMES = (CONFIG, VOCABULARY, SENTENCE_PIECES, tokenizer_files.CONFIG, LABELS)
 # Name of the file that lists the development set of --dev_fraction.
 DEV_ROWS = "dev_rows.txt"
+# Name of the table of the lines that --skip_bad_lines=true leaves out.
+SKIPPED_LINES = "skipped_lines.csv"
 RECORD = "run.json"
 RECORD_FORMAT = 1
 # Keys of a configuration that may differ between two runs, because they do not change the architecture.
