@@ -12,6 +12,8 @@ import textwrap
 
 from absl import app, flags
 
+from bertlib.rows.columns import is_delimiter
+from bertlib.rows.tables import check_encoding
 from bertlib.runs.settings import (
     CLASSES,
     INPUT,
@@ -230,6 +232,13 @@ def define_classification_flags():
                             "by commas, or only the weights in the order of the labels. balanced: all "
                             "classes have the same total weight. Only the ratios of the weights matter.")
         flags.DEFINE_float("label_smoothing", 0.0, "Label smoothing factor, for example 0.1.")
+        flags.DEFINE_integer("max_train_examples", None, "Largest number of training examples. If there are "
+                             "more, this number of them is drawn. Which examples are drawn depends only on "
+                             "their texts and labels. By default, all examples are used.", lower_bound=1)
+    with section("Task", SPEED):
+        flags.DEFINE_integer("max_eval_examples", None, "Largest number of examples of the development set, "
+                             "drawn in the same way as with --max_train_examples. By default, all examples "
+                             "are used.", lower_bound=1)
     flags.register_validator("label_smoothing", lambda value: value is not None and 0 <= value < 1,
                              "must be a number from 0 to below 1")
     _define_custom_data_flags()
@@ -243,6 +252,9 @@ def _define_custom_data_flags():
                             ".json, and .gz may follow. .jsonl and .json both mean JSON Lines.")
         flags.DEFINE_string("dev_file", None, "Development file, for evaluation.")
         flags.DEFINE_string("test_file", None, "Test file, for prediction. Its labels are optional.")
+        flags.DEFINE_bool("skip_bad_lines", False, "Leave out lines that cannot be used, such as a line with "
+                          "an empty text or an unknown label. The file skipped_lines.csv lists these lines "
+                          "with the reasons. By default, the command stops and names the first such lines.")
     with section("Your own data, in place of a task", TASK):
         flags.DEFINE_enum("task_type", "classification", ["classification", "regression", "multilabel"],
                           "Kind of the label: one class for each text (classification), a number "
@@ -282,9 +294,18 @@ def define_column_flags(heading="Your own data, in place of a task"):
                           "Whether the first row of a .csv or .tsv file contains the names of the columns. "
                           "auto: if the column flags are numbers, the first row contains no names, otherwise "
                           "it does.")
-        flags.DEFINE_enum("delimiter", "auto", ["auto", "comma", "semicolon"],
-                          "Character between the columns of a .csv file. auto: a semicolon if the first row "
-                          "contains semicolons and no commas outside of quotes, otherwise a comma.")
+        flags.DEFINE_string("delimiter", "auto", "Character between the columns of a .csv file: comma, "
+                            "semicolon, tab, pipe, or any other single character. auto: a semicolon if the "
+                            "first row contains semicolons and no commas outside of quotes, otherwise a "
+                            "comma. The columns of a .tsv file are always separated by tabs.")
+        flags.DEFINE_string("encoding", "utf-8", "Encoding of the files: the name of an encoding of Python, "
+                            "such as cp1252, latin-1 or utf-16.")
+    flags.register_validator("delimiter", lambda text: text is not None and is_delimiter(text),
+                             "must be auto, comma, semicolon, tab, pipe or a single character, and not a "
+                             "quote or a line end")
+    flags.register_validator("encoding", lambda text: bool(text) and check_encoding(text),
+                             "must be the name of a text encoding of Python, such as cp1252, latin-1 or "
+                             "utf-16")
 
 
 def define_word_column_flags(heading="Task"):

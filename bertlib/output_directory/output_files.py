@@ -17,6 +17,8 @@ NAMES = (CONFIG, VOCABULARY, SENTENCE_PIECES, tokenizer_files.CONFIG, LABELS)
 DEV_ROWS = "dev_rows.txt"
 # Name of the copy of --task_module.
 TASK_MODULE = "task_module.py"
+# Name of the table of the lines that --skip_bad_lines=true leaves out.
+SKIPPED_LINES = "skipped_lines.csv"
 RECORD = "run.json"
 RECORD_FORMAT = 1
 # Keys of a configuration that may differ between two runs, because they do not change the architecture.

@@ -10,6 +10,7 @@ import math
 import re
 from typing import Any, NamedTuple
 
+from bertlib.rows import columns, tables
 from bertlib.tasks.classification import classifier_data
 from bertlib.tasks.tagging import tagging_data
 import modeling
@@ -119,7 +120,11 @@ SETTINGS = {
     "label_all_pieces": _BOOLEAN, "token_column": _COLUMN, "tag_column": _COLUMN,
     "tag_scheme": _one_of(*tagging_data.SCHEMES), "text_column": _or_null(_TEXT),
     "label_column": _or_null(_TEXT), "header": _one_of("auto", "true", "false"),
-    "delimiter": _one_of("auto", "comma", "semicolon"),
+    "delimiter": Rule(lambda value: isinstance(value, str) and columns.is_delimiter(value),
+                      f"one of {', '.join(columns.DELIMITERS)}, or a single character"),
+    "encoding": Rule(lambda value: isinstance(value, str) and tables.check_encoding(value),
+                     "the name of a text encoding"), "skip_bad_lines": _BOOLEAN,
+    "max_train_examples": _or_null(_integer(1)),
     "label_separator": Rule(lambda value: isinstance(value, str) and value != "" and value.isprintable(),
                             "one or more printable characters"),
     "threshold": _number(lambda value: 0 < value < 1, "between 0 and 1"),
@@ -147,7 +152,8 @@ SETTINGS = {
 _OLDER_DEFAULTS = {
     "doc_stride": 0, "protect_special_tokens": False, "label_all_pieces": False, "token_column": 1,
     "tag_column": -1, "tag_scheme": tagging_data.SCHEMES[0], "text_column": None, "label_column": None,
-    "header": "auto", "delimiter": "auto", "label_separator": ",", "threshold": 0.5, "crf": False,
+    "header": "auto", "delimiter": "auto", "encoding": "utf-8", "skip_bad_lines": False,
+    "max_train_examples": None, "label_separator": ",", "threshold": 0.5, "crf": False,
     "tf32": True, "deterministic": False, "use_xla": False, "weight_decay": 0.01, "clip_norm": 1.0}
 _OLDER_DEFAULTS_OF_KINDS = {"questions": {"doc_stride": 128, "max_query_length": 64, "max_answer_length": 30,
                                           "n_best_size": 20, "null_score_diff_threshold": 0.0}}

@@ -20,7 +20,8 @@ LOOKAHEAD_ROWS = 1000
 # {value of the flag --header or --delimiter: argument of `TextReader`}. If the argument is None, `TextReader`
 # determines the value from the file.
 HEADER_VALUES = {"auto": None, "true": True, "false": False}
-DELIMITERS = {"auto": None, "comma": ",", "semicolon": ";"}
+# {name of a delimiter in --delimiter: the character}. The flag may also contain the character.
+DELIMITERS = {"auto": None, "comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
 # Messages show at most this number of characters of a column's name.
 _SHOWN_CHARACTERS = 60
 _NO_HEADER = ". If this row is not a header, pass the numbers of the columns, from 1"
@@ -46,6 +47,16 @@ def parse_columns(text, flag="--text_column"):
         raise ValueError(f"{flag}={text} names a column twice. Each text and the label must be in a "
                          "separate column.")
     return [int(column) if re.fullmatch(r"-?[0-9]+", column) else column for column in columns]
+
+
+def is_delimiter(text):
+    """Returns whether a text is a valid value of --delimiter."""
+    return text in DELIMITERS or len(text) == 1 and text not in '"\r\n\0'
+
+
+def parse_delimiter(text):
+    """Returns the character in a valid value of --delimiter; None to determine it from the file."""
+    return DELIMITERS.get(text, text)
 
 
 def check_header_flag(header, columns, flags):
@@ -220,7 +231,8 @@ class ColumnIndex(NamedTuple):
         if self.is_json or self.width > 1:
             return ""
         return " (only one column was found: are the columns of a .csv file separated by commas or " \
-               "semicolons, and those of a .tsv file by tabs?)"
+               "semicolons, and those of a .tsv file by tabs? If another character separates the columns " \
+               "of a .csv file, pass it with --delimiter)"
 
 
 # --- Rows ------------------------------------------------------------------------------------------------
@@ -250,13 +262,18 @@ class TextRow(NamedTuple):
       line: number of the row's first line.
       values: list of the values in the file; in JSON Lines, a dict. None if the row could not be split.
       texts: tuple of the texts; empty if the row has a problem.
-      problem: a sentence about the problem of the row, or None.
+      bad: a `BadRow` that describes the problem of the row, or None.
     """
 
     line: int
     values: object
     texts: tuple = ()
-    problem: str | None = None
+    bad: BadRow | None = None
+
+    @property
+    def problem(self):
+        """A sentence about the problem of the row, or None."""
+        return self.bad and self.bad.problem
 
 
 class TextReader:
@@ -271,7 +288,7 @@ class TextReader:
     """
 
     def __init__(self, text=None, label=None, header=None, delimiter=None, task_type="classification",
-                 separator=",", choices=None, find_layout=None, takes_lists=False):
+                 separator=",", choices=None, find_layout=None, takes_lists=False, encoding="utf-8"):
         """Stores the description of the files.
 
         Args:
@@ -280,7 +297,7 @@ class TextReader:
             header row.
           header: whether the first row is a header row. If this is None, the first row is a header row if a
             column was passed by name, or if no columns of texts were passed.
-          delimiter: "," or ";" for .csv files; None to determine it from the first row.
+          delimiter: the character between values of .csv files; None to determine it from the first row.
           task_type, separator: see `header_rows.LabelKind`.
           choices: lists of names. If a file lacks the columns `text`, the texts are read from the columns of
             the first list whose columns all exist in the file. If both `choices` and `text` are None, the
@@ -288,10 +305,11 @@ class TextReader:
           find_layout: None, or a function that takes the first row. It returns the `FileColumns` if this is a
             file of a known task, otherwise None. It is called only if `text` is None.
           takes_lists: whether a text in JSON Lines may be a list of words, which is left unchanged.
+          encoding: name of the encoding of the files.
         """
         self.text, self.label = text, label
         self.place = self.text_places = None
-        self._header, self._delimiter = header, delimiter
+        self._header, self._delimiter, self._encoding = header, delimiter, encoding
         self._task_type, self._separator = task_type, separator
         self._choices, self._find_layout, self._takes_lists = choices, find_layout, takes_lists
         self._layout = None
@@ -312,11 +330,11 @@ class TextReader:
             line.
         """
         self.place = self.text_places = self._layout = None
-        table = tables.Table(stream, input_format, self._delimiter)
+        table = tables.Table(stream, input_format, self._delimiter, self._encoding)
         rows = _drop_last_blanks(table)
         for line, row in rows:
             if isinstance(row, BadRow):
-                yield TextRow(line, None, problem=row.problem)
+                yield TextRow(line, None, bad=row)
             elif isinstance(row, dict):
                 yield self._read_object(line, row)
             else:
@@ -326,12 +344,12 @@ class TextReader:
             return
         with tables.name_file_in_errors(path):
             has_header = self._find_columns(table, head, known)
-        if table.delimiter == ";":
+        if table.delimiter == ";" and self._delimiter is None:
             logging.info("%s: the first row has semicolons and no commas, so columns are separated by "
                          "semicolons.", path)
         for line, row in itertools.chain(head[has_header:], rows):
             if isinstance(row, BadRow):
-                yield TextRow(line, None, problem=row.problem)
+                yield TextRow(line, None, bad=row)
             elif not self._layout or not self._layout.only or self._is_wanted(row):
                 yield self._read_list(line, row)
 
@@ -443,14 +461,17 @@ class TextReader:
         place = self.place
         if self._layout:
             if len(row) < self._layout.width:
-                return TextRow(line, row, problem=f"expected at least {self._layout.width} columns, found "
-                               f"{len(row)}; complete the row or remove it.")
+                return TextRow(line, row, bad=BadRow(
+                    f"expected at least {self._layout.width} columns, found {len(row)}; complete the row or "
+                    "remove it.", "wrong width"))
         elif len(row) != place.width:
             advice = {",": " A text with a comma has to be in quotes.",
                       ";": " A text with a semicolon has to be in quotes; if commas separate the columns, "
-                           "pass --delimiter=comma."}.get(place.delimiter, "")
-            return TextRow(line, row, problem=f"the row has {len(row)} columns, but line {place.line} has "
-                           f"{place.width}; all rows must have the same number of columns.{advice}")
+                           "pass --delimiter=comma.",
+                      "|": " A text with a pipe has to be in quotes."}.get(place.delimiter, "")
+            return TextRow(line, row, bad=BadRow(
+                f"the row has {len(row)} columns, but line {place.line} has {place.width}; all rows must "
+                f"have the same number of columns.{advice}", "wrong width"))
         return self._read_texts(line, row)
 
     def _read_object(self, line, row):
@@ -465,7 +486,7 @@ class TextReader:
             except RowError as error:
                 if self._choices is None:
                     self.place = None
-                return TextRow(line, row, problem=error.problem)
+                return TextRow(line, row, bad=BadRow(error.problem, "missing text"))
         return self._read_texts(line, row)
 
     def _read_texts(self, line, row):
@@ -475,12 +496,13 @@ class TextReader:
             texts = [value if self._takes_lists and isinstance(value, list) else
                      value_to_text(line, value, "the text") for value in values]
         except RowError as error:
-            return TextRow(line, row, problem=error.problem)
+            return TextRow(line, row, bad=BadRow(error.problem, "missing text"))
         empty = [isinstance(text, str) and is_blank(text) for text in texts]
         if not any(empty):
             return TextRow(line, row, tuple(texts))
         number = "" if len(texts) < 2 else " first" if empty[0] else " second"
-        return TextRow(line, row, problem=f"the{number} text is empty; complete the row or remove it.")
+        return TextRow(line, row, bad=BadRow(
+            f"the{number} text is empty; complete the row or remove it.", "empty text"))
 
 
 def _drop_last_blanks(rows):
@@ -491,6 +513,6 @@ def _drop_last_blanks(rows):
             blank = blank or line
             continue
         for number in range(blank or line, line):
-            yield number, BadRow("the line is blank; remove it.")
+            yield number, BadRow("the line is blank; remove it.", "blank line")
         blank = None
         yield line, row

@@ -4,6 +4,7 @@ All commands read rows with this module, from a file or from a pipe. A row is yi
 of the row has been read. For a row that cannot be read, a `BadRow` is yielded.
 """
 
+import codecs
 import contextlib
 import csv
 import gzip
@@ -23,7 +24,12 @@ FORMATS = ("csv", "tsv", "jsonl")
 # Largest number of characters in a field. A longer field is an error: probably a quote is not closed, or the
 # file has no line ends.
 MAX_FIELD_CHARACTERS = 10**8
-_PLURALS = {"\t": "tabs", ",": "commas", ";": "semicolons"}
+_PLURALS = {"\t": "tabs", ",": "commas", ";": "semicolons", "|": "pipes"}
+# Number of bytes that are decoded at a time, if the encoding is not UTF-8.
+_CHUNK_BYTES = 1 << 16
+# Takes the place of bytes that cannot be decoded. It is half of a surrogate pair, and does not occur in text.
+_UNDECODABLE = "\udc80"
+_UTF8_MARK = b"\xef\xbb\xbf"
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # The delimiter is searched in the first row, and in at most this number of lines of the row.
@@ -31,10 +37,17 @@ _MAX_LINES = 1000
 
 
 class BadRow(NamedTuple):
-    """Takes the place of a row or a line that cannot be read. `problem` is a sentence for the error
-    message."""
+    """Takes the place of a row or a line that cannot be read.
+
+    Attributes:
+      problem: a sentence for the error message.
+      kind: one of `faults.KINDS`.
+      text: the text of the line; characters that cannot be decoded are replaced.
+    """
 
     problem: str
+    kind: str
+    text: str = ""
 
 
 class RowError(ValueError):
@@ -44,12 +57,14 @@ class RowError(ValueError):
     Attributes:
       line: number of the line, from 1.
       problem: a sentence.
+      kind: one of `faults.KINDS`; None if the problem is not that of a single row.
     """
 
-    def __init__(self, line, problem):
+    def __init__(self, line, problem, kind=None):
         super().__init__(f"line {line}: {problem}")
         self.line = line
         self.problem = problem
+        self.kind = kind
 
 
 @contextlib.contextmanager
@@ -123,26 +138,100 @@ def open_table(path):
             raise ValueError(f"{path} is not a gzip file, or is damaged: {error}.") from None
 
 
-def read_lines(stream):
-    """Yields (line number, line) for a binary stream of UTF-8.
+def check_encoding(name):
+    """Returns whether Python has a text encoding of this name."""
+    try:
+        return "a\n".encode(name).decode(name) == "a\n" and codecs.getincrementaldecoder(name) is not None
+    except (LookupError, ValueError):
+        return False
+
+
+def read_lines(stream, encoding=None):
+    """Yields (line number, line) for a binary stream of text.
 
     Line numbers begin at 1. A line is a str that includes its line end, or a `BadRow`. A byte-order mark at
     the start is removed. Only a line feed ends a line.
+
+    Args:
+      stream: binary stream, iterated by lines.
+      encoding: name of the encoding, from --encoding. None means UTF-8, for a command without --encoding: the
+        messages then do not mention the flag.
     """
+    if encoding is not None and codecs.lookup(encoding).name not in ("utf-8", "utf-8-sig"):
+        yield from _decode_lines(stream, encoding)
+        return
     offset = 0
     for number, line in enumerate(stream, 1):
         try:
             text = line.decode("utf-8")
         except UnicodeDecodeError as error:
             text = BadRow(f"byte {line[error.start]:#04x} at offset {offset + error.start} is not UTF-8; "
-                          "convert the file to UTF-8.")
+                          f"convert the file to UTF-8{_encoding_advice(line, number, encoding)}.",
+                          "bad encoding", line.decode("utf-8", "replace"))
         else:
             text = text.removeprefix("\ufeff") if number == 1 else text
             if "\0" in text:
-                text = BadRow("the line contains a NUL character. If the file is UTF-16, convert it to "
-                              "UTF-8; otherwise remove the character.")
+                text = _nul_row(text, encoding)
         yield number, text
         offset += len(line)
+
+
+def _encoding_advice(line, number, encoding):
+    """Returns the part of an error message that names --encoding; "" for a command without this flag."""
+    if encoding is None:
+        return ""
+    is_utf_16 = number == 1 and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return f", or pass --encoding={'utf-16' if is_utf_16 else 'cp1252'}"
+
+
+def _nul_row(text, encoding):
+    """Returns the `BadRow` for a line with a NUL character."""
+    advice = "convert it to UTF-8" if encoding is None else "convert it to UTF-8 or pass --encoding=utf-16"
+    return BadRow(f"the line contains a NUL character. If the file is UTF-16, {advice}; otherwise remove the "
+                  "character.", "NUL character", text)
+
+
+def _decode_lines(stream, encoding):
+    """Yields (line number, line) for a binary stream with an encoding other than UTF-8; see `read_lines`.
+
+    The bytes are decoded piece by piece, because a line feed may have several bytes. In UTF-16, for example,
+    the byte 0x0a may also be half of another character.
+    """
+    codecs.register_error("bertlib.mark", lambda error: (_UNDECODABLE, error.end))
+    decoder = codecs.getincrementaldecoder(encoding)("bertlib.mark")
+    # `read1` returns the bytes that have arrived. So a line from a pipe is yielded before the next line
+    # arrives.
+    chunks = iter(lambda: stream.read1(_CHUNK_BYTES), b"") if hasattr(stream, "read1") else iter(stream)
+    number, pieces, start = 0, [], b""
+
+    def finish(text):
+        nonlocal number
+        number += 1
+        if number == 1:
+            if start.startswith(_UTF8_MARK):
+                return number, BadRow("the file begins with the byte-order mark of UTF-8, but "
+                                      f"--encoding={encoding}. Pass --encoding=utf-8.", "bad encoding", text)
+            text = text.removeprefix("\ufeff")
+        if _SURROGATE.search(text):
+            return number, BadRow(f"the line cannot be decoded with --encoding={encoding}. Correct the line, "
+                                  "or pass the encoding of the file.", "bad encoding",
+                                  _SURROGATE.sub("\ufffd", text))
+        return number, _nul_row(text, encoding) if "\0" in text else text
+
+    for chunk in itertools.chain(chunks, [None]):
+        if chunk is None:
+            text = decoder.decode(b"", final=True)
+        else:
+            start = start if len(start) >= len(_UTF8_MARK) else start + chunk[:len(_UTF8_MARK)]
+            text = decoder.decode(chunk)
+        *whole, rest = text.split("\n")
+        for line in whole:
+            yield finish("".join([*pieces, line, "\n"]))
+            pieces = []
+        if rest:
+            pieces.append(rest)
+    if pieces:
+        yield finish("".join(pieces))
 
 
 # --- Rows ------------------------------------------------------------------------------------------------
@@ -163,14 +252,14 @@ def split_rows(lines, delimiter, quotechar=None, strict=False):
     quoting = csv.QUOTE_NONE if quotechar is None else csv.QUOTE_MINIMAL
     # A document may be longer than the default limit of the csv module for a field.
     csv.field_size_limit(max(csv.field_size_limit(), MAX_FIELD_CHARACTERS))
-    number, bad = 0, None
+    number, text, bad = 0, "", None
 
     def texts():
-        nonlocal number, bad
+        nonlocal number, text, bad
         for number, text in lines:  # noqa: B007 (the enclosing function reads `number`)
             if isinstance(text, BadRow):
                 bad = bad or (number, text)
-                text = "\n"
+                text = text.text or "\n"  # a quote in this line may close a field
             yield text
 
     reader = csv.reader(texts(), delimiter=delimiter, quotechar=quotechar, quoting=quoting, strict=strict)
@@ -183,10 +272,15 @@ def split_rows(lines, delimiter, quotechar=None, strict=False):
         except csv.Error as error:
             line, row = _describe_csv_error(str(error), first, number, delimiter,
                                             quotechar if strict else None)
+            row = row._replace(text=text)
         else:
             line = first
-        yield bad or (line, row)
-        bad = None
+        if bad:
+            yield bad
+            bad = None
+            if not isinstance(row, BadRow) or row.kind != "unclosed quote":
+                continue
+        yield line, row
 
 
 def _describe_csv_error(error, first, last, delimiter, quotechar):
@@ -198,19 +292,22 @@ def _describe_csv_error(error, first, last, delimiter, quotechar):
       delimiter: the character between values.
       quotechar: the quote character if wrong quotes are errors, otherwise None.
     """
-    plural = _PLURALS[delimiter]
+    plural = _PLURALS.get(delimiter, repr(delimiter))
     if "field limit" in error:
         return last, BadRow(f"a field has more than {csv.field_size_limit():,} characters. Look for a quote "
                             f"that is not closed and for missing {plural} and line ends, or shorten the "
-                            "text.")
+                            "text.", "unclosed quote")
     if quotechar and quotechar in error or "end of data" in error:
+        # The quote of an earlier line may be the closing quote of this field. Then the lines up to `last` are
+        # lost, and a later quote may be on the wrong side.
         return first, BadRow("a quote is not closed, or is in the middle of a field. Within a quoted field, "
-                             "each quote must be doubled.")
+                             "each quote must be doubled.",
+                             "wrong quote" if first == last else "unclosed quote")
     if "new-line" in error:
         return last, BadRow(f"the line cannot be split at {plural}: it contains a carriage return (\\r) "
-                            "without \\n. End all lines with \\n or \\r\\n.")
+                            "without \\n. End all lines with \\n or \\r\\n.", "wrong line end")
     return last, BadRow(f"the line cannot be split at {plural} ({error}). Look for a wrong control character "
-                        "in the line.")
+                        "in the line.", "wrong line end")
 
 
 def _parse_objects(lines):
@@ -228,13 +325,14 @@ def _parse_object(text):
         value = json.loads(text, object_pairs_hook=_refuse_duplicate_keys, parse_constant=_refuse_constant,
                            parse_float=_parse_finite_float)
     except (ValueError, RecursionError) as error:
-        return BadRow(f"the line is not valid JSON: {error}. In JSON Lines, each line is a JSON object.")
+        return BadRow(f"the line is not valid JSON: {error}. In JSON Lines, each line is a JSON object.",
+                      "bad JSON", text)
     if not isinstance(value, dict) or not value:
         return BadRow('in JSON Lines, each line is a JSON object, such as {"text": "…", "label": "…"}, but '
-                      f"this line is {text.strip():.40}.")
+                      f"this line is {text.strip():.40}.", "bad JSON", text)
     if "\\u" in text and _SURROGATE.search(json.dumps(value, ensure_ascii=False)):
         return BadRow("the line contains half of a surrogate pair (\\ud800 to \\udfff), which cannot be "
-                      "written as UTF-8; correct the row or remove it.")
+                      "written as UTF-8; correct the row or remove it.", "bad encoding", text)
     return value
 
 
@@ -267,7 +365,7 @@ class Table:
         outside of quotes.
     """
 
-    def __init__(self, stream, input_format, delimiter=None):
+    def __init__(self, stream, input_format, delimiter=None, encoding="utf-8"):
         """Creates a table. If the format is csv and no delimiter is passed, determines it from the first row.
 
         The delimiter is a semicolon if the first row contains at least one semicolon and no comma outside of
@@ -276,9 +374,11 @@ class Table:
         Args:
           stream: binary stream, iterated by lines.
           input_format: one of `FORMATS`.
-          delimiter: "," or ";" for csv; None to determine it from the first row.
+          delimiter: the character between values for csv; None to determine it from the first row. In the
+            format tsv, values are always separated by tabs.
+          encoding: see `read_lines`.
         """
-        lines, self.is_ambiguous = read_lines(stream), False
+        lines, self.is_ambiguous = read_lines(stream, encoding), False
         if input_format == "jsonl":
             self.delimiter, self._rows = None, _parse_objects(lines)
             return

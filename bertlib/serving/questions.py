@@ -17,7 +17,8 @@ FORMATS = ("text", *tables.FORMATS, "conll")
 PAIR = " ||| "  # separates the two texts in a line of plain text
 _ENDINGS = {**tables.ENDINGS, ".conll": "conll", ".iob": "conll", ".bio": "conll"}
 # Names of the flags for the columns of a file, see `QuestionReader`.
-COLUMN_FLAGS = ("text_column", "label_column", "header", "delimiter", "token_column", "tag_column")
+COLUMN_FLAGS = ("text_column", "label_column", "header", "delimiter", "encoding", "token_column",
+                "tag_column")
 
 
 class Question(NamedTuple):
@@ -70,6 +71,9 @@ class QuestionReader:
         def setting(name, default):
             return flags[name] if name in flags else model.setting(name, default)
 
+        # Lines of plain text come from a terminal or a program. The encoding of the training file says
+        # nothing about them, so only a flag changes their encoding.
+        self._text_encoding = flags.get("encoding", "utf-8")
         self._token_column, self._tag_column = setting("token_column", 1), setting("tag_column", -1)
         arguments = row_examples.column_arguments(setting)
         if has_text_column:
@@ -106,7 +110,7 @@ class QuestionReader:
         return self._read_rows(stream, name, input_format, ahead)
 
     def _read_text(self, stream):
-        for number, line in tables.read_lines(stream):
+        for number, line in tables.read_lines(stream, self._text_encoding):
             if isinstance(line, tables.BadRow):
                 yield Question(number, {}, problem=line.problem)
                 continue

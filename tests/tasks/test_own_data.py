@@ -306,7 +306,7 @@ def test_a_column_that_holds_no_known_label_is_none_of_labels(tmp_path):
     ("a.csv", "text,label\ra,x\r", ":1: the line cannot be split at commas: it contains a carriage return "
                                    "(\\r)"),
     ("a.tsv", "text;label\na;x\n", "the columns are text;label (only one column was found: are the "
-     "columns of a .csv file separated by commas or semicolons, and those of a .tsv file by tabs?)"),
+     "columns of a .csv file separated by commas or semicolons, and those of a .tsv file by tabs? If"),
     ("a.jsonl", '{"text": "a", "label": ["x"]}\n', ':1: the label is ["x"], but should be a text. If a text '
      "may have several labels, pass --task_type=multilabel."),
     ("a.jsonl", '{"text": "a", "label": "x"}\n{"text": "b", "label": "x\\ud800"}\n', ":2: the line contains "

@@ -177,7 +177,7 @@ def test_each_recorded_flag_has_a_rule_with_the_bounds_of_the_flag(probed):
         found = [flags[name] for flags in probed.values() if name in flags]
         rule, default = record_fields.SETTINGS[name], found[0][0]
         assert all(rule.holds(value) for value, _ in found), name
-        numbers = isinstance(default, int | float) or name in ("dev_fraction",)
+        numbers = isinstance(default, int | float) or name in ("dev_fraction", "max_train_examples")
         for place, probe in enumerate(PROBES):
             value = as_json(probe, default) if numbers else probe
             taken = any(takes[place] for _, takes in found)

@@ -137,9 +137,11 @@ def read_examples(settings, processor):
     """
     examples, test_has_labels = {}, False
     if settings.do_train:
-        examples["train"] = _examples(settings, processor, "train")
+        examples["train"] = custom_task.draw_examples(settings, "train",
+                                                      _examples(settings, processor, "train"))
     if settings.do_eval:
-        examples.update(_examples_of_sets(settings, processor, "dev"))
+        examples.update({name: custom_task.draw_examples(settings, name, rows) for name, rows
+                         in _examples_of_sets(settings, processor, "dev").items()})
     if settings.do_predict:
         examples.update(_examples_of_sets(settings, processor, "test"))
         labels = processor.get_test_labels(settings.data_dir)
@@ -250,6 +252,8 @@ def refuse_overwriting(settings, processor, **read):
     of_task = task_suffix(settings)
     suffixes = [of_task, *(f"{of_task}_{name}" for name in declared.further_sets)]
     written = [name.format(suffix) for name in _RESULT_FILES for suffix in suffixes]
+    if settings.skip_bad_lines:
+        written.append(output_files.SKIPPED_LINES)
     if settings.data_dir is None:
         read.update(custom_task.list_files(settings))
     else:
@@ -305,6 +309,7 @@ def run(settings, model, processor, splits, target, tokenizer, **description):
                                                        settings.eval_batch_size, settings.predict_batch_size)
     phases = _Phases(settings, _task_declaration(processor), splits, target, estimator, step)
     with estimator_setup.locked_directories(settings, record):
+        custom_task.write_skipped_lines(settings, processor)
         if settings.do_train:
             phases.train(num_train_steps)
         phases.evaluate()

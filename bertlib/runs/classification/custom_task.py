@@ -6,17 +6,19 @@ from absl import logging
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.output_directory import output_files
+from bertlib.rows import faults, tables
 from bertlib.rows.columns import check_header_flag
 from bertlib.runs import checks, head_labels, run_record
 from bertlib.runs.classification import dev_rows
 from bertlib.runs.settings import PHASES, require_file
+from bertlib.system import files
 from bertlib.tasks.classification import dev_split, row_examples, targets
 from bertlib.tasks.classification.row_examples import TASK, TASK_TYPES
 
 _FILES = {"train": "train_file", "dev": "dev_file", "test": "test_file"}
 _PHASE_OF = dict(zip(_FILES, PHASES))
 _FLAGS = (*_FILES.values(), "text_column", "label_column", "label_file", "task_type", "label_separator",
-          "threshold", "header", "delimiter", "dev_fraction")
+          "threshold", "header", "delimiter", "encoding", "skip_bad_lines", "dev_fraction")
 _MAX_LISTED = 30
 
 
@@ -65,6 +67,7 @@ def create_processor(settings, suffix=""):
     reader = row_examples.create_reader(
         settings.task_type, lambda name, default: getattr(settings, name, default))
     splits, labels, stored_rows = _read(settings, reader, record)
+    _draw_examples(settings, splits)
     for name, columns in (("text_column", reader.text), ("label_column", reader.label)):
         if getattr(settings, name) is None and columns:
             settings.set_default(name, ",".join(map(str, columns)))
@@ -74,7 +77,7 @@ def create_processor(settings, suffix=""):
         target = targets.create_target(labels)
     for name, split in splits.items():
         _describe(f"{name}, {split.path}", split, target)
-    processor = row_examples.CustomProcessor(splits, target, stored_rows)
+    processor = row_examples.CustomProcessor(splits, target, stored_rows, reader.skipped)
     if is_default and settings.do_train:
         _refuse_other_file(settings, processor)
     return processor
@@ -166,6 +169,11 @@ def _check_flags(settings):
     if len(label_column or ()) > 1 and kind != "multilabel":
         raise ValueError(f"--label_column={settings.label_column} names several columns, but this run has "
                          f"--task_type={kind}. Name one column, or pass --task_type=multilabel.")
+    named = [getattr(settings, name) for name in _FILES.values() if getattr(settings, name)]
+    if (settings.is_given("delimiter") and arguments["delimiter"] not in (None, "\t")
+            and all(tables.format_from_name(path) == "tsv" for path in named)):
+        raise ValueError(f"--delimiter={settings.delimiter}: the columns of a .tsv file are always separated "
+                         f"by tabs. Leave the flag out, or rename {named[0]} so that its name ends in .csv.")
     check_header_flag(arguments["header"], None if text_column is None else [
         *text_column, *(label_column or ())], "--text_column and --label_column")
 
@@ -185,14 +193,17 @@ def _read(settings, reader, record):
       ({"train", "dev", "test": `row_examples.Split`}, the labels, the `dev_rows.DevRows` or None).
     """
     def read(flag, **more):
-        return reader.read(require_file(settings, flag), **more)
+        return reader.read(require_file(settings, flag), **more,
+                           find_problem=row_examples.label_checker(labels, source) if labels else None)
 
     splits, stored_rows = {}, None
     takes_out = settings.dev_fraction is not None and not settings.dev_file
+    labels, source = _labels_before_reading(settings, record)
     if settings.do_train or settings.do_eval and takes_out:
         splits["train"] = read("train_file")
     train = splits.get("train")
-    labels, source = _labels(settings, record, train)
+    if labels is None and settings.task_type != "regression":
+        labels, source = _labels_of_file(settings, train)
     if settings.do_train:
         row_examples.check_several_labels(train)
         _check_distinguishable(settings, labels, train)
@@ -200,9 +211,6 @@ def _read(settings, reader, record):
         splits["dev"] = read("dev_file", known=labels)
     if settings.do_predict:
         splits["test"] = read("test_file", needs_labels=False, known=labels)
-    if labels is not None:
-        for split in (split for split in splits.values() if split.is_labelled):
-            row_examples.check_labels(split, labels, source)
     _warn_of_shared_examples(train, splits)
     if train is not None and settings.dev_fraction is not None:
         parts, stored_rows = dev_rows.split_training_file(settings, train)
@@ -212,6 +220,62 @@ def _read(settings, reader, record):
     if not settings.do_train:
         splits.pop("train", None)
     return splits, labels, stored_rows
+
+
+def _draw_examples(settings, splits):
+    """Draws the examples of --max_train_examples and --max_eval_examples; see `draw_examples`.
+
+    Args:
+      settings: a `Settings`.
+      splits: dict of `row_examples.Split`, which is changed.
+
+    Raises:
+      ValueError: only one label is left for the training.
+    """
+    for name in ("train", "dev"):
+        if name in splits:
+            splits[name] = splits[name]._replace(rows=draw_examples(settings, name, splits[name].rows))
+    train = splits.get("train")
+    if settings.max_train_examples and train and len({row.label for row in train.rows}) < 2:
+        raise ValueError(f"--max_train_examples={settings.max_train_examples}: all drawn examples have the "
+                         "same label, so there is nothing to learn. Pass a larger number.")
+
+
+def draw_examples(settings, split, examples):
+    """Returns the examples that --max_train_examples or --max_eval_examples leaves; see
+    `dev_split.draw_by_content`. Logs their number.
+
+    Args:
+      settings: a `Settings`.
+      split: name of the set, such as "train" or "dev_mismatched". A test set is returned unchanged.
+      examples: list of `InputExample` or `row_examples.Row`.
+    """
+    flag, words = {"train": ("max_train_examples", "training examples"),
+                   "dev": ("max_eval_examples", "examples of the development set")}.get(
+                       split.partition("_")[0], (None, None))
+    number = getattr(settings, flag) if flag else None
+    if number is None or len(examples) <= number:
+        return examples
+    logging.info("Drawn: %s of %s %s%s (--%s=%d).", f"{number:,}", f"{len(examples):,}", words,
+                 f" {split.partition('_')[2]}".rstrip(), flag, number)
+    return dev_split.draw_by_content(examples, number)
+
+
+def write_skipped_lines(settings, processor):
+    """With --skip_bad_lines=true, writes skipped_lines.csv, which lists the lines that were left out.
+
+    Args:
+      settings: a `Settings`.
+      processor: the processor of the task.
+    """
+    skipped = getattr(processor, "skipped", None)
+    if skipped is None or not settings.skip_bad_lines:
+        return
+    directory = settings.output_dir if settings.do_train else settings.results_dir
+    path = os.path.join(directory, output_files.SKIPPED_LINES)
+    files.write_text(path, faults.format_table(skipped))
+    if skipped:
+        logging.warning("%s lists the %d lines that were left out.", path, len(skipped))
 
 
 def _check_distinguishable(settings, labels, train):
@@ -264,12 +328,12 @@ def _refuse_other_file(settings, processor):
                          f"with {settings.train_file}, pass --output_dir={settings.output_dir}.")
 
 
-def _labels(settings, record, train):
+def _labels_before_reading(settings, record):
     """Returns a pair: the labels in the order of the model's outputs, and a text that names the source of the
-    labels. For a regression, returns (None, None).
+    labels. Returns (None, None) for a regression, and if the labels are those of the training file.
 
     Raises:
-      ValueError, FileNotFoundError: the labels are unknown, or the file of the labels is missing.
+      ValueError, FileNotFoundError: the file of the labels is missing or has an error.
     """
     if settings.task_type == "regression":
         return None, None
@@ -281,6 +345,16 @@ def _labels(settings, record, train):
     named = None if settings.do_train else head_labels.labels_of_weights(settings)
     if named:
         return named, f"the labels of the model in {settings.init_checkpoint or settings.output_dir}"
+    return None, None
+
+
+def _labels_of_file(settings, train):
+    """Returns the labels in the training file, and a text that names the file. `train` is its `Split`, or
+    None.
+
+    Raises:
+      ValueError: the training file was not read.
+    """
     if train is not None:
         names = list(row_examples.count_labels(train.rows))
         return names, f"the labels in --train_file={settings.train_file}"

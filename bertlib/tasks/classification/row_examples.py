@@ -3,13 +3,15 @@
 import collections
 from typing import NamedTuple
 
-from bertlib.rows import tables, text_keys
+from absl import logging
+
+from bertlib.rows import faults, tables, text_keys
 from bertlib.rows.columns import (
-    DELIMITERS,
     HEADER_VALUES,
     TextReader,
     get_value,
     parse_columns,
+    parse_delimiter,
     value_to_text,
 )
 from bertlib.rows.header_rows import LABELS, LabelKind
@@ -35,17 +37,19 @@ def create_reader(task_type, setting):
       task_type: see `ExampleReader`.
       setting: function of (name of a flag, default) that returns the value of the flag.
     """
-    return ExampleReader(task_type, **column_arguments(setting), separator=setting("label_separator", ","))
+    return ExampleReader(task_type, **column_arguments(setting), separator=setting("label_separator", ","),
+                         skip_bad_lines=setting("skip_bad_lines", False))
 
 
 def column_arguments(setting):
-    """Returns the arguments `text`, `label`, `header` and `delimiter` of `ExampleReader` and
+    """Returns the arguments `text`, `label`, `header`, `delimiter` and `encoding` of `ExampleReader` and
     `columns.TextReader`; see `create_reader`."""
     text, label = setting("text_column", None), setting("label_column", None)
     return {"text": None if text is None else parse_columns(text),
             "label": None if label is None else parse_columns(label, "--label_column"),
             "header": HEADER_VALUES[setting("header", "auto")],
-            "delimiter": DELIMITERS[setting("delimiter", "auto")]}
+            "delimiter": parse_delimiter(setting("delimiter", "auto")),
+            "encoding": setting("encoding", "utf-8")}
 
 
 class Row(NamedTuple):
@@ -88,9 +92,11 @@ class ExampleReader:
     Attributes:
       text, label: see `__init__`. If the columns were not passed, these are the columns that were found in
         the first file.
+      skipped: list of `faults.Fault`, the lines of all files that were left out.
     """
 
-    def __init__(self, task_type, text=None, label=None, header=None, separator=",", delimiter=None):
+    def __init__(self, task_type, text=None, label=None, header=None, separator=",", delimiter=None,
+                 encoding="utf-8", skip_bad_lines=False):
         """Creates a reader.
 
         Args:
@@ -102,10 +108,13 @@ class ExampleReader:
           header: whether the first row contains the names of the columns; None to determine this from the
             file.
           separator: str, the text between the labels in a field. It is used only for "multilabel".
-          delimiter: "," or ";", the delimiter of .csv files; None to determine this from the file.
+          delimiter: the character between values of .csv files; None to determine this from the file.
+          encoding: name of the encoding of the files.
+          skip_bad_lines: whether lines that cannot be used are left out; otherwise they are an error.
         """
-        self._texts = TextReader(text, label, header, delimiter, task_type, separator)
-        self.label = label
+        self._texts = TextReader(text, label, header, delimiter, task_type, separator, encoding=encoding)
+        self.label, self.skipped = label, []
+        self._skips_bad_lines = skip_bad_lines
         self._task_type, self._separator = task_type, separator
         self._width = None  # number of columns of the training file
 
@@ -113,37 +122,77 @@ class ExampleReader:
     def text(self):
         return self._texts.text
 
-    def read(self, path, needs_labels=True, known=None):
+    def read(self, path, needs_labels=True, known=None, find_problem=None):
         """Reads a file.
 
         Args:
           path: the file.
           needs_labels: whether a file without labels is an error.
           known: list of the valid labels; None if they are not known yet.
+          find_problem: function of the label of a row that returns a sentence about an unknown label, or
+            None; see `label_checker`. By default, all labels are valid.
 
         Returns:
           a `Split`.
 
         Raises:
-          FileNotFoundError, ValueError: the file is missing or has an error. The message names the line.
+          FileNotFoundError, ValueError: the file is missing or has errors. The message names the lines.
         """
         input_format = tables.format_from_name(path)
+        found = faults.FileFaults(path, self._skips_bad_lines)
         with tables.open_table(path) as stream, tables.name_file_in_errors(path):
             rows = []
-            for row in self._texts.rows(stream, path, input_format, known):
-                if row.problem:
-                    raise RowError(row.line, row.problem)
-                rows.append(row)
-            if not rows and self._texts.place:
-                raise RowError(self._texts.place.line, "the file has only a header row; after this row, it "
-                               "should contain examples.")
-            if not rows:
-                raise ValueError(f"{path}: the file is empty; it should contain examples.")
-            return self._to_split(path, rows, needs_labels, known)
+            try:
+                for row in self._texts.rows(stream, path, input_format, known):
+                    if row.bad:
+                        self._add_fault(found, row, input_format)
+                    else:
+                        rows.append(row)
+                if not found:
+                    self._check_not_empty(path, rows)
+                split = self._to_split(path, rows, needs_labels, known, find_problem, found)
+            except ValueError:
+                # If bad lines are not skipped, the first bad line is the first error.
+                found.check(len(rows))
+                raise
+        found.check(len(split.rows))
+        if self._skips_bad_lines and found:
+            number = len(found.found)
+            logging.warning("%s: %d of %d rows are left out, because --skip_bad_lines=true: %s. The first is "
+                            "in line %d.", path, number, number + len(split.rows), found.summary(),
+                            found.found[0].line)
+            self.skipped.extend(found.found)
+        return split
 
-    def _to_split(self, path, rows, needs_labels, known):
-        """Returns the `Split` of a file, from its `columns.TextRow`s."""
+    def _add_fault(self, found, row, input_format):
+        """Adds a `columns.TextRow` with a problem to the `faults.FileFaults` of its file.
+
+        Raises:
+          ValueError: this row prevents the reading of other rows.
+        """
         place = self._texts.place
+        found.add(row.line, row.bad.kind, row.bad.problem,
+                  row.bad.text if row.values is None else row.values, place and place.delimiter)
+        if place is None and input_format != "jsonl" and row.bad.kind != "blank line":
+            found.stop(f"Line {row.line} determines the columns, so --skip_bad_lines=true cannot leave it "
+                       f"out. Correct line {row.line}.")
+
+    def _check_not_empty(self, path, rows):
+        """Raises a ValueError if a file has no examples."""
+        if not rows and self._texts.place:
+            raise RowError(self._texts.place.line, "the file has only a header row; after this row, it "
+                           "should contain examples.")
+        if not rows:
+            raise ValueError(f"{path}: the file is empty; it should contain examples.")
+
+    def _to_split(self, path, rows, needs_labels, known, find_problem, found):
+        """Returns the `Split` of a file, from its `columns.TextRow`s. Adds rows with faults to `found`.
+
+        See `read`.
+        """
+        place = self._texts.place
+        if not rows:
+            return Split(path, [], False)
         if place.is_json:  # collect the names of all rows: a label may be missing in the first row only
             place = place._replace(names=list({name: None for row in rows for name in row.values}))
         texts = self._texts.text_places
@@ -153,9 +202,20 @@ class ExampleReader:
                              "the label must be in a separate column.")
         for where in labels if labels and len(labels) > 1 else ():
             _check_name(place.line, place.name_of(where), self._separator)
-        examples = [Row(row.line, *[*row.texts, None][:2],
-                        None if labels is None else self._label(place, row.line, row.values, labels))
-                    for row in rows]
+        examples, label = [], None
+        for row in rows:
+            if labels is not None:
+                try:
+                    label = self._label(place, row.line, row.values, labels)
+                except RowError as error:
+                    found.add(row.line, error.kind or "missing label", error.problem, row.values,
+                              place.delimiter)
+                    continue
+                problem = find_problem and find_problem(label)
+                if problem:
+                    found.add(row.line, "unknown label", problem, row.values, place.delimiter)
+                    continue
+            examples.append(Row(row.line, *[*row.texts, None][:2], label))
         return Split(path, examples, labels is not None)
 
     def _label_places(self, place, texts, rows, needs_labels, known):
@@ -216,7 +276,7 @@ class ExampleReader:
                 header = "" if place.names or line > place.line else (
                     " If this is a header row, pass --header=true.")
                 raise RowError(line, f"the score {text!r:.80} is not a finite number; correct the row or "
-                               f"remove it.{header}")
+                               f"remove it.{header}", "bad score")
             return number
         _check_name(line, text)
         return text
@@ -238,8 +298,7 @@ def _parse_decision(place, line, row, where):
     decision = _DECISIONS.get(value_to_text(line, value, "the label").strip().lower())
     if decision is None:
         raise RowError(line, f"the column {place.name_of(where)!r} contains {value!r:.80}. It should contain "
-                             "1 "
-                       "if the example has this label, otherwise 0.")
+                             "1 if the example has this label, otherwise 0.", "bad label")
     return decision
 
 
@@ -250,10 +309,10 @@ def _check_name(line, name, separator=None):
         raise RowError(line, "the label is empty; complete the row or remove it.")
     if len(name.splitlines()) > 1 or "\t" in name:
         raise RowError(line, f"the label {name!r:.80} contains a line end or a tab. If the labels are in "
-                       "another column, name it with --label_column.")
+                       "another column, name it with --label_column.", "bad label")
     if separator is not None and separator in name:
         raise RowError(line, f"the label {name!r:.80} contains {separator!r}, which separates labels. Pass "
-                       "another --label_separator.")
+                       "another --label_separator.", "bad label")
 
 
 # --- Labels ----------------------------------------------------------------------------------------------
@@ -297,25 +356,28 @@ def read_labels(path):
     return lines
 
 
-def check_labels(split, labels, source):
-    """Raises a ValueError if a row has an unknown label. The message names the line.
+def label_checker(labels, source):
+    """Returns a function of the label of a row. The function returns a sentence about an unknown label, or
+    None if the label is valid.
 
     Args:
-      split: a `Split` with labels.
       labels: list of the valid labels.
       source: str, a description of the labels, such as "the labels in --train_file=a.csv".
     """
     known = set(labels)
-    for row in split.rows:
-        for name in label_names(row.label):
-            if name not in known:
-                allowed = ", ".join(labels[:20]) + (", …" if len(labels) > 20 else "")
-                similar = [label for label in labels
-                           if text_keys.visible_text(label) == text_keys.visible_text(name)]
-                hint = (f" {ascii(name)} looks like {ascii(similar[0])}: the two differ only in white space, "
-                        "invisible characters or the encoding of accents.") if similar else ""
-                raise split.error(row, f"the label {name!r:.80} is not one of {allowed} ({source}); "
-                                  f"correct the row or remove it.{hint}")
+
+    def find_problem(label):
+        unknown = next((name for name in label_names(label) if name not in known), None)
+        if unknown is None:
+            return None
+        allowed = ", ".join(labels[:20]) + (", …" if len(labels) > 20 else "")
+        similar = [name for name in labels if text_keys.visible_text(name) == text_keys.visible_text(unknown)]
+        hint = (f" {ascii(unknown)} looks like {ascii(similar[0])}: the two differ only in white space, "
+                "invisible characters or the encoding of accents.") if similar else ""
+        return (f"the label {unknown!r:.80} is not one of {allowed} ({source}); correct the row or remove "
+                f"it.{hint}")
+
+    return find_problem
 
 
 def similar_labels(labels):
@@ -373,7 +435,7 @@ class CustomProcessor(DataProcessor):
 
     name = "Own data"
 
-    def __init__(self, splits, target, dev_rows=None):
+    def __init__(self, splits, target, dev_rows=None, skipped=()):
         """Creates a processor.
 
         Args:
@@ -381,9 +443,11 @@ class CustomProcessor(DataProcessor):
           target: see the module `targets`.
           dev_rows: the development set that is stored in the output directory, if it was drawn from the
             training file (--dev_fraction). Otherwise None. See `bertlib.runs.classification.dev_rows`.
+          skipped: the lines that were left out, see `ExampleReader`.
         """
         self.task_type, self.metrics = target.task_type, METRICS[target.task_type]
         self.target, self.dev_rows, self._parts = target, dev_rows, splits
+        self.skipped = list(skipped)
 
     def get_train_examples(self, data_dir):
         return self._examples("train")

@@ -1,0 +1,155 @@
+"""Collects the faults of a file: the lines that cannot be used, with the reason.
+
+The error message lists the first faults of a file. With --skip_bad_lines=true, the lines are left out
+instead, and a table lists them.
+"""
+
+import bisect
+import collections
+import csv
+import io
+import json
+from typing import NamedTuple
+
+# All kinds of faults.
+KINDS = ("bad encoding", "NUL character", "bad JSON", "wrong quote", "unclosed quote", "wrong line end",
+         "blank line", "wrong width", "missing text", "empty text", "missing label", "bad label",
+         "unknown label", "bad score")
+# After a fault of this kind, the rest of the file cannot be read with certainty.
+_LAST = "unclosed quote"
+# An error message lists at most this number of faults.
+MAX_LISTED = 20
+# The table contains at most this number of characters of a line.
+MAX_TEXT_CHARACTERS = 200
+_COLUMNS = ("file", "line", "kind", "reason", "text")
+_ADVICE = "Correct these lines, or pass --skip_bad_lines=true to leave them out."
+
+
+class Fault(NamedTuple):
+    """A line that cannot be used.
+
+    Attributes:
+      path: the file.
+      line: number of the line, from 1.
+      kind: one of `KINDS`.
+      problem: a sentence.
+      text: the first characters of the row.
+    """
+
+    path: str
+    line: int
+    kind: str
+    problem: str
+    text: str
+
+
+class FileFaults:
+    """The faults of one file.
+
+    Attributes:
+      found: list of `Fault` in the order of the lines. If bad lines are not skipped, it contains only the
+        faults that the error message lists.
+      counts: {kind: number of faults}.
+    """
+
+    def __init__(self, path, is_skipping):
+        """Creates an empty collection.
+
+        Args:
+          path: the file.
+          is_skipping: whether bad lines are left out; otherwise each of them is an error.
+        """
+        self.found, self.counts = [], collections.Counter()
+        self._path, self._is_skipping, self._reason = path, is_skipping, None
+
+    def __bool__(self):
+        return bool(self.counts)
+
+    def add(self, line, kind, problem, values, delimiter=None):
+        """Adds a fault.
+
+        Args:
+          line, kind, problem: see `Fault`.
+          values: the row: a list of str, a dict, or the text of the line.
+          delimiter: the character between the values of a list.
+
+        Raises:
+          ValueError: the rest of the file cannot be read.
+        """
+        self.counts[kind] += 1
+        if self._is_skipping or len(self.found) < MAX_LISTED or line < self.found[-1].line:
+            fault = Fault(self._path, line, kind, problem, _shorten(values, delimiter))
+            bisect.insort(self.found, fault, key=lambda fault: fault.line)
+        if not self._is_skipping:
+            del self.found[MAX_LISTED:]
+        if kind == _LAST:
+            self.stop(f"The lines after line {line} cannot be read, also with --skip_bad_lines=true. "
+                      f"Correct line {line}.")
+
+    def stop(self, reason):
+        """Ends the reading of the file.
+
+        Args:
+          reason: sentences that say why --skip_bad_lines=true does not help.
+
+        Raises:
+          ValueError: always.
+        """
+        self._reason = reason
+        raise self._error()
+
+    def check(self, num_good):
+        """Raises a ValueError if the file cannot be used because of its faults.
+
+        Args:
+          num_good: number of rows without a fault.
+        """
+        number = sum(self.counts.values())
+        if self and not self._is_skipping or self._reason:
+            raise self._error()
+        if number > num_good:
+            self.stop(f"More than half of the {number + num_good:,} rows of {self._path} cannot be "
+                      f"used ({self.summary()}), so --skip_bad_lines=true leaves none of them out. "
+                      "Check --delimiter, --encoding and the columns.")
+
+    def _error(self):
+        """Returns a ValueError that lists the first faults.
+
+        The message for a single fault is "path:line: problem".
+        """
+        number = sum(self.counts.values())
+        listed = [f"{fault.path}:{fault.line}: {fault.problem}" for fault in self.found[:MAX_LISTED]]
+        if number == 1 and not self._is_skipping:
+            return ValueError(*listed)
+        first = f"the first {MAX_LISTED} are" if number > MAX_LISTED else "they are"
+        title = f"{self._path}: {number:,} lines cannot be used; {first}:" if number > 1 else ""
+        return ValueError("\n".join(filter(None, [title, *listed, self._reason or _ADVICE])))
+
+    def summary(self):
+        """Returns the number of faults of each kind as text, the most frequent kind first."""
+        return ", ".join(f"{kind} {number:,}" for kind, number in self.counts.most_common())
+
+
+def _shorten(values, delimiter):
+    """Returns the first characters of a row as text."""
+    if isinstance(values, list):
+        stream = io.StringIO()
+        csv.writer(stream, delimiter=delimiter or ",", lineterminator="").writerow(values)
+        values = stream.getvalue()
+    elif isinstance(values, dict):
+        values = json.dumps(values, ensure_ascii=False)
+    # Many programs cannot read a table with NUL characters.
+    return values.rstrip("\r\n")[:MAX_TEXT_CHARACTERS].replace("\0", "\ufffd")
+
+
+def format_table(found):
+    """Returns the content of skipped_lines.csv, a str.
+
+    Args:
+      found: list of `Fault`.
+    """
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(_COLUMNS)
+    writer.writerows((fault.path, fault.line, fault.kind, fault.problem, fault.text) for fault in found)
+    return stream.getvalue()

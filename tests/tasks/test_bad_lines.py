@@ -1,0 +1,262 @@
+"""Files with lines that cannot be used: all faults of a file in one error, or the lines left out; delimiters
+and encodings.
+"""
+
+import io
+import json
+import random
+import types
+
+import pytest
+
+from bertlib.rows import columns, faults, tables
+from bertlib.serving import questions
+from bertlib.tasks.classification import dev_split, row_examples
+from bertlib.tasks.classification.classifier_data import InputExample
+
+GOOD = "".join(f"a cat {number},x\n" for number in range(30))
+
+
+def written(directory, content, name="a.csv", encoding="utf-8"):
+    path = directory / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode(encoding))
+    return str(path)
+
+
+def reader(task_type="classification", text=None, label=None, **options):
+    return row_examples.ExampleReader(task_type, text, label, **options)
+
+
+def error_of(path, find_problem=None, **options):
+    with pytest.raises(ValueError) as caught:
+        reader(**options).read(path, find_problem=find_problem)
+    return str(caught.value)
+
+
+def kinds(found):
+    return [(fault.line, fault.kind) for fault in found]
+
+
+# --- All faults of a file --------------------------------------------------------------------------------
+
+
+def test_an_error_lists_all_faults_in_the_order_of_the_lines(tmp_path):
+    path = written(tmp_path, b"text,label\na,x\n,x\nb\nc,\n\nd,\xe9\ne,z\nf,x\n")
+    check = row_examples.label_checker(["x", "y"], "the labels of the test")
+    title, *listed, advice = error_of(path, check).split("\n")
+    assert title == f"{path}: 6 lines cannot be used; they are:" and "--skip_bad_lines=true" in advice
+    assert [line.removeprefix(f"{path}:")[:24] for line in listed] == [
+        "3: the text is empty; co", "4: the row has 1 columns", "5: the label is empty; c",
+        "6: the line is blank; re", "7: byte 0xe9 at offset 2", "8: the label 'z' is not "]
+
+
+def test_an_error_lists_the_first_twenty_faults_and_counts_all(tmp_path):
+    # The unknown labels are found after the empty texts, but they are in earlier lines.
+    path = written(tmp_path, "text,label\n" + "a,z\n" * 15 + ",x\n" * 1500)
+    title, *listed, advice = error_of(path, row_examples.label_checker(["x"], "the test")).split("\n")
+    assert title == f"{path}: 1,515 lines cannot be used; the first 20 are:"
+    assert [int(line.removeprefix(f"{path}:").split(":")[0]) for line in listed] == list(range(2, 22))
+    assert ["is not one of x" in line for line in listed] == [True] * 15 + [False] * 5
+
+
+@pytest.mark.parametrize("skips", [False, True])
+def test_a_quote_that_is_not_closed_ends_the_list(skips, tmp_path):
+    content = f'text,label\n,x\n{GOOD}"b,x\n{GOOD},x\n"c",x\n,x\n'
+    path = written(tmp_path, content)
+    title, *listed, advice = error_of(path, skip_bad_lines=skips).split("\n")
+    assert [line.split(":")[1] for line in listed] == ["2", "33"] and "2 lines" in title
+    assert "lines after line 33 cannot be read, also with --skip_bad_lines=true" in advice
+
+
+def test_a_first_row_that_cannot_be_read_is_never_left_out(tmp_path):
+    path = written(tmp_path, b"text,lab\xe9l\n" + GOOD.encode())
+    assert error_of(path, text=[1], label=[2]) == f"{path}:1: byte 0xe9 at offset 8 is not UTF-8; convert " \
+        "the file to UTF-8, or pass --encoding=cp1252."
+    assert "Line 1 determines the columns" in error_of(path, skip_bad_lines=True)
+
+
+# --- Bad lines that are left out -------------------------------------------------------------------------
+
+FAULTS = [
+    ("csv", ",x", "empty text"), ("csv", "a\u0000b,x", "NUL character"), ("csv", "a", "wrong width"),
+    ("csv", "", "blank line"), ("csv", "a, ", "missing label"), ("csv", 'a,"x\ty"', "bad label"),
+    ("csv", "a,z", "unknown label"), ("csv", '"a" b,x', "wrong quote"), ("csv", "a\rb,x", "wrong line end"),
+    ("csv", b"caf\xe9,x", "bad encoding"), ("tsv", "a\tx\t", "wrong width"),
+    ("jsonl", '{"text": "a", "label": "x"', "bad JSON"), ("jsonl", '{"text": null, "label": "x"}',
+                                                          "missing text"),
+    ("jsonl", '{"label": "x"}', "missing text"), ("jsonl", '{"text": "a"}', "missing label"),
+    ("jsonl", '{"text": "a", "label": ["x"]}', "missing label"), ("jsonl", '{"text": " ", "label": "x"}',
+                                                                  "empty text")]
+
+
+@pytest.mark.parametrize("name, line, kind", FAULTS)
+def test_each_kind_of_bad_line_is_left_out_and_listed(name, line, kind, tmp_path):
+    rows = [["text", "label"], ["a cat", "x"], ["a dog", "y"], None, ["a bird", "x"]]
+    if name == "jsonl":
+        lines = [json.dumps(dict(zip(rows[0], row))) if row else line for row in rows[1:]]
+    else:
+        lines = [{"csv": ",", "tsv": "\t"}[name].join(row) if row else line for row in rows]
+    content = b"".join((one if isinstance(one, bytes) else one.encode()) + b"\n" for one in lines)
+    path, read = written(tmp_path, content, f"a.{name}"), reader(skip_bad_lines=True)
+    split = read.read(path, find_problem=row_examples.label_checker(["x", "y"], "the test"))
+    assert [(row.text_a, row.label) for row in split.rows] == [("a cat", "x"), ("a dog", "y"),
+                                                               ("a bird", "x")]
+    fault, = read.skipped
+    assert (fault.path, fault.line, fault.kind) == (path, lines.index(line) + 1, kind)
+    assert kind in faults.KINDS and (line == "" or fault.text)
+    table = list(tables.Table(io.BytesIO(faults.format_table(read.skipped).encode()), "csv"))
+    assert [row for _, row in table] == [["file", "line", "kind", "reason", "text"],
+                                         [path, str(fault.line), kind, fault.problem, fault.text]]
+    assert error_of(path, row_examples.label_checker(["x", "y"], "the test")) == (
+        f"{path}:{fault.line}: {fault.problem}")
+
+
+def test_scores_and_several_labels_are_left_out_by_kind(tmp_path):
+    scores, several = reader("regression", skip_bad_lines=True), reader(
+        "multilabel", label=["x", "y"], skip_bad_lines=True)
+    split = scores.read(written(tmp_path, "text,score\na,1\nb,much\nc,1e999\nd,2\ne,3\nf,4\n"))
+    assert [row.label for row in split.rows] == [1, 2, 3, 4]
+    assert kinds(scores.skipped) == [(3, "bad score"), (4, "bad score")]
+    split = several.read(written(tmp_path, "text,x,y\na,1,0\nb,2,0\nc,0,1\n"))
+    assert [row.label for row in split.rows] == [("x",), ("y",)]
+    assert kinds(several.skipped) == [(3, "bad label")]
+
+
+def test_a_file_of_mostly_bad_lines_is_an_error(tmp_path):
+    path = written(tmp_path, "text,label\na,x\nb,y\n,x\n,x\n")
+    assert len(reader(skip_bad_lines=True).read(path).rows) == 2
+    path = written(tmp_path, "text,label\na,x\nb,y\n,x\nc\n,x\n")
+    message = error_of(path, skip_bad_lines=True)
+    assert "More than half of the 5 rows" in message and "(empty text 2, wrong width 1)" in message
+    assert message.count(f"{path}:") == 4
+
+
+def test_a_bad_line_in_a_row_of_several_lines_takes_no_other_row_with_it(tmp_path):
+    content = b'text,label\na,x\n"b\ncaf\xe9",y\nc,x\n"d",y\n'
+    read = reader(skip_bad_lines=True)
+    assert [row.text_a for row in read.read(written(tmp_path, content)).rows] == ["a", "c", "d"]
+    assert kinds(read.skipped) == [(4, "bad encoding")]
+
+
+def test_the_text_in_the_table_is_truncated(tmp_path):
+    read = reader(skip_bad_lines=True)
+    read.read(written(tmp_path, f"text,label\n{GOOD}{'long ' * 100},x,y\n"))
+    assert read.skipped[0].text == ("long " * 40)
+
+
+# --- Delimiters and encodings ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value, sign", [("tab", "\t"), ("pipe", "|"), ("|", "|"), ("comma", ","), ("~", "~"),
+                                         ("semicolon", ";"), ("é", "é"), ("auto", ";")])
+def test_columns_are_separated_by_any_character(value, sign, tmp_path):
+    rows = [["text", "label"], [f'a "{sign}" cat', "x"], ["a dog", "y"]]
+    text = "\n".join(sign.join(f'"{field}"'.replace(' "', ' ""').replace('" ', '"" ') for field in row)
+                     for row in rows) + "\n"
+    assert columns.is_delimiter(value)
+    split = reader(delimiter=columns.parse_delimiter(value)).read(written(tmp_path, text))
+    assert [(row.text_a, row.label) for row in split.rows] == [(f'a "{sign}" cat', "x"), ("a dog", "y")]
+
+
+@pytest.mark.parametrize("value", ["", '"', "\n", "\r", "\0", "commas", "||"])
+def test_other_delimiters_are_refused(value):
+    assert not columns.is_delimiter(value)
+
+
+# U+0A00 to U+0AFF and U+010A have a byte 0x0a in UTF-16; U+2028 and \x85 are no line ends.
+TEXTS = ["café", "Ċ\u0a0a\u0aff", "a\u2028b\u0085c", "文字", "🙂", 'a\nb"']
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-8-sig", "UTF8",
+                                      "gb18030"])
+@pytest.mark.parametrize("ends", ["\n", "\r\n"])
+def test_texts_are_the_same_in_each_encoding(encoding, ends, tmp_path):
+    mark = "\ufeff" if encoding.endswith(("le", "be")) else ""
+    quoted = ['"' + text.replace('"', '""') + '"' for text in TEXTS]
+    content = mark + "text,label" + ends + "".join(f"{text},x{ends}" for text in quoted)
+    for name in ("a.csv", "b.jsonl"):
+        if name == "b.jsonl":
+            content = mark + ends.join(json.dumps({"text": text, "label": "x"}, ensure_ascii=False)
+                                       for text in TEXTS)
+        split = reader(encoding=encoding).read(written(tmp_path, content, name, encoding))
+        assert [row.text_a for row in split.rows] == TEXTS
+        assert [row.line for row in split.rows] == list(range(1 + (name == "a.csv"), 7 + (name == "a.csv")))
+
+
+def test_lines_do_not_depend_on_the_pieces_that_a_stream_returns():
+    text = "".join(random.Random(1).choices("ab\nĊé🙂\r", k=5000))
+    for encoding in ("utf-16-le", "utf-8", "cp037", "iso2022_jp_2"):
+        data = text.encode(encoding, "ignore")
+        expected = [line + "\n" for line in data.decode(encoding).split("\n")]
+        expected = [*expected[:-1], *([expected[-1][:-1]] if expected[-1] != "\n" else [])]
+        for size in (1, 2, 3, 1000, 10**6):
+            left = io.BytesIO(data)
+            stream = types.SimpleNamespace(read1=lambda _, left=left, size=size: left.read(size))
+            lines = list(tables.read_lines(io.BytesIO(data) if encoding == "utf-8" else stream, encoding))
+            assert [line for _, line in lines] == expected and lines[-1][0] == len(expected)
+
+
+def test_a_byte_that_no_encoding_explains_is_one_bad_line(tmp_path):
+    content = "text,label\na,x\n€,x\nb,x\n".encode("cp1252").replace(b"\x80", b"\x81")
+    assert error_of(written(tmp_path, content), encoding="cp1252").endswith(
+        ":3: the line cannot be decoded with --encoding=cp1252. Correct the line, or pass the encoding of "
+        "the file.")
+    truncated = "text,label\na,x\nb,x\n".encode("utf-16")[:-1]
+    assert "a.csv:3: the line cannot be decoded with" in error_of(written(tmp_path, truncated),
+                                                                  encoding="utf-16")
+    marked = "text,label\na,x\n".encode("utf-8-sig")
+    assert "a.csv:1: the file begins with the byte-order mark of UTF-8" in error_of(
+        written(tmp_path, marked), encoding="latin-1", text=["text"])
+
+
+@pytest.mark.parametrize("content, advice", [
+    ("text,label\na,x\n".encode("utf-16"), "byte 0xff at offset 0 is not UTF-8; convert the file to UTF-8, "
+     "or pass --encoding=utf-16."), ("text,label\na,x\n".encode("utf-16-le"), "pass --encoding=utf-16"),
+    (b"text,label\n\xe9,x\n", "convert the file to UTF-8, or pass --encoding=cp1252.")])
+def test_an_error_names_the_flag_of_the_encoding(content, advice, tmp_path):
+    assert advice in error_of(written(tmp_path, content))
+
+
+@pytest.mark.parametrize("name, holds", [("utf-16", True), ("cp1252", True), ("Latin-1", True), ("", False),
+                                         ("rot13", False), ("hex", False), ("nothing", False),
+                                         ("a\0b", False), ("undefined", False)])
+def test_names_of_encodings(name, holds):
+    assert tables.check_encoding(name) == holds
+
+
+def test_the_encoding_of_a_training_holds_for_rows_and_not_for_plain_text():
+    recorded = {"encoding": "utf-16", "delimiter": "pipe", "text_column": "text"}
+    model = types.SimpleNamespace(labels=["x"], kind="classification", processor=None, record={},
+                                  setting=lambda name, default=None: recorded.get(name, default))
+
+    def texts(content, input_format, flags=None):
+        read = questions.QuestionReader(model, ["text_a"], 1, flags)
+        return [question.values or question.problem
+                for question in read.read(io.BytesIO(content), "in", input_format)]
+
+    assert texts("text|label\né|x\n".encode("utf-16"), "csv") == [("é",)]
+    assert texts("text,label\né,x\n".encode("cp1252"), "csv",
+                 {"encoding": "cp1252", "delimiter": "comma"}) == [("é",)]
+    assert texts("é\n".encode(), "text") == [("é",)]
+    assert texts("é\n".encode("cp1252"), "text", {"encoding": "cp1252"}) == [("é",)]
+
+
+# --- A part of the examples ------------------------------------------------------------------------------
+
+
+def test_examples_are_drawn_by_content_and_more_of_them_include_fewer():
+    examples = [InputExample(f"dev-{number}", f"text {number % 40}", None, "xy"[number % 2])
+                for number in range(60)]
+    other = random.Random(3).sample(examples, 60)
+    before = []
+    for number in (1, 5, 30, 59, 60, 99):
+        drawn = dev_split.draw_by_content(examples, number)
+        contents = sorted((example.text_a, example.label) for example in drawn)
+        assert len(drawn) == min(number, 60) and drawn == [one for one in examples if one in drawn]
+        assert contents == sorted((example.text_a, example.label)
+                                  for example in dev_split.draw_by_content(other, number))
+        assert set(map(id, before)) <= set(map(id, drawn))
+        before = drawn
+    rows = [row_examples.Row(1, example.text_a, None, example.label) for example in examples]
+    assert [row.text_a for row in dev_split.draw_by_content(rows, 9)] == [
+        example.text_a for example in dev_split.draw_by_content(examples, 9)]
