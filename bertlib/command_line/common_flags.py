@@ -12,6 +12,7 @@ import textwrap
 
 from absl import app, flags
 
+from bertlib.reports import prediction_files
 from bertlib.rows.columns import is_delimiter
 from bertlib.rows.tables import check_encoding
 from bertlib.runs.settings import (
@@ -324,8 +325,26 @@ def define_fine_tuning_flags(max_seq_length):
     define_training_flags()
     _define_epoch_flags()
     _define_input_flags()
+    define_table_flags()
     define_replica_flags()
     define_tpu_flags()
+
+
+def define_table_flags():
+    """Defines the flags of the table of predictions; see `bertlib.reports.prediction_files`."""
+    with section("Tables of predictions", SPEED):
+        flags.DEFINE_enum("predictions_format", "csv", list(prediction_files.FORMATS),
+                          "Format of the table that each evaluation and each prediction writes: "
+                          "eval_predictions.csv and test_predictions.csv, or the same names with .jsonl.")
+    define_csv_safe_flag("Tables of predictions", SPEED)
+
+
+def define_csv_safe_flag(heading, affects=None):
+    """Defines the flag that makes CSV tables safe for spreadsheet programs. For the arguments, see
+    `section`."""
+    with section(heading, affects):
+        flags.DEFINE_bool("csv_safe", False, "In CSV, write an apostrophe before each text that a "
+                          "spreadsheet program would execute as a formula, such as =1+1.")
 
 
 def define_model_flags(max_seq_length):

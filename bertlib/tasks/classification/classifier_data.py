@@ -14,6 +14,7 @@ import difflib
 import math
 import os
 from typing import ClassVar, NamedTuple
+import weakref
 
 from absl import logging
 
@@ -177,6 +178,18 @@ _OLD_NAMES = {"_FILES": "files", "_LABELS": "labels", "_LAYOUT": "layout", "_lay
               "_FURTHER_LAYOUTS": "further_layouts", "_LABEL_ALIASES": "label_aliases"}
 
 
+class SourceRow(NamedTuple):
+    """The row of a file from which an example was made.
+
+    Attributes:
+      line: int, number of the line in which the row begins, from 1.
+      fields: {name of a column: text}, all columns of the row.
+    """
+
+    line: int
+    fields: dict
+
+
 class DataProcessor:
     """Base class of all processors. A processor reads the examples of one classification or regression task.
 
@@ -285,6 +298,19 @@ class DataProcessor:
         if split not in self.files or not self._path_of(data_dir, split):
             return None
         return self.load_examples(data_dir, split)
+
+    def source_rows(self, examples):
+        """Returns a list with the `SourceRow` of each example. The element is None for an example of the
+        training set, and for an example that a subclass made itself."""
+        sources = vars(self).get("_sources", {})
+        return [sources.get(example) for example in examples]
+
+    def note_source(self, example, line, fields):
+        """Stores the `SourceRow` of an example. The row is forgotten together with the example.
+
+        The row is not an attribute of the example, because run.json contains a fingerprint of all attributes.
+        """
+        vars(self).setdefault("_sources", weakref.WeakKeyDictionary())[example] = SourceRow(line, fields)
 
     def file_names(self):
         """Returns the declared files as {name of a set: list of the possible names of the set's file in the
@@ -425,7 +451,7 @@ class DataProcessor:
         if is_test:
             layout = layout._replace(label=None)
         labels = self.get_labels()
-        examples = []
+        examples, fields_of = [], columns.FieldReader(lines[0] if layout.header else None)
         for i, row in layout.rows(lines, self.language):
             label = 0.0 if labels is None else labels[0]
             if layout.label is not None:
@@ -435,6 +461,8 @@ class DataProcessor:
                 text_a=row[layout.text_a],
                 text_b=None if layout.text_b is None else row[layout.text_b],
                 label=label))
+            if set_type != "train":
+                self.note_source(examples[-1], i + 1, fields_of(row))
         return examples
 
 

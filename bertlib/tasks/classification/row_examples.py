@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from absl import logging
 
-from bertlib.rows import faults, tables, text_keys
+from bertlib.rows import columns, faults, tables, text_keys
 from bertlib.rows.columns import (
     HEADER_VALUES,
     TextReader,
@@ -61,21 +61,25 @@ class Row(NamedTuple):
       text_b: str, the second text of a pair; None for a single text.
       label: str; in a regression, a float; in a multi-label task, a tuple of str. None if the file has no
         labels.
+      values: all values of the row in the file, a list of str; for JSON Lines, a dict. None if they are
+        unknown or no longer needed.
     """
 
     line: int
     text_a: str
     text_b: str | None
     label: object
+    values: object = None
 
 
 class Split(NamedTuple):
-    """The examples of a file: the `path` of the file, the `rows` (list of `Row`), and whether the rows have
-    labels."""
+    """The examples of a file: the `path` of the file, the `rows` (list of `Row`), whether the rows have
+    labels, and the names of the columns (None for a file without a header row)."""
 
     path: str
     rows: list
     is_labelled: bool
+    names: list | None = None
 
     def error(self, row, problem):
         """Returns a ValueError that names the file and the line of a row, and describes the `problem` (a
@@ -215,8 +219,8 @@ class ExampleReader:
                 if problem:
                     found.add(row.line, "unknown label", problem, row.values, place.delimiter)
                     continue
-            examples.append(Row(row.line, *[*row.texts, None][:2], label))
-        return Split(path, examples, labels is not None)
+            examples.append(Row(row.line, *[*row.texts, None][:2], label, row.values))
+        return Split(path, examples, labels is not None, place.names)
 
     def _label_places(self, place, texts, rows, needs_labels, known):
         """Returns the positions of the labels in a row, or in JSON Lines their names. Returns None if the
@@ -426,6 +430,11 @@ def check_several_labels(split):
                          "--label_column.")
 
 
+def without_values(split):
+    """Returns a split whose rows have no `values`, to save memory."""
+    return split._replace(rows=[row._replace(values=None) for row in split.rows])
+
+
 # --- Processor -------------------------------------------------------------------------------------------
 
 
@@ -466,6 +475,11 @@ class CustomProcessor(DataProcessor):
         return self.target.labels
 
     def _examples(self, name):
-        return [InputExample(f"{name}-{row.line}", row.text_a, row.text_b,
-                             self.target.default_label if row.label is None else row.label)
-                for row in self._parts[name].rows]
+        split = self._parts[name]
+        fields_of, examples = columns.FieldReader(split.names), []
+        for row in split.rows:
+            examples.append(InputExample(f"{name}-{row.line}", row.text_a, row.text_b,
+                                         self.target.default_label if row.label is None else row.label))
+            if row.values is not None:
+                self.note_source(examples[-1], row.line, fields_of(row.values))
+        return examples
