@@ -61,7 +61,7 @@ class Squad(object):
      "counts questions, as in the published code, but a long context has several windows. With "
      "--num_train_epochs=8.69, the training sees all windows."), (4, 6, 12, 24, None)])
 def test_the_log_says_how_many_windows_a_training_sees(batch, steps, questions, windows, logged, caplog):
-    settings = Settings({"train_batch_size": batch})
+    settings = Settings({"train_batch_size": batch, "max_steps": None})
     with caplog.at_level("INFO", "absl"):
         question_answering.log_windows_seen(settings, steps, questions, windows)
     assert [record.getMessage() for record in caplog.records] == ([logged] if logged else [])
