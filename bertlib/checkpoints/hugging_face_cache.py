@@ -121,12 +121,12 @@ def _download(repository, revision):
     try:
         # Imported here, because the package is optional.
         import huggingface_hub
-        from huggingface_hub import errors
+        from huggingface_hub import constants, errors
     except ImportError as error:
         raise ImportError(f"{place}, and the package huggingface_hub, which downloads models, is not "
                           "installed. Run `pip install huggingface_hub`, or install this package with its "
                           "extra [hub]. Or pass the directory of a model that you have.") from error
-    address = f"https://huggingface.co/{repository}"
+    address = f"{constants.ENDPOINT}/{repository}"
     try:
         published = {file.rfilename for file in huggingface_hub.model_info(
             repository, revision=revision).siblings or ()}

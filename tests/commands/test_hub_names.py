@@ -1,10 +1,17 @@
 """--init_checkpoint=hf:…: each command takes models from Hugging Face's cache, without network."""
 
+import contextlib
+import hashlib
+import http.server
 import json
 import shutil
+import threading
 
 import pytest
 import tiny
+
+from bertlib.output_directory import output_files
+from bertlib.runs import run_record
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -34,23 +41,16 @@ def run(scripts, home, tmp_path):
 
 def test_training_and_conversion(run, home, tmp_path):
     data = tiny.write_task(tmp_path / "data", "mrpc", train=8, dev=4)
-    given = dict(task_name="MRPC", data_dir=data, max_seq_length=tiny.SEQ_LENGTH, train_batch_size=4,
-                 num_train_epochs=1, do_train=True)
-    done = run("run_classifier.py", **given, init_checkpoint="hf:org/tiny", output_dir="output")
+    done = run("run_classifier.py", task_name="MRPC", data_dir=data, max_seq_length=tiny.SEQ_LENGTH,
+               train_batch_size=4, num_train_epochs=1, do_train=True, init_checkpoint="hf:org/tiny",
+               output_dir="output")
     assert done.code == 0, done.err
     snapshot = home / "hub" / "models--org--tiny" / "snapshots" / COMMIT
     assert f"--init_checkpoint=hf:org/tiny: using revision {COMMIT} in {snapshot}." in done.err
-    record = json.loads((tmp_path / "output" / "run.json").read_text())["init_checkpoint"]
-    assert record.pop("fingerprint") and record == {"path": str(snapshot), "repository": "org/tiny",
-                                                    "revision": COMMIT}
+    record = output_files.read_record(str(tmp_path / "output"))["init_checkpoint"]
+    assert record == {"path": str(snapshot), "fingerprint": run_record.hash_checkpoint(str(snapshot)),
+                      "repository": "org/tiny", "revision": COMMIT}
     assert (tmp_path / "output" / "vocab.txt").exists()
-    # The directory trains the same weights, and the record of the training is valid.
-    done = run("run_classifier.py", **given, init_checkpoint=snapshot, output_dir="other")
-    assert done.code == 0, done.err
-    last = "model.ckpt-2.data-00000-of-00001"
-    assert (tmp_path / "output" / last).read_bytes() == (tmp_path / "other" / last).read_bytes()
-    done = run("run_classifier.py", **{**given, "do_train": False}, do_eval=True, output_dir="output")
-    assert done.code == 0, done.err
     done = run("convert_checkpoint.py", input="hf:org/tiny", output="converted")
     assert done.code == 0 and (tmp_path / "converted" / "bert_model.ckpt.index").exists(), done.err
 
@@ -64,6 +64,70 @@ def test_vectors(run, home, tmp_path):
     done = run("extract_features.py", **given, output_file="b.jsonl",
                init_checkpoint=home / "hub" / "models--org--tiny" / "snapshots" / COMMIT)
     assert done.code == 0 and (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
+
+
+@contextlib.contextmanager
+def serve(files):
+    """A Hub of one repository, org/tiny, as far as downloads need it. Gives its address and the list of the
+    paths that were asked for."""
+    asked = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            headers, body, code = {}, b"", 404
+            if self.path.startswith("/api/models/org/tiny/"):
+                siblings = [{"rfilename": name} for name in files]
+                body, code = json.dumps({"id": "org/tiny", "sha": COMMIT, "siblings": siblings}).encode(), 200
+            elif self.path.startswith("/org/tiny/resolve/main/"):
+                body, code = files[self.path.split("/")[-1]], 200
+                headers = {"ETag": f'"{hashlib.sha1(body).hexdigest()}"', "X-Repo-Commit": COMMIT}
+            elif self.path.startswith("/api/models/"):
+                headers, code = {"X-Error-Code": "RepoNotFound"}, 401
+            self.send_response(code)
+            for name, value in {**headers, "Content-Length": len(body)}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(body)
+
+        do_HEAD = do_GET
+
+        def log_message(self, *args):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", asked
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_a_download_with_the_real_library(scripts, tiny_model, tmp_path):
+    (tmp_path / "text.txt").write_text("the cat sees a bird\n")
+    files = {path.name: path.read_bytes() for path in tiny_model.hugging_face.iterdir()}
+
+    def extract(name, address, output):
+        return scripts.run("extract_features.py", *tiny.flags(
+            input_file="text.txt", max_seq_length=tiny.SEQ_LENGTH, layers=-1, output_file=output,
+            init_checkpoint=name), cwd=tmp_path, HF_HOME=str(tmp_path / "home"), HF_ENDPOINT=address,
+            HF_HUB_OFFLINE="0", HF_HUB_DISABLE_TELEMETRY="1", NO_PROXY="127.0.0.1")
+
+    with serve({**files, "pytorch_model.bin": b"pickle", "README.md": b"text"}) as (address, asked):
+        done = extract("hf:org/tiny", address, "a.jsonl")
+        assert done.code == 0, done.err
+        assert f"using revision {COMMIT} in {tmp_path}/home/hub/models--org--tiny/" in done.err
+        assert not [path for path in asked if path.endswith((".bin", ".md"))]
+        none = extract("hf:org/none", address, "b.jsonl")
+        assert none.code == 1 and "error: --init_checkpoint=hf:org/none: there is no public" in none.err
+    # From now on the cache is enough.
+    done = extract("hf:org/tiny", address, "c.jsonl")
+    assert done.code == 0 and (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "c.jsonl").read_bytes()
+    unreachable = extract("hf:org/none", address, "b.jsonl")
+    assert unreachable.code == 1 and "Check the network and the disk, and run this command again" in (
+        unreachable.err) and not (tmp_path / "b.jsonl").exists()
 
 
 @pytest.mark.parametrize("command, flags", [("run_squad.py", {}), ("run_pretraining.py", {"input_file": "x"}),
