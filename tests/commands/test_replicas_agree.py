@@ -90,6 +90,24 @@ def test_answers_of_another_model_are_refused(scripts, tiny_model, port, tmp_pat
     assert not (tmp_path / "answers.jsonl").exists()
 
 
+def test_another_task_module_is_refused(tiny_model, port, tmp_path):  # noqa: F811
+    module = """
+from run_classifier import DataProcessor, InputExample
+class Task(DataProcessor):
+    labels = "0", "1"
+    def get_train_examples(self, data_dir):
+        return [InputExample(str(number), "the cat", None, str(number % 2)) for number in range(8)]
+"""
+    (tmp_path / "one.py").write_text(module)
+    (tmp_path / "two.py").write_text(f"{module}# the same examples\n")
+    flags = dict(tiny_model.flags, bert_config_file=tiny_model.shallow, train_batch_size=4,
+                 num_train_epochs=1, do_train=True, output_dir=tmp_path / "output", replica_timeout=30)
+    commands = [[running.ROOT / "run_classifier.py", *tiny.flags(**flags, task_module=f"{name}.py")]
+                for name in ("one", "two")]
+    check_refused(run_on_two_machines(port, tmp_path, commands), "task_module is ")
+    assert not (tmp_path / "output" / "run.json").exists()
+
+
 @pytest.mark.soak(reason="two launchers; the other tests show that code is compared")
 def test_another_module_of_a_forks_script_is_refused(port, tmp_path):  # noqa: F811
     fork = running.ROOT / "tests" / "tf1" / "forks" / "fork_optimizer"

@@ -126,6 +126,13 @@ def test_another_module_is_named_and_other_labels_are_refused(scripts, trained, 
     # A training without the flag would otherwise be a training on no task.
     done = scripts.run("run_classifier.py", "--output_dir=output/my_task", cwd=tmp_path)
     assert done.code == 1 and "contains a training with --task_module=my_task.py. To continue" in done.err
+    # The directory of a checkpoint may come from a stranger, so its module is only executed on request.
+    done = evaluate(scripts, tmp_path, init_checkpoint="output/my_task", output_dir="new")
+    assert done.code == 1 and "a copy in output/my_task/task_module.py. The module is exec" in done.err
+    # Other commands on a model of a module: the user's own file.
+    (tmp_path / "dev.csv").write_text("text,label\nthe cat,good\nthe dog,bad\n")
+    done = evaluate(scripts, tmp_path, dev_file="dev.csv", results_dir="of_file")
+    assert done.code == 0 and "Own data dev: accuracy" in done.err, done.err
 
 
 def test_a_changed_module_continues_the_training_and_is_copied(scripts, trained, tmp_path):

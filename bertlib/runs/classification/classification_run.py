@@ -70,6 +70,10 @@ def create_processor(settings, suffix=""):
     if settings.task_name == custom_task.TASK:
         raise ValueError(f"The model in --output_dir={settings.output_dir} was trained on your own data. "
                          "Name a file with --dev_file or --test_file.")
+    if settings.task_name == task_module.TASK:
+        raise ValueError("The model was trained with a --task_module. Pass this module: the training stored "
+                         f"a copy in {run_record.directory_of_weights(settings)}/{output_files.TASK_MODULE}. "
+                         "The module is executed, so read it first if you do not trust its origin.")
     if not settings.task_name:
         _refuse_missing_training(settings)
         raise ValueError(f"--task_name is required; known tasks: {', '.join(sorted(PROCESSORS))}. Or name "

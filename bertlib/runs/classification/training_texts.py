@@ -29,6 +29,8 @@ def read_training_texts(model):
     Raises:
       ValueError, OSError: run.json names no training file, or this file is missing or damaged.
     """
+    if model.record.get("task_module"):
+        raise ValueError("the training data were read by a task module, which is not executed here.")
     recorded = model.record.get("files", {})
     path = recorded.get("train_file") or recorded.get("data_dir")
     if not path:
