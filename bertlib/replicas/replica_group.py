@@ -350,7 +350,7 @@ class Group:
             with contextlib.suppress(OSError, ValueError):
                 peer.send(last)
 
-    def _write_status(self, message, code, own, log_says_more):
+    def _write_status(self, message, code, own, log_says_more=False):
         if not self._spec.get("status"):
             return
         about = self.index if own else self.failure.about

@@ -189,7 +189,7 @@ def check_output_checkpoint(settings, model):
 
 def check_disk(settings, num_train_steps, shapes, config=None):
     """Checks that the disk of --output_dir has enough space for the checkpoints of a training, and logs the
-    space that they need. Does nothing if no steps are left to train.
+    space that they need. Does nothing if no steps are trained.
 
     Args:
       settings: a `Settings`.
@@ -200,12 +200,14 @@ def check_disk(settings, num_train_steps, shapes, config=None):
     Raises:
       OSError: the checkpoints need more space than the disk has.
     """
+    if not settings.do_train:
+        return
     last_step = last_training_step(settings, num_train_steps)
     existing = (checkpoint_files.list_training_checkpoints(settings.output_dir)
                 if files.is_directory(settings.output_dir) else [])
     newest = checkpoint_formats.latest_checkpoint(settings.output_dir) if existing else None
     start = checkpoint_formats.read_global_step(newest) if newest else 0
-    if not settings.do_train or start >= last_step:
+    if start >= last_step:
         return
     # A new training also saves its initial weights, as step 0.
     saved = math.ceil((last_step - start) / settings.save_checkpoints_steps) + (newest is None)
@@ -217,7 +219,7 @@ def check_disk(settings, num_train_steps, shapes, config=None):
     one = 4 * sum(math.prod(shape) for shape in (
         *model.values(), *optimization.slot_shapes(model, settings.optimizer).values()))
     present = sum(files.size(path) for prefix in existing for path in checkpoint_files.list_files(prefix))
-    needed = max(0, count * one - present)
+    needed = max(one, count * one - present)  # the next checkpoint is written before any is removed
     total = f"at most {count} checkpoints of {files.readable_size(one)} at the same time"
     logging.info("Disk: this training needs about %s in %s: %s%s.", files.readable_size(count * one),
                  settings.output_dir, total,
@@ -227,12 +229,13 @@ def check_disk(settings, num_train_steps, shapes, config=None):
         with contextlib.suppress(OSError):
             free = shutil.disk_usage(files.existing_parent(settings.output_dir)).free
     if needed > free:
-        fewer = (f"Lower --keep_checkpoint_max={settings.keep_checkpoint_max}"
-                 if settings.keep_checkpoint_max else "Pass --keep_checkpoint_max=5")
+        keep = settings.keep_checkpoint_max
+        fewer = {0: "pass --keep_checkpoint_max=5, ", 1: ""}.get(
+            keep, f"lower --keep_checkpoint_max={keep}, ")
         raise OSError(f"--output_dir={settings.output_dir}: this training needs about "
                       f"{files.readable_size(needed)} for its checkpoints ({total}), but only "
-                      f"{files.readable_size(free)} are free on this disk. {fewer}, or pass an --output_dir "
-                      "on another disk.")
+                      f"{files.readable_size(free)} are free on this disk. Make room on the disk, "
+                      f"{fewer}or pass an --output_dir on another disk.")
 
 
 # --- Input files are not overwritten ---------------------------------------------------------------------

@@ -143,15 +143,16 @@ def test_lines_that_are_damaged_or_too_late_are_removed(tmp_path):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_disk_that_is_too_small_is_refused_before_anything_is_written(name, trainings, tmp_path):
     many = (dict(num_train_steps=2 * 10**9) if name == "pretraining" else dict(num_train_epochs=1e8))
-    for keep, advice in ((2 * 10**9, "Lower --keep_checkpoint_max=2000000000"),
-                         (0, "Pass --keep_checkpoint_max=5")):
+    for keep, advice in ((2 * 10**9, "lower --keep_checkpoint_max=2000000000"),
+                         (0, "pass --keep_checkpoint_max=5")):
         refused = trainings.run(name, tmp_path / "output", keep_checkpoint_max=keep, save_checkpoints_steps=1,
                                 **many)
         assert refused.code == 1 and "Traceback" not in refused.err, refused.err
         assert re.search(rf"error: --output_dir={tmp_path}/output: this training needs about \d{{4,}}\.\d\d "
                          r"GB for its checkpoints \(at most \d{8,} checkpoints of [\d.]+ MB at the same "
-                         r"time\), but only [\d.]+ [GM]B are free on this disk\. "
-                         rf"{advice}, or pass an --output_dir on another disk\.", refused.err), refused.err
+                         r"time\), but only [\d.]+ [GM]B are free on this disk\. Make "
+                         rf"room on the disk, {advice}, or pass an --output_dir on another disk\.",
+                         refused.err), refused.err
         assert not os.path.exists(tmp_path / "output")
 
 
