@@ -22,7 +22,7 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.replicas import replica_group
-from bertlib.runs import charts
+from bertlib.reports import charts
 from bertlib.system import files
 
 TABLE, PICTURE = "learning_curve.tsv", "learning_curve.svg"
