@@ -23,7 +23,8 @@ _STYLE = """
 :root { color-scheme: light dark; --line: #8885; --right: #2e9e5b; --partly: #d99a00; --wrong: #d0463b;
         --predicted: #ffd54f; }
 body { font: 16px/1.6 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.5rem; margin: 0; overflow-wrap: anywhere; } h2 { font-size: 1.2rem; margin: 2.2rem 0 .5rem; }
+h1 { font-size: 1.5rem; margin: 0; overflow-wrap: anywhere; }
+h2 { font-size: 1.2rem; margin: 2.2rem 0 .5rem; }
 h3 { font-size: 1rem; margin: 0 0 .4rem; overflow-wrap: anywhere; }
 p { margin: .4rem 0; overflow-wrap: anywhere; } .text { white-space: pre-wrap; unicode-bidi: plaintext; }
 .note { opacity: .75; font-size: .9rem; }
@@ -31,7 +32,8 @@ p { margin: .4rem 0; overflow-wrap: anywhere; } .text { white-space: pre-wrap; u
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 td, th { text-align: left; padding: .15rem .9rem .15rem 0; border-bottom: 1px solid var(--line);
          vertical-align: top; overflow-wrap: anywhere; max-width: 36rem; min-width: 3rem; }
-thead th { vertical-align: bottom; overflow-wrap: normal; } tbody th { font-weight: normal; } .number { text-align: right; white-space: nowrap; }
+thead th { vertical-align: bottom; overflow-wrap: normal; } tbody th { font-weight: normal; }
+.number { text-align: right; white-space: nowrap; }
 .matrix td { text-align: right; padding: .15rem .5rem; min-width: 2.5rem; border: 1px solid var(--line); }
 .matrix th { padding: .15rem .5rem; max-width: 14rem; overflow: hidden; text-overflow: ellipsis;
              white-space: nowrap; overflow-wrap: normal; }

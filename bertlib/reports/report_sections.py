@@ -60,8 +60,8 @@ def length_section(heading, values, unit, measure, describe=None):
         mean = sum(value for _, value in group) / len(group)
         bars.append((f"{first} {unit}" if first == last else f"{first} to {last} {unit}", mean, len(group)))
     largest = 1 if describe(0).endswith("%") else max(mean for _, mean, _ in bars) or 1
-    chart = charts.bar_chart(f"{measure}, number of examples", [(label, mean / largest, f"{describe(mean)}, {count:,}", 0)
-                                  for label, mean, count in bars])
+    chart = charts.bar_chart(f"{measure}, number of examples", [
+        (label, mean / largest, f"{describe(mean)}, {count:,}", 0) for label, mean, count in bars])
     return report_page.section(heading, report_page.chart(chart))
 
 

@@ -81,7 +81,8 @@ def _type_sections(results, metrics):
         confusions.update((right.get(bounds, _NO_ENTITY), found.get(bounds, _NO_ENTITY))
                           for bounds in {*right, *found})
     kinds = sorted(set().union(*counts.values()))
-    rows = [[name(kind), *(metrics.get(f"eval_{score}_{kind}", 0.0) for score in ("precision", "recall", "f1")),
+    scores = ("precision", "recall", "f1")
+    rows = [[name(kind), *(metrics.get(f"eval_{score}_{kind}", 0.0) for score in scores),
              counts["found"][kind] + counts["missed"][kind],
              *(counts[status][kind] for status in _STATUSES)] for kind in kinds]
     parts = [section("Types of entities", table(
@@ -91,7 +92,8 @@ def _type_sections(results, metrics):
     labels = [*kinds, _NO_ENTITY]
     if 1 < len(labels) <= classification_report.MAX_MATRIX:
         parts.append(section("Confusions between types", paragraph(
-            "Each row is a type in the data, and each column is the predicted type of exactly the same words."),
+            "Each row is a type in the data, and each column is the predicted type of exactly the same "
+            "words."),
             classification_report.matrix_table(
                 [[confusions[row, column] for column in labels] for row in labels], labels)))
     return parts
