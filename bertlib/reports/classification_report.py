@@ -58,7 +58,8 @@ def _classification_parts(facts, rows, labels, threshold):
              _labels_section(facts.metrics["labels"], labels, threshold)]
     if not is_multilabel:
         parts.append(_confusion_section(facts.metrics["eval_confusion_matrix"], labels))
-    parts += [report_sections.length_section("Accuracy by length", by_length, unit, "accuracy"),
+    measure = f"{'all labels right' if is_multilabel else 'accuracy'}, and number of examples"
+    parts += [report_sections.length_section("Accuracy by length", by_length, unit, measure),
               report_sections.training_sections(facts)]
     if shown:
         more = f" Showing {len(shown)} of {len(errors):,} errors." if len(errors) > len(shown) else ""
@@ -75,15 +76,23 @@ def _length(row):
 
 
 def _confidence(row, threshold):
-    """Returns the probability of a wrong answer. With several labels, returns the largest probability that a
-    decision about one label had although it was wrong."""
+    """Returns the probability of a wrong answer. With several labels, returns the probability of the most
+    confident of the wrong decisions."""
     if not row.probabilities:
         return 0.0
     if threshold is None:
         return row.probabilities.get(row.prediction, 0.0)
-    wrong = set(row.label) ^ set(row.prediction)
-    return max((row.probabilities[label] if label in row.prediction else 1 - row.probabilities.get(label, 0.0)
-                for label in wrong), default=0.0)
+    return max((confidence for confidence, *_ in _wrong_decisions(row)), default=0.0)
+
+
+def _wrong_decisions(row):
+    """Returns a list of (confidence, label, probability of the label, whether the label was predicted), one
+    for each label that was predicted wrongly. The most confident decision comes first."""
+    found = []
+    for label in sorted({*row.label} ^ {*row.prediction}):
+        probability, is_predicted = row.probabilities.get(label, 0.0), label in row.prediction
+        found.append((probability if is_predicted else 1 - probability, label, probability, is_predicted))
+    return sorted(found, key=lambda decision: -decision[0])
 
 
 def _labels_section(scores, labels, threshold):
@@ -147,12 +156,9 @@ def _error(row, index, data_file, threshold):
         probability = (row.probabilities or {}).get(row.prediction)
         heading = f"predicted {name(row.prediction)}{_probability(probability)}, label {name(row.label)}"
     else:
-        wrong = [(name(label), row.probabilities.get(label), word)
-                 for labels, word in ((set(row.prediction) - set(row.label), "not in the data"),
-                                      (set(row.label) - set(row.prediction), "not predicted"))
-                 for label in sorted(labels)]
-        heading = "; ".join(f"{label}{_probability(probability)} {word}"
-                            for label, probability, word in wrong[:_MAX_ERRORS])
+        heading = "; ".join(
+            f"{name(label)}{_probability(probability)} {'not in the data' if is_predicted else 'not predicted'}"
+            for _, label, probability, is_predicted in _wrong_decisions(row)[:_MAX_ERRORS])
     return _article(heading, row, index, data_file)
 
 
@@ -199,7 +205,8 @@ def _regression_parts(facts, rows):
         parts.append(section("Predictions and labels", report_page.chart(
             charts.scatter_chart("predicted score", drawn, "label"))))
     parts += [report_sections.length_section("Mean absolute error by length", by_length, unit,
-                                             "mean absolute error", lambda mean: f"{mean:.4g}"),
+                                             "mean absolute error, and number of examples",
+                                             lambda mean, count: f"{mean:.4g} of {count:,}"),
               report_sections.training_sections(facts)]
     if shown:
         parts.append(section("Largest errors", report_page.examples(

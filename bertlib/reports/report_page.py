@@ -5,7 +5,6 @@ many examples are shown. The page then says so.
 """
 
 import html
-import math
 import re
 
 from bertlib.system import files
@@ -53,7 +52,7 @@ mark { background: none; color: inherit; }
 .bar { display: flex; height: 1.2rem; margin: 1rem 0; border-radius: .3rem; overflow: hidden; }
 .bar span { background: var(--color); }
 summary { cursor: pointer; }
-svg { max-width: 100%; height: auto; }
+svg { max-width: 100%; min-width: 38rem; height: auto; }
 svg rect[fill="white"] { fill: none; } svg text[fill="black"] { fill: currentColor; }
 svg path[stroke="#ddd"] { stroke: var(--line); }
 """
@@ -127,8 +126,9 @@ def table(header, rows):
       header: list of str, the names of the columns; None for a table without them.
       rows: list of lists. The first cell is the name of the row. Numbers are written by `number`.
     """
-    first = rows[0] if rows else header
-    head = "".join(f"<th{_css(cell)}>{escape(title)}</th>" for title, cell in zip(header or (), first))
+    header = header or []
+    head = "".join(f"<th{_css(cell)}>{escape(title)}</th>"
+                   for title, cell in zip(header, rows[0] if rows else header))
     body = "".join(f"<tr>{_row(row)}</tr>\n" for row in rows[:MAX_TABLE_ROWS])
     note = ""
     if len(rows) > MAX_TABLE_ROWS:
@@ -170,18 +170,22 @@ def examples(items, render, most, evenly=False):
       evenly: whether the shown examples are spread evenly over the list. Otherwise, they are the first.
     """
     count = min(len(items), most)
-    while True:
+    content = None
+    while content is None:
         chosen = [items[index * len(items) // count] if evenly else items[index] for index in range(count)]
-        content = "".join(map(render, chosen))
-        size = len(content.encode())
-        if size <= _EXAMPLE_BYTES:
-            break
-        count = math.floor(count * _EXAMPLE_BYTES / size * 0.95)
+        content, size = [], 0
+        for number_before, item in enumerate(chosen):
+            content.append(render(item))
+            size += len(content[-1].encode())
+            if size > _EXAMPLE_BYTES:
+                # With `evenly`, fewer examples are other examples, which may be longer.
+                content, count = None, int(0.95 * number_before)
+                break
     note = ""
     if count < len(items):
         spread = ", spread evenly over their order" if evenly else ""
         note = paragraph(f"Showing {count:,} of {len(items):,} examples{spread}.", "note shown")
-    return Html(note + content)
+    return Html(note + "".join(content))
 
 
 def write_page(path, title, parts):

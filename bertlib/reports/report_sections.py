@@ -34,10 +34,10 @@ class Facts(NamedTuple):
 
 
 def metrics_section(metrics):
-    """Returns the `Html` of the metrics that are numbers."""
+    """Returns the `Html` of the metrics that are numbers. It is empty if there are no such metrics."""
     rows = [[report_page.name(name), value.item() if hasattr(value, "item") else value]
             for name, value in sorted(metrics.items()) if name not in _HIDDEN_METRICS]
-    return report_page.section("Metrics", report_page.table(None, rows))
+    return report_page.section("Metrics", report_page.table(None, rows)) if rows else report_page.Html()
 
 
 def length_section(heading, values, unit, measure, describe=None):
@@ -49,19 +49,20 @@ def length_section(heading, values, unit, measure, describe=None):
       values: list of (length, value) for each example. Values are not negative.
       unit: str, the unit of the lengths, such as "tokens".
       measure: str, the name of the mean value.
-      describe: function that returns the text for a mean value. By default, the text is a percentage.
+      describe: function that returns the text for (mean value, number of examples). By default, the values
+        are shares, and the text is a percentage.
     """
     if not values:
         return ""
-    describe = describe or (lambda mean: f"{100 * mean:.1f} %")
     bars = []
     for group in _groups_of_lengths(sorted(values)):
         first, last = group[0][0], group[-1][0]
         mean = sum(value for _, value in group) / len(group)
         bars.append((f"{first} {unit}" if first == last else f"{first} to {last} {unit}", mean, len(group)))
-    largest = 1 if describe(0).endswith("%") else max(mean for _, mean, _ in bars) or 1
-    chart = charts.bar_chart(f"{measure}, number of examples", [
-        (label, mean / largest, f"{describe(mean)}, {count:,}", 0) for label, mean, count in bars])
+    largest = max(mean for _, mean, _ in bars) or 1 if describe else 1
+    describe = describe or (lambda mean, count: f"{100 * mean:.1f} % of {count:,}")
+    chart = charts.bar_chart(measure, [(label, mean / largest, describe(mean, count), 0)
+                                       for label, mean, count in bars])
     return report_page.section(heading, report_page.chart(chart))
 
 

@@ -52,15 +52,13 @@ def write_report(path, facts, examples, predictions, gold=None, null_score_diff_
 
 
 def _summary(answers, scores):
-    """Returns the HTML of the report's beginning: counts and mean scores."""
+    """Returns the HTML of the report's beginning: the numbers of questions."""
     rows = [["questions", len(answers)],
             ["without an answer predicted", sum(not answer.text for answer in answers)]]
     bar = ""
     if scores:
-        exact, f1 = squad_scores.mean_scores(scores.values())
         classes = collections.Counter(_class(score) for score in scores.values())
-        rows += [["exact match", report_page.percent(exact / 100)], ["F1", report_page.percent(f1 / 100)],
-                 *([name, classes[name]] for name in _CLASSES)]
+        rows += [[name, classes[name]] for name in _CLASSES]
         parts = (f'<span class="{name}" style="flex: {classes[name]}" title="{name}"></span>'
                  for name in _CLASSES)
         bar = f'<div class="bar">{"".join(parts)}</div>\n'
@@ -74,7 +72,7 @@ def _length_section(examples, scores):
     return report_sections.length_section(
         "Exact match by length of the context",
         [(len(example.doc_tokens), scores[example.qas_id][0]) for example in examples], "words",
-        "exact match")
+        "exact match, and number of questions")
 
 
 def _class(score):
