@@ -156,9 +156,9 @@ def _error(row, index, data_file, threshold):
         probability = (row.probabilities or {}).get(row.prediction)
         heading = f"predicted {name(row.prediction)}{_probability(probability)}, label {name(row.label)}"
     else:
-        heading = "; ".join(
-            f"{name(label)}{_probability(probability)} {'not in the data' if is_predicted else 'not predicted'}"
-            for _, label, probability, is_predicted in _wrong_decisions(row)[:_MAX_ERRORS])
+        problem = {True: "not in the data", False: "not predicted"}
+        heading = "; ".join(f"{name(label)}{_probability(probability)} {problem[is_predicted]}"
+                            for _, label, probability, is_predicted in _wrong_decisions(row)[:_MAX_ERRORS])
     return _article(heading, row, index, data_file)
 
 
