@@ -70,6 +70,13 @@ class MetricsHistory:
 
         self._write(write)
 
+    def read(self):
+        """Returns the rows of the file, a list of dicts with the key "step". Damaged lines are left out. The
+        list is empty if there is no file."""
+        if not files.exists(self.path) or files.is_special(self.path):
+            return []
+        return [row for line in files.read_bytes(self.path).split(b"\n") if (row := _parse(line)) is not None]
+
     def _write(self, change):
         """Calls the function `change`, which changes the file. If the file cannot be changed, logs a
         warning."""

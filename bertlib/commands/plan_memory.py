@@ -22,7 +22,8 @@ from bertlib.data import input_pipeline
 from bertlib.estimator import memory_planner
 from bertlib.estimator.estimator import ModeKeys
 from bertlib.estimator.step_config import GB, StepConfig, gb
-from bertlib.runs import charts, checks, estimator_setup, model_config
+from bertlib.reports import charts
+from bertlib.runs import checks, estimator_setup, model_config
 from bertlib.system import files, gpu_cards, terminal
 from bertlib.tasks import head
 from bertlib.tasks.classification import classification_head, classifier_data

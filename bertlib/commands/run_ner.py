@@ -22,6 +22,7 @@ from bertlib.command_line import common_flags, launch
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.data import input_pipeline
 from bertlib.output_directory import output_files, record_fields
+from bertlib.reports import tagging_report
 from bertlib.runs import (
     checks,
     estimator_setup,
@@ -44,7 +45,10 @@ _ENDINGS = (".txt", ".conll", ".tsv", ".iob", ".bio")
 _PREDICTIONS = "test_predictions.conll"
 _RESULTS = {"dev": "eval_results.txt", "test": "test_eval_results.txt"}
 _RECORDS = {"train": "train.tf_record", "dev": "eval.tf_record", "test": "predict.tf_record"}
-_RESULT_FILES = (_RECORDS["dev"], _RECORDS["test"], *_RESULTS.values(), _PREDICTIONS)
+_REPORT = "eval_report.html"
+_RESULT_FILES = (_RECORDS["dev"], _RECORDS["test"], *_RESULTS.values(), _PREDICTIONS, _REPORT)
+# {metric: its name in the picture of the learning curve}.
+_SHOWN = {"eval_f1": "F1", "eval_precision": "precision", "eval_recall": "recall"}
 
 
 def define_flags():
@@ -322,8 +326,7 @@ def run(settings, tagger, step, data, windows, num_train_steps, record):
         if settings.do_train:
             listeners = learning_curve.start_learning_curve(
                 settings, lambda: input_fn("dev"), lambda dev: tag("dev", dev)[1],
-                "Entities of the development file",
-                {"eval_f1": "F1", "eval_precision": "precision", "eval_recall": "recall"})
+                "Entities of the development file", _SHOWN)
             estimator_setup.log_training(settings, len(data.splits["train"].sentences), "sentences",
                                          num_train_steps)
             tagger.train(input_fn("train", is_training=True), max_steps=num_train_steps,
@@ -337,6 +340,8 @@ def run(settings, tagger, step, data, windows, num_train_steps, record):
             if scores:
                 results.write_results(settings.results_dir, _RESULTS[split], scores)
                 results.record_evaluation(settings, split, scores)
+            if split == "dev":
+                write_report(settings, file, predicted, scores)
 
 
 def merge_window_predictions(rows, data, file):
@@ -358,6 +363,14 @@ def write_predictions(settings, file, predicted):
     path = os.path.join(settings.results_dir, _PREDICTIONS)
     files.write_text(path, tagging_data.add_prediction_column(file, predicted))
     logging.info("Predictions, the last column of %s.", path)
+
+
+def write_report(settings, file, predicted, scores):
+    """Writes the report of the evaluation; see `results.write_report`."""
+    def write(path, facts):
+        tagging_report.write_report(path, facts, file.sentences, predicted)
+
+    results.write_report(settings, _REPORT, write, "Tagging", scores, file.path, _SHOWN)
 
 
 def scores_of(data, split, predicted, others):

@@ -22,7 +22,7 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import checkpoint_formats, metrics_history
 from bertlib.replicas import replica_group
-from bertlib.runs import charts
+from bertlib.reports import charts
 from bertlib.system import files
 
 TABLE, PICTURE = "learning_curve.tsv", "learning_curve.svg"
@@ -77,6 +77,18 @@ def start_learning_curve(settings, make_input_fn, evaluate_input, title, shown, 
     return [curve]
 
 
+def read_points(directory, shown, full_score=1.0):
+    """Returns the points of a learning curve, {name in the picture: list of (step, share of the full score)}.
+    The lists are empty if the directory has no learning_curve.tsv.
+
+    Args:
+      directory: output directory of a training.
+      shown, full_score: see `LearningCurve`.
+    """
+    curve = LearningCurve(directory, None, None, shown, full_score)
+    return curve.points(curve.read())
+
+
 class LearningCurve(tf.train.CheckpointSaverListener):
     """Evaluates each checkpoint when it is saved. Writes learning_curve.tsv and learning_curve.svg, and adds
     the metrics to metrics.jsonl.
@@ -107,7 +119,7 @@ class LearningCurve(tf.train.CheckpointSaverListener):
         """Returns the step of the newest checkpoint if the table has no row for this step; otherwise None."""
         newest = checkpoint_formats.latest_checkpoint(self._directory)
         step = checkpoint_formats.read_global_step(newest) if newest else None
-        return None if step in [int(row["global_step"]) for row in self._read()] else step
+        return None if step in [int(row["global_step"]) for row in self.read()] else step
 
     def evaluate_and_add(self, step):
         """Evaluates the newest checkpoint and adds its row to the table. Existing rows of this step and of
@@ -116,7 +128,7 @@ class LearningCurve(tf.train.CheckpointSaverListener):
         Args:
           step: the step of the newest checkpoint.
         """
-        rows = [row for row in self._read() if int(row["global_step"]) < step]
+        rows = [row for row in self.read() if int(row["global_step"]) < step]
         metrics = self._evaluate()
         rows.append({name: str(value) for name, value in metrics.items() if np.ndim(value) == 0})
         table = io.StringIO()
@@ -125,20 +137,21 @@ class LearningCurve(tf.train.CheckpointSaverListener):
         writer = csv.DictWriter(table, sorted(set().union(*rows)), dialect="excel-tab", lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-        picture = charts.line_chart(self._title, {
-            name: self._points(rows, metric) for metric, name in self._shown.items()})
+        picture = charts.line_chart(self._title, self.points(rows))
         # The table is written last, so that a step with a row is also in the history and in the picture.
         metrics_history.MetricsHistory(self._directory).add_evaluation(step, "dev", metrics)
         files.write_text(os.path.join(self._directory, PICTURE), picture)
         files.write_text(os.path.join(self._directory, TABLE), table.getvalue())
 
-    def _points(self, rows, metric):
-        """Returns a list of (step, share of the full score) for a metric. Values that are NaN are left out,
-        for example a correlation that is not defined."""
-        points = [(int(row["global_step"]), float(row[metric]) / self._full_score) for row in rows]
-        return [(step, value) for step, value in points if math.isfinite(value)]
+    def points(self, rows):
+        """Returns {name in the picture: list of (step, share of the full score)} for rows of the table.
+        Values that are NaN are left out, for example a correlation that is not defined."""
+        curves = {name: [(int(row["global_step"]), float(row[metric]) / self._full_score) for row in rows]
+                  for metric, name in self._shown.items()}
+        return {name: [(step, value) for step, value in points if math.isfinite(value)]
+                for name, points in curves.items()}
 
-    def _read(self):
+    def read(self):
         """Returns the rows of the table as a list of {metric: text}. The list is empty if there is no table.
         Damaged rows are left out. Rows of another command are also left out, because they lack a metric of
         the picture."""

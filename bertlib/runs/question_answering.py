@@ -8,13 +8,14 @@ from absl import logging
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.data import input_pipeline
-from bertlib.reports import prediction_files
+from bertlib.reports import prediction_files, squad_report
 from bertlib.reports.prediction_rows import PredictedRow
 from bertlib.runs import results
 from bertlib.runs.settings import last_training_step
 from bertlib.system import files
-from bertlib.tasks.squad import squad_answers, squad_data, squad_predictions, squad_report, squad_scores
+from bertlib.tasks.squad import squad_answers, squad_data, squad_predictions, squad_scores
 
+REPORT = "eval_report.html"
 # Separates the accepted answers to a question in a CSV table.
 _SEPARATOR = " | "
 
@@ -81,8 +82,8 @@ class Evaluation:
         texts = squad_predictions.write_answers(predictions, path("predictions.json"),
                                                 path("null_odds.json") if version_2 else None,
                                                 path("answer_offsets.json"), threshold)
-        squad_report.write_report(path("predictions.html"), self._examples, predictions, gold, threshold)
-        logging.info("Answers: %s. HTML report: %s.", path("predictions.json"), path("predictions.html"))
+        logging.info("Answers: %s.", path("predictions.json"))
+        scores = {}
         if gold is not None:
             scores = self._scores_of(predictions, texts, threshold)
             one_sided = squad_scores.one_sided_warning(gold, texts) if version_2 else None
@@ -97,6 +98,10 @@ class Evaluation:
             table, predicted_rows(self._examples, predictions, threshold, gold, version_2),
             settings.predictions_format, settings.csv_safe, _SEPARATOR)
         logging.info("Table of the questions and their answers: %s.", table)
+        results.write_report(
+            settings, REPORT, lambda path, facts: squad_report.write_report(
+                path, facts, self._examples, predictions, gold, threshold),
+            f"SQuAD {'2.0' if version_2 else '1.1'}", scores, settings.predict_file, self.shown, 100)
 
     def scores(self, input_fn):
         """Returns a dict {name: number} with the scores of the newest checkpoint and its "global_step".

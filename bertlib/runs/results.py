@@ -1,13 +1,17 @@
-"""Writes the metrics of an evaluation."""
+"""Writes the metrics and the report of an evaluation."""
 
 import json
 import os
 
 from absl import logging
 import numpy as np
+import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import metrics_history
+from bertlib.output_directory import output_files
+from bertlib.reports import report_sections
 from bertlib.reports.prediction_files import finite_or_none
+from bertlib.runs import learning_curve, run_record
 from bertlib.system import files
 
 
@@ -63,3 +67,47 @@ def _to_json(value):
     if isinstance(value, np.floating):
         value = float(str(value))
     return finite_or_none(value.item() if isinstance(value, np.generic) else value)
+
+
+# --- The report ------------------------------------------------------------------------------------------
+
+
+def write_report(settings, file_name, write, title, metrics, data_file, shown, full_score=1.0):
+    """Writes a report as an HTML file into --results_dir.
+
+    Call this function after all other results are written. If the report cannot be written, for example
+    because the disk is full, the log contains a warning and the run continues.
+
+    Args:
+      settings: a `Settings`.
+      file_name: name of the report.
+      write: function that takes the path of the report and a `report_sections.Facts`, and writes the report.
+      title: str, the name of the task.
+      metrics: {name: number}, the metrics in the report.
+      data_file: path of the evaluated file; None if it is unknown.
+      shown, full_score: see `learning_curve.LearningCurve`.
+    """
+    if not files.is_writing_enabled():
+        return
+    directory = settings.output_dir if settings.do_train else run_record.directory_of_weights(settings)
+    data = data_file and os.path.basename(data_file)
+    facts = report_sections.Facts(f"{title}: {data}" if data else title, metrics, data)
+    if directory:
+        facts = facts._replace(
+            curve=learning_curve.read_points(directory, shown, full_score), losses=_read_losses(directory),
+            record=output_files.read_record(directory))
+    path = os.path.join(settings.results_dir, file_name)
+    try:
+        write(path, facts)
+    except (OSError, tf.errors.OpError) as error:
+        logging.warning("The report %s could not be written. All other results are complete. The reason: %s",
+                        path, error)
+    else:
+        logging.info("Report for a browser: %s.", path)
+
+
+def _read_losses(directory):
+    """Returns a list of (step, loss), the losses in the history of the training."""
+    rows = metrics_history.MetricsHistory(directory).read()
+    return [(row["step"], row["loss"]) for row in rows
+            if "evaluation" not in row and isinstance(row.get("loss"), float)]

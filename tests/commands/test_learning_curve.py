@@ -18,7 +18,8 @@ from test_run_squad import LENGTHS, write_squad
 import tiny
 
 from bertlib.data import record_files
-from bertlib.runs import charts, learning_curve
+from bertlib.reports import charts
+from bertlib.runs import learning_curve
 
 _again = pytest.mark.slow(reason="two more runs for what the classifier shows")
 _long = pytest.mark.soak(reason="two more runs for what the classifier, SQuAD and pre-training show")

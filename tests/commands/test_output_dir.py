@@ -121,7 +121,9 @@ def test_results_dir_is_checked_and_a_training_stays_in_output_dir(mrpc, tmp_pat
     assert refused.code == 1 and f"--results_dir={mrpc.data}/train.tsv: " in refused.err
     done = mrpc.run(tmp_path / "output", do_eval=True, results_dir=tmp_path / "results", num_train_epochs=0.5)
     assert done.code == 0, done.err
-    assert sorted(os.listdir(tmp_path / "results")) == ["eval", "eval.tf_record", "eval_results.txt"]
+    assert sorted(os.listdir(tmp_path / "results")) == [
+        "eval", "eval.tf_record", "eval_predictions.csv", "eval_report.html", "eval_results.json",
+        "eval_results.txt"]
     assert {"model.ckpt-1.index", "train.tf_record", "run.json"} <= set(os.listdir(tmp_path / "output"))
 
 

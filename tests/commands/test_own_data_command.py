@@ -117,6 +117,24 @@ def test_files_are_enough_to_train_evaluate_and_predict(classified):
     assert predicted == [KINDS[row.argmax()] for row in rows] and len(predicted) == 9
     assert len(set(predicted)) > 1
     assert not (output / "test_eval_results.txt").exists()
+    report = (output / "eval_report.html").read_text()
+    assert "Report for a browser: output/train/eval_report.html." in finished.err
+    assert "<h1>Own data: dev.csv</h1>" in report and record_in(output)["train_data"]["fingerprint"] in report
+    wrong = 15 - np.trace(matrix)
+    assert f"15 examples: {15 - wrong} right (" in report and report.count("<article") == wrong
+    assert f'<data value="{found["eval_f1"]!r}">' in report
+
+
+def test_a_full_disk_costs_only_the_report(classified, scripts, tmp_path):
+    _, _, here = classified
+    (tmp_path / "eval_report.html").symlink_to("/dev/full")
+    done = scripts.run("run_classifier.py", *tiny.flags(
+        do_eval=True, dev_file="dev.csv", output_dir="output/train", results_dir=tmp_path), cwd=here)
+    assert done.code == 0, done.err
+    assert (f"WARNING: The report {tmp_path}/eval_report.html could not be written. All other results are "
+            "complete. The reason: ") in done.err and "No space left on device" in done.err
+    for name in ("eval_results.txt", "eval_results.json", "eval_predictions.csv"):
+        assert (tmp_path / name).read_bytes() == (here / "output" / "train" / name).read_bytes()
 
 
 def test_the_record_says_what_was_read(classified):

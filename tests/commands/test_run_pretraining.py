@@ -11,7 +11,7 @@ import tensorflow.compat.v1 as tf
 import tiny
 
 from bertlib.data import record_files
-from bertlib.runs import charts
+from bertlib.reports import charts
 from bertlib.tasks.pretraining import pretraining_data
 import modeling
 import run_pretraining

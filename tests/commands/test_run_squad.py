@@ -15,7 +15,7 @@ from bertlib.runs.settings import Settings
 from bertlib.tasks.squad import squad_data, squad_scores
 
 LENGTHS = dict(max_seq_length=32, doc_stride=8, max_query_length=8)
-FILES = {"predictions.json", "nbest_predictions.json", "answer_offsets.json", "predictions.html",
+FILES = {"predictions.json", "nbest_predictions.json", "answer_offsets.json", "eval_report.html",
          "eval_results.json"}
 
 
@@ -107,7 +107,7 @@ def test_it_writes_the_published_files_and_scores_them(trained):
         found = offsets[paragraph["qas"][0]["id"]]
         assert found["text"] == ("" if found["start"] is None
                                  else paragraph["context"][found["start"]:found["end"]])
-    report = (trained.output / "predictions.html").read_text()
+    report = (trained.output / "eval_report.html").read_text()
     assert all(paragraph["qas"][0]["question"] in report for paragraph in paragraphs)
     assert "step 6/6" in trained.finished.err
     steps, read, windows = re.search(r" (\d+) steps read (\d+) windows, [\d.]+ times the (\d+) windows "
@@ -214,8 +214,9 @@ def test_the_best_threshold_is_used_and_json_lines_are_scored_like_squad(trained
         (trained.output / name).unlink()
     done = trained.run(trained.output, predict_file=questions, do_train=None, find_null_threshold=True)
     assert done.code == 0, done.err
-    assert {name: (trained.output / name).read_text() for name in FILES} == written
-    assert written["predictions.html"].count('<mark class="gold') > 1  # one is in the legend
+    assert {name: (trained.output / name).read_text().replace("questions.jsonl", "dev.json")
+            for name in FILES} == written
+    assert written["eval_report.html"].count('<mark class="gold') > 1  # one is in the legend
 
 
 @pytest.mark.parametrize("trained", [False], indirect=True, ids=["v1.1"])

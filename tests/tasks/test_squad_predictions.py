@@ -17,7 +17,9 @@ import pytest
 from squad_recording import SquadRecording, example
 from texts import texts
 
-from bertlib.tasks.squad import squad_answers, squad_data, squad_predictions, squad_report, squad_scores
+from bertlib.reports import squad_report
+from bertlib.reports.report_sections import Facts
+from bertlib.tasks.squad import squad_answers, squad_data, squad_predictions, squad_scores
 from bertlib.tasks.squad.squad_answers import Answer, Prediction, RawResult
 
 LIMITS = dict(n_best_size=20, max_answer_length=30, do_lower_case=True)
@@ -454,7 +456,7 @@ class Page(html.parser.HTMLParser):
             return
         self._open.append((tag, dict(attributes).get("class", "")))
         if tag == "article":
-            self.articles.append(SimpleNamespace(css=self._open[-1][1], text="", h2="", context="",
+            self.articles.append(SimpleNamespace(css=self._open[-1][1], text="", h3="", context="",
                                                  predicted="", gold=""))
 
     def handle_endtag(self, tag):
@@ -467,7 +469,7 @@ class Page(html.parser.HTMLParser):
         article = self.articles[-1]
         article.text += data
         for tag, css in self._open:
-            for part in {tag, *css.split()} & {"h2", "context", "predicted", "gold"}:
+            for part in {tag, *css.split()} & {"h3", "context", "predicted", "gold"}:
                 setattr(article, part, getattr(article, part) + data)
 
 
@@ -488,9 +490,10 @@ def questions_to_report():
 
 def test_report_shows_the_worst_first_and_marks_both_answers(tmp_path):
     examples, predictions, gold = questions_to_report()
-    squad_report.write_report(str(tmp_path / "report.html"), examples, predictions, gold)
+    squad_report.write_report(str(tmp_path / "report.html"), Facts("dev", {"exact_match": 50.0, "f1": 62.5}),
+                              examples, predictions, gold)
     page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
-    assert [article.h2 for article in page.articles] == ["Who slept?", "What then?", "Who <i>ran</i>?",
+    assert [article.h3 for article in page.articles] == ["Who slept?", "What then?", "Who <i>ran</i>?",
                                                          "Why?"]
     assert [article.css for article in page.articles] == ["wrong", "partly", "right", "right"]
     for article, predicted, right in zip(page.articles, ['Tom & "Jerry"', "Then they", 'Tom & "Jerry"', ""],
@@ -498,25 +501,37 @@ def test_report_shows_the_worst_first_and_marks_both_answers(tmp_path):
         assert article.context == examples[0].context
         assert (article.predicted, article.gold) == (predicted, right)
     assert "probability 0.700" in page.articles[0].text and "no answer" in page.articles[3].text
-    assert all(figure in page.head for figure in ("questions4", "exact match50.00 %", "F162.50 %", "wrong1"))
+    assert all(figure in page.head for figure in ("questions4", "exact_match50.0000", "f162.5000", "wrong1"))
 
 
 def test_report_is_one_file_and_needs_no_gold_answers(tmp_path):
     examples, predictions, _ = questions_to_report()
     examples[1].question_text = "half a pair: \ud800"
-    squad_report.write_report(str(tmp_path / "report.html"), examples, predictions)
+    squad_report.write_report(str(tmp_path / "report.html"), Facts("dev", {}), examples, predictions)
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     page = Page(text)
-    assert [article.h2[:5] for article in page.articles] == ["Why?", "Who s", "half ", "Who <"]
+    assert [article.h3[:5] for article in page.articles] == ["Why?", "Who s", "half ", "Who <"]
     assert not {"src", "href", "onclick"} & {name for _, name, _ in page.attributes}
     assert "url(" not in text and "@import" not in text and "<script" not in text
     assert list(tmp_path.iterdir()) == [tmp_path / "report.html"]
 
 
+def test_a_long_context_is_shown_around_the_answer(tmp_path):
+    context = "a" * 3_000_000 + " the answer " + "b" * 3_000_000
+    question = example("q", "what?", context)
+    answer = Answer("the answer", 0.0, 0.0, 0.9, 3_000_001, 3_000_011)
+    predictions = [Prediction("q", None, answer, Answer("", 0.0, 0.0, 0.1), None)]
+    squad_report.write_report(str(tmp_path / "report.html"), Facts("dev", {}), [question], predictions,
+                              {"q": [("answer", 3_000_005)]})
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert len(text) < 20_000 and "[4,000 of 6,000,012 characters]" in text
+    assert '<mark class="predicted">the </mark><mark class="gold predicted">answer</mark>' in text
+
+
 def test_report_of_the_recording(recording, tmp_path):
     predictions = select(recording.examples, recording.features, recording.results("v1"))
-    squad_report.write_report(str(tmp_path / "report.html"), recording.examples, predictions,
-                              squad_data.read_gold(str(DATA / "squad_v1.json")))
+    squad_report.write_report(str(tmp_path / "report.html"), Facts("dev", {}), recording.examples,
+                              predictions, squad_data.read_gold(str(DATA / "squad_v1.json")))
     page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
     assert {article.predicted for article in page.articles} == {
         prediction.answer.text for prediction in predictions}

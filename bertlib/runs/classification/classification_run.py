@@ -9,7 +9,7 @@ import numpy as np
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.output_directory import output_files
-from bertlib.reports import prediction_files, result_metrics
+from bertlib.reports import classification_report, prediction_files, result_metrics
 from bertlib.runs import checks, estimator_setup, head_labels, learning_curve, results, run_record
 from bertlib.runs.classification import classification_splits, custom_task, task_module
 from bertlib.runs.settings import sample_path
@@ -35,7 +35,7 @@ from bertlib.tasks.classification.classifier_data import (
 _RESULT_FILES = ("eval{}.tf_record", "predict{}.tf_record", "eval_results{}.txt", "eval_results{}.json",
                  "test_results{}.tsv", "test_predictions{}.tsv", "test_eval_results{}.txt",
                  "test_eval_results{}.json", "eval_predictions{}.csv", "eval_predictions{}.jsonl",
-                 "test_predictions{}.csv", "test_predictions{}.jsonl")
+                 "test_predictions{}.csv", "test_predictions{}.jsonl", "eval_report{}.html")
 # {type of a task: {metric that the head of the task computes: name of the metric in the log}}.
 _METRIC_NAMES = {"classification": {"accuracy": "accuracy", "f1": "F1", "matthews": "Matthews"},
                  "regression": {"pearson": "Pearson", "spearman": "Spearman"},
@@ -351,12 +351,11 @@ class _Phases:
     def train(self, num_train_steps):
         """Trains. With --eval_each_checkpoint, also evaluates each checkpoint."""
         settings, splits = self._settings, self._splits
-        names = self._metric_names()
         listeners = learning_curve.start_learning_curve(
             settings, lambda: self._input_fn("dev", "eval"),
             lambda input_fn: self._compute_metrics("dev", input_fn, None),
             f"Development set of {self._task.name or settings.task_name}",
-            {f"eval_{name}": names[name] for name in self._task.metrics})
+            self._shown_metrics())
         estimator_setup.log_training(settings, len(splits.training),
                                      "windows" if settings.doc_stride else "examples", num_train_steps)
         self._estimator.train(self._input_fn("train", "train", is_training=True), max_steps=num_train_steps,
@@ -367,8 +366,9 @@ class _Phases:
         for split, suffix in self._sets("dev"):
             logging.info("Evaluating on %d examples.", len(self._splits.examples[split]))
             metrics = self._compute_metrics(split, self._input_fn(split, f"eval{suffix}"), suffix[1:] or None)
-            self._write_metrics(split, f"eval_results{suffix}", metrics)
+            metrics = self._write_metrics(split, f"eval_results{suffix}", metrics)
             self._write_table(split, f"eval_predictions{suffix}")
+            self._write_report(split, f"eval_report{suffix}.html", metrics)
 
     def predict(self):
         """Writes the predictions for the test sets. Also writes the metrics of each test set that has
@@ -434,7 +434,11 @@ class _Phases:
     def _write_metrics(self, split, name, metrics):
         """Writes the metrics of a split into NAME.txt and NAME.json, and keeps the official metrics for the
         end of the log. NAME.json also contains metrics of each label. Warns if all predictions are the same
-        class."""
+        class.
+
+        Returns:
+          the metrics in NAME.json.
+        """
         names = self._metric_names()
         official = ", ".join(f"{names[name]} {metrics[f'eval_{name}']:.3f}" for name in self._task.metrics)
         self._official.append(f"{split.replace('_', ' ')}: {official}")
@@ -448,6 +452,7 @@ class _Phases:
             metrics["eval_confusion_matrix"], self._target.labels)
         if one_class:
             logging.warning("%s: %s", file_name, one_class)
+        return {**metrics, **more}
 
     def _predicted_rows(self, split):
         """Returns the `PredictedRows` of a split that was predicted."""
@@ -461,6 +466,29 @@ class _Phases:
         prediction_files.write_predictions(path, self._predicted_rows(split), settings.predictions_format,
                                            settings.csv_safe, getattr(self._target, "separator", ","))
         logging.info("Table of the texts and their predictions: %s.", path)
+
+    def _write_report(self, split, file_name, metrics):
+        """Writes the report of an evaluation; see `results.write_report`."""
+        def write(path, facts):
+            classification_report.write_report(
+                path, facts, self._predicted_rows(split), self._target.labels, self._target.task_type,
+                getattr(self._target, "threshold", None))
+
+        results.write_report(self._settings, file_name, write, self._task.name or self._settings.task_name,
+                             metrics, self._data_file(split), self._shown_metrics())
+
+    def _data_file(self, split):
+        """Returns the path of the file with the examples of a development set; None if it is unknown."""
+        settings = self._settings
+        if settings.data_dir is None:
+            return settings.dev_file or settings.train_file
+        names = self._task.file_names().get(split, ())
+        return next(filter(files.exists, (os.path.join(settings.data_dir, name) for name in names)), None)
+
+    def _shown_metrics(self):
+        """Returns {metric: its name in the picture of the learning curve}."""
+        names = self._metric_names()
+        return {f"eval_{name}": names[name] for name in self._task.metrics}
 
     def _write_predictions(self, numbers, answers, suffix):
         """Writes test_results.tsv and test_predictions.tsv, with one line for each example.

@@ -1,0 +1,163 @@
+"""Draws charts as text and as SVG."""
+
+import math
+import xml.sax.saxutils
+
+_COLORS = ("#4878a8", "#c05a28", "#4a9a5a", "#8a62a8")
+# Positions of the four edges of the plot inside of the picture, in pixels.
+_LEFT, _TOP, _RIGHT, _BOTTOM = 70, 40, 590, 330
+_BAR = 50  # length of the longest bar of a text chart, in characters
+_MAX_POINTS = 2000  # largest number of points that a chart draws
+
+
+def _svg(width, height, parts):
+    """Returns a picture with a white background.
+
+    Args:
+      width, height: size in pixels.
+      parts: list of str, the SVG elements.
+    """
+    return "\n".join([
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+        f'width="{width}" height="{height}" font-family="sans-serif" font-size="13">',
+        '<rect width="100%" height="100%" fill="white"/>', *parts, "</svg>", ""])
+
+
+def _text(x, y, content, anchor="start", color="black"):
+    return (f'<text x="{x}" y="{y}" text-anchor="{anchor}" fill="{color}">'
+            f'{xml.sax.saxutils.escape(str(content))}</text>')
+
+
+def text_bar_chart(rows):
+    """Returns a bar chart as text.
+
+    Args:
+      rows: list of (label, value), one for each bar.
+    """
+    widest = max([len(label) for label, _ in rows])
+    largest = max([value for _, value in rows] + [1])
+    return "\n".join(f"{label:>{widest}} {'█' * round(_BAR * value / largest)} {value}"
+                     for label, value in rows)
+
+
+def bar_chart(title, rows):
+    """Returns a bar chart as SVG.
+
+    Args:
+      title: str.
+      rows: list of (label, value, text to the right of the bar, index of the bar's color), one for each bar.
+    """
+    largest = max([value for _, value, _, _ in rows] + [1])
+    parts = [_text(10, 24, title)]
+    for index, (label, value, remark, color) in enumerate(rows):
+        y, length = 40 + 24 * index, round(480 * value / largest, 1)
+        parts += [_text(150, y + 13, label, "end"),
+                  f'<rect x="160" y="{y}" width="{length}" height="17" fill="{_COLORS[color]}"/>',
+                  _text(round(166 + length, 1), y + 13, remark)]
+    return _svg(920, 50 + 24 * len(rows), parts)
+
+
+def line_chart(title, series):
+    """Returns a line chart over the training steps as SVG.
+
+    Args:
+      title: str.
+      series: {name: [(step, value), …]} with ascending steps and values from 0 to 1. A value outside of this
+        range, such as a negative correlation, is drawn at the border. A series without points is left out.
+    """
+    last_step = max([step for points in series.values() for step, _ in points] + [1])
+
+    def place(step, value):
+        value = min(max(value, 0), 1)
+        return f"{_LEFT + (_RIGHT - _LEFT) * step / last_step:.1f},{_BOTTOM - (_BOTTOM - _TOP) * value:.1f}"
+
+    parts = [_text(_LEFT, 24, title), _text((_LEFT + _RIGHT) // 2, _BOTTOM + 42, "training steps", "middle")]
+    for fifth in range(6):
+        y, x = _BOTTOM - (_BOTTOM - _TOP) * fifth // 5, _LEFT + (_RIGHT - _LEFT) * fifth // 5
+        parts += [f'<path d="M{_LEFT},{y}H{_RIGHT}" stroke="#ddd"/>',
+                  _text(_LEFT - 8, y + 4, f"{20 * fifth} %", "end"),
+                  _text(x, _BOTTOM + 20, f"{last_step * fifth / 5:g}", "middle")]
+    drawn = [(name, points) for name, points in series.items() if points]
+    for (name, points), color in zip(drawn, _COLORS):
+        line = " ".join(place(*point) for point in points)
+        x, y = place(*points[-1]).split(",")
+        parts += [f'<polyline points="{line}" fill="none" stroke="{color}" stroke-width="2"/>',
+                  _text(float(x) + 8, float(y) + 4, f"{name}: {100 * points[-1][1]:.1f} %", color=color)]
+    return _svg(820, 380, parts)
+
+
+def loss_chart(title, points):
+    """Returns a chart of the training loss over the steps as SVG.
+
+    Args:
+      title: str.
+      points: list of (step, loss), with ascending steps and finite losses; not empty. If there are many
+        points, neighbouring points are drawn as one point, their mean.
+    """
+    size = math.ceil(len(points) / _MAX_POINTS)
+    groups = [points[start:start + size] for start in range(0, len(points), size)]
+    drawn = [[sum(column) / len(group) for column in zip(*group)] for group in groups]
+    x_ticks = _round_numbers(0, drawn[-1][0])
+    y_ticks = _round_numbers(*_bounds([0, *(loss for _, loss in drawn)]))
+    line = " ".join("{:.1f},{:.1f}".format(*_place(point, x_ticks, y_ticks)) for point in drawn)
+    return _svg(820, 380, [
+        *_axes(title, "training steps", x_ticks, y_ticks),
+        f'<polyline points="{line}" fill="none" stroke="{_COLORS[0]}" stroke-width="2"/>'])
+
+
+def scatter_chart(title, points, x_label):
+    """Returns a scatter plot as SVG. Both axes have the same range, and a line shows where both values are
+    equal.
+
+    Args:
+      title: str, the title. It also describes the y axis.
+      points: list of (x, y), finite numbers; not empty. If there are many points, only some of them are
+        drawn.
+      x_label: str, the description of the x axis.
+    """
+    ticks = _round_numbers(*_bounds([value for point in points for value in point]))
+    drawn = points[::math.ceil(len(points) / _MAX_POINTS)]
+    circles = ('<circle cx="{:.1f}" cy="{:.1f}" r="3.5"/>'.format(*_place(point, ticks, ticks))
+               for point in drawn)
+    return _svg(660, 380, [
+        *_axes(title, x_label, ticks, ticks),
+        f'<path d="M{_LEFT},{_BOTTOM}L{_RIGHT},{_TOP}" stroke="{_COLORS[1]}" stroke-dasharray="5 4"/>',
+        f'<g fill="{_COLORS[0]}" fill-opacity="0.5">', *circles, "</g>"])
+
+
+def _bounds(values):
+    """Returns (smallest value, largest value). If they are almost equal, they are moved apart."""
+    low, high = min(values), max(values)
+    largest = max(abs(low), abs(high))
+    margin = max(largest / 10, 0.5) if high - low <= 1e-6 * largest else 0
+    return low - margin, high + margin
+
+
+def _round_numbers(low, high):
+    """Returns an ascending list of up to eight round numbers with equal distances, from at most `low` to at
+    least `high`."""
+    high = high if high > low else low + 1
+    power = 10.0 ** math.floor(math.log10((high - low) / 5))
+    distance = power * next(factor for factor in (1, 2, 5, 10) if (high - low) / (power * factor) <= 5.5)
+    return [distance * number for number in range(math.floor(low / distance),
+                                                  math.ceil(high / distance) + 1)]
+
+
+def _place(point, x_ticks, y_ticks):
+    """Returns the position of a point (x, y) inside of the picture, in pixels."""
+    shares = [(value - ticks[0]) / (ticks[-1] - ticks[0])
+              for value, ticks in zip(point, (x_ticks, y_ticks))]
+    return _LEFT + (_RIGHT - _LEFT) * shares[0], _BOTTOM - (_BOTTOM - _TOP) * shares[1]
+
+
+def _axes(title, x_label, x_ticks, y_ticks):
+    """Returns the SVG elements of the title, the axes and the grid."""
+    parts = [_text(_LEFT, 24, title), _text((_LEFT + _RIGHT) // 2, _BOTTOM + 42, x_label, "middle")]
+    for tick in y_ticks:
+        _, y = _place((x_ticks[0], tick), x_ticks, y_ticks)
+        parts += [f'<path d="M{_LEFT},{y:.1f}H{_RIGHT}" stroke="#ddd"/>',
+                  _text(_LEFT - 8, round(y + 4, 1), f"{tick:.6g}", "end")]
+    for tick in x_ticks:
+        x, _ = _place((tick, y_ticks[0]), x_ticks, y_ticks)
+        parts.append(_text(round(x, 1), _BOTTOM + 20, f"{tick:.6g}", "middle"))
+    return parts

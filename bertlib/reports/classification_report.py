@@ -1,0 +1,220 @@
+"""Writes reports of text classification and regression: eval_report.html."""
+
+import heapq
+import math
+
+from bertlib.reports import charts, report_page, report_sections
+from bertlib.reports.report_page import escape, name, number, paragraph, percent, section, table
+
+_MAX_ERRORS = 50
+# A larger confusion matrix is replaced by a list of the most frequent confusions.
+MAX_MATRIX, _MAX_CONFUSIONS = 30, 50
+_LONG_NAME = 6  # longest label, in characters, whose name is horizontal above a column of the matrix
+
+
+def write_report(path, facts, rows, labels, task_type, threshold=None):
+    """Writes the report of an evaluation.
+
+    Args:
+      path: the file.
+      facts: a `Facts`. Its metrics contain those of `result_metrics.metrics_of_rows`.
+      rows: iterable of `PredictedRow` with labels.
+      labels: list of str, the labels in the order of the model's outputs; None for a regression.
+      task_type: "classification", "multilabel" or "regression".
+      threshold: with "multilabel", the smallest probability of a predicted label.
+    """
+    parts = (_regression_parts(facts, rows) if task_type == "regression"
+             else _classification_parts(facts, rows, labels, threshold))
+    report_page.write_page(path, facts.title, parts)
+
+
+# --- Labels ----------------------------------------------------------------------------------------------
+
+
+def _classification_parts(facts, rows, labels, threshold):
+    """Returns the parts of a report about labels, as a list of `Html`."""
+    by_length, unit, count, errors = [], "tokens", 0, []
+
+    def wrong_rows():
+        nonlocal unit, count
+        for index, row in enumerate(rows):
+            length, unit = _length(row)
+            by_length.append((length, float(row.is_right)))
+            count += 1
+            if not row.is_right:
+                errors.append(index)
+                yield _confidence(row, threshold), -index, row
+
+    shown = heapq.nlargest(_MAX_ERRORS, wrong_rows())
+    right = count - len(errors)
+    is_multilabel = threshold is not None
+    heading = "Texts with other labels than predicted" if is_multilabel else "Most confident errors"
+    order = ("The texts whose labels differ from the predicted labels, the most confident errors first."
+             if is_multilabel else
+             "The errors with the highest probability of the wrong label come first.")
+    summary = escape(f"{count:,} examples: {right:,} right (") + percent(right / count if count else 0.0)
+    summary = report_page.Html(f"{summary}), {len(errors):,} wrong.")
+    parts = [paragraph(summary, "summary"), report_sections.metrics_section(facts.metrics),
+             _labels_section(facts.metrics["labels"], labels, threshold)]
+    if not is_multilabel:
+        parts.append(_confusion_section(facts.metrics["eval_confusion_matrix"], labels))
+    measure = f"{'all labels right' if is_multilabel else 'accuracy'}, and number of examples"
+    parts += [report_sections.length_section("Accuracy by length", by_length, unit, measure),
+              report_sections.training_sections(facts)]
+    if shown:
+        more = f" Showing {len(shown)} of {len(errors):,} errors." if len(errors) > len(shown) else ""
+        parts.append(section(heading, paragraph(order + more), report_page.examples(
+            shown, lambda item: _error(item[2], -item[1], facts.data_file, threshold), _MAX_ERRORS)))
+    return parts
+
+
+def _length(row):
+    """Returns (length of an example, unit of the length)."""
+    if row.length is not None:
+        return row.length, "tokens"
+    return sum(len(text.split()) for text in row.texts), "words"
+
+
+def _confidence(row, threshold):
+    """Returns the probability of a wrong answer. With several labels, returns the probability of the most
+    confident of the wrong decisions."""
+    if not row.probabilities:
+        return 0.0
+    if threshold is None:
+        return row.probabilities.get(row.prediction, 0.0)
+    return max((confidence for confidence, *_ in _wrong_decisions(row)), default=0.0)
+
+
+def _wrong_decisions(row):
+    """Returns a list of (confidence, label, probability of the label, whether the label was predicted), one
+    for each label that was predicted wrongly. The most confident decision comes first."""
+    found = []
+    for label in sorted({*row.label} ^ {*row.prediction}):
+        probability, is_predicted = row.probabilities.get(label, 0.0), label in row.prediction
+        found.append((probability if is_predicted else 1 - probability, label, probability, is_predicted))
+    return sorted(found, key=lambda decision: -decision[0])
+
+
+def _labels_section(scores, labels, threshold):
+    """Returns the section with the metrics of each label; see `result_metrics.metrics_of_rows`."""
+    order = labels
+    if len(labels) > report_page.MAX_TABLE_ROWS:
+        order = sorted(labels, key=lambda label: -scores[label]["support"])
+    columns = ("precision", "recall", "f1", "support")
+    notes = [] if threshold is None else [paragraph(
+        f"A label is predicted if its probability is at least {threshold:g} (--threshold).")]
+    return section("Labels", *notes, table(
+        ["label", "precision", "recall", "F1", "support"],
+        [[name(label), *(scores[label][column] for column in columns)] for label in order]),
+        paragraph("The support is the number of examples with the label."))
+
+
+def _confusion_section(matrix, labels):
+    """Returns the section with the confusion matrix.
+
+    Args:
+      matrix: list of lists or array. A row belongs to a label, and a column to a predicted label.
+      labels: list of str.
+    """
+    matrix = [list(map(int, row)) for row in matrix]
+    if len(labels) <= MAX_MATRIX:
+        return section("Confusion matrix", paragraph(
+            "Each row is a label in the data, and each column is a predicted label. The color shows the "
+            "share of a cell in its row."), matrix_table(matrix, labels))
+    pairs = heapq.nlargest(_MAX_CONFUSIONS, (
+        (count, -row, -column) for row, counts in enumerate(matrix) for column, count in enumerate(counts)
+        if count and row != column))
+    return section("Most frequent confusions", table(
+        ["label", "predicted", "examples", "share of the label"],
+        [[name(labels[-row]), name(labels[-column]), count, percent(count / sum(matrix[-row]))]
+         for count, row, column in pairs]),
+        paragraph(f"The whole matrix of {len(labels):,} labels is in eval_results.txt."))
+
+
+def matrix_table(matrix, labels):
+    """Returns the `Html` of a confusion matrix with colors; see `_confusion_section`."""
+    names = [name(label) for label in labels]
+    css = ' class="long"' if max(map(len, labels)) > _LONG_NAME else ' class="number"'
+    lines = [f'<tr><td></td><th colspan="{len(names)}">predicted</th></tr>',
+             f"<tr><th>label</th>{''.join(f'<th{css}>{each}</th>' for each in names)}</tr>"]
+    body = []
+    for row, counts in enumerate(matrix):
+        total = sum(counts)
+        cells = []
+        for column, count in enumerate(counts):
+            css = "hit" if row == column else "miss"
+            style = f' class="{css}" style="--share: {0.7 * math.sqrt(count / total):.3f}"' if count else ""
+            cells.append(f"<td{style}>{number(count)}</td>")
+        body.append(f"<tr><th>{names[row]}</th>{''.join(cells)}</tr>\n")
+    return report_page.Html(f'<div class="scroll"><table class="matrix"><thead>{"".join(lines)}</thead>\n'
+                            f'<tbody>{"".join(body)}</tbody></table></div>\n')
+
+
+def _error(row, index, data_file, threshold):
+    """Returns the `Html` of an error: labels, texts, place."""
+    if threshold is None:
+        probability = (row.probabilities or {}).get(row.prediction)
+        heading = f"predicted {name(row.prediction)}{_probability(probability)}, label {name(row.label)}"
+    else:
+        problem = {True: "not in the data", False: "not predicted"}
+        heading = "; ".join(f"{name(label)}{_probability(probability)} {problem[is_predicted]}"
+                            for _, label, probability, is_predicted in _wrong_decisions(row)[:_MAX_ERRORS])
+    return _article(heading, row, index, data_file)
+
+
+def _probability(probability):
+    return "" if probability is None else f" ({number(probability, 3)})"
+
+
+def _article(heading, row, index, data_file):
+    """Returns the `Html` of an example.
+
+    Args:
+      heading: `Html`.
+      row: `PredictedRow`.
+      index: int, position of the row in the data, from 0.
+      data_file: str, or None.
+    """
+    place = f"example {index + 1:,}" if row.line is None else f"line {row.line}"
+    texts = "".join(map(report_page.text_block, row.texts))
+    return report_page.Html(f'<article class="wrong">\n<h3>{heading}</h3>\n{texts}'
+                            f"{paragraph(f'{data_file}, {place}' if data_file else place)}</article>\n")
+
+
+# --- Scores ----------------------------------------------------------------------------------------------
+
+
+def _regression_parts(facts, rows):
+    """Returns the parts of a report about scores, as a list of `Html`."""
+    points, by_length, unit = [], [], "tokens"
+
+    def errors():
+        nonlocal unit
+        for index, row in enumerate(rows):
+            error = abs(row.prediction - row.label)
+            length, unit = _length(row)
+            points.append((float(row.label), float(row.prediction)))
+            by_length.append((length, error))
+            yield error if math.isfinite(error) else math.inf, -index, row
+
+    shown = heapq.nlargest(_MAX_ERRORS, errors())
+    drawn = [point for point in points if all(map(math.isfinite, point))]
+    parts = [paragraph(f"{len(points):,} examples.", "summary"),
+             report_sections.metrics_section(facts.metrics)]
+    if drawn:
+        parts.append(section("Predictions and labels", report_page.chart(
+            charts.scatter_chart("predicted score", drawn, "label"))))
+    parts += [report_sections.length_section("Mean absolute error by length", by_length, unit,
+                                             "mean absolute error, and number of examples",
+                                             lambda mean, count: f"{mean:.4g} of {count:,}"),
+              report_sections.training_sections(facts)]
+    if shown:
+        parts.append(section("Largest errors", report_page.examples(
+            shown, lambda item: _score_error(item[2], -item[1], facts.data_file), _MAX_ERRORS)))
+    return parts
+
+
+def _score_error(row, index, data_file):
+    """Returns the `Html` of an example with a large error."""
+    heading = f"predicted {number(row.prediction)}, label {number(float(row.label))}"
+    return _article(heading, row, index, data_file)

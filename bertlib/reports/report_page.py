@@ -1,0 +1,207 @@
+"""Writes HTML pages for a browser. A page is one file without scripts, and it loads no other file.
+
+Every text from data is escaped. A page has at most `MAX_BYTES`: long texts are truncated, and only some of
+many examples are shown. The page then says so.
+"""
+
+import html
+import re
+
+from bertlib.system import files
+
+MAX_BYTES = 5_000_000
+_EXAMPLE_BYTES = 3_500_000  # for examples; the rest of a page is smaller than the difference to MAX_BYTES
+TEXT_CHARACTERS = 2000  # longest text of an example that a page shows completely
+MAX_NAME = 120  # longest name, such as the name of a label, that a page shows completely
+MAX_TABLE_ROWS = 200
+
+# Control characters and halves of surrogate pairs, which an HTML file must not contain.
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
+# Charts have the colors of a picture on white paper. The rules for "svg" give them the colors of the page.
+_STYLE = """
+:root { color-scheme: light dark; --line: #8885; --right: #2e9e5b; --partly: #d99a00; --wrong: #d0463b;
+        --predicted: #ffd54f; }
+body { font: 16px/1.6 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem; margin: 0; overflow-wrap: anywhere; }
+h2 { font-size: 1.2rem; margin: 2.2rem 0 .5rem; }
+h3 { font-size: 1rem; margin: 0 0 .4rem; overflow-wrap: anywhere; }
+p { margin: .4rem 0; overflow-wrap: anywhere; } .text { white-space: pre-wrap; unicode-bidi: plaintext; }
+.note { opacity: .75; font-size: .9rem; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+td, th { text-align: left; padding: .15rem .9rem .15rem 0; border-bottom: 1px solid var(--line);
+         vertical-align: top; overflow-wrap: anywhere; max-width: 36rem; min-width: 3rem; }
+thead th { vertical-align: bottom; overflow-wrap: normal; } tbody th { font-weight: normal; }
+.number { text-align: right; white-space: nowrap; }
+.matrix td { text-align: right; padding: .15rem .5rem; min-width: 2.5rem; border: 1px solid var(--line); }
+.matrix th { padding: .15rem .5rem; max-width: 14rem; overflow: hidden; text-overflow: ellipsis;
+             white-space: nowrap; overflow-wrap: normal; }
+.matrix thead th { max-height: 14rem; } .matrix .long { writing-mode: vertical-rl; }
+.text + .text { border-top: 1px dashed var(--line); padding-top: .4rem; }
+.hit { background: rgb(46 158 91 / var(--share)); } .miss { background: rgb(208 70 59 / var(--share)); }
+article { border: 1px solid var(--line); border-left: .4rem solid var(--line); border-radius: .3rem;
+          padding: .8rem 1rem; margin: 1rem 0; content-visibility: auto; contain-intrinsic-size: auto 9rem; }
+.right { --color: var(--right); } .partly { --color: var(--partly); } .wrong { --color: var(--wrong); }
+article.right, article.partly, article.wrong { border-left-color: var(--color); }
+mark { background: none; color: inherit; }
+.predicted { background: var(--predicted); color: #000; border-radius: .15rem; }
+.gold { border-bottom: .18rem solid var(--right); }
+.found { background: rgb(46 158 91 / .35); } .false { background: rgb(208 70 59 / .35); }
+.missed { border-bottom: .18rem dashed var(--wrong); }
+.type { padding: 0 .2rem; font-weight: bold; }
+.bar { display: flex; height: 1.2rem; margin: 1rem 0; border-radius: .3rem; overflow: hidden; }
+.bar span { background: var(--color); }
+summary { cursor: pointer; }
+svg { max-width: 100%; min-width: 38rem; height: auto; }
+svg rect[fill="white"] { fill: none; } svg text[fill="black"] { fill: currentColor; }
+svg path[stroke="#ddd"] { stroke: var(--line); }
+"""
+
+
+class Html(str):
+    """A text that is HTML. Other texts are escaped before they become a part of a page."""
+
+
+def escape(text):
+    """Returns the `Html` of a text. `Html` is returned unchanged. Control characters become visible symbols.
+    Half of a surrogate pair becomes the replacement character U+FFFD."""
+    if isinstance(text, Html):
+        return text
+    return Html(html.escape(_UNPRINTABLE.sub(_visible_character, str(text))))
+
+
+def _visible_character(match):
+    code = ord(match.group())
+    return chr(0x2400 + code) if code < 0x20 else "\u2421" if code == 0x7f else "\ufffd"
+
+
+def name(text, longest=MAX_NAME):
+    """Returns the `Html` of a name, such as a label. The middle of a name with more than `longest` characters
+    is left out."""
+    text, half = str(text), longest // 2
+    return Html(f"<bdi>{escape(text if len(text) <= longest else f'{text[:half]}…{text[-half:]}')}</bdi>")
+
+
+def paragraph(text, css="note"):
+    """Returns the `Html` of a paragraph."""
+    return Html(f'<p class="{css}">{escape(text)}</p>\n')
+
+
+def text_block(text):
+    """Returns the `Html` of an example's text. The end of a long text is left out, and a note says so."""
+    shown = text[:TEXT_CHARACTERS]
+    rest = "" if len(text) == len(shown) else truncation_note(len(shown), len(text))
+    return Html(f'<p class="text" dir="auto">{escape(shown)}{rest}</p>\n')
+
+
+def truncation_note(shown, total):
+    """Returns the `Html` of a note that a text is not complete.
+
+    Args:
+      shown, total: numbers of characters.
+    """
+    return Html(f'… <span class="note">[{shown:,} of {total:,} characters]</span>')
+
+
+def number(value, digits=4):
+    """Returns the `Html` of a number, rounded for the reader. The exact number is the attribute `value` of
+    the element `data`."""
+    if isinstance(value, int):
+        shown = f"{value:,}"
+    else:
+        is_readable = value == 0 or 1e-3 <= abs(value) < 1e6
+        shown = f"{value:.{digits}f}" if is_readable else f"{value:.{digits}g}"
+    return Html(f'<data value="{value!r}">{shown}</data>')
+
+
+def percent(share):
+    """Returns the `Html` of a share as a percentage; see `number`."""
+    return Html(f'<data value="{share!r}">{100 * share:.1f} %</data>')
+
+
+def table(header, rows):
+    """Returns the `Html` of a table. Of more than `MAX_TABLE_ROWS` rows, only the first are shown.
+
+    Args:
+      header: list of str, the names of the columns; None for a table without them.
+      rows: list of lists. The first cell is the name of the row. Numbers are written by `number`.
+    """
+    header = header or []
+    head = "".join(f"<th{_css(cell)}>{escape(title)}</th>"
+                   for title, cell in zip(header, rows[0] if rows else header))
+    body = "".join(f"<tr>{_row(row)}</tr>\n" for row in rows[:MAX_TABLE_ROWS])
+    note = ""
+    if len(rows) > MAX_TABLE_ROWS:
+        note = paragraph(f"The table shows {MAX_TABLE_ROWS} of {len(rows):,} rows.")
+    thead = f"<thead><tr>{head}</tr></thead>\n" if header else ""
+    return Html(f'<div class="scroll"><table>{thead}<tbody>\n{body}</tbody></table></div>\n{note}')
+
+
+def _css(cell):
+    is_number = isinstance(cell, (int, float)) or isinstance(cell, Html) and cell.startswith("<data")
+    return ' class="number"' if is_number else ""
+
+
+def _row(row):
+    cells = [f"<th>{escape(row[0])}</th>"]
+    for cell in row[1:]:
+        content = number(cell) if isinstance(cell, (int, float)) else escape(cell)
+        cells.append(f"<td{_css(cell)}>{content}</td>")
+    return "".join(cells)
+
+
+def chart(svg):
+    """Returns the `Html` of a chart, from the SVG of a function of `charts`."""
+    return Html(f'<div class="scroll">{svg}</div>\n')
+
+
+def section(heading, *parts):
+    """Returns the `Html` of a section: a heading (str) and its content (parts of `Html`)."""
+    return Html(f"<section>\n<h2>{escape(heading)}</h2>\n{''.join(parts)}</section>\n")
+
+
+def examples(items, render, most, evenly=False):
+    """Returns the `Html` of examples, preceded by a sentence if not all of them are shown.
+
+    Args:
+      items: list of the examples.
+      render: function that returns the `Html` of an example.
+      most: largest number of examples that are shown. Fewer are shown if they are too long.
+      evenly: whether the shown examples are spread evenly over the list. Otherwise, they are the first.
+    """
+    count = min(len(items), most)
+    content = None
+    while content is None:
+        chosen = [items[index * len(items) // count] if evenly else items[index] for index in range(count)]
+        content, size = [], 0
+        for number_before, item in enumerate(chosen):
+            content.append(render(item))
+            size += len(content[-1].encode())
+            if size > _EXAMPLE_BYTES:
+                # With `evenly`, fewer examples are other examples, which may be longer.
+                content, count = None, int(0.95 * number_before)
+                break
+    note = ""
+    if count < len(items):
+        spread = ", spread evenly over their order" if evenly else ""
+        note = paragraph(f"Showing {count:,} of {len(items):,} examples{spread}.", "note shown")
+    return Html(note + "".join(content))
+
+
+def write_page(path, title, parts):
+    """Writes a page atomically.
+
+    Args:
+      path: the file.
+      title: str.
+      parts: list of `Html`, the content below the title.
+    """
+    content = Html(
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">\n'
+        # If a text of the data became HTML by mistake, the browser still would run and load nothing.
+        """<meta http-equiv="Content-Security-Policy" content="default-src 'none'; """
+        """style-src 'unsafe-inline'">\n"""
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)}</title>\n<style>{_STYLE}</style></head><body>\n"
+        f"<h1>{escape(title)}</h1>\n{''.join(parts)}</body></html>\n")
+    files.write_text(path, content)

@@ -1,0 +1,121 @@
+"""Makes the parts of a report that all tasks share: metrics, accuracy against length, curves, settings."""
+
+import json
+import math
+from typing import Any, NamedTuple
+
+from bertlib.reports import charts, report_page
+
+_MAX_BARS = 8
+# Longest value of a setting, in characters, and largest number of settings that a report shows.
+_VALUE_CHARACTERS, _MAX_SETTINGS = 200, 400
+_HIDDEN_METRICS = ("eval_confusion_matrix", "labels")  # other parts of a report show these metrics
+
+
+class Facts(NamedTuple):
+    """Describes an evaluation. The reports of all tasks show these facts.
+
+    Attributes:
+      title: str, the task and the data.
+      metrics: {name: number}, the metrics of the evaluation; see `result_metrics.metrics_of_rows` for the
+        metrics that are not numbers.
+      data_file: str, name of the evaluated file; None if it is unknown.
+      curve: {name of a metric: list of (step, share of the best value)}, evaluations during the training.
+      losses: list of (step, loss) of the training.
+      record: the content of run.json as a dict; None if there is no record.
+    """
+
+    title: str
+    metrics: dict[str, Any]
+    data_file: str | None = None
+    curve: dict[str, list] = {}
+    losses: list = []
+    record: dict[str, Any] | None = None
+
+
+def metrics_section(metrics):
+    """Returns the `Html` of the metrics that are numbers. It is empty if there are no such metrics."""
+    rows = [[report_page.name(name), value.item() if hasattr(value, "item") else value]
+            for name, value in sorted(metrics.items()) if name not in _HIDDEN_METRICS]
+    return report_page.section("Metrics", report_page.table(None, rows)) if rows else report_page.Html()
+
+
+def length_section(heading, values, unit, measure, describe=None):
+    """Returns the `Html` of a bar chart: a mean value of the examples against their length. Each bar stands
+    for about the same number of examples.
+
+    Args:
+      heading: str.
+      values: list of (length, value) for each example. Values are not negative.
+      unit: str, the unit of the lengths, such as "tokens".
+      measure: str, the name of the mean value.
+      describe: function that returns the text for (mean value, number of examples). By default, the values
+        are shares, and the text is a percentage.
+    """
+    if not values:
+        return ""
+    bars = []
+    for group in _groups_of_lengths(sorted(values)):
+        first, last = group[0][0], group[-1][0]
+        mean = sum(value for _, value in group) / len(group)
+        bars.append((f"{first} {unit}" if first == last else f"{first} to {last} {unit}", mean, len(group)))
+    largest = max(mean for _, mean, _ in bars) or 1 if describe else 1
+    describe = describe or (lambda mean, count: f"{100 * mean:.1f} % of {count:,}")
+    chart = charts.bar_chart(measure, [(label, mean / largest, describe(mean, count), 0)
+                                       for label, mean, count in bars])
+    return report_page.section(heading, report_page.chart(chart))
+
+
+def _groups_of_lengths(values):
+    """Cuts a sorted list of (length, value) into at most `_MAX_BARS` groups of about the same size. Examples
+    of the same length are in the same group."""
+    groups, start = [], 0
+    for number in range(1, _MAX_BARS + 1):
+        end = len(values) * number // _MAX_BARS
+        if end <= start:
+            continue
+        while end < len(values) and values[end][0] == values[end - 1][0]:
+            end += 1
+        groups.append(values[start:end])
+        start = end
+    return groups
+
+
+def training_sections(facts):
+    """Returns the `Html` of the parts about the training: the learning curve and the settings."""
+    return report_page.Html(_curve_section(facts.curve, facts.losses) + _settings_section(facts.record))
+
+
+def _curve_section(curve, losses):
+    drawn = []
+    if any(curve.values()):
+        drawn.append(charts.line_chart("Evaluations during the training", curve))
+    losses = [(step, loss) for step, loss in losses if math.isfinite(loss)]
+    if losses:
+        drawn.append(charts.loss_chart("Training loss", losses))
+    if not drawn:
+        return ""
+    return report_page.section("Learning curve", *map(report_page.chart, drawn))
+
+
+def _settings_section(record):
+    if record is None:
+        return report_page.section("Settings of the training", report_page.paragraph(
+            "The model's directory has no run.json, so the settings of its training are unknown."))
+    rows = [[report_page.name(name), report_page.Html(f"<code>{report_page.escape(text)}</code>")]
+            for name, text in list(_flatten("", record))[:_MAX_SETTINGS]]
+    table = report_page.table(None, rows)
+    return report_page.section(
+        "Settings of the training",
+        report_page.Html("<details><summary>Settings, files and fingerprints of the data, from run.json"
+                         f"</summary>\n{table}</details>\n"))
+
+
+def _flatten(prefix, values):
+    """Yields (name, text) for each value of nested dicts. Example of a name: settings.learning_rate."""
+    for name, value in values.items():
+        if isinstance(value, dict) and value:
+            yield from _flatten(f"{prefix}{name}.", value)
+            continue
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        yield prefix + name, text if len(text) <= _VALUE_CHARACTERS else f"{text[:_VALUE_CHARACTERS]}…"

@@ -1,0 +1,125 @@
+"""Writes the report of an evaluation of run_ner.py: eval_report.html."""
+
+import collections
+
+from bertlib.reports import classification_report, report_page, report_sections
+from bertlib.reports.report_page import Html, escape, name, paragraph, percent, section, table
+from bertlib.tasks.tagging import tagging_data
+
+_MAX_SENTENCES = 1000
+_MAX_WORDS = 300  # longest sentence that the report shows completely
+_NO_ENTITY = "(no entity)"
+# {status of an entity: description in the legend}. An entity is right if its words and its type are right.
+_STATUSES = {"found": "found", "false": "predicted, but not in the data", "missed": "missed"}
+
+
+def write_report(path, facts, sentences, predicted):
+    """Writes the report.
+
+    The sentences with the most errors come first.
+
+    Args:
+      path: the file.
+      facts: a `report_sections.Facts` with the metrics of `tagging_data.score_tags`.
+      sentences: list of `tagging_data.Sentence`, with tags.
+      predicted: list with a list of predicted tags for each sentence.
+    """
+    results = [_Result(sentence, tags) for sentence, tags in zip(sentences, predicted, strict=True)]
+    by_length = [(len(result.sentence.words), float(not result.errors)) for result in results]
+    right = sum(not result.errors for result in results)
+    summary = Html(f"{len(results):,} sentences: {right:,} without an error ("
+                   f"{percent(right / len(results) if results else 0.0)}).")
+    legend = ", ".join(f'<mark class="{status}">{text}</mark>' for status, text in _STATUSES.items())
+    results.sort(key=lambda result: -result.errors)
+    report_page.write_page(path, facts.title, [
+        paragraph(summary, "summary"), report_sections.metrics_section(_overall(facts.metrics)),
+        *_type_sections(results, facts.metrics),
+        report_sections.length_section("Sentences without an error, by length", by_length, "words",
+                                       "sentences without an error, and number of sentences"),
+        report_sections.training_sections(facts),
+        section("Sentences", paragraph(Html(
+            f"Entities are marked: {legend}. The sentences with the most errors come first."), "legend"),
+            report_page.examples(results, lambda result: _article(result, facts.data_file),
+                                 _MAX_SENTENCES, evenly=True))])
+
+
+class _Result:
+    """A sentence and its predicted entities.
+
+    Attributes:
+      sentence: `tagging_data.Sentence`.
+      spans: {status: list of (index of the first word, index after the last word, type)}; see `_STATUSES`.
+    """
+
+    def __init__(self, sentence, predicted):
+        self.sentence = sentence
+        right, found = (set(tagging_data.entity_spans(tags)) for tags in (sentence.tags, predicted))
+        self.spans = {"found": sorted(right & found), "false": sorted(found - right),
+                      "missed": sorted(right - found)}
+
+    @property
+    def errors(self):
+        """The number of wrong and missed entities."""
+        return len(self.spans["false"]) + len(self.spans["missed"])
+
+
+def _overall(metrics):
+    """Returns the metrics that do not belong to a type of entities."""
+    return {key: value for key, value in metrics.items()
+            if not key.startswith(("eval_precision_", "eval_recall_", "eval_f1_"))}
+
+
+def _type_sections(results, metrics):
+    """Returns two sections: the metrics of each type, and a table of the confusions between types."""
+    counts = {status: collections.Counter() for status in _STATUSES}
+    confusions = collections.Counter()
+    for result in results:
+        for status, spans in result.spans.items():
+            counts[status].update(kind for _, _, kind in spans)
+        right = {span[:2]: span[2] for status in ("found", "missed") for span in result.spans[status]}
+        found = {span[:2]: span[2] for status in ("found", "false") for span in result.spans[status]}
+        confusions.update((right.get(bounds, _NO_ENTITY), found.get(bounds, _NO_ENTITY))
+                          for bounds in {*right, *found})
+    kinds = sorted(set().union(*counts.values()))
+    scores = ("precision", "recall", "f1")
+    rows = [[name(kind), *(metrics.get(f"eval_{score}_{kind}", 0.0) for score in scores),
+             counts["found"][kind] + counts["missed"][kind],
+             *(counts[status][kind] for status in _STATUSES)] for kind in kinds]
+    parts = [section("Types of entities", table(
+        ["type", "precision", "recall", "F1", "support", "found", "false", "missed"], rows), paragraph(
+        "The support is the number of entities in the data. An entity is found if its words and its type are "
+        "predicted exactly. A predicted entity that is not in the data is false."))]
+    labels = [*kinds, _NO_ENTITY]
+    if 1 < len(labels) <= classification_report.MAX_MATRIX:
+        parts.append(section("Confusions between types", paragraph(
+            "Each row is a type in the data, and each column is the predicted type of exactly the same "
+            "words."),
+            classification_report.matrix_table(
+                [[confusions[row, column] for column in labels] for row in labels], labels)))
+    return parts
+
+
+def _article(result, data_file):
+    """Returns the `Html` of a sentence."""
+    sentence, css = result.sentence, "wrong" if result.errors else "right"
+    place = f"line {sentence.lines[0]}"
+    return Html(f'<article class="{css}">\n<p class="text" dir="auto">{_marked_words(result)}</p>\n'
+                f"{paragraph(f'{data_file}, {place}' if data_file else place)}</article>\n")
+
+
+def _marked_words(result):
+    """Returns the HTML of a sentence with marked entities."""
+    words = [report_page.name(word) for word in result.sentence.words[:_MAX_WORDS]]
+    spans = [(*span, status) for status, of_status in result.spans.items() for span in of_status]
+    bounds = sorted({0, len(words), *(bound for span in spans for bound in span[:2] if bound <= len(words))})
+    parts = []
+    for start, end in zip(bounds, bounds[1:]):
+        inside = [span for span in spans if span[0] <= start and end <= span[1]]
+        statuses = " ".join(sorted({span[3] for span in inside}))
+        types = "".join(f' <small class="type {status}">{name(kind)}</small>'
+                        for _, last, kind, status in inside if last == end)
+        text = " ".join(words[start:end])
+        parts.append(f'<mark class="{statuses}">{text}</mark>{types}' if inside else text)
+    rest = len(result.sentence.words) - len(words)
+    note = Html(f'… <span class="note">[{rest:,} more words]</span>') if rest else ""
+    return escape(Html(" ".join(parts) + note))
