@@ -366,6 +366,15 @@ def _precision_recall_f1(ending, hits, found, real):
             f"f1{ending}": 2 * hits / (found + real) if hits else 0.0}
 
 
+def entity_score(probabilities):
+    """Returns the score of a predicted entity: the mean of the probabilities of its words' tags.
+
+    Args:
+      probabilities: list of float, one for each word of the entity.
+    """
+    return sum(probabilities) / len(probabilities)
+
+
 # --- Windows ---------------------------------------------------------------------------------------------
 
 
