@@ -12,6 +12,7 @@ import textwrap
 
 from absl import app, flags
 
+from bertlib.reports import prediction_files
 from bertlib.runs.settings import (
     CLASSES,
     INPUT,
@@ -300,8 +301,24 @@ def define_fine_tuning_flags(max_seq_length):
     define_training_flags()
     _define_epoch_flags()
     _define_input_flags()
+    define_table_flags()
     define_replica_flags()
     define_tpu_flags()
+
+
+def define_table_flags():
+    """Defines the flags of the table of predictions; see `bertlib.reports.prediction_files`."""
+    with section("Tables of predictions", SPEED):
+        flags.DEFINE_enum("predictions_format", "csv", list(prediction_files.FORMATS),
+                          "Format of the table that each evaluation and each prediction writes: "
+                          "eval_predictions.csv and test_predictions.csv, or the same names with .jsonl.")
+    _define_csv_safe_flag("Tables of predictions", SPEED)
+
+
+def _define_csv_safe_flag(heading, affects):
+    with section(heading, affects):
+        flags.DEFINE_bool("csv_safe", False, "In CSV, write an apostrophe before each text that a "
+                          "spreadsheet program would execute as a formula, such as =1+1.")
 
 
 def define_model_flags(max_seq_length):

@@ -4,9 +4,8 @@ A question is the input of any task, for example a text to classify. Each questi
 line has arrived. `bertlib.rows.columns` reads the rows and columns, as in a training.
 """
 
-import itertools
 import json
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from bertlib.rows import columns, tables
 from bertlib.serving import answers
@@ -134,7 +133,7 @@ class QuestionReader:
             if isinstance(row.values, list):
                 if width not in names:
                     texts = dict(zip(reader.text_places, self._fields))
-                    names[width] = _names(reader.place.names, texts, width)
+                    names[width] = columns.field_names(reader.place.names, texts, width)
                 fields = dict(zip(names[width], row.values))
             problem = row.problem
             if problem is None and self._has_second_text(fields):
@@ -156,34 +155,11 @@ def _check_count(flag, number, fields, required):
                          f"of the model are {' and '.join(fields)}. Name one column for each text.")
 
 
-def _names(header, texts, width):
-    """Returns a list of str, a different name for each field of a row.
-
-    If the file has a header, the names are those in the header. Without a header, a text has the name in
-    `texts`, and any other field is named after its column, such as column_3. If two fields would have the
-    same name, a number is added to the name of the later field: text, text_2.
-
-    Args:
-      header: list of str, or None for a file without a header.
-      texts: {index of a column: name of a text}.
-      width: number of fields in the row.
-    """
-    names, header_names = [], set(header or ())
-    for place in range(width):
-        own = (header[place] if place < len(header) else "") if header is not None else texts.get(place)
-        plain = own or f"column_{place + 1}"
-        choices = itertools.chain([plain], (f"{plain}_{number}" for number in itertools.count(2)))
-        names.append(next(name for name in choices
-                          if name not in names and (name == own or name not in header_names)))
-    return names
-
-
 def format_answer(question, answer):
     """Returns an answer as a line of JSON, with the keys of the answer before the fields of the input.
 
-    If an input field has the same name as a key of the answer, the field gets the prefix "input_". If the
-    input already has a field with the prefixed name, the prefix is added twice. Example: with a classifier,
-    the input fields "label" and "input_label" become "input_input_label" and "input_label".
+    If an input field has the same name as a key of the answer, the field is renamed; see
+    `columns.rename_fields`.
 
     Args:
       question: a `Question`.
@@ -192,12 +168,8 @@ def format_answer(question, answer):
     Raises:
       ValueError: a number of the answer is NaN or infinite. JSON has no such numbers.
     """
-    fields: dict[str, Any] = {}
-    for name, value in question.fields.items():
-        new = name
-        while new in answer or new in fields or new != name and new in question.fields:
-            new = f"input_{new}"
-        fields[new] = value
+    renamed = columns.rename_fields(question.fields, answer)
+    fields = {renamed[name]: value for name, value in question.fields.items()}
     try:
         return json.dumps({**answer, **fields}, ensure_ascii=False, allow_nan=False)
     except ValueError:

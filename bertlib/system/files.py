@@ -313,13 +313,17 @@ def resolve_links(path):
 
 
 @contextlib.contextmanager
-def atomic_replacement(path):
+def atomic_replacement(path, kept=None):
     """A context manager that yields the path of a temporary file. When the `with` block ends, the temporary
     file replaces `path`.
 
     If the block fails, the temporary file is removed. If `path` is a symbolic link, the link is kept, and the
     file to which the link leads is replaced. If `is_special(path)` is true, `path` itself is yielded, because
     a device or a FIFO cannot be replaced.
+
+    Args:
+      path: the file.
+      kept: see `translate_disk_errors`.
 
     Raises:
       OSError: the disk cannot be written; see `translate_disk_errors`.
@@ -334,7 +338,7 @@ def atomic_replacement(path):
         return
     target = resolve_links(path)
     partial = f"{target}.partial"
-    with translate_disk_errors(path):
+    with translate_disk_errors(path, kept):
         try:
             yield partial
             move(partial, target)

@@ -8,6 +8,7 @@ from absl import logging
 import numpy as np
 
 from bertlib.output_directory import output_files
+from bertlib.reports import prediction_files, result_metrics
 from bertlib.runs import checks, estimator_setup, head_labels, learning_curve, results, run_record
 from bertlib.runs.classification import classification_splits, custom_task
 from bertlib.runs.settings import sample_path
@@ -30,8 +31,10 @@ from bertlib.tasks.classification.classifier_data import (
 # Names of the result files in --results_dir. The braces are replaced by a suffix: the name of an additional
 # set, as in eval_results_mismatched.txt; or the name of the run's task, as in test_results_ax.tsv, if
 # --results_dir contains a training on another task.
-_RESULT_FILES = ("eval{}.tf_record", "predict{}.tf_record", "eval_results{}.txt", "test_results{}.tsv",
-                 "test_predictions{}.tsv", "test_eval_results{}.txt")
+_RESULT_FILES = ("eval{}.tf_record", "predict{}.tf_record", "eval_results{}.txt", "eval_results{}.json",
+                 "test_results{}.tsv", "test_predictions{}.tsv", "test_eval_results{}.txt",
+                 "test_eval_results{}.json", "eval_predictions{}.csv", "eval_predictions{}.jsonl",
+                 "test_predictions{}.csv", "test_predictions{}.jsonl")
 # {type of a task: {metric that the head of the task computes: name of the metric in the log}}.
 _METRIC_NAMES = {"classification": {"accuracy": "accuracy", "f1": "F1", "matthews": "Matthews"},
                  "regression": {"pearson": "Pearson", "spearman": "Spearman"},
@@ -327,7 +330,8 @@ class _Phases:
         for split, suffix in self._sets("dev"):
             logging.info("Evaluating on %d examples.", len(self._splits.examples[split]))
             metrics = self._compute_metrics(split, self._input_fn(split, f"eval{suffix}"), suffix[1:] or None)
-            self._write_metrics(split, f"eval_results{suffix}.txt", metrics)
+            self._write_metrics(split, f"eval_results{suffix}", metrics)
+            self._write_table(split, f"eval_predictions{suffix}")
 
     def predict(self):
         """Writes the predictions for the test sets. Also writes the metrics of each test set that has
@@ -339,13 +343,14 @@ class _Phases:
                 metrics = self._compute_metrics(
                     split, _in_batches_of(self._settings.predict_batch_size, input_fn),
                     f"test{self._of_task}")
-                self._write_metrics(split, f"test_eval_results{self._of_task}.txt", metrics)
+                self._write_metrics(split, f"test_eval_results{self._of_task}", metrics)
             else:
                 self._predicted[split] = self._splits.in_order(split, self._estimator.predict(input_fn))
             numbers = [prediction[self._target.output] for prediction in self._predicted[split]]
             answers = [self._target.predicted_label(row) for row in numbers]
             self._write_predictions(numbers, answers, suffix)
             glue_submission_files.write_predictions(self._settings.results_dir, self._task, split, answers)
+            self._write_table(split, f"test_predictions{suffix}")
 
     def log_results(self):
         """Logs examples of the predictions of the first split, and the official metrics of all splits."""
@@ -378,17 +383,35 @@ class _Phases:
 
         return self._estimator.evaluate(input_fn, name=name, revise=of_examples)
 
-    def _write_metrics(self, split, file_name, metrics):
-        """Writes the metrics of a split, and keeps the official metrics for the end of the log. Warns if all
-        predictions are the same class."""
+    def _write_metrics(self, split, name, metrics):
+        """Writes the metrics of a split into NAME.txt and NAME.json, and keeps the official metrics for the
+        end of the log. NAME.json also contains metrics of each label. Warns if all predictions are the same
+        class."""
         names = _METRIC_NAMES[self._task.task_type]
         official = ", ".join(f"{names[name]} {metrics[f'eval_{name}']:.3f}" for name in self._task.metrics)
         self._official.append(f"{split.replace('_', ' ')}: {official}")
+        file_name = f"{name}.txt"
         results.write_results(self._settings.results_dir, file_name, metrics)
+        more = result_metrics.metrics_of_rows(self._predicted_rows(split), self._target.labels,
+                                              self._target.task_type)
+        results.write_json(self._settings.results_dir, f"{name}.json", {**metrics, **more})
         one_class = self._target.task_type == "classification" and classifier_task.single_class_warning(
             metrics["eval_confusion_matrix"], self._target.labels)
         if one_class:
             logging.warning("%s: %s", file_name, one_class)
+
+    def _predicted_rows(self, split):
+        """Returns the `PredictedRows` of a split that was predicted."""
+        return self._splits.predicted_rows(split, create_head(self._target), self._predicted[split],
+                                           self._task.source_rows(self._splits.examples[split]))
+
+    def _write_table(self, split, name):
+        """Writes the table of the examples and their predictions."""
+        settings = self._settings
+        path = os.path.join(settings.results_dir, f"{name}.{settings.predictions_format}")
+        prediction_files.write_predictions(path, self._predicted_rows(split), settings.predictions_format,
+                                           settings.csv_safe, getattr(self._target, "separator", ","))
+        logging.info("Table of the texts and their predictions: %s.", path)
 
     def _write_predictions(self, numbers, answers, suffix):
         """Writes test_results.tsv and test_predictions.tsv, with one line for each example.

@@ -8,7 +8,7 @@ from absl import logging
 import numpy as np
 
 from bertlib.data import input_pipeline
-from bertlib.runs.classification import class_weights
+from bertlib.runs.classification import class_weights, predicted_rows
 from bertlib.tasks import head, window_pooling
 from bertlib.tasks.classification import classifier_features
 import tokenization
@@ -105,6 +105,21 @@ class Splits:
         if self._settings.doc_stride:
             return {**results, **metrics, "loss": metrics["eval_loss"]}
         return {**results, **metrics, "eval_loss": results["eval_loss"]}
+
+
+    def predicted_rows(self, split, task_head, predictions, source_rows):
+        """Returns the `predicted_rows.PredictedRows` of a split. The features of the split must be written.
+
+        Args:
+          split: name of the split.
+          task_head: head of the task.
+          predictions: see `in_order`.
+          source_rows: see `DataProcessor.source_rows`.
+        """
+        records, has_labels = self._records[split], self.has_labels(split)
+        losses = task_head.example_losses(predictions, records.label_ids) if has_labels else None
+        return predicted_rows.PredictedRows(self.examples[split], source_rows, predictions, self._target,
+                                            records.lengths, losses, has_labels)
 
 
 def describe_lengths(split, lengths, max_seq_length, num_windows, doc_stride):

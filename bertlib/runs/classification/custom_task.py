@@ -206,6 +206,8 @@ def _read(settings, reader, record):
             splits["dev"] = parts.dev
     if not settings.do_train:
         splits.pop("train", None)
+    elif train is not None:
+        splits["train"] = row_examples.without_values(splits["train"])  # only needed for tables of results
     return splits, labels, stored_rows
 
 

@@ -35,6 +35,9 @@ class TextHead:
                       builds the graph after the pooled output [B, W]. Returns four values: the mean loss, a
                       scalar; the loss of each example, [B]; the scores for `metric_fn`; and the
                       prediction. If labels is None, the first two values are None
+        example_losses(predictions, label_ids)
+                      returns the loss of each example, float32 [N], computed from NumPy predictions. The
+                      arguments are those of `compute_metrics`, see the module `head`
     """
 
     modes = (estimator.ModeKeys.TRAIN, estimator.ModeKeys.EVAL, estimator.ModeKeys.PREDICT)
@@ -103,7 +106,7 @@ class Classifier(TextHead):
         return tf.reduce_mean(losses)
 
     def compute_metrics(self, predictions, label_ids):
-        """See the module `head`. The loss is the cross-entropy of the probabilities.
+        """See the module `head`.
 
         The predicted class is the class with the highest probability. If two logits differ very little, their
         probabilities may be rounded to the same number. The predicted class may then differ from the class
@@ -111,9 +114,14 @@ class Classifier(TextHead):
         """
         labels = np.asarray(label_ids, np.int32)
         probabilities = np.array([row["probabilities"] for row in predictions], np.float32)
-        right = probabilities[np.arange(len(labels)), labels].astype(np.float64)
-        losses = -np.log(np.maximum(right, np.finfo(np.float32).tiny))
-        return metric_fn, [losses.astype(np.float32), labels, probabilities, np.ones(len(labels), np.float32)]
+        return metric_fn, [self.example_losses(predictions, labels), labels, probabilities,
+                           np.ones(len(labels), np.float32)]
+
+    def example_losses(self, predictions, label_ids):
+        """See `TextHead`. The loss is the cross-entropy of the probabilities."""
+        right = np.array([row["probabilities"][label] for row, label in zip(predictions, label_ids)],
+                         np.float32).astype(np.float64)
+        return -np.log(np.maximum(right, np.finfo(np.float32).tiny)).astype(np.float32)
 
 
 def head_shapes(bert_config, num_labels):

@@ -13,6 +13,7 @@ import difflib
 import math
 import os
 from typing import ClassVar, NamedTuple
+import weakref
 
 from absl import logging
 
@@ -171,6 +172,18 @@ class Layout(NamedTuple):
         return score
 
 
+class SourceRow(NamedTuple):
+    """The row of a file from which an example was made.
+
+    Attributes:
+      line: int, number of the line in which the row begins, from 1.
+      fields: {name of a column: text}, all columns of the row.
+    """
+
+    line: int
+    fields: dict
+
+
 class DataProcessor:
     """Base class of all processors. A processor reads the examples of one classification or regression task.
 
@@ -270,6 +283,19 @@ class DataProcessor:
         if split not in self._FILES or not self._path_of(data_dir, split):
             return None
         return self._load_examples(data_dir, split)
+
+    def source_rows(self, examples):
+        """Returns a list with the `SourceRow` of each example. The element is None for an example of the
+        training set, and for an example that a subclass made itself."""
+        sources = vars(self).get("_sources", {})
+        return [sources.get(example) for example in examples]
+
+    def note_source(self, example, line, fields):
+        """Stores the `SourceRow` of an example. The row is forgotten together with the example.
+
+        The row is not an attribute of the example, because run.json contains a fingerprint of all attributes.
+        """
+        vars(self).setdefault("_sources", weakref.WeakKeyDictionary())[example] = SourceRow(line, fields)
 
     def file_names(self):
         """Returns the declared files as {name of a set: list of the possible names of the set's file in the
@@ -393,7 +419,7 @@ class DataProcessor:
         if is_test:
             layout = layout._replace(label=None)
         labels = self.get_labels()
-        examples = []
+        examples, fields_of = [], columns.FieldReader(lines[0] if layout.header else None)
         for i, row in layout.rows(lines, self.language):
             label = 0.0 if labels is None else labels[0]
             if layout.label is not None:
@@ -403,6 +429,8 @@ class DataProcessor:
                 text_a=row[layout.text_a],
                 text_b=None if layout.text_b is None else row[layout.text_b],
                 label=label))
+            if set_type != "train":
+                self.note_source(examples[-1], i + 1, fields_of(row))
         return examples
 
 

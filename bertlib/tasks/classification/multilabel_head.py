@@ -42,12 +42,17 @@ class MultilabelClassifier(classification_head.TextHead):
             return tf.reduce_mean(losses), losses, probabilities, probabilities
 
     def compute_metrics(self, predictions, label_ids):
-        """See the module `head`. The loss is the cross-entropy of the probabilities."""
+        """See the module `head`."""
         labels = np.array(label_ids, np.float32)
         probabilities = np.array([row["probabilities"] for row in predictions], np.float32)
-        right = np.where(labels > 0, probabilities, 1 - probabilities.astype(np.float64))
-        losses = -np.log(np.maximum(right, np.finfo(np.float32).tiny)).mean(axis=-1).astype(np.float32)
-        return self.metric_fn, [losses, labels, probabilities, np.ones(len(labels), np.float32)]
+        return self.metric_fn, [self.example_losses(predictions, labels), labels, probabilities,
+                                np.ones(len(labels), np.float32)]
+
+    def example_losses(self, predictions, label_ids):
+        """See `TextHead`. The loss is the mean over the labels of the cross-entropy of the probabilities."""
+        probabilities = np.array([row["probabilities"] for row in predictions], np.float32)
+        right = np.where(np.asarray(label_ids) > 0, probabilities, 1 - probabilities.astype(np.float64))
+        return -np.log(np.maximum(right, np.finfo(np.float32).tiny)).mean(axis=-1).astype(np.float32)
 
 
 # --- Metrics ---------------------------------------------------------------------------------------------

@@ -37,9 +37,14 @@ class Regressor(classification_head.TextHead):
         """
         labels = np.asarray(label_ids, np.float64)
         scores = np.array([row["scores"] for row in predictions], np.float32)
-        losses = np.square(scores - labels.astype(np.float32))
         written = np.array([float(str(score)) for score in scores], np.float64)
+        losses = self.example_losses(predictions, labels)
         return metric_fn, [losses, labels, written, np.ones_like(losses)]
+
+    def example_losses(self, predictions, label_ids):
+        """See `TextHead`. The loss is the squared error."""
+        scores = np.array([row["scores"] for row in predictions], np.float32)
+        return np.square(scores - np.asarray(label_ids, np.float64).astype(np.float32))
 
 
 # --- Metrics ---------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 import collections
 from typing import NamedTuple
 
-from bertlib.rows import tables, text_keys
+from bertlib.rows import columns, tables, text_keys
 from bertlib.rows.columns import (
     DELIMITERS,
     HEADER_VALUES,
@@ -57,21 +57,25 @@ class Row(NamedTuple):
       text_b: str, the second text of a pair; None for a single text.
       label: str; in a regression, a float; in a multi-label task, a tuple of str. None if the file has no
         labels.
+      values: all values of the row in the file, a list of str; for JSON Lines, a dict. None if they are
+        unknown or no longer needed.
     """
 
     line: int
     text_a: str
     text_b: str | None
     label: object
+    values: object = None
 
 
 class Split(NamedTuple):
-    """The examples of a file: the `path` of the file, the `rows` (list of `Row`), and whether the rows have
-    labels."""
+    """The examples of a file: the `path` of the file, the `rows` (list of `Row`), whether the rows have
+    labels, and the names of the columns (None for a file without a header row)."""
 
     path: str
     rows: list
     is_labelled: bool
+    names: list | None = None
 
     def error(self, row, problem):
         """Returns a ValueError that names the file and the line of a row, and describes the `problem` (a
@@ -154,9 +158,10 @@ class ExampleReader:
         for where in labels if labels and len(labels) > 1 else ():
             _check_name(place.line, place.name_of(where), self._separator)
         examples = [Row(row.line, *[*row.texts, None][:2],
-                        None if labels is None else self._label(place, row.line, row.values, labels))
+                        None if labels is None else self._label(place, row.line, row.values, labels),
+                        row.values)
                     for row in rows]
-        return Split(path, examples, labels is not None)
+        return Split(path, examples, labels is not None, place.names)
 
     def _label_places(self, place, texts, rows, needs_labels, known):
         """Returns the positions of the labels in a row, or in JSON Lines their names. Returns None if the
@@ -364,6 +369,11 @@ def check_several_labels(split):
                          "--label_column.")
 
 
+def without_values(split):
+    """Returns a split whose rows have no `values`, to save memory."""
+    return split._replace(rows=[row._replace(values=None) for row in split.rows])
+
+
 # --- Processor -------------------------------------------------------------------------------------------
 
 
@@ -402,6 +412,11 @@ class CustomProcessor(DataProcessor):
         return self.target.labels
 
     def _examples(self, name):
-        return [InputExample(f"{name}-{row.line}", row.text_a, row.text_b,
-                             self.target.default_label if row.label is None else row.label)
-                for row in self._parts[name].rows]
+        split = self._parts[name]
+        fields_of, examples = columns.FieldReader(split.names), []
+        for row in split.rows:
+            examples.append(InputExample(f"{name}-{row.line}", row.text_a, row.text_b,
+                                         self.target.default_label if row.label is None else row.label))
+            if row.values is not None:
+                self.note_source(examples[-1], row.line, fields_of(row.values))
+        return examples

@@ -86,7 +86,7 @@ class MultiLabel:
         self.labels = list(labels)
         self.size = len(self.labels)
         self.field = example_encoding.Field(_NAME, "int64", (self.size,), (0, 1))
-        self.threshold, self._separator = threshold, separator
+        self.threshold, self.separator = threshold, separator
         self._ids = {label: index for index, label in enumerate(self.labels)}
 
     @property
@@ -102,8 +102,12 @@ class MultiLabel:
         return ids
 
     def predicted_label(self, prediction):
+        return self.separator.join(self.predicted_labels(prediction))
+
+    def predicted_labels(self, prediction):
+        """Returns the predicted labels as a tuple of str, in the order of the model's outputs."""
         likely = prediction >= self.threshold
-        return self._separator.join(label for label, is_likely in zip(self.labels, likely) if is_likely)
+        return tuple(label for label, is_likely in zip(self.labels, likely) if is_likely)
 
 
 def create_target(label_list):

@@ -1,0 +1,130 @@
+"""Writes tables of predictions: CSV for spreadsheets and data frames, or JSON Lines."""
+
+import csv
+import io
+import json
+import math
+import re
+
+from bertlib.rows import columns
+from bertlib.system import files
+
+FORMATS = ("csv", "jsonl")
+# A spreadsheet program takes a cell with one of these first characters as a formula.
+_FORMULA_STARTS = tuple("=+-@\t\r")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
+def write_predictions(path, rows, predictions_format="csv", csv_safe=False, separator=","):
+    """Writes a table with one row for each example.
+
+    The columns are: line; the columns of the input, with unchanged texts; label; prediction;
+    probability_LABEL for each label; is_right; loss; and the details. In JSON Lines, "probabilities" is an
+    object, and several labels are a list. A column of the input that has the name of another column is
+    renamed, see `columns.rename_fields`.
+
+    A number is written as the shortest text from which the same number can be read. The file appears only
+    when it is complete. Only one row at a time is in memory.
+
+    Args:
+      path: path of the file.
+      rows: object that can be iterated twice and yields `PredictedRow`s. The first iteration collects the
+        names of the columns.
+      predictions_format: one of `FORMATS`.
+      csv_safe: see `format_csv_row`.
+      separator: str, the text between several labels in a field of CSV.
+
+    Raises:
+      OSError: the file could not be written. The message says that the earlier results are complete.
+    """
+    if not files.is_writing_enabled():
+        return
+    is_csv = predictions_format == "csv"
+    fields, probabilities, details = _collect_names(rows)
+    numbers = [probabilities[""]] if "" in probabilities else ["probabilities"]
+    ours = ["label", "prediction", *(probabilities.values() if is_csv else numbers), "is_right", "loss",
+            *details]
+    renamed = columns.rename_fields(fields, ["line", *ours])
+    with (files.atomic_replacement(path, lambda: "The results that were written before are complete.")
+          as partial, files.open_file(partial, "wb") as stream):
+        if is_csv:
+            names = format_csv_row(["line", *renamed.values(), *ours], csv_safe)
+            stream.write(names.encode("utf-8", "replace"))
+        for row in rows:
+            if is_csv:
+                text = format_csv_row(_cells(row, fields, probabilities, details, separator), csv_safe)
+            else:
+                text = json.dumps(_json_object(row, renamed), ensure_ascii=False) + "\n"
+            stream.write(text.encode("utf-8", "replace"))  # half of a surrogate pair is possible
+
+
+def format_csv_row(values, csv_safe=False):
+    """Returns a row of CSV with a line end.
+
+    Args:
+      values: list of values. None becomes an empty field, and true and false are in lower case.
+      csv_safe: whether to put an apostrophe before each text that a spreadsheet program would execute as a
+        formula. Numbers such as -3.5 are unchanged.
+    """
+    cells = [_cell(value, csv_safe) for value in values]
+    buffer = io.StringIO()
+    # With the line end "\r\n", Python's csv quotes fields with "\r". With "\n", it would not.
+    csv.writer(buffer, lineterminator="\r\n").writerow(cells)
+    return buffer.getvalue()[:-2] + "\n"
+
+
+def _cell(value, csv_safe):
+    """Returns a value as the text of a field of CSV."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = str(value)
+    if csv_safe and text.startswith(_FORMULA_STARTS) and not _is_number(value):
+        return f"'{text}"
+    return text
+
+
+def _is_number(value):
+    return not isinstance(value, str) or _NUMBER.fullmatch(value) is not None
+
+
+def _collect_names(rows):
+    """Returns the names in all rows: list of the fields; {label: name of the column of its probability}; list
+    of the details."""
+    fields, labels, details = {}, {}, {}
+    for row in rows:
+        fields.update(row.fields)
+        labels.update(row.probabilities or {})
+        details.update(row.details)
+    return list(fields), {label: f"probability_{label}" if label else "probability" for label in labels}, (
+        list(details))
+
+
+def _cells(row, fields, probabilities, details, separator):
+    """Returns the list of the values of a row."""
+    answers = [separator.join(value) if isinstance(value, tuple) else value
+               for value in (row.label, row.prediction)]
+    numbers = row.probabilities or {}
+    return [row.line, *(row.fields.get(name) for name in fields), *answers,
+            *(numbers.get(label) for label in probabilities), row.is_right, row.loss,
+            *(row.details.get(name) for name in details)]
+
+
+def _json_object(row, renamed):
+    """Returns a row as a dict that can be written as JSON. JSON has no NaN: such a number becomes null."""
+    found = {"line": row.line, **{renamed[name]: value for name, value in row.fields.items()},
+             "label": row.label, "prediction": row.prediction}
+    numbers = row.probabilities
+    if numbers is not None and list(numbers) == [""]:
+        found["probability"] = numbers[""]
+    elif numbers is not None:
+        found["probabilities"] = {label: finite_or_none(number) for label, number in numbers.items()}
+    found.update({"is_right": row.is_right, "loss": row.loss, **row.details})
+    return {name: finite_or_none(value) for name, value in found.items()}
+
+
+def finite_or_none(value):
+    """Returns None for NaN and infinite numbers, for which JSON has no form. Returns other values
+    unchanged."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value

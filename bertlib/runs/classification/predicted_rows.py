@@ -1,0 +1,69 @@
+"""Makes the rows of tables and reports from the examples of a classification or regression and the model's
+predictions."""
+
+from bertlib.reports.prediction_rows import PredictedRow
+
+
+class PredictedRows:
+    """The `PredictedRow`s of a split. The object can be iterated any number of times. Each row is made when
+    it is needed, so that a large split needs little memory."""
+
+    def __init__(self, examples, source_rows, predictions, target, lengths, losses=None, has_labels=True):
+        """Stores the data. The lists have one element for each example, in the same order.
+
+        Args:
+          examples: list of `InputExample`.
+          source_rows: list of `SourceRow` or None, see `DataProcessor.source_rows`. For None, the fields of
+            the row are guid, text_a and text_b, and its line is None.
+          predictions: list of {name: array}, the head's predictions. With windows, these are the predictions
+            for whole texts, see `window_pooling`.
+          target: see `targets`.
+          lengths: list of int, numbers of tokens before truncation.
+          losses: list of numbers, the losses; None if they are unknown.
+          has_labels: whether the labels of the examples are real and not placeholders.
+        """
+        self._examples, self._sources, self._predictions = examples, source_rows, predictions
+        self._target, self._lengths, self._has_labels = target, lengths, has_labels
+        self._losses = losses if has_labels else None
+
+    def __len__(self):
+        return len(self._examples)
+
+    def __iter__(self):
+        losses = [None] * len(self) if self._losses is None else self._losses
+        columns = (self._examples, self._sources, self._predictions, self._lengths, losses)
+        for example, source, outputs, length, loss in zip(*columns, strict=True):
+            texts = (example.text_a, example.text_b) if example.text_b else (example.text_a,)
+            if source is None:
+                fields = {"guid": example.guid, "text_a": example.text_a, "text_b": example.text_b}
+                source = None, {name: str(value) for name, value in fields.items() if value is not None}
+            label = self._label(example.label) if self._has_labels else None
+            prediction, probabilities = self._answer(outputs[self._target.output])
+            is_score = self._target.task_type == "regression"
+            yield PredictedRow(*source, texts, label, prediction, probabilities,
+                               None if is_score or label is None else label == prediction,
+                               None if loss is None else _shortest(loss), length)
+
+    def _label(self, label):
+        """Returns the label of an example in the form of `PredictedRow`. Several labels are in the order of
+        the model's outputs."""
+        if self._target.task_type == "regression":
+            return float(label)
+        if self._target.task_type == "multilabel":
+            return tuple(name for name in self._target.labels if name in label)
+        return label
+
+    def _answer(self, numbers):
+        """Returns (prediction, probabilities) for the model's output for an example."""
+        if self._target.task_type == "regression":
+            return _shortest(numbers), None
+        probabilities = dict(zip(self._target.labels, map(_shortest, numbers)))
+        if self._target.task_type == "multilabel":
+            return self._target.predicted_labels(numbers), probabilities
+        return self._target.predicted_label(numbers), probabilities
+
+
+def _shortest(number):
+    """Returns a NumPy number as the float with the same shortest decimal form. So the table contains 0.1 for
+    the float32 0.1, and not 0.10000000149011612."""
+    return float(str(number))
