@@ -191,17 +191,15 @@ class Tagging:
 
     def postprocess(self, outputs, details):
         text, words, places = details
-        tags = [self._model.labels[tag] for output in outputs for tag in output["tags"][:output["num_words"]]]
-        probabilities = [float(value) for output in outputs
-                         for value in output["probabilities"][:output["num_words"]]]
+        sentence = tagging_data.Sentence(words, None, None)
+        prediction, = tagging_data.merge_windows(outputs, [sentence], self._model.labels,
+                                                 self._model.setting("tag_scheme"))
         entities = []
-        for first, last, kind in tagging_data.entity_spans(tags):
+        for first, last, kind, score in prediction.entities():
             start, end = places[first][0], places[last - 1][1]
-            score = tagging_data.entity_score(probabilities[first:last])
             entities.append({"type": kind, "text": text[start:end], "score": _number(score), "start": start,
                              "end": end, "start_word": first, "end_word": last})
-        scheme = self._model.setting("tag_scheme")
-        return {"words": words, "tags": tagging_data.convert_scheme(tags, scheme), "entities": entities}
+        return {"words": words, "tags": prediction.tags, "entities": entities}
 
 
 class SquadQuestions:

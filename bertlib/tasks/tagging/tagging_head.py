@@ -6,7 +6,7 @@ import tensorflow.compat.v1 as tf
 from bertlib.estimator import estimator
 from bertlib.graph import crf
 from bertlib.tasks import head
-from bertlib.tasks.tagging.tagging_data import SEQUENCES, feature_fields
+from bertlib.tasks.tagging.tagging_data import SEQUENCES, entity_spans, feature_fields
 import modeling
 
 # Dropout probability for the input of the head. As in the published classifier, it does not depend on the
@@ -23,9 +23,9 @@ class Tagger:
     tag_mask is 1 at the tokens whose tags are trained. word_mask is 1 at the first token of each word. The
     tag of a word is the tag of the word's first token.
 
-    The predictions of a sequence are, for its W words, num_words (W), tags and probabilities. Only the first W
-    values of tags and probabilities have a meaning. The probability of a tag is the softmax of the tag's
-    score; with a CRF, it is the marginal probability of the tag.
+    The predictions of a sequence are num_words, tags and probabilities. num_words is its number of words, W.
+    Only the first W values of tags and probabilities have a meaning. The probability of a tag is the softmax
+    of the tag's score; with a CRF, it is the marginal probability of the tag.
 
     With `use_crf`, the loss is computed for the whole sequence of tags (Lample et al. 2016, arXiv:1603.01360,
     section 2.2). The variable "crf/transitions" [N, N] contains the score of each transition from one tag
@@ -46,9 +46,9 @@ class Tagger:
         logits = head.token_logits(model.get_sequence_output(), self._num_tags, dropout_prob=(
             _HEAD_DROPOUT if mode == estimator.ModeKeys.TRAIN else 0.0))
         tag = _tag_with_crf if self._use_crf else _tag_independently
-        is_prediction = mode == estimator.ModeKeys.PREDICT
-        losses, tags, probabilities = tag(logits, features.get("tag_ids"), features["tag_mask"], is_prediction)
-        if is_prediction:
+        predicts = mode == estimator.ModeKeys.PREDICT
+        losses, tags, probabilities = tag(logits, features.get("tag_ids"), features["tag_mask"], predicts)
+        if predicts:
             words, tags = _move_to_front(features["word_mask"], tags)
             _, probabilities = _move_to_front(features["word_mask"], probabilities)
             loss = {} if losses is None else {"loss": losses}
@@ -132,6 +132,22 @@ def model_fn_builder(bert_config, num_tags, use_crf, init_checkpoint, learning_r
     """Returns a model_fn for `estimator.Estimator`; see `head.model_fn_builder`."""
     return head.model_fn_builder(Tagger(num_tags, use_crf), bert_config, init_checkpoint, learning_rate,
                                  num_train_steps, num_warmup_steps, use_tpu, use_one_hot_embeddings, step)
+
+
+def no_entity_warning(right, predicted):
+    """Returns a warning (str) if an evaluation predicted no entity although the data has entities, else None.
+
+    The accuracy does not show this problem, because most words are outside of entities.
+
+    Args:
+      right, predicted: lists with a list of tags for each sentence.
+    """
+    entities = sum(len(entity_spans(tags)) for tags in right)
+    if not entities or any(entity_spans(tags) for tags in predicted):
+        return None
+    return (f"No entity was predicted, but the data has {entities}. The model does not distinguish entities "
+            "from other words: F1 is 0, and the accuracy is that of a constant prediction. Train longer, or "
+            "with a higher --learning_rate.")
 
 
 def input_fn_builder(input_file, seq_length, is_training, drop_remainder, trim=False,
