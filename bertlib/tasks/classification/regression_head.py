@@ -90,7 +90,8 @@ def constant_scores_warning(labels, scores):
         return None
     return (f"All {len(scores)} predicted scores are between {min(scores):.4g} and {max(scores):.4g}, but "
             f"the labels are between {min(labels):.4g} and {max(labels):.4g}. The model does not "
-            "distinguish the examples. The errors are those of a constant prediction, and the correlations have no meaning.")
+            "distinguish the examples. The errors are those of a constant prediction, and the correlations "
+            "have no meaning.")
 
 
 def collect_values(name, values):
