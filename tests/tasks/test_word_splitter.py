@@ -26,6 +26,7 @@ def split(text, *more):
      "1. J. Smith ( U.S. ) won 6-4 in 1995/96 ; the 12-year-old lost ..."),
     ("The players' coach is in the team. 3.5% rose -- or +0.2?",
      "The players ' coach is in the team . 3.5 % rose -- or +0.2 ?"),
+    ("*** a ||| b --- [c] ... d!!", "*** a ||| b --- [ c ] ... d ! !"),
     ("Women 's singles in C$ and US$5", "Women 's singles in C$ and US$ 5"),
     ("नमस्ते दुनिया। 東京、日本。", "नमस्ते दुनिया । 東京 、 日本 。"),
     ("#tag @user a\u00a0b\u3000c\n", "#tag @user a b c"), ("", ""), (" \t", "")])

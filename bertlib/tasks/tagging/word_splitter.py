@@ -42,7 +42,7 @@ _WORD = re.compile(rf"""
   | [#@] {_CHARACTER}+                                                          # hashtag or user
   | [A-Z]{{1,3}} \$                                                              # US$
   | {_PART} (?: [-\u2010\u2011] {_PART} )* (?: -(?=\s) | {_ENDING}(?!{_CHARACTER}) )?  # 12-year-old or mid-
-  | \.{{2,}} | -{{2,}} | \*{{2,}}
+  | ([-.*=|~<>\#]) \1+                                                         # dashes, ellipses and lines
   | \S
 """, re.VERBOSE)
 # don't = do + n't, Ana's = Ana + 's
