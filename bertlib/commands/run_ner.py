@@ -22,7 +22,7 @@ from bertlib.command_line import common_flags, launch
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.data import input_pipeline
 from bertlib.output_directory import output_files, record_fields
-from bertlib.reports import tagging_report
+from bertlib.reports import prediction_files, tagging_report, tagging_rows
 from bertlib.runs import (
     checks,
     estimator_setup,
@@ -35,18 +35,23 @@ from bertlib.runs import (
 )
 from bertlib.runs.settings import INPUT, SPEED, TASK, require_file, sample_path
 from bertlib.system import files
-from bertlib.tasks.tagging import tagging_data, tagging_head
+from bertlib.tasks.tagging import tagged_json_lines, tagging_data, tagging_head, word_splitter
 
 # {split: (phase that needs the split, possible names of the split's file in --data_dir, without the ending)}.
 _SPLITS = {"train": ("do_train", ("train",)), "dev": ("do_eval", ("dev", "valid")),
            "test": ("do_predict", ("test",))}
 _ENDINGS = (".txt", ".conll", ".tsv", ".iob", ".bio")
+# The endings of JSON Lines. A file with one of these endings is used if there is no file of columns.
+_JSON_ENDINGS = tuple(ending + packed for packed in ("", ".gz") for ending in tagged_json_lines.ENDINGS)
 # Names of the written files. train.tf_record is written to --output_dir, all others to --results_dir.
-_PREDICTIONS = "test_predictions.conll"
+_PREDICTIONS, _JSON_PREDICTIONS = "test_predictions.conll", "test_predictions.jsonl"
 _RESULTS = {"dev": "eval_results.txt", "test": "test_eval_results.txt"}
+_TABLES = {"dev": "eval_predictions", "test": "test_predictions"}
 _RECORDS = {"train": "train.tf_record", "dev": "eval.tf_record", "test": "predict.tf_record"}
 _REPORT = "eval_report.html"
-_RESULT_FILES = (_RECORDS["dev"], _RECORDS["test"], *_RESULTS.values(), _PREDICTIONS, _REPORT)
+_RESULT_FILES = (_RECORDS["dev"], _RECORDS["test"], *_RESULTS.values(), _PREDICTIONS, _REPORT,
+                 *(name.replace(".txt", ".json") for name in _RESULTS.values()),
+                 *(f"{name}.{ending}" for name in _TABLES.values() for ending in prediction_files.FORMATS))
 # {metric: its name in the picture of the learning curve}.
 _SHOWN = {"eval_f1": "F1", "eval_precision": "precision", "eval_recall": "recall"}
 
@@ -55,10 +60,12 @@ def define_flags():
     """Defines the flags of this command."""
     with common_flags.section("Task", INPUT):
         flags.DEFINE_string("data_dir", None, "Directory of train.txt, dev.txt and test.txt. The names of "
-                            "these files may also end in .conll, .tsv, .iob or .bio. --train_file, "
-                            "--dev_file and --test_file override this flag.")
+                            "these files may also end in .conll, .tsv, .iob, .bio, .jsonl or .json. "
+                            "--train_file, --dev_file and --test_file override this flag.")
         flags.DEFINE_string("train_file", None, "Training file. Each line contains a word and its tag, in "
-                            "columns separated by spaces or tabs. A blank line follows each sentence.")
+                            "columns separated by spaces or tabs. A blank line follows each sentence. If the "
+                            "name ends in .jsonl or .json, each line is instead an object such as "
+                            '{"tokens": ["Ana", "sleeps"], "ner_tags": ["B-PER", "O"]}.')
         flags.DEFINE_string("dev_file", None, "Development file, for evaluation.")
         flags.DEFINE_string("test_file", None, "Test file, for prediction. Its tags are optional.")
     common_flags.define_word_column_flags()
@@ -66,7 +73,7 @@ def define_flags():
         flags.DEFINE_bool("do_train", False, "Train the model.")
         flags.DEFINE_bool("do_eval", False, "Evaluate on the development file.")
         flags.DEFINE_bool("do_predict", False, f"Write {_PREDICTIONS}: the test file with a further column "
-                          "of predicted tags.")
+                          f"of predicted tags. For JSON Lines, write {_JSON_PREDICTIONS}.")
         flags.DEFINE_integer("predict_batch_size", 8,
                              "Batch size of evaluation and prediction: number of sentences, or of windows of "
                              "long sentences.", lower_bound=1)
@@ -124,9 +131,13 @@ def _split_path(directory, split):
     if not files.is_directory(directory):
         raise NotADirectoryError(f"--data_dir={directory}: there is no such directory.")
     names = [name + ending for name in _SPLITS[split][1] for ending in _ENDINGS]
-    found = [name for name in names if files.exists(os.path.join(directory, name))]
+    json_names = [name + ending for name in _SPLITS[split][1] for ending in _JSON_ENDINGS]
+    found, found_json = ([name for name in tried if files.exists(os.path.join(directory, name))]
+                         for tried in (names, json_names))
+    found = found or found_json
     if not found:
-        raise FileNotFoundError(f"--data_dir={directory} contains none of the files {', '.join(names)}. Name "
+        raise FileNotFoundError(f"--data_dir={directory} contains none of the files "
+                                f"{', '.join([*names, *json_names])}. Name "
                                 f"the file with --{split}_file.")
     if len(found) > 1:
         raise ValueError(f"--data_dir={directory} contains {' and '.join(found)}. Name the file to use with "
@@ -138,8 +149,8 @@ class Data(NamedTuple):
     """The data of a run.
 
     Attributes:
-      splits: dict of `tagging_data.ConllFile` with the keys "train", "dev" and "test". A split that no phase
-        needs is left out.
+      splits: dict of `tagging_data.ConllFile` or `tagged_json_lines.JsonLinesFile`, with the keys "train",
+        "dev" and "test". A split that no phase needs is left out.
       labels: list of str, the classes of the model. The classes are tags in the scheme IOB2.
       scheme: str, the scheme of the tags in the prediction file.
     """
@@ -158,7 +169,7 @@ def read_data(settings):
     splits, width = {}, None
     for split, (phase, _) in _SPLITS.items():
         if getattr(settings, phase):
-            splits[split] = tagging_data.read_conll(
+            splits[split] = tagged_json_lines.read_tagged(
                 require_file(settings, f"{split}_file"), settings.token_column, settings.tag_column,
                 tagged=width if split == "test" else True)
             width = splits[split].width
@@ -185,6 +196,15 @@ def _scheme(settings, tagged):
     record = run_record.record_of_weights(settings)
     scheme = record["settings"].get("tag_scheme") if record else None
     return scheme or record_fields.default_in_older_versions("tag_scheme", "tagging"), "the training had"
+
+
+def describe_training_file(data):
+    """Returns the entries of run.json that describe how the training file is written: {name: value}."""
+    described = {"tag_scheme": data.scheme}
+    if "train" in data.splits:
+        words = (sentence.words for sentence in data.splits["train"].sentences)
+        described["word_splitting"] = word_splitter.choose_splitting(words)
+    return described
 
 
 def _labels(settings, train):
@@ -282,7 +302,7 @@ def main(_):
         build_simulated_model_fn=functools.partial(build_model_fn, False))
     record = run_record.RunRecord(
         settings, num_train_steps, command="run_ner.py", config=bert_config, tokenizer=tokenizer, task="ner",
-        task_type="tagging", labels=data.labels, tag_scheme=data.scheme,
+        task_type="tagging", labels=data.labels, **describe_training_file(data),
         train_data=run_record.hash_files([settings.train_file]) if settings.do_train else None,
         trim_padding=estimator_setup.trims_training(settings, model))
     tagger, step = estimator_setup.create_estimator(settings, model, num_train_steps,
@@ -311,10 +331,10 @@ def run(settings, tagger, step, data, windows, num_train_steps, record):
                                              **estimator_setup.input_options(settings, step, is_training))
 
     def tag(split, part_input_fn):
-        """Returns a pair: the predicted tags of each sentence of a split, and the scores of these tags. The
-        scores are None if the split has no tags."""
+        """Returns a pair: the `tagging_data.Prediction` of each sentence of a split, and the scores of the
+        predicted tags. The scores are None if the split has no tags."""
         rows = list(input_pipeline.restore_file_order(tagger.predict(part_input_fn)))
-        predicted = merge_window_predictions(rows, data, data.splits[split])
+        predicted = tagging_data.merge_windows(rows, data.splits[split].sentences, data.labels, data.scheme)
         if not data.splits[split].is_tagged:
             return predicted, None
         return predicted, scores_of(data, split, predicted, {
@@ -338,49 +358,76 @@ def run(settings, tagger, step, data, windows, num_train_steps, record):
             if split == "test":
                 write_predictions(settings, file, predicted)
             if scores:
-                results.write_results(settings.results_dir, _RESULTS[split], scores)
-                results.record_evaluation(settings, split, scores)
+                write_scores(settings, data, split, predicted, scores)
+            write_table(settings, split, file, predicted)
             if split == "dev":
                 write_report(settings, file, predicted, scores)
 
 
-def merge_window_predictions(rows, data, file):
-    """Returns the predicted tags of each sentence, merged from the predictions for the sentence's windows.
+def write_predictions(settings, file, predicted):
+    """Writes the test file with the predicted tags. In a file of columns, the tag of a word is added at the
+    end of the word's line.
 
     Args:
-      rows: list of predictions, one for each window, in the order of the file.
-      data: `Data`; the returned tags are in the scheme `scheme` of this object.
-      file: the `tagging_data.ConllFile` of the sentences.
+      settings: a `Settings`.
+      file: see `Data.splits`.
+      predicted: list with a `tagging_data.Prediction` for each sentence.
     """
-    numbers = itertools.chain.from_iterable(row["tags"][:row["num_words"]] for row in rows)
-    sentences = ([data.labels[number] for number in itertools.islice(numbers, len(sentence.words))]
-                 for sentence in file.sentences)
-    return [tagging_data.convert_scheme(tags, data.scheme) for tags in sentences]
-
-
-def write_predictions(settings, file, predicted):
-    """Writes the lines of a file. The predicted tag of each word is added at the end of the word's line."""
-    path = os.path.join(settings.results_dir, _PREDICTIONS)
-    files.write_text(path, tagging_data.add_prediction_column(file, predicted))
+    is_json = isinstance(file, tagged_json_lines.JsonLinesFile)
+    path = os.path.join(settings.results_dir, _JSON_PREDICTIONS if is_json else _PREDICTIONS)
+    if is_json:
+        files.write_text(path, tagged_json_lines.add_predictions(file, predicted))
+        logging.info('Predictions, "predicted_tags" in each line of %s.', path)
+        return
+    tags = [prediction.tags for prediction in predicted]
+    files.write_text(path, tagging_data.add_prediction_column(file, tags))
     logging.info("Predictions, the last column of %s.", path)
+
+
+def write_scores(settings, data, split, predicted, scores):
+    """Writes the scores of a split, and warns if the tagger found no entity."""
+    name = _RESULTS[split]
+    results.write_results(settings.results_dir, name, scores)
+    results.record_evaluation(settings, split, scores)
+    results.write_json(settings.results_dir, f"{name.removesuffix('.txt')}.json", scores)
+    warning = tagging_head.no_entity_warning([sentence.tags for sentence in data.splits[split].sentences],
+                                             [prediction.tags for prediction in predicted])
+    if warning:
+        logging.warning("%s: %s", name, warning)
+
+
+def write_table(settings, split, file, predicted):
+    """Writes the table of the words and their predicted tags."""
+    name = f"{_TABLES[split]}.{settings.predictions_format}"
+    # test_predictions.jsonl may exist already. It then contains the same tags and probabilities.
+    if name == _JSON_PREDICTIONS and isinstance(file, tagged_json_lines.JsonLinesFile):
+        return
+    path = os.path.join(settings.results_dir, name)
+    prediction_files.write_predictions(path, tagging_rows.WordRows(file.sentences, predicted),
+                                       settings.predictions_format, settings.csv_safe)
+    logging.info("Table of the words and their predictions: %s.", path)
 
 
 def write_report(settings, file, predicted, scores):
     """Writes the report of the evaluation; see `results.write_report`."""
+    tags = [prediction.tags for prediction in predicted]
+
     def write(path, facts):
-        tagging_report.write_report(path, facts, file.sentences, predicted)
+        tagging_report.write_report(path, facts, file.sentences, tags)
 
     results.write_report(settings, _REPORT, write, "Tagging", scores, file.path, _SHOWN)
 
 
 def scores_of(data, split, predicted, others):
-    """Returns the scores of the predictions for a split, together with the results in `others`.
+    """Returns the scores of the `tagging_data.Prediction`s for a split, together with the results in
+    `others`.
 
     eval_loss is left out if the split has tags that the model does not know, because an unknown tag has no
     loss.
     """
     sentences = data.splits[split].sentences
-    scores = tagging_data.score_tags([sentence.tags for sentence in sentences], predicted)
+    scores = tagging_data.score_tags([sentence.tags for sentence in sentences],
+                                     [prediction.tags for prediction in predicted])
     evaluation = {**{f"eval_{name}": value for name, value in scores.items()}, **others}
     if set(tagging_data.collect_labels(sentences)) - set(data.labels):
         del evaluation["eval_loss"]

@@ -47,6 +47,20 @@ def crf_log_norm(inputs, sequence_lengths, transition_params):
     return tf.reduce_logsumexp(final, axis=1) * mask[:, 0]
 
 
+def crf_marginals(inputs, sequence_lengths, transition_params):
+    """Returns the probability of each tag at each position as float [B, T, N], 0 after the end of a sequence.
+
+    The probability is the sum over all sequences with this tag at this position. This is the result of the
+    forward-backward algorithm. The gradient of the log partition function with respect to s is the same
+    number (Wainwright and Jordan 2008, Graphical Models, Exponential Families, and Variational Inference,
+    proposition 3.1), and TensorFlow computes this gradient.
+
+    For the arguments, see `crf_log_likelihood`.
+    """
+    marginals, = tf.gradients(crf_log_norm(inputs, sequence_lengths, transition_params), [inputs])
+    return marginals
+
+
 def crf_log_likelihood(inputs, tag_indices, sequence_lengths, transition_params=None):
     """Returns the log-likelihood of tags, and the transition scores.
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from bertlib.rows import columns, tables
 from bertlib.tasks.classification import classifier_data
-from bertlib.tasks.tagging import tagging_data
+from bertlib.tasks.tagging import tagging_data, word_splitter
 import modeling
 import optimization
 
@@ -118,7 +118,8 @@ SETTINGS = {
     "max_query_length": _integer(1), "max_answer_length": _integer(1), "n_best_size": _integer(1),
     "null_score_diff_threshold": _number(lambda value: True, ""), "protect_special_tokens": _BOOLEAN,
     "label_all_pieces": _BOOLEAN, "token_column": _COLUMN, "tag_column": _COLUMN,
-    "tag_scheme": _one_of(*tagging_data.SCHEMES), "text_column": _or_null(_TEXT),
+    "tag_scheme": _one_of(*tagging_data.SCHEMES), "word_splitting": _one_of(*word_splitter.SPLITTINGS),
+    "text_column": _or_null(_TEXT),
     "label_column": _or_null(_TEXT), "header": _one_of("auto", "true", "false"),
     "delimiter": Rule(lambda value: isinstance(value, str) and columns.is_delimiter(value),
                       f"one of {', '.join(columns.DELIMITERS)}, or a single character"),
@@ -151,7 +152,8 @@ SETTINGS = {
 # those versions: first for all heads, then for heads of one kind.
 _OLDER_DEFAULTS = {
     "doc_stride": 0, "protect_special_tokens": False, "label_all_pieces": False, "token_column": 1,
-    "tag_column": -1, "tag_scheme": tagging_data.SCHEMES[0], "text_column": None, "label_column": None,
+    "tag_column": -1, "tag_scheme": tagging_data.SCHEMES[0],
+    "word_splitting": word_splitter.SPACES, "text_column": None, "label_column": None,
     "header": "auto", "delimiter": "auto", "encoding": "utf-8", "skip_bad_lines": False,
     "max_train_examples": None, "label_separator": ",", "threshold": 0.5, "crf": False,
     "tf32": True, "deterministic": False, "use_xla": False, "weight_decay": 0.01, "clip_norm": 1.0}

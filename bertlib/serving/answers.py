@@ -14,6 +14,7 @@ The class of a task has these attributes and methods:
                               be written as JSON
 """
 
+import itertools
 import os
 
 from bertlib.output_directory import record_fields
@@ -28,7 +29,7 @@ from bertlib.tasks.classification import (
 )
 from bertlib.tasks.pretraining import pretraining_head
 from bertlib.tasks.squad import squad_answers, squad_data, squad_head
-from bertlib.tasks.tagging import tagging_data, tagging_head
+from bertlib.tasks.tagging import tagging_data, tagging_head, word_splitter
 from bertlib.tasks.vectors import feature_extraction
 
 _MASK = "[MASK]"
@@ -149,10 +150,16 @@ class Vectors(_Texts):
 
 
 class Tagging:
-    """Answers with {"words", "tags", "entities": [{"type", "text", "start", "end"}]}. "start" and "end" are
-    indices of words.
+    """Answers with {"words", "tags", "entities": [{"type", "text", "score", "start", "end", "start_word",
+    "end_word"}]}.
 
-    A question is a text or a list of words. In a text, spaces, tabs and line ends separate the words.
+    A question is a text or a list of words. A text is split into words in the same way as the training data
+    was; see `word_splitter`. A list of words is not changed. Its text is the words with single spaces between
+    them.
+
+    "start" and "end" are indices of characters in the text, and "text" is the part of the text between them.
+    "start_word" and "end_word" are indices of words. "score" is the mean probability of the tags of the
+    entity's words.
     """
 
     fields, required = ("text",), 1
@@ -165,9 +172,12 @@ class Tagging:
     def windows(self, text):
         if isinstance(text, list) and all(isinstance(word, str) and tagging_data.split_words(word)
                                           for word in text):
-            words = text
+            words, text = text, " ".join(text)
+            ends = list(itertools.accumulate(len(word) + 1 for word in words))
+            places = [(end - 1 - len(word), end - 1) for end, word in zip(ends, words)]
         elif isinstance(text, str):
-            words = tagging_data.split_words(text)
+            places = word_splitter.split(text, self._model.setting("word_splitting"))
+            words = [text[start:end] for start, end in places]
         else:
             raise ValueError(f"text is {text!r:.80}, but it must be a text or a list of words.")
         if not words:
@@ -177,15 +187,19 @@ class Tagging:
             self._model.max_seq_length, self._model.setting("label_all_pieces"))
         return [{"input_ids": window.input_ids, "input_mask": [1] * len(window.input_ids),
                  "segment_ids": [0] * len(window.input_ids), "tag_mask": window.tag_mask,
-                 "word_mask": window.word_mask} for window in tagging_windows], words
+                 "word_mask": window.word_mask} for window in tagging_windows], (text, words, places)
 
     def postprocess(self, outputs, details):
-        words = details
-        tags = [self._model.labels[tag] for output in outputs for tag in output["tags"][:output["num_words"]]]
-        entities = [{"type": kind, "text": " ".join(words[start:end]), "start": start, "end": end}
-                    for start, end, kind in tagging_data.entity_spans(tags)]
-        scheme = self._model.setting("tag_scheme")
-        return {"words": words, "tags": tagging_data.convert_scheme(tags, scheme), "entities": entities}
+        text, words, places = details
+        sentence = tagging_data.Sentence(words, None, None)
+        prediction, = tagging_data.merge_windows(outputs, [sentence], self._model.labels,
+                                                 self._model.setting("tag_scheme"))
+        entities = []
+        for first, last, kind, score in prediction.entities():
+            start, end = places[first][0], places[last - 1][1]
+            entities.append({"type": kind, "text": text[start:end], "score": _number(score), "start": start,
+                             "end": end, "start_word": first, "end_word": last})
+        return {"words": words, "tags": prediction.tags, "entities": entities}
 
 
 class SquadQuestions:

@@ -22,8 +22,9 @@ class Predictor:
     - classification: "label", and "probabilities", {label: probability}
     - multilabel: "labels", the labels with a probability of at least the threshold, and "probabilities"
     - regression: "score"
-    - tagging: "words", "tags", and "entities", a list of {"type", "text", "start", "end"}; start and end
-      are indices of words
+    - tagging: "words", "tags", and "entities", a list of {"type", "text", "score", "start", "end",
+      "start_word", "end_word"}. start and end are indices of characters in the text. For a list of words, the
+      text is the words with single spaces between them
     - questions: "answer", "probability", "start" and "end", which are indices of characters in the context;
       also "null_odds" if the model was trained on SQuAD 2.0
     - masked_words: "masks", the likeliest tokens of each [MASK]

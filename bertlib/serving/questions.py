@@ -10,7 +10,7 @@ from typing import NamedTuple
 from bertlib.rows import columns, tables
 from bertlib.serving import answers
 from bertlib.tasks.classification import row_examples
-from bertlib.tasks.tagging import tagging_data
+from bertlib.tasks.tagging import tagged_json_lines, tagging_data
 
 FORMATS = ("text", *tables.FORMATS, "conll")
 PAIR = " ||| "  # separates the two texts in a line of plain text
@@ -80,7 +80,8 @@ class QuestionReader:
         columns.check_header_flag(arguments["header"], arguments["text"], "--text_column")
         processor = model.processor
         names = [*(processor.names_of_texts() if processor else ()), self._fields,
-                 *([self._fields[:required]] if required < len(fields) else ())]
+                 *([self._fields[:required]] if required < len(fields) else ()),
+                 *([[key] for key in tagged_json_lines.WORD_KEYS] if self._is_tagger else ())]
         self._reader = columns.TextReader(
             **arguments, task_type=model.kind if model.kind in row_examples.TASK_TYPES else "classification",
             separator=model.setting("label_separator", ","), choices=() if has_text_column else names,

@@ -1,5 +1,7 @@
 """run_ner.py as a user runs it: files in CoNLL's columns in; scores, tagged files and errors out."""
 
+import csv
+import itertools
 import json
 import os
 import random
@@ -110,6 +112,50 @@ def test_scores_are_those_of_seqeval_on_what_was_written(run):
     assert 0 < found["eval_f1"] < 1
     assert found["eval_accuracy"] == pytest.approx(metrics.accuracy_score(right, predicted))
     assert found["eval_loss"] > 0 and found["global_step"] > 40
+
+
+def test_the_table_of_words_has_the_scores_of_the_results(run):
+    for table, name in (("eval_predictions", "eval_results"), ("test_predictions", "test_eval_results")):
+        with open(run[0] / f"{table}.csv", encoding="utf-8", newline="") as stream:
+            rows = list(csv.DictReader(stream))
+        sentences = [list(group) for _, group in itertools.groupby(rows, lambda row: row["sentence"])]
+        right, predicted = ([[row[name] for row in sentence] for sentence in sentences]
+                            for name in ("label", "prediction"))
+        scores = json.loads((run[0] / f"{name}.json").read_text())
+        assert scores["eval_f1"] == pytest.approx(metrics.f1_score(right, predicted), abs=1e-6)
+        assert scores["eval_accuracy"] == pytest.approx(metrics.accuracy_score(right, predicted), abs=1e-6)
+        assert all((row["label"] == row["prediction"]) == (row["is_right"] == "true") for row in rows)
+        assert all(0 < float(row["probability"]) <= 1 for row in rows)
+    rows_of_file = itertools.chain.from_iterable(columns_of(run[0] / "test_predictions.conll"))
+    assert [(row["word"], row["prediction"]) for row in rows] == [(row[0], row[-1]) for row in rows_of_file]
+    assert rows[0]["line"] == "4" and rows[0]["sentence"] == "1"
+
+
+def test_json_lines_give_the_same_model_and_predictions(run, scripts, flags, tmp_path):
+    """The same sentences as JSON Lines: the same features, and the same tags by the trained model."""
+    for name in ("train.txt", "dev.conll", "test.txt"):
+        sentences = tagging_data.read_conll(str(flags["data_dir"] / name)).sentences
+        path = tmp_path / "data" / f"{name.split('.')[0]}.jsonl"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("".join(json.dumps({"id": index, "tokens": sentence.words, "ner_tags": sentence.tags})
+                                + "\n" for index, sentence in enumerate(sentences)))
+    trained = scripts.run("run_ner.py", *tiny.flags(**{**flags, "data_dir": "data"}, output_dir="out",
+                                                    label_all_pieces=True, num_train_epochs=0.2),
+                          cwd=tmp_path)
+    assert trained.code == 0, trained.err
+    assert (tmp_path / "out" / "train.tf_record").read_bytes() == (run[0] / "train.tf_record").read_bytes()
+    record = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert record["settings"]["word_splitting"] == "punctuation"
+    done = scripts.run("run_ner.py", *tiny.flags(output_dir=run[0], results_dir="new", do_predict=True,
+                                                 data_dir="data", predictions_format="jsonl"), cwd=tmp_path)
+    assert done.code == 0, done.err
+    written = (tmp_path / "new" / "test_predictions.jsonl").read_text()
+    lines = [json.loads(line) for line in written.splitlines()]
+    expected = [[row[-1] for row in rows] for rows in columns_of(run[0] / "test_predictions.conll")]
+    assert [line["predicted_tags"] for line in lines] == expected
+    assert [line["id"] for line in lines] == list(range(12))
+    assert sorted(os.listdir(tmp_path / "new")) == [
+        "predict.tf_record", "test_eval_results.json", "test_eval_results.txt", "test_predictions.jsonl"]
 
 
 def test_the_trained_model_tags_a_file_without_tags(run, scripts, flags, tmp_path):

@@ -130,15 +130,35 @@ def test_a_tagger_has_a_tag_for_each_word_however_long_the_text(tiny_model, tmp_
             assert found["words"] == text.split()
             assert len(found["tags"]) == len(found["words"])
             for entity in found["entities"]:
-                assert entity["text"] == " ".join(found["words"][entity["start"]:entity["end"]])
-                first = found["tags"][entity["start"]]
-                assert first == f"{'BS'[entity['end'] - entity['start'] == 1]}-{entity['type']}"
-        assert predictor(["the", "cat"]) == predictor("the  cat")
+                start, end = entity["start_word"], entity["end_word"]
+                assert entity["text"] == " ".join(found["words"][start:end])
+                assert entity["text"] == text[entity["start"]:entity["end"]] and 0 < entity["score"] <= 1
+                assert found["tags"][start] == f"{'BS'[end - start == 1]}-{entity['type']}"
+        assert predictor(["the", "cat"]) == predictor("the cat")
         # As in CoNLL's columns: what else Unicode calls a space is part of a word.
         assert predictor("the\u3000cat \u3000\tsees")["words"] == ["the\u3000cat", "\u3000", "sees"]
         assert predictor("\u3000")["words"] == ["\u3000"]
         with pytest.raises(ValueError, match="empty"):
             predictor(" ")
+
+
+def test_a_text_is_split_as_the_training_text_was(tiny_model, tmp_path):
+    head = {**linear(5), "output_bias": (5,)}
+    path = write(tmp_path / "tags", tiny_model, "tagging", head, TAGS, word_splitting="punctuation")
+    text = " The cat\u00a0sees\nthe  dog's bread."
+    words = ["The", "cat", "sees", "the", "dog", "'s", "bread", "."]
+    with serving.load(str(path)) as predictor:
+        found, listed = predictor(text), predictor(words)
+        with pytest.raises(ValueError, match="empty"):
+            predictor("\u00a0")
+    assert found["words"] == listed["words"] == words and found["tags"] == listed["tags"]
+    assert found["entities"], "this model finds entities"
+    joined = " ".join(words)
+    for entity, other in zip(found["entities"], listed["entities"], strict=True):
+        assert entity["text"] == text[entity["start"]:entity["end"]]
+        assert other["text"] == joined[other["start"]:other["end"]]
+        names = ("type", "score", "start_word", "end_word")
+        assert [entity[name] for name in names] == [other[name] for name in names]
 
 
 @pytest.mark.parametrize("version", [pytest.param("1.1", marks=_one_more), "2.0"])

@@ -291,6 +291,14 @@ def test_sentences_in_columns_are_read_as_by_run_ner():
     assert "lines:2: the line has 1 columns, but line 1 has 2" in refusal("a O\nb\n", "conll", **tagger)
 
 
+def test_a_tagger_takes_lists_of_words_under_several_names():
+    lines = ['{"words": ["a", "b"], "id": 1}', '{"tokens": ["c"], "ner_tags": ["O"]}', '{"text": "d e"}',
+             '{"text": ["f"]}', '{"sentence": "g"}']
+    found = read("\n".join(lines), "jsonl", fields=("text",), kind="tagging", task="ner")
+    assert [question.values for question in found[:4]] == [(["a", "b"],), (["c"],), ("d e",), (["f"],)]
+    assert "there is no column 'text'" in found[4].problem
+
+
 @pytest.mark.parametrize("name, expected", [
     ("one.CSV", "csv"), ("a.tsv.gz", "tsv"), ("a.JSON.GZ", "jsonl"), ("a.conll", "conll"), ("a.txt", "text"),
     ("-", "text"), ("csv", "text")])

@@ -99,6 +99,15 @@ def test_labels_are_read_as_a_0_or_1_for_each(tmp_path, graph):
     assert padding.label_id == [0, 0, 0] and not padding.is_real_example
 
 
+@pytest.mark.parametrize("labels, predicted, said", [
+    ([("a",), ("a", "b"), ()], [("a",)] * 3, "All 3 predictions are the labels a; 1 of the true answers"),
+    ([("a",), (), ()], [()] * 3, "All 3 predictions are no label; 2 of the true answers are the same."),
+    ([("a",), ()], [("a",), ()], None), ([("a",)] * 2, [("b",)] * 2, None)])
+def test_it_is_said_if_all_examples_get_the_same_labels(labels, predicted, said):
+    warning = multilabel_head.single_set_warning(labels, predicted)
+    assert warning is None if said is None else warning.startswith(said)
+
+
 def test_the_best_of_a_prediction():
     probabilities = np.array([0.25, 0.5, 0.3], np.float32)
     assert targets.create_target(NAMES).predicted_label(probabilities) == "green"

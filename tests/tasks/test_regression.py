@@ -34,6 +34,15 @@ def scored(examples, ties):
     return labels, scores, (generator.random_sample(examples) < 0.8).astype(np.float32)
 
 
+@pytest.mark.parametrize("scores, said", [
+    ([2.0, 2.0, 2.001], True), ([2.0] * 3, True), ([2.0, 2.1, 2.2], False), ([np.nan] * 3, False)])
+def test_it_is_said_if_scores_are_almost_constant(scores, said):
+    warning = regression_head.constant_scores_warning([0.0, 1.0, 5.0], scores)
+    assert (warning is not None) == said
+    assert not said or "but the labels are between 0 and 5" in warning
+    assert regression_head.constant_scores_warning([3.0] * 3, [2.0] * 3) is None
+
+
 @pytest.mark.parametrize("batch_size", [1, 7, 40])
 @pytest.mark.parametrize("ties", [False, True])
 def test_correlations_are_those_of_scipy_whatever_the_batches(batch_size, ties):

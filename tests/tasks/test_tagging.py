@@ -93,6 +93,31 @@ def test_predictions_are_the_best_tags_of_the_words(use_crf):
 
 
 @both
+def test_the_probability_of_a_tag_is_that_of_all_sequences_with_it(use_crf):
+    found, _ = built(estimator.ModeKeys.PREDICT, use_crf)
+    sequence, weights, transitions, features = example()
+    for row in range(BATCH):
+        places = np.flatnonzero(features["tag_mask"][row])
+        scores, sums = (sequence[row] @ weights.T)[places].astype(np.float64), np.zeros([len(places), 3])
+        for tags in itertools.product(range(3), repeat=len(places)):
+            score = scores[np.arange(len(places)), tags].sum()
+            score += sum(transitions[pair] for pair in zip(tags, tags[1:])) if use_crf else 0
+            sums[np.arange(len(places)), tags] += np.exp(score)
+        expected = dict(zip(places.tolist(), sums / sums.sum(axis=1, keepdims=True)))
+        words = np.flatnonzero(features["word_mask"][row])
+        best = found["tags"][row, :len(words)]
+        np.testing.assert_allclose(found["probabilities"][row, :len(words)],
+                                   [expected[word][tag] for word, tag in zip(words, best)], rtol=1e-5)
+
+
+def test_it_is_said_if_no_entity_was_predicted():
+    none, some = [["O", "O"], ["O"]], [["O", "B-A"], ["B-A"]]
+    assert "No entity was predicted, but the data has 2." in tagging_head.no_entity_warning(some, none)
+    assert tagging_head.no_entity_warning(none, none) is None
+    assert tagging_head.no_entity_warning(some, [["B-B", "O"], ["O"]]) is None
+
+
+@both
 def test_the_loss_is_a_mean_over_the_tagged_tokens_of_the_step(use_crf, monkeypatch):
     monkeypatch.setattr(modeling, "dropout", lambda tensor, _: tensor)
     losses = [loss for loss, _ in by_counting(use_crf)]

@@ -448,11 +448,19 @@ class _Phases:
         more = result_metrics.metrics_of_rows(self._predicted_rows(split), self._target.labels,
                                               self._target.task_type)
         results.write_json(self._settings.results_dir, f"{name}.json", {**metrics, **more})
-        one_class = self._target.task_type == "classification" and classifier_task.single_class_warning(
-            metrics["eval_confusion_matrix"], self._target.labels)
-        if one_class:
-            logging.warning("%s: %s", file_name, one_class)
+        warning = self._constant_warning(split, metrics)
+        if warning:
+            logging.warning("%s: %s", file_name, warning)
         return {**metrics, **more}
+
+    def _constant_warning(self, split, metrics):
+        """Returns a warning (str) if the predictions for all examples of a split are the same, else None."""
+        if self._target.task_type == "classification":
+            return classifier_task.single_class_warning(metrics["eval_confusion_matrix"], self._target.labels)
+        pairs = [(row.label, row.prediction) for row in self._predicted_rows(split) if row.label is not None]
+        warn = {"regression": regression_head.constant_scores_warning,
+                "multilabel": multilabel_head.single_set_warning}[self._target.task_type]
+        return warn(*zip(*pairs)) if pairs else None
 
     def _predicted_rows(self, split):
         """Returns the `PredictedRows` of a split that was predicted."""

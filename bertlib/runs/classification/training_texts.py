@@ -4,7 +4,7 @@ from bertlib.rows import tables
 from bertlib.system import files
 from bertlib.tasks.classification import row_examples
 from bertlib.tasks.squad import squad_data
-from bertlib.tasks.tagging import tagging_data
+from bertlib.tasks.tagging import tagged_json_lines
 
 
 def read_lines(path):
@@ -38,7 +38,7 @@ def read_training_texts(model):
     if not files.exists(path):
         raise FileNotFoundError(f"{path} does not exist any more.")
     if model.kind == "tagging":
-        return (" ".join(sentence.words) for sentence in tagging_data.read_conll(
+        return (" ".join(sentence.words) for sentence in tagged_json_lines.read_tagged(
             path, model.setting("token_column"), model.setting("tag_column")).sentences)
     if model.kind == "questions":
         return _texts(squad_data.read_squad_examples(path, is_training=False), "question_text", "context")

@@ -96,6 +96,21 @@ def metric_fn(per_example_loss, labels, probabilities, weights, names, threshold
             **{name: (value, update) for name, value in values.items()}}
 
 
+def single_set_warning(labels, predicted):
+    """Returns a warning (str) if an evaluation predicted the same set of labels for all examples although
+    their labels differ, else None.
+
+    Args:
+      labels, predicted: lists with a tuple of str for each example, the labels and the predicted labels.
+    """
+    if len(set(predicted)) != 1 or len(set(labels)) == 1:
+        return None
+    only = f"the labels {', '.join(predicted[0])}" if predicted[0] else "no label"
+    equal = sum(label == predicted[0] for label in labels)
+    return (f"All {len(predicted)} predictions are {only}; {equal} of the true answers are the same. The "
+            "model does not distinguish the examples, and the F1 scores are those of a constant prediction.")
+
+
 def roc_auc(labels, scores):
     """Returns a float64 tensor [L], the area under the ROC curve of each label.
 

@@ -10,6 +10,9 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.tasks.classification import classification_head
 
+# Scores count as constant if their standard deviation is below this share of that of the labels.
+_MIN_DEVIATION = 0.01
+
 
 class Regressor(classification_head.TextHead):
     """Head with one score. Features: label_ids, float32 [B]."""
@@ -71,6 +74,24 @@ def metric_fn(per_example_loss, labels, scores, weights):
         "eval_pearson": (pearson(*kept), tf.group(update)),
         "eval_spearman": (spearman(*kept), tf.group(update)),
     }
+
+
+def constant_scores_warning(labels, scores):
+    """Returns a warning (str) if an evaluation predicted almost the same score for all examples although
+    their labels differ, else None.
+
+    A correlation does not show this problem: it does not depend on the scale of the scores.
+
+    Args:
+      labels, scores: lists of float.
+    """
+    of_labels, of_scores = np.std(labels), np.std(scores)
+    if len(scores) < 2 or not of_scores < _MIN_DEVIATION * of_labels:
+        return None
+    return (f"All {len(scores)} predicted scores are between {min(scores):.4g} and {max(scores):.4g}, but "
+            f"the labels are between {min(labels):.4g} and {max(labels):.4g}. The model does not "
+            "distinguish the examples. The errors are those of a constant prediction, and the correlations "
+            "have no meaning.")
 
 
 def collect_values(name, values):

@@ -15,6 +15,7 @@ The model is trained with IOB2. Its predictions are written in the scheme of the
 
 import collections
 import contextlib
+import itertools
 import re
 from typing import NamedTuple
 
@@ -27,6 +28,11 @@ SCHEMES = ("IOB2", "IOB1", "BIOES")
 _TAG = re.compile(r"O|[BIES]-\S.*")
 # A line that begins a document has this text in its first column.
 _DOCUMENT = "-DOCSTART-"
+
+
+def is_tag(text):
+    """Returns whether a text has the form of a tag in one of the schemes."""
+    return bool(_TAG.fullmatch(text))
 
 
 def is_iob2(tag):
@@ -364,6 +370,50 @@ def _precision_recall_f1(ending, hits, found, real):
     return {f"precision{ending}": hits / found if found else 0.0,
             f"recall{ending}": hits / real if real else 0.0,
             f"f1{ending}": 2 * hits / (found + real) if hits else 0.0}
+
+
+# --- Predictions -----------------------------------------------------------------------------------------
+
+
+class Prediction(NamedTuple):
+    """The predicted tags of a sentence.
+
+    Attributes:
+      tags: list of str, one for each word.
+      probabilities: list of float, the probability of each tag.
+    """
+
+    tags: list
+    probabilities: list
+
+    def entities(self):
+        """Returns the entities: list of (index of the first word, index after the last word, type, score).
+
+        The score is the mean of the probabilities of the words' tags.
+        """
+        return [(start, end, kind, sum(self.probabilities[start:end]) / (end - start))
+                for start, end, kind in entity_spans(self.tags)]
+
+
+def merge_windows(rows, sentences, labels, scheme="IOB2"):
+    """Returns the list of the `Prediction`s for sentences, merged from the predictions for their windows.
+
+    A tag of the model that is not valid after the tag of the previous word is replaced; see
+    `convert_scheme`. The new tag keeps the probability.
+
+    Args:
+      rows: iterable of the predictions of `tagging_head.Tagger` for the windows, in the order of the windows.
+      sentences: list of `Sentence`.
+      labels: list of the model's tags in IOB2.
+      scheme: scheme of the returned tags.
+    """
+    words = ((labels[tag], float(str(probability))) for row in rows for tag, probability in
+             zip(row["tags"][:row["num_words"]], row["probabilities"][:row["num_words"]]))
+    predictions = []
+    for sentence in sentences:
+        tags, probabilities = zip(*itertools.islice(words, len(sentence.words)))
+        predictions.append(Prediction(convert_scheme(tags, scheme), list(probabilities)))
+    return predictions
 
 
 # --- Windows ---------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import tensorflow.compat.v1 as tf
 from bertlib.estimator import estimator
 from bertlib.graph import crf
 from bertlib.tasks import head
-from bertlib.tasks.tagging.tagging_data import SEQUENCES, feature_fields
+from bertlib.tasks.tagging.tagging_data import SEQUENCES, entity_spans, feature_fields
 import modeling
 
 # Dropout probability for the input of the head. As in the published classifier, it does not depend on the
@@ -22,6 +22,10 @@ class Tagger:
     The features are int32 [B, F]. tag_ids contains the tags of the tokens, and is not needed in prediction.
     tag_mask is 1 at the tokens whose tags are trained. word_mask is 1 at the first token of each word. The
     tag of a word is the tag of the word's first token.
+
+    The predictions of a sequence are num_words, tags and probabilities. num_words is its number of words, W.
+    Only the first W values of tags and probabilities have a meaning. The probability of a tag is the softmax
+    of the tag's score; with a CRF, it is the marginal probability of the tag.
 
     With `use_crf`, the loss is computed for the whole sequence of tags (Lample et al. 2016, arXiv:1603.01360,
     section 2.2). The variable "crf/transitions" [N, N] contains the score of each transition from one tag
@@ -42,11 +46,14 @@ class Tagger:
         logits = head.token_logits(model.get_sequence_output(), self._num_tags, dropout_prob=(
             _HEAD_DROPOUT if mode == estimator.ModeKeys.TRAIN else 0.0))
         tag = _tag_with_crf if self._use_crf else _tag_independently
-        losses, tags = tag(logits, features.get("tag_ids"), features["tag_mask"])
-        if mode == estimator.ModeKeys.PREDICT:
+        predicts = mode == estimator.ModeKeys.PREDICT
+        losses, tags, probabilities = tag(logits, features.get("tag_ids"), features["tag_mask"], predicts)
+        if predicts:
             words, tags = _move_to_front(features["word_mask"], tags)
+            _, probabilities = _move_to_front(features["word_mask"], probabilities)
             loss = {} if losses is None else {"loss": losses}
-            return head.HeadOutputs(predictions={"tags": tags, "num_words": words, **loss})
+            return head.HeadOutputs(predictions={"tags": tags, "num_words": words,
+                                                 "probabilities": probabilities, **loss})
         # The loss is divided by the number of tags in the effective batch, because the number of tags may
         # differ between micro-batches.
         total = features.get("tag_mask_total", tf.reduce_sum(features["tag_mask"]))
@@ -60,26 +67,28 @@ def head_shapes(bert_config, num_tags, use_crf=False):
     return {**shapes, "crf/transitions": (num_tags, num_tags)} if use_crf else shapes
 
 
-def _tag_independently(logits, tag_ids, tag_mask):
+def _tag_independently(logits, tag_ids, tag_mask, with_probabilities):
     """Predicts the tag of each token independently of the tags of the other tokens.
 
     Args:
       logits: float32 [B, F, N].
       tag_ids: int32 [B, F], the right tags, or None.
       tag_mask: int32 [B, F].
+      with_probabilities: whether to compute the probabilities.
 
     Returns:
-      a pair: the losses, float32 [B], which are sums over the tokens of a sequence, or None if tag_ids is
-      None; and the predicted tags, int32 [B, F].
+      three values: the losses, float32 [B], which are sums over the tokens of a sequence, or None if tag_ids
+      is None; the predicted tags, int32 [B, F]; and the probabilities of these tags, float32 [B, F], or None.
     """
     best = tf.argmax(logits, axis=-1, output_type=tf.int32)
+    probabilities = tf.gather(tf.nn.softmax(logits), best, batch_dims=2) if with_probabilities else None
     if tag_ids is None:
-        return None, best
+        return None, best, probabilities
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=tag_ids, logits=logits)
-    return tf.reduce_sum(losses * tf.cast(tag_mask, tf.float32), axis=1), best
+    return tf.reduce_sum(losses * tf.cast(tag_mask, tf.float32), axis=1), best, probabilities
 
 
-def _tag_with_crf(logits, tag_ids, tag_mask):
+def _tag_with_crf(logits, tag_ids, tag_mask, with_probabilities):
     """Predicts the best sequence of tags with a CRF; see `_tag_independently`.
 
     The chain of the CRF contains only the tokens of the mask. For example, the transition from one word to
@@ -91,12 +100,16 @@ def _tag_with_crf(logits, tag_ids, tag_mask):
     order = _order(tag_mask)
     scores, lengths = tf.gather(logits, order, batch_dims=1), tf.reduce_sum(tag_mask, axis=1)
     tags, _ = crf.crf_decode(scores, transitions, lengths)
-    tags = tf.gather(tags, tf.argsort(order), batch_dims=1)
+    in_place, probabilities = tf.argsort(order), None
+    if with_probabilities:
+        marginals = crf.crf_marginals(scores, lengths, transitions)
+        probabilities = tf.gather(tf.gather(marginals, tags, batch_dims=2), in_place, batch_dims=1)
+    tags = tf.gather(tags, in_place, batch_dims=1)
     if tag_ids is None:
-        return None, tags
+        return None, tags, probabilities
     chain = tf.gather(tag_ids, order, batch_dims=1)
     likelihood, _ = crf.crf_log_likelihood(scores, chain, lengths, transitions)
-    return -likelihood, tags
+    return -likelihood, tags, probabilities
 
 
 def _order(mask):
@@ -119,6 +132,22 @@ def model_fn_builder(bert_config, num_tags, use_crf, init_checkpoint, learning_r
     """Returns a model_fn for `estimator.Estimator`; see `head.model_fn_builder`."""
     return head.model_fn_builder(Tagger(num_tags, use_crf), bert_config, init_checkpoint, learning_rate,
                                  num_train_steps, num_warmup_steps, use_tpu, use_one_hot_embeddings, step)
+
+
+def no_entity_warning(right, predicted):
+    """Returns a warning (str) if an evaluation predicted no entity although the data has entities, else None.
+
+    The accuracy does not show this problem, because most words are outside of entities.
+
+    Args:
+      right, predicted: lists with a list of tags for each sentence.
+    """
+    entities = sum(len(entity_spans(tags)) for tags in right)
+    if not entities or any(entity_spans(tags) for tags in predicted):
+        return None
+    return (f"No entity was predicted, but the data has {entities}. The model does not distinguish entities "
+            "from other words: F1 is 0, and the accuracy is that of a constant prediction. Train longer, or "
+            "with a higher --learning_rate.")
 
 
 def input_fn_builder(input_file, seq_length, is_training, drop_remainder, trim=False,

@@ -1,0 +1,163 @@
+"""Reads and writes sentences as JSON Lines: an object with the words and the tags of a sentence in each line.
+
+    {"tokens": ["Ana", "Ruiz", "sleeps"], "ner_tags": ["B-PER", "I-PER", "O"]}
+"""
+
+import json
+from typing import NamedTuple
+
+from bertlib.rows import tables
+from bertlib.tasks.tagging import tagging_data
+
+# Names of the endings of files with JSON Lines. Each ending may be followed by .gz.
+ENDINGS = tuple(ending for ending, name in tables.ENDINGS.items() if name == "jsonl")
+# Possible names of the lists in an object.
+WORD_KEYS, TAG_KEYS = ("tokens", "words"), ("ner_tags", "tags")
+
+
+class JsonLinesFile(NamedTuple):
+    """The content of a file. It has the same attributes as a `tagging_data.ConllFile`, except `lines`.
+
+    Attributes:
+      path: str.
+      objects: list of dict, one for each sentence.
+      sentences: list of `tagging_data.Sentence`. The number of the sentence's line is repeated for each word.
+    """
+
+    path: str
+    objects: list
+    sentences: list
+    width = None  # JSON Lines have no columns
+
+    @property
+    def is_tagged(self):
+        return self.sentences[0].tags is not None
+
+    def error(self, line, problem):
+        """See `ConllFile.error`."""
+        return ValueError(f"{self.path}:{line}: {problem}")
+
+
+def is_json_lines(path):
+    """Returns whether the name of a file has an ending of JSON Lines."""
+    return str(path).lower().removesuffix(".gz").endswith(ENDINGS)
+
+
+def read_tagged(path, token_column=1, tag_column=-1, tagged=True):
+    """Reads a file with tagged sentences: JSON Lines if the file's name has such an ending, otherwise
+    columns. For the arguments and the errors, see `tagging_data.read_conll`.
+
+    In JSON Lines, the columns have no meaning.
+
+    Returns:
+      a `JsonLinesFile` or a `tagging_data.ConllFile`.
+    """
+    if is_json_lines(path):
+        return read_json_lines(path, tagged is True)
+    return tagging_data.read_conll(path, token_column, tag_column, tagged)
+
+
+def read_json_lines(path, needs_tags=True):
+    """Reads JSON Lines.
+
+    The words are in "tokens" or "words", and the tags in "ner_tags" or "tags". Other keys are ignored.
+
+    Args:
+      path: the file, which may be compressed with gzip.
+      needs_tags: whether a file without tags is an error. If it is false, the file counts as tagged if it has
+        a tag other than "O".
+
+    Returns:
+      a `JsonLinesFile`.
+
+    Raises:
+      FileNotFoundError, ValueError: the file is missing, blank or not JSON Lines, or its words or tags are
+        not usable. The message names the line.
+    """
+    found, blank = JsonLinesFile(str(path), [], []), None
+    with tables.open_table(path) as stream:
+        for line, row in tables.Table(stream, "jsonl"):
+            if isinstance(row, tables.BadRow):
+                raise found.error(line, row.problem)
+            if not row:
+                blank = blank or line
+                continue
+            if blank:
+                raise found.error(blank, "the line is blank; remove it.")
+            found.objects.append(row)
+            found.sentences.append(_read_sentence(found, line, row))
+    if not found.sentences:
+        raise ValueError(f'{path}: the file is blank; each line should be an object such as {{"tokens": '
+                         '["Ana", "sleeps"], "ner_tags": ["B-PER", "O"]}.')
+    if not needs_tags and not any(set(sentence.tags or ["O"]) - {"O"} for sentence in found.sentences):
+        found.sentences[:] = [sentence._replace(tags=None) for sentence in found.sentences]
+        return found
+    for sentence in found.sentences:
+        if sentence.tags is None:
+            raise found.error(sentence.lines[0], "the tags are missing. Add a list of tags with the key "
+                              f"{' or '.join(map(repr, TAG_KEYS))}.")
+    return found
+
+
+def _read_sentence(file, line, row):
+    """Returns the `Sentence` in a row. Its tags are None if the row has no tags."""
+    key = _find_key(file, line, row, WORD_KEYS)
+    if key is None:
+        raise file.error(line, "the words are missing. Add a list of words with the key "
+                         f"{' or '.join(map(repr, WORD_KEYS))}.")
+    words = _read_list(file, line, row, key)
+    if not words:
+        raise file.error(line, f"{key!r} is empty; remove the line.")
+    for word in words:
+        if not tagging_data.split_words(word):
+            raise file.error(line, f"{key!r} contains the word {word!r}, which is empty. Remove this word "
+                             "and its tag.")
+    tag_key = _find_key(file, line, row, TAG_KEYS)
+    if tag_key is None or row[tag_key] is None:
+        return tagging_data.Sentence(words, None, [line] * len(words))
+    tags = _read_list(file, line, row, tag_key)
+    if len(tags) != len(words):
+        raise file.error(line, f"{key!r} has {len(words)} words, but {tag_key!r} has {len(tags)} tags. Each "
+                         "word needs one tag.")
+    for tag in tags:
+        if not tagging_data.is_tag(tag):
+            raise file.error(line, f"{tag!r} in {tag_key!r} is not a tag. A tag is O; or B-, I-, E- or S- "
+                             "with the type of an entity, such as B-PER.")
+    return tagging_data.Sentence(words, tags, [line] * len(words))
+
+
+def _find_key(file, line, row, keys):
+    """Returns the key of a row that is in `keys`; None if there is no such key."""
+    found = [key for key in keys if key in row]
+    if len(found) > 1:
+        raise file.error(line, f"the line has both {found[0]!r} and {found[1]!r}; remove one of them.")
+    return found[0] if found else None
+
+
+def _read_list(file, line, row, key):
+    """Returns the list of str that a row has under a key."""
+    values = row[key]
+    if not isinstance(values, list):
+        raise file.error(line, f"{key!r} is {json.dumps(values, ensure_ascii=False):.60}, but must be a list "
+                         "of texts.")
+    for value in values:
+        if key in TAG_KEYS and type(value) is int:
+            raise file.error(line, f"{key!r} contains the number {value}. Write the name of each tag instead "
+                             'of its number, such as "B-PER".')
+        if not isinstance(value, str):
+            raise file.error(line, f"{key!r} contains {json.dumps(value, ensure_ascii=False):.60}, which is "
+                             "not a text. Write a text in quotes.")
+    return values
+
+
+def add_predictions(file, predictions):
+    """Returns the text of a file with two additional keys in each line: "predicted_tags", and
+    "tag_probabilities", the probabilities of these tags. Keys of the file with these names are replaced.
+
+    Args:
+      file: a `JsonLinesFile`.
+      predictions: list with a `tagging_data.Prediction` for each sentence.
+    """
+    lines = ({**row, "predicted_tags": prediction.tags, "tag_probabilities": prediction.probabilities}
+             for row, prediction in zip(file.objects, predictions, strict=True))
+    return "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines)

@@ -1,0 +1,62 @@
+"""Tests the reader and the writer of tagged sentences in JSON Lines."""
+
+import gzip
+import json
+
+import pytest
+
+from bertlib.tasks.tagging import tagged_json_lines, tagging_data
+from bertlib.tasks.tagging.tagging_data import Sentence
+
+GOOD = '{"tokens": ["Ana", "Ruiz"], "ner_tags": ["B-PER", "I-PER"], "id": 7}\n'
+
+
+def write(path, text):
+    (gzip.open if path.suffix == ".gz" else open)(path, "wb").write(text.encode())
+    return str(path)
+
+
+@pytest.mark.parametrize("name", ["train.jsonl", "train.JSON", "train.jsonl.gz"])
+def test_words_and_tags_have_two_names_each(name, tmp_path):
+    path = write(tmp_path / name, GOOD + '{"words": ["a"], "tags": ["O"]}\n\n')
+    file = tagged_json_lines.read_tagged(path)
+    assert file.is_tagged and file.sentences == [Sentence(["Ana", "Ruiz"], ["B-PER", "I-PER"], [1, 1]),
+                                                 Sentence(["a"], ["O"], [2])]
+
+
+@pytest.mark.parametrize("line, message", [
+    ('{"tokens": ["a"], "ner_tags": [0]}', "'ner_tags' contains the number 0. Write the name of each tag"),
+    ('{"tokens": ["a"], "ner_tags": ["O", "O"]}', "'tokens' has 1 words, but 'ner_tags' has 2 tags."),
+    ('{"tokens": ["a"], "ner_tags": ["PER"]}', "'PER' in 'ner_tags' is not a tag."),
+    ('{"tokens": ["a"]}', "the tags are missing."), ('{"ner_tags": ["O"]}', "the words are missing."),
+    ('{"tokens": "a b", "ner_tags": ["O"]}', "'tokens' is \"a b\", but must be a list of texts."),
+    ('{"tokens": ["a", " "], "ner_tags": ["O", "O"]}', "'tokens' contains the word ' ', which is empty."),
+    ('{"tokens": [null], "tags": ["O"]}', "'tokens' contains null, which is not a text."),
+    ('{"tokens": [], "tags": []}', "'tokens' is empty; remove the line."),
+    ('{"tokens": ["a"], "words": ["a"], "tags": ["O"]}', "the line has both 'tokens' and 'words'"),
+    ("", "the line is blank; remove it."), ("[1]", "each line is a JSON object"),
+    ('{"tokens": [', "the line is not valid JSON")])
+def test_errors_name_the_line(line, message, tmp_path):
+    path = write(tmp_path / "train.jsonl", f"{GOOD}{line}\n{GOOD}")
+    with pytest.raises(ValueError) as error:
+        tagged_json_lines.read_tagged(path)
+    assert str(error.value).startswith(f"{path}:2: ") and message in str(error.value)
+
+
+def test_tags_of_a_test_file_are_optional(tmp_path):
+    only_o = '{"tokens": ["a"], "ner_tags": ["O"]}\n'
+    for text in ('{"tokens": ["a"]}\n', only_o, '{"tokens": ["a"], "ner_tags": null}\n' + only_o):
+        file = tagged_json_lines.read_tagged(write(tmp_path / "test.jsonl", text), tagged=None)
+        assert not file.is_tagged and file.sentences[0] == Sentence(["a"], None, [1])
+    with pytest.raises(ValueError, match=":2: the tags are missing"):
+        tagged_json_lines.read_tagged(write(tmp_path / "test.jsonl", GOOD + '{"tokens": ["a"]}'), tagged=4)
+    with pytest.raises(ValueError, match="the file is blank"):
+        tagged_json_lines.read_tagged(write(tmp_path / "test.jsonl", "\n"))
+
+
+def test_predictions_are_added_to_each_line(tmp_path):
+    file = tagged_json_lines.read_tagged(write(tmp_path / "test.jsonl", '{"id": "é", "words": ["a", "b"]}\n'),
+                                         tagged=None)
+    text = tagged_json_lines.add_predictions(file, [tagging_data.Prediction(["O", "B-X"], [0.5, 0.25])])
+    assert text.startswith('{"id": "é", ') and json.loads(text) == {
+        "id": "é", "words": ["a", "b"], "predicted_tags": ["O", "B-X"], "tag_probabilities": [0.5, 0.25]}
