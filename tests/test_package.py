@@ -61,7 +61,8 @@ def test_the_metadata_are_complete(site):
         needed.setdefault(extra.strip('"'), set()).add(name)
     extras = {extra: needed.pop(extra) for extra in found.get_all("Provides-Extra")}
     assert extras == {"beam": {"apache-beam<3,>=2.77"}, "export": {"tensorflow-text==2.21.*"},
-                      "gpu": {"tensorflow[and-cuda]==2.21.*"}, "serving-text": {"tensorflow-text==2.21.*"}}
+                      "gpu": {"tensorflow[and-cuda]==2.21.*"}, "pandas": {"pandas>=2.2"},
+                      "serving-text": {"tensorflow-text==2.21.*"}}
     assert needed.keys() == {""} and "tensorflow==2.21.*" in needed[""]
 
 
