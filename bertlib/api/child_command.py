@@ -12,8 +12,8 @@ from typing import Any
 # The directory of the published commands: the checkout, or the directory of the installed packages.
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _KEPT_LINES = 200
-_FLAGS_ERROR = "FATAL Flags parsing error:"
-_UNKNOWN = re.compile(r"Unknown command line flag '(.*?)'\.(?: Did you mean: (.*?) \?)?")
+_FLAGS_ERROR = re.compile(r"^FATAL Flags parsing error:(.*?)(?:^Pass --help|\Z)", re.DOTALL | re.MULTILINE)
+_UNKNOWN = re.compile(r"Unknown command line flag '(.*?)'\.?(?: Did you mean: (.*?) \?)?")
 # {flag: argument of the functions in `bertlib.api`}.
 _ARGUMENTS = {"--train_file": "data", "--dev_file": "dev", "--text_column": "text", "--label_column": "label"}
 
@@ -110,8 +110,9 @@ def _error(script, code, lines):
       code: exit code of the process, or -n if signal n ended it.
       lines: the last lines of the log.
     """
-    if _FLAGS_ERROR in lines:
-        return _flags_error(lines)
+    of_flags = _FLAGS_ERROR.search("\n".join(lines))
+    if of_flags:
+        return _flags_error(of_flags[1].strip())
     starts = [number for number, line in enumerate(lines) if line.startswith(f"{script}: ")]
     message = "\n".join(lines[starts[-1]:]).removeprefix(f"{script}: ") if starts else ""
     if message.startswith("error: ") and code == 1:
@@ -124,9 +125,8 @@ def _error(script, code, lines):
     return ChildProcessError(f"{script} ended with the exit code {code}: {message or ' / '.join(lines[-3:])}")
 
 
-def _flags_error(lines):
-    start = len(lines) - lines[::-1].index(_FLAGS_ERROR)
-    problem = lines[start].strip() if start < len(lines) else "a setting is wrong."
+def _flags_error(problem):
+    """Returns the exception for absl's message about a flag."""
     unknown = _UNKNOWN.match(problem)
     if not unknown:
         return ValueError(problem)

@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 
 from helpers import ROOT
 from model_directories import linear, write
@@ -148,11 +149,11 @@ def test_the_error_message_of_the_command_is_that_of_the_exception(settings, tmp
 
 
 @pytest.mark.parametrize("code, lines, kind, message", [
-    (1, ["FATAL Flags parsing error:", "  Unknown command line flag 'num_epochs'. Did you mean: num_cores ?",
+    (1, ["FATAL Flags parsing error: Unknown command line flag 'num_epochs'. Did you mean: num_cores ?",
          "Pass --helpshort"], TypeError, "there is no setting 'num_epochs'. Did you mean num_cores?"),
-    (1, ["FATAL Flags parsing error:", "  Unknown command line flag 'x'", "Pass --helpshort"], ValueError,
-     "Unknown command line flag 'x'"),
-    (1, ["FATAL Flags parsing error:", "  flag --seed=a: invalid", "Pass"], ValueError,
+    (1, ["FATAL Flags parsing error: Unknown command line flag 'x'", "Pass --helpshort"], TypeError,
+     "there is no setting 'x'. See docs/reference/flags.md."),
+    (1, ["FATAL Flags parsing error: flag --seed=a: invalid", "Pass --helpshort"], ValueError,
      "flag --seed=a: invalid"),
     (1, ["run.py: an older line", "run.py: error: no column 'b' (--text_column);", "the columns are a."],
      ValueError, "no column 'b' (--text_column);\nthe columns are a. "
@@ -312,3 +313,57 @@ def test_names_of_answers_become_columns():
     assert tables_of_results.answer_row({"text": "a"}, {"score": 0.5}) == {"text": "a", "prediction": 0.5}
     found = tables_of_results.answer_row({"text": "a"}, {"labels": ["x"], "probabilities": {"x": 1.0}})
     assert found == {"text": "a", "prediction": ["x"], "probability_x": 1.0}
+
+
+# --- Interruptions ---------------------------------------------------------------------------------------
+
+# Trains. A signal comes when the training has logged a step. Prints the numbers of the child processes that
+# are left.
+INTERRUPTED = """
+import json, os, signal, sys
+from bertlib import api
+
+class Log:
+    flush = sys.stderr.flush
+    def write(self, text):
+        sys.stderr.write(text)
+        if " step 10" in text:
+            os.kill(os.getpid(), int(sys.argv[4]))
+
+out, sys.stdout = sys.stdout, Log()
+try:
+    api.train(json.loads(sys.argv[1]), sys.argv[2], **json.loads(sys.argv[3]))
+except KeyboardInterrupt:
+    left = open(f"/proc/self/task/{os.getpid()}/children").read().split()
+    print("interrupted", left, file=out)
+"""
+
+
+def interrupt(number, settings, directory):
+    """Runs `INTERRUPTED` with a signal; returns the finished process and the step of the checkpoint."""
+    data = [{"text": text, "label": label} for text, label in rows(24, 1)]
+    plain = {name: str(value) for name, value in settings.items() if value is not None}
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED, json.dumps(data), directory,
+                           json.dumps({**plain, "num_train_epochs": 1000}), str(int(number))], cwd=ROOT,
+                          capture_output=True, encoding="utf-8")
+    deadline = time.monotonic() + 60
+    while not weights_in(directory)["global_step"] and time.monotonic() < deadline:
+        time.sleep(0.5)  # the training writes its first checkpoint before the first step
+    return done, weights_in(directory)["global_step"]
+
+
+@pytest.mark.slow(reason="a process of its own that trains; tests/commands/test_signals.py tests the command")
+def test_an_interrupted_training_saves_its_step_and_leaves_no_process(settings, tmp_path):
+    done, step = interrupt(signal.SIGINT, settings, tmp_path / "model")
+    assert done.returncode == 0 and done.stdout == "interrupted []\n", done.stderr
+    assert "run_classifier.py: terminated." in done.stderr
+    assert 10 <= step < 3000 and step != 1000
+    assert len(list((tmp_path / "model" / "data").iterdir())) == 1
+
+
+@pytest.mark.slow(reason="a process of its own that trains")
+def test_a_training_ends_with_its_caller(settings, tmp_path):
+    """As after the restart of a notebook's kernel."""
+    done, step = interrupt(signal.SIGKILL, settings, tmp_path / "model")
+    assert done.returncode == -signal.SIGKILL
+    assert 10 <= step < 3000 and step != 1000
