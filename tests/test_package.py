@@ -106,5 +106,12 @@ def test_commands_of_our_own_run_without_the_checkout(site, tmp_path):
     assert done.returncode == 0 and (tmp_path / "output" / "checkpoint").exists(), done.stderr[-3000:]
     assert "replica 0 of 2" in done.stderr
     (tmp_path / "lines.txt").write_text("It saw Rome\n")
+    code = """from bertlib import api
+result = api.train([("it saw", "a"), ("rome", "b")] * 4, "texts", dev=[("rome", "b")], vocab_file="vocab.txt",
+                   bert_config_file="config.json", max_seq_length=16, train_batch_size=4, num_train_epochs=1)
+print(len(result.predictions))"""
+    in_python = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True,
+                               encoding="utf-8", env={**os.environ, "PYTHONPATH": str(site)})
+    assert in_python.stdout.splitlines()[-1:] == ["1"], in_python.stderr[-3000:]
     done = run("bert-predict", "--model_dir=output", "--input_file=lines.txt")
     assert done.returncode == 0 and len(json.loads(done.stdout)["tags"]) == 3, done.stderr

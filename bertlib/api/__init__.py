@@ -75,8 +75,8 @@ def train(data: Any, output_dir: str | os.PathLike[str], *, dev: Any = None,
 
     Examples:
       >>> from bertlib import api
-      >>> rows = [("a good film", "good"), ("a bad film", "bad")] * 10
-      >>> result = api.train(rows, "output/films", dev_fraction=0.2, num_train_epochs=1, verbose=False)
+      >>> rows = [("a good film", "good"), ("a bad film", "bad")] * 20
+      >>> result = api.train(rows, "output/films", dev=rows[:4], num_train_epochs=1, verbose=False)
       >>> "eval_accuracy" in result.metrics
       True
     """

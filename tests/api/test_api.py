@@ -382,6 +382,10 @@ def test_data_frames_in_and_out(settings, tmp_path, monkeypatch):
     trained = api.train(frame, tmp_path / "model", dev_fraction=0.2, text="body", label="kind", verbose=False,
                         **settings)
     assert isinstance(trained.predictions, pandas.DataFrame) and len(trained.predictions) == 8
+    same = api.train(frame, tmp_path / "model", dev_fraction=0.2, text="body", label="kind", verbose=False,
+                     **settings)  # nothing is left to train
+    assert same.predictions.equals(trained.predictions)
+    assert len(list((tmp_path / "model" / "data").iterdir())) == 1
     again = api.evaluate(tmp_path / "model", verbose=False)  # on the rows of --dev_fraction
     assert again.metrics == trained.metrics and again.predictions.equals(trained.predictions)
     found = api.evaluate(tmp_path / "model", frame.tail(5), verbose=False).predictions
