@@ -61,7 +61,8 @@ FLAGS = flags.FLAGS  # a published name, for scripts that import this one
 
 # These files are written to --results_dir.
 _RESULT_FILES = ("eval.tf_record", "predictions.json", "nbest_predictions.json", "null_odds.json",
-                 "answer_offsets.json", "predictions.html", "eval_results.json")
+                 "answer_offsets.json", "predictions.html", "eval_results.json", "eval_predictions.csv",
+                 "eval_predictions.jsonl", "test_predictions.csv", "test_predictions.jsonl")
 
 
 def define_flags():

@@ -312,10 +312,12 @@ def define_table_flags():
         flags.DEFINE_enum("predictions_format", "csv", list(prediction_files.FORMATS),
                           "Format of the table that each evaluation and each prediction writes: "
                           "eval_predictions.csv and test_predictions.csv, or the same names with .jsonl.")
-    _define_csv_safe_flag("Tables of predictions", SPEED)
+    define_csv_safe_flag("Tables of predictions", SPEED)
 
 
-def _define_csv_safe_flag(heading, affects):
+def define_csv_safe_flag(heading, affects=None):
+    """Defines the flag that makes CSV tables safe for spreadsheet programs. For the arguments, see
+    `section`."""
     with section(heading, affects):
         flags.DEFINE_bool("csv_safe", False, "In CSV, write an apostrophe before each text that a "
                           "spreadsheet program would execute as a formula, such as =1+1.")

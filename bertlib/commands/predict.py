@@ -4,9 +4,9 @@
     echo "The house is big." | python predict.py --model_dir=output/cola
     python predict.py --model_dir=output/mrpc --interactive
 
-The model is loaded once. The answers are JSON Lines in the order of the input. Each answer contains the
-fields of its input. The output is flushed whenever no input is waiting. docs/howto/serving.md describes
-inputs and answers.
+The model is loaded once. The answers are JSON Lines in the order of the input. If the name of the output file
+ends in .csv, the answers are a CSV table. Each answer contains the fields of its input. The output is flushed
+whenever no input is waiting. docs/howto/serving.md describes inputs and answers.
 """
 
 import contextlib
@@ -26,10 +26,11 @@ from bertlib import serving
 from bertlib.estimator import replica_sync
 from bertlib.output_directory import output_files
 from bertlib.replicas import replica_group
+from bertlib.reports import prediction_files
 from bertlib.rows import columns, tables
 from bertlib.runs import checks, run_record
 from bertlib.runs.settings import require_file
-from bertlib.serving import questions
+from bertlib.serving import answer_tables, questions
 from bertlib.system import files, locks, terminal
 
 # Largest number of batches in a chunk. The lines of a chunk are sorted by length before they are cut into
@@ -56,9 +57,13 @@ def define_flags():
                           "it follows from the file extension. If the extension is unknown, the format is "
                           f"'text': each line contains one text, or two texts with{questions.PAIR}between "
                           "them.")
+        flags.DEFINE_enum("output_format", None, list(prediction_files.FORMATS), "Format of the answers: a "
+                          "CSV table or JSON Lines. The default is csv if the name of the output file ends "
+                          "in .csv or .csv.gz, otherwise jsonl.")
         flags.DEFINE_bool("skip_bad_lines", False, "Answer an unusable line with an error message and "
                           "continue. By default the command stops at such a line.")
         flags.DEFINE_bool("interactive", False, "Ask for the texts on the terminal, one after the other.")
+    common_flags.define_csv_safe_flag("Lines")
     common_flags.define_column_flags("Columns, by default those of the training")
     common_flags.define_word_column_flags("Columns, by default those of the training")
     common_flags.define_replica_flags()
@@ -129,18 +134,19 @@ def chunks_as_they_arrive(items, most, waits=False):
         raise end
 
 
-def answer_chunk(predictor, chunk, skip_bad_lines):
+def answer_chunk(predictor, chunk, table, skip_bad_lines):
     """Answers the questions of a chunk.
 
     Args:
       predictor: a `serving.Predictor`.
       chunk: list of `questions.Question`.
+      table: see `_create_table`.
       skip_bad_lines: bool. If true, the answer to a bad question describes the problem of the question. If
         false, only the questions before the first bad question are answered.
 
     Returns:
-      a triple: the lines of the answers, the number of bad questions among the answered questions, and the
-      bad question at which answering stopped (or None).
+      a triple: a list with the text of each answer, the number of bad questions among the answered
+      questions, and the bad question at which answering stopped (or None).
     """
     questions_with_inputs, bad = [], []
     for question in chunk:
@@ -153,25 +159,39 @@ def answer_chunk(predictor, chunk, skip_bad_lines):
                 problem = str(error)
         question = question._replace(problem=problem)
         if not skip_bad_lines:
-            return _answer_lines(predictor, questions_with_inputs), 0, question
+            return _answer_lines(predictor, questions_with_inputs, table), 0, question
         bad.append(question)
         questions_with_inputs.append((question, None))
-    return _answer_lines(predictor, questions_with_inputs), len(bad), None
+    return _answer_lines(predictor, questions_with_inputs, table), len(bad), None
 
 
-def _answer_lines(predictor, questions_with_inputs):
-    """Runs the model and returns the lines of its answers.
+def _answer_lines(predictor, questions_with_inputs, table):
+    """Runs the model and returns a list with the text of each answer.
 
     Args:
-      predictor: a `serving.Predictor`.
+      predictor, table: see `answer_chunk`.
       questions_with_inputs: list of pairs (`questions.Question`, result of `predictor.prepare`). For a bad
         question, the second element is None.
     """
     answers = iter(predictor.answer([prepared for _, prepared in questions_with_inputs
                                      if prepared is not None]))
-    return [questions.format_answer(question, {"error": f"line {question.line}: {question.problem}"}
-                                    if prepared is None else next(answers))
+    return [table.format(question, {"error": f"line {question.line}: {question.problem}"}
+                         if prepared is None else next(answers))
             for question, prepared in questions_with_inputs]
+
+
+def _create_table(settings, predictor, input_format):
+    """Returns the `answer_tables.AnswerTable` of a run; with JSON Lines as output, an `AnswerLines`."""
+    output_format = settings.output_format
+    if output_format is None:
+        is_csv = settings.output_file.lower().removesuffix(".gz").endswith(".csv")
+        output_format = "csv" if is_csv else "jsonl"
+    if output_format == "jsonl":
+        return answer_tables.AnswerLines()
+    # In plain text, a line may have a second text although the first line has only one.
+    fields = predictor.fields if input_format == "text" else ()
+    return answer_tables.AnswerTable(fields, settings.skip_bad_lines, settings.csv_safe,
+                                     predictor.label_separator)
 
 
 def _translate_damage(chunks, name):
@@ -209,16 +229,19 @@ def run(settings, predictor):
         # a line before it writes the next line.
         is_whole = files.is_remote(settings.input_file) or os.path.isfile(settings.input_file)
         input_format = settings.input_format or questions.format_from_name(settings.input_file)
+        table = _create_table(settings, predictor, input_format)
         question_stream = reader.read(lines, name, input_format,
                                       ahead=columns.LOOKAHEAD_ROWS if is_whole else 0)
         chunks = chunks_as_they_arrive(question_stream, settings.batch_size * _BATCHES, is_whole)
         for chunk in _broadcast(replicas, _translate_damage(chunks, settings.input_file)):
-            answers, num_bad, bad_question = answer_chunk(predictor, chunk, settings.skip_bad_lines)
-            output.write("".join(f"{line}\n" for line in answers))
+            answers, num_bad, bad_question = answer_chunk(predictor, chunk, table, settings.skip_bad_lines)
+            output.write("".join(answers))
             output.flush()
             answered, skipped = answered + len(answers) - num_bad, skipped + num_bad
             if bad_question is not None:
                 break
+        output.write(table.finish())
+        output.flush()
     logging.info("Lines answered: %d%s.", answered, f"; lines that could not be used: {skipped}" if skipped
                  else "")
     if bad_question is not None:

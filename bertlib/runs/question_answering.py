@@ -7,8 +7,13 @@ from absl import logging
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.data import input_pipeline
+from bertlib.reports import prediction_files
+from bertlib.reports.prediction_rows import PredictedRow
 from bertlib.system import files
 from bertlib.tasks.squad import squad_answers, squad_data, squad_predictions, squad_report, squad_scores
+
+# Separates the accepted answers to a question in a CSV table.
+_SEPARATOR = " | "
 
 
 class Evaluation:
@@ -34,8 +39,8 @@ class Evaluation:
         self.shown = {"f1": "F1", exact: "exact match"}
 
     def write(self, input_fn):
-        """Writes the answers and an HTML report into --results_dir. Also writes the scores, if the right
-        answers are known.
+        """Writes the answers, a table of the answers and an HTML report into --results_dir. Also writes the
+        scores, if the right answers are known.
 
         Args:
           input_fn: the input of the examples' windows.
@@ -62,6 +67,11 @@ class Evaluation:
             files.write_text(path("eval_results.json"), json.dumps(scores, indent=2) + "\n")
             logging.info("Results, in %s:\n%s", path("eval_results.json"),
                          "\n".join(f"  {name} = {value}" for name, value in scores.items()))
+        table = path(f"{'test' if gold is None else 'eval'}_predictions.{settings.predictions_format}")
+        prediction_files.write_predictions(
+            table, predicted_rows(self._examples, predictions, threshold, gold, version_2),
+            settings.predictions_format, settings.csv_safe, _SEPARATOR)
+        logging.info("Table of the questions and their answers: %s.", table)
 
     def scores(self, input_fn):
         """Returns a dict {name: number} with the scores of the newest checkpoint and its "global_step".
@@ -119,3 +129,33 @@ class Evaluation:
             return squad_scores.evaluate(self._gold, texts)
         scores = squad_scores.evaluate(self._gold, texts, True, squad_predictions.null_odds(predictions))
         return {**scores, "null_score_diff_threshold": threshold}
+
+
+def predicted_rows(examples, predictions, threshold, gold=None, version_2_with_negative=False):
+    """Returns the list of `PredictedRow`s of questions.
+
+    Args:
+      examples: list of `SquadExample`.
+      predictions: list of `Prediction`, one for each example, in the order of the examples.
+      threshold: the null threshold, see --null_score_diff_threshold.
+      gold: the right answers, see `squad_data.read_gold`; None if they are unknown.
+      version_2_with_negative: whether some questions have no answer.
+    """
+    answers = [prediction.final_answer(threshold) for prediction in predictions]
+    texts = {prediction.qas_id: answer.text for prediction, answer in zip(predictions, answers)}
+    scores = {} if gold is None else squad_scores.score_answers(gold, texts, version_2_with_negative)
+    rows = []
+    for example, prediction, answer in zip(examples, predictions, answers, strict=True):
+        context = example.context if example.context is not None else " ".join(example.doc_tokens)
+        label, is_right, details = None, None, {}
+        if gold is not None:
+            exact, f1 = scores[prediction.qas_id]
+            label = tuple(dict.fromkeys(text for text, _ in gold[prediction.qas_id]))
+            is_right, details = bool(exact), {"exact_match": exact, "f1": f1}
+        if prediction.null_odds is not None:
+            details["null_odds"] = float(prediction.null_odds)
+        rows.append(PredictedRow(
+            example.line, {"id": prediction.qas_id, "question": example.question_text, "context": context},
+            (example.question_text, context), label, answer.text, {"": float(answer.probability)}, is_right,
+            details=details))
+    return rows

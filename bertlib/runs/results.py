@@ -35,7 +35,7 @@ def write_json(directory, file_name, results):
       results: {name of a metric: number, array, or dict of numbers}. The numbers have the same digits as in
         the file of `write_results`.
     """
-    text = json.dumps(_to_json(results), indent=2, ensure_ascii=False, sort_keys=True)
+    text = json.dumps(_to_json(dict(sorted(results.items()))), indent=2, ensure_ascii=False)
     files.write_text(os.path.join(directory, file_name), text + "\n")
 
 

@@ -38,6 +38,7 @@ class Predictor:
       fields: names of the texts of a question, such as ("text_a", "text_b").
       required: number of texts that a question has to have. The texts after these in `fields` are optional.
       checkpoint: path of the weights.
+      label_separator: text between several labels, as in the training.
 
     Examples:
       >>> from bertlib import serving
@@ -53,6 +54,7 @@ class Predictor:
     fields: tuple[str, ...]
     required: int
     checkpoint: str
+    label_separator: str
 
     def __init__(self, directory: ModelDirectory, task: str | None = None, step: StepConfig | None = None,
                  batch_size: int = BATCH_SIZE, group: Group | None = None) -> None:
@@ -74,6 +76,7 @@ class Predictor:
         self.fields, self.required = self._task.fields, self._task.required
         self._directory = directory
         self.checkpoint = directory.checkpoint
+        self.label_separator = directory.setting("label_separator", ",")
         self._batch_size, self._group = batch_size, group
         self._model = session.LoadedModel(self._task.head, directory.bert_config, directory.checkpoint,
                                           self._task.extra_inputs, step)

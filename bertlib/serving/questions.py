@@ -169,9 +169,13 @@ def format_answer(question, answer):
       ValueError: a number of the answer is NaN or infinite. JSON has no such numbers.
     """
     renamed = columns.rename_fields(question.fields, answer)
-    fields = {renamed[name]: value for name, value in question.fields.items()}
+    return to_json(question, {**answer, **{renamed[name]: value for name, value in question.fields.items()}})
+
+
+def to_json(question, value):
+    """Returns an answer, or a part of it, as JSON. For the arguments and errors, see `format_answer`."""
     try:
-        return json.dumps({**answer, **fields}, ensure_ascii=False, allow_nan=False)
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
     except ValueError:
         raise ValueError(f"the answer to line {question.line} has a number that is not finite: the model's "
                          "weights are damaged, or the training of the model diverged.") from None

@@ -1,5 +1,6 @@
 """predict.py as a user runs it: lines in; answers, in order, and errors out."""
 
+import csv
 import gzip
 import json
 import subprocess
@@ -254,3 +255,37 @@ def test_replicas_answer_as_one_process_does(predict):
     assert (alone.code, shared.code) == (0, 0), shared.err
     assert len(answers) == 31 and shared.out == alone.out
     assert "Lines answered: 30; lines that could not be used: 1." in shared.err
+
+
+# --- CSV -------------------------------------------------------------------------------------------------
+
+
+def test_csv_in_csv_out(predict, tmp_path):
+    """A file that ends in .csv contains CSV; the rows are those of JSON Lines."""
+    lines = 'id,text_a,label\r\n1,"the cat, ""a\r\ndog""",=x\r\n2,,y\r\n3,a bird,-1\r\n'
+    done, _ = predict(lines, "lines.csv", output_file="answers.csv.gz", skip_bad_lines=True, csv_safe=True)
+    assert done.code == 0, done.err
+    with gzip.open(tmp_path / "answers.csv.gz", "rt", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    _, answers = predict(lines, "lines.csv", skip_bad_lines=True)
+    assert list(rows[0]) == ["id", "text_a", "input_label", "label", "probability_no", "probability_yes",
+                             "error"]
+    assert [row["text_a"] for row in rows] == ['the cat, "a\r\ndog"', "", "a bird"]
+    assert [row["input_label"] for row in rows] == ["'=x", "y", "-1"]
+    for row, answer in zip(rows, answers, strict=True):
+        found = {label: row[f"probability_{label}"] for label in ("no", "yes")}
+        if "error" in answer:
+            assert (row["error"], row["label"], found["no"]) == (answer["error"], "", "")
+        else:
+            assert (row["error"], row["label"]) == ("", answer["label"])
+            assert {label: float(number) for label, number in found.items()} == answer["probabilities"]
+    assert rows[1]["error"] == "line 4: the text is empty; complete the row or remove it."
+
+
+def test_csv_on_standard_output(scripts, model_dir, tmp_path):
+    (tmp_path / "lines.txt").write_text("the cat\na dog ||| a bird\n")
+    done = scripts.run("predict.py", *tiny.flags(model_dir=model_dir, input_file="lines.txt",
+                                                 output_format="csv"), cwd=tmp_path)
+    header, *rows = csv.reader(done.out.splitlines())
+    assert header == ["text_a", "text_b", "label", "probability_no", "probability_yes"]
+    assert [row[:2] for row in rows] == [["the cat", ""], ["a dog", "a bird"]]

@@ -1,5 +1,6 @@
 """`run_squad.py` as its users run it: what it writes, scores, resumes, refuses, on tiny data."""
 
+import csv
 import json
 import random
 import re
@@ -94,6 +95,24 @@ def test_it_writes_the_published_files_and_scores_them(trained):
     report = (trained.output / "predictions.html").read_text()
     assert all(paragraph["qas"][0]["question"] in report for paragraph in paragraphs)
     assert "step 6/6" in trained.finished.err
+
+
+def test_the_table_has_the_answers_and_their_scores(trained):
+    version_2 = trained.flags["version_2_with_negative"]
+    with open(trained.output / "eval_predictions.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["line", "id", "question", "context", "label", "prediction", "probability",
+                             "is_right", "loss", "exact_match", "f1", *["null_odds"] * version_2]
+    answers = json.loads((trained.output / "predictions.json").read_text())
+    assert {row["id"]: row["prediction"] for row in rows} == answers
+    scores = json.loads((trained.output / "eval_results.json").read_text())
+    for column, name in (("exact_match", "exact" if version_2 else "exact_match"), ("f1", "f1")):
+        np.testing.assert_allclose(100 * np.mean([float(row[column]) for row in rows]), scores[name], 1e-6)
+    for paragraph, row in zip(json.loads(trained.dev.read_text())["data"][0]["paragraphs"], rows):
+        question = paragraph["qas"][0]
+        assert row["context"] == paragraph["context"] and row["question"] == question["question"]
+        assert row["label"] == "".join(answer["text"] for answer in question["answers"])
+        assert row["is_right"] == str(float(row["exact_match"]) == 1).lower()
 
 
 def test_the_head_has_the_published_names(trained):

@@ -33,7 +33,7 @@ def written(directory, name, rows, header=NAMES):
 
 
 def contents(part):
-    return [tuple(row)[1:] for row in part.rows]
+    return [tuple(row)[1:4] for row in part.rows]
 
 
 # --- Formats and columns ---------------------------------------------------------------------------------

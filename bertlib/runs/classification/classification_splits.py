@@ -117,7 +117,12 @@ class Splits:
           source_rows: see `DataProcessor.source_rows`.
         """
         records, has_labels = self._records[split], self.has_labels(split)
-        losses = task_head.example_losses(predictions, records.label_ids) if has_labels else None
+        losses = None
+        if has_labels and not self._settings.doc_stride and all("loss" in row for row in predictions):
+            # These losses were computed from logits. A probability that was rounded to 1 has no exact loss.
+            losses = [row["loss"] for row in predictions]
+        elif has_labels:
+            losses = task_head.example_losses(predictions, records.label_ids)
         return predicted_rows.PredictedRows(self.examples[split], source_rows, predictions, self._target,
                                             records.lengths, losses, has_labels)
 

@@ -28,7 +28,8 @@ class TextHead:
     A subclass has these attributes and methods:
 
         num_outputs   number of outputs of the layer
-        output        name of the prediction
+        output        name of the prediction. In an evaluation, the loss of each example is another
+                      prediction, with the name "loss"
         metric_fn(losses, labels, scores, weights)
                       returns streaming metrics; see eval_metrics of `estimator.EstimatorSpec`
         apply(output, labels, is_training)
@@ -54,6 +55,8 @@ class TextHead:
         predictions = {self.output: prediction}
         if labels is None:
             return head.HeadOutputs(predictions=predictions)
+        if mode == estimator.ModeKeys.EVAL:
+            predictions["loss"] = losses
         weights = tf.cast(features.get("is_real_example", tf.ones_like(losses)), tf.float32)
         return head.HeadOutputs(loss, predictions, (self.metric_fn, [losses, labels, scores, weights]))
 

@@ -53,10 +53,11 @@ class SquadExample:
       is_impossible: bool, whether the context contains no answer.
       context: str, the context before it is split into words.
       word_offsets: list of int, the index in `context` at which each word begins.
+      line: int, the line of the question in a file of JSON Lines, from 1; None for other files.
     """
 
     def __init__(self, qas_id, question_text, doc_tokens, orig_answer_text=None, start_position=None,
-                 end_position=None, is_impossible=False, context=None, word_offsets=None):
+                 end_position=None, is_impossible=False, context=None, word_offsets=None, line=None):
         self.qas_id = qas_id
         self.question_text = question_text
         self.doc_tokens = doc_tokens
@@ -66,6 +67,7 @@ class SquadExample:
         self.is_impossible = is_impossible
         self.context = context
         self.word_offsets = word_offsets
+        self.line = line
 
     def __str__(self):
         return self.__repr__()
@@ -149,12 +151,12 @@ def read_squad_examples(input_file, is_training, version_2_with_negative=False):
     """
     examples, places, mismatches = [], {}, []
     context, doc_tokens, word_offsets = None, [], []
-    for place, question_context, qa in _read_questions(input_file):
+    for place, line, question_context, qa in _read_questions(input_file):
         if question_context != context:
             context = question_context
             doc_tokens, word_offsets = split_context(context)
         example = SquadExample(str(_get(qa, "id", place, str, int)), _get(qa, "question", place, str),
-                               doc_tokens, context=context, word_offsets=word_offsets)
+                               doc_tokens, context=context, word_offsets=word_offsets, line=line)
         _note_place(example.qas_id, place, places, is_training)
         if is_training and not _read_answer(example, qa, place, version_2_with_negative):
             mismatches.append(example.qas_id)
@@ -194,7 +196,7 @@ def read_gold(path):
         names its place).
     """
     gold = {}
-    for place, context, qa in _read_questions(path):
+    for place, _, context, qa in _read_questions(path):
         qas_id = str(_get(qa, "id", place, str, int))
         if "answers" not in qa and qa.get("is_impossible") is not True:
             raise ValueError(f"{place}: question {qas_id} has no \"answers\", which --do_eval needs. Add "
@@ -213,7 +215,8 @@ def _gold_answer(answer, context, place):
 
 
 def _read_questions(path):
-    """Yields (place in the file, context, entry) for each question of a file. The entry is a dict."""
+    """Yields (place in the file, line, context, entry) for each question of a file. The entry is a dict. The
+    line is None, unless the file has JSON Lines."""
     text = files.read_text(path)
     start = len(text) - len(text.lstrip())
     if start == len(text):
@@ -234,7 +237,7 @@ def _read_questions(path):
     for i, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             record = _parse(path, json.loads, line, line=i)
-            yield f"{path}:{i}", _get(record, "context", f"{path}:{i}", str), record
+            yield f"{path}:{i}", i, _get(record, "context", f"{path}:{i}", str), record
 
 
 def _parse(path, parse, *arguments, line=1):
@@ -261,7 +264,7 @@ def _questions_in_squad_file(path, document):
             place = f"{path}: data[{i}].paragraphs[{j}]"
             context = _get(paragraph, "context", place, str)
             for k, qa in enumerate(_get(paragraph, "qas", place, list)):
-                yield f"{place}.qas[{k}]", context, qa
+                yield f"{place}.qas[{k}]", None, context, qa
 
 
 def _get(entry, key, place, *kinds):

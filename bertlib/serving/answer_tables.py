@@ -1,0 +1,99 @@
+"""Writes answers as rows of a CSV table, line by line."""
+
+from bertlib.reports.prediction_files import format_csv_row
+from bertlib.rows import columns
+from bertlib.serving import questions
+
+
+class AnswerTable:
+    """Formats answers as rows of CSV. The columns of the input are before the columns of the answer.
+
+    The first answer determines the columns, because a table may be written before all lines are read. Lines
+    that could not be used are kept until this answer.
+    """
+
+    def __init__(self, fields=(), has_errors=False, csv_safe=False, label_separator=","):
+        """Creates a table without rows.
+
+        Args:
+          fields: names of fields that a line may have although the first line lacks them.
+          has_errors: whether the table has a column "error", for lines that could not be used.
+          csv_safe: see `prediction_files.format_csv_row`.
+          label_separator: text between several labels.
+        """
+        self._fields, self._has_errors = list(fields), has_errors
+        self._csv_safe, self._label_separator = csv_safe, label_separator
+        self._read_fields = columns.FieldReader(None)
+        self._columns = None  # names of the answer's columns; None before the first answer
+        self._waiting = []  # lines that could not be used, before the first answer
+
+    def format(self, question, answer):
+        """Returns the text of an answer: one row with its line end. The text of the first answer begins with
+        the header row and the rows that wait for it.
+
+        Args:
+          question: a `questions.Question`.
+          answer: a dict, see `Predictor`; {"error": text} if the question has a problem.
+
+        Raises:
+          ValueError: a number of the answer is not finite, or the line has a field that the first line
+            lacks.
+        """
+        is_bad = question.problem is not None
+        if self._columns is None and is_bad:
+            self._waiting.append((question, answer))
+            return ""
+        answer = answer if is_bad else self._flatten(question, answer)
+        start = self._start(question, answer) if self._columns is None else ""
+        fields = self._read_fields(question.fields)
+        more = [name for name in fields if name not in self._fields]
+        if more and not is_bad:
+            raise ValueError(f"line {question.line} has the field {more[0]!r}, which the first line lacks. "
+                             "All rows of a CSV table have the same columns. Add the field to the first "
+                             "line, or pass --output_format=jsonl.")
+        return start + self._row([*map(fields.get, self._fields), *map(answer.get, self._columns)])
+
+    def finish(self):
+        """Returns the rest of the text, after the last answer."""
+        if not self._waiting:
+            return ""
+        question, answer = next((pair for pair in self._waiting if pair[0].fields), self._waiting[0])
+        return self._start(question, answer)
+
+    def _flatten(self, question, answer):
+        """Returns an answer as {name of a column: text or number}."""
+        questions.to_json(question, answer)  # raises an error for a number that is not finite
+        found = {}
+        for name, value in answer.items():
+            if name == "probabilities" and isinstance(value, dict):
+                found.update((f"probability_{label}", number) for label, number in value.items())
+            elif name == "labels":
+                found[name] = self._label_separator.join(value)
+            elif isinstance(value, dict | list):
+                found[name] = questions.to_json(question, value)
+            else:
+                found[name] = value
+        return found
+
+    def _start(self, question, answer):
+        """Sets the columns to those of the first answer. Returns the header row and the waiting rows."""
+        names = [name for name in answer if name != "error"]
+        self._columns = [*names, *["error"] * self._has_errors]
+        self._fields += [name for name in question.fields if name not in self._fields]
+        renamed = columns.rename_fields(self._fields, self._columns)
+        waiting, self._waiting = self._waiting, []
+        return self._row([*renamed.values(), *self._columns]) + "".join(
+            self.format(*pair) for pair in waiting)
+
+    def _row(self, values):
+        return format_csv_row(values, self._csv_safe)
+
+
+class AnswerLines:
+    """Formats answers as JSON Lines. The methods are those of `AnswerTable`."""
+
+    def format(self, question, answer):
+        return questions.format_answer(question, answer) + "\n"
+
+    def finish(self):
+        return ""

@@ -1,0 +1,216 @@
+"""The tables eval_predictions.csv and test_predictions.csv: each number of the official results follows from
+the table, and the table contains the unchanged texts of the right lines."""
+
+import csv
+import json
+import random
+
+from helpers import ROOT
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn import metrics
+import tiny
+
+TRICKY = ['he said "no", twice', "two\nlines", "carriage\rreturn", "=cmd|' /C calc'!A0", "-3.5", "@x, y",
+          " a ", "tab\tbird"]
+
+
+def read_csv(path):
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def write_csv(path, header, rows):
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL).writerows([header, *rows])
+
+
+def results_in(path):
+    """The metrics in a file of results, after a check that the JSON file contains the same metrics."""
+    lines = dict(line.split(" = ") for line in path.read_text().splitlines())
+    found = {name: None if value == "nan" else json.loads(value) for name, value in lines.items()}
+    as_json = json.loads(path.with_suffix(".json").read_text())
+    assert {name: as_json[name] for name in found} == found
+    return as_json
+
+
+def numbers(rows, *names):
+    return np.array([[float(row[name]) for name in names] for row in rows]).squeeze(-1 if len(names) == 1
+                                                                                    else ())
+
+
+def start(tiny_model, here, size, **flags):
+    """Returns the flags of a training from a head with `size` outputs that gives different answers."""
+    draw = np.random.RandomState(3 if size == 3 else 1)
+    head = draw.standard_normal((size, tiny.CONFIG["hidden_size"])).astype(np.float32)
+    checkpoint = tiny.write_tensorflow(here / "trained.ckpt", {
+        **tiny_model.weights, "output_weights": head, "output_bias": np.zeros(size, np.float32)})
+    return tiny.flags(**{**tiny_model.flags, "bert_config_file": tiny_model.shallow, "train_batch_size": 16,
+                         "num_train_epochs": 1, "init_checkpoint": checkpoint, "output_dir": here / "out",
+                         **flags})
+
+
+def check_labels(result, labels, truth, predicted):
+    expected = np.transpose(metrics.precision_recall_fscore_support(truth, predicted, zero_division=0.0,
+                                                                    labels=range(len(labels))))
+    found = [list(result["labels"][label].values()) for label in labels]
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def check_classification(rows, result, labels):
+    truth, predicted = ([labels.index(row[name]) for row in rows] for name in ("label", "prediction"))
+    scores = numbers(rows, *(f"probability_{label}" for label in labels))
+    assert scores.argmax(axis=1).tolist() == predicted and len(set(predicted)) > 1
+    assert [row["is_right"] for row in rows] == [str(a == b).lower() for a, b in zip(truth, predicted)]
+    expected = {"eval_accuracy": metrics.accuracy_score(truth, predicted),
+                "eval_matthews": metrics.matthews_corrcoef(truth, predicted),
+                "eval_f1": metrics.f1_score(truth, predicted, **(
+                    {} if len(labels) == 2 else {"average": "macro"}), zero_division=0.0),
+                "eval_loss": metrics.log_loss(truth, scores / scores.sum(axis=1, keepdims=True),
+                                              labels=range(len(labels)))}
+    for name, value in {**expected, "eval_loss": numbers(rows, "loss").mean()}.items():
+        np.testing.assert_allclose([result[name], value], expected[name], rtol=1e-6, err_msg=name)
+    assert result["eval_confusion_matrix"] == metrics.confusion_matrix(truth, predicted).tolist()
+    check_labels(result, labels, truth, predicted)
+
+
+def test_mrpc(scripts, tiny_model, tmp_path):
+    """The known tasks have the columns of their files; the test set has no labels."""
+    finished = scripts.run("run_classifier.py", *start(
+        tiny_model, tmp_path, 2, task_name="MRPC", do_train=True, do_eval=True, do_predict=True),
+                           cwd=tmp_path)
+    assert finished.code == 0, finished.err
+    rows = read_csv(tmp_path / "out" / "eval_predictions.csv")
+    assert list(rows[0]) == ["line", "Quality", "#1 ID", "#2 ID", "#1 String", "#2 String", "label",
+                             "prediction", "probability_0", "probability_1", "is_right", "loss"]
+    lines = (ROOT / "samples/MRPC/dev.tsv").read_text().splitlines()
+    assert ["\t".join(list(row.values())[1:6]) for row in rows] == lines[1:]
+    assert [lines[int(row["line"]) - 1].split("\t")[1] for row in rows] == [row["#1 ID"] for row in rows]
+    check_classification(rows, results_in(tmp_path / "out" / "eval_results.txt"), ["0", "1"])
+
+    rows = read_csv(tmp_path / "out" / "test_predictions.csv")
+    scores = [[float(score) for score in line.split("\t")]
+              for line in (tmp_path / "out" / "test_results.tsv").read_text().splitlines()]
+    assert numbers(rows, "probability_0", "probability_1").tolist() == scores
+    assert {(row["label"], row["is_right"], row["loss"]) for row in rows} == {("", "", "")}
+
+
+@pytest.fixture(scope="module")
+def messy(scripts, tiny_model, tmp_path_factory):
+    """A training with --dev_fraction and windows, on texts that are difficult to write as CSV. Returns the
+    directory and the rows of the training file."""
+    here, draw = tmp_path_factory.mktemp("messy"), random.Random(4)
+    rows = []
+    for number in range(64):
+        text = " ".join(tiny.sentence(draw) for _ in range(number % 4 + 1))
+        rows.append([f"{TRICKY[number % len(TRICKY)]} {number}", text, "xyz"[number % 3], f"p{number}",
+                     TRICKY[(number + 1) % len(TRICKY)]])
+    write_csv(here / "all.csv", ["note", "text", "label", "prediction", "line"], rows)
+    write_csv(here / "test.csv", ["note", "text", "label", "prediction", "line"], rows[:20])
+    finished = scripts.run("run_classifier.py", *start(
+        tiny_model, here, 3, train_file=here / "all.csv", dev_fraction=0.3, test_file=here / "test.csv",
+        text_column="text", doc_stride=6, eval_each_checkpoint=True), cwd=here)
+    assert finished.code == 0, finished.err
+    return here, rows
+
+
+def test_dev_fraction_names_lines_of_the_training_file(messy):
+    here, written = messy
+    rows = read_csv(here / "out" / "eval_predictions.csv")
+    assert list(rows[0])[:6] == ["line", "note", "text", "input_label", "input_prediction", "input_line"]
+    assert [int(row["line"]) for row in rows] == [
+        int(line.split("\t")[0]) for line in (here / "out" / "dev_rows.txt").read_text().splitlines()[2:]]
+    first_lines, line = {}, 2
+    for row in written:
+        first_lines[line] = row
+        line += 1 + sum(text.count("\n") for text in row)
+    assert [list(row.values())[1:6] for row in rows] == [first_lines[int(row["line"])] for row in rows]
+    assert all(row["label"] == row["input_label"] for row in rows)
+    check_classification(rows, results_in(here / "out" / "eval_results.txt"), ["x", "y", "z"])
+
+
+def test_the_test_set_is_scored_too(messy):
+    rows = read_csv(messy[0] / "out" / "test_predictions.csv")
+    assert [row["note"] for row in rows] == [row[0] for row in messy[1][:20]]
+    check_classification(rows, results_in(messy[0] / "out" / "test_eval_results.txt"), ["x", "y", "z"])
+
+
+def test_a_later_evaluation_writes_safe_csv_or_json(scripts, messy, tmp_path):
+    """The evaluation also reads a JSON Lines file, in which a text begins with =."""
+    here, written = messy
+    for name, flags in (("safe", ["--csv_safe=true", f"--train_file={here / 'all.csv'}"]),
+                        ("json", ["--predictions_format=jsonl", "--dev_file=dev.jsonl"])):
+        (tmp_path / "dev.jsonl").write_text("".join(
+            json.dumps({"text": row[1], "label": row[2], "loss": row[0], "more": [1]}) + "\n"
+            for row in written))
+        finished = scripts.run("run_classifier.py", f"--output_dir={here / 'out'}", "--do_eval=true",
+                               f"--results_dir={tmp_path / name}", *flags, cwd=tmp_path)
+        assert finished.code == 0, finished.err
+    plain, safe = (read_csv(directory / "eval_predictions.csv")
+                   for directory in (here / "out", tmp_path / "safe"))
+    marked = set()
+    for before, after in zip(plain, safe, strict=True):
+        changed = {name for name, text in after.items() if text != before[name]}
+        assert all(after[name] == f"'{before[name]}" for name in changed)
+        marked |= {after[name][:5] for name in changed}
+    assert marked == {"'=cmd", "'@x, ", "'-3.5"}
+
+    objects = [json.loads(line) for line in (tmp_path / "json" / "eval_predictions.jsonl").read_text(
+        ).splitlines()]
+    assert len(objects) == len(written) and objects[0]["line"] == 1
+    assert [found["input_loss"] for found in objects] == [row[0] for row in written]
+    assert list(objects[0]) == ["line", "text", "input_label", "input_loss", "more", "label", "prediction",
+                                "probabilities", "is_right", "loss"]
+    found = results_in(tmp_path / "json" / "eval_results.txt")
+    np.testing.assert_allclose(np.mean([row["loss"] for row in objects]), found["eval_loss"], rtol=1e-6)
+
+
+def test_several_labels(scripts, tiny_model, tmp_path):
+    draw, topics = random.Random(5), ["cat", "dog", "bird", "fish"]
+    rows = []
+    for _ in range(48):
+        text = f"{tiny.sentence(draw)} {draw.choice(topics)}"
+        rows.append([text, ";".join(name for name in reversed(topics) if name in text.split())])
+    write_csv(tmp_path / "all.csv", ["text", "labels"], rows)
+    finished = scripts.run("run_classifier.py", *start(
+        tiny_model, tmp_path, 4, train_file="all.csv", dev_file="all.csv", task_type="multilabel",
+        label_separator=";", threshold=0.3), cwd=tmp_path)
+    assert finished.code == 0, finished.err
+    rows, names = read_csv(tmp_path / "out" / "eval_predictions.csv"), sorted(topics)
+    truth, predicted = ([[int(name in row[column].split(";")) for name in names] for row in rows]
+                        for column in ("label", "prediction"))
+    scores = numbers(rows, *(f"probability_{name}" for name in names))
+    result = results_in(tmp_path / "out" / "eval_results.txt")
+    assert ((scores >= 0.3) == np.array(predicted)).all()
+    assert [row["is_right"] for row in rows] == [str(a == b).lower() for a, b in zip(truth, predicted)]
+    expected = {"eval_f1_micro": metrics.f1_score(truth, predicted, average="micro", zero_division=0.0),
+                "eval_f1_macro": metrics.f1_score(truth, predicted, average="macro", zero_division=0.0),
+                "eval_auc": metrics.roc_auc_score(truth, scores),
+                "eval_loss": np.mean([metrics.log_loss(real, score, labels=[0, 1]) for real, score in zip(
+                    np.transpose(truth), np.transpose(scores))])}
+    for name, value in {**expected, "eval_loss": numbers(rows, "loss").mean()}.items():
+        np.testing.assert_allclose([result[name], value], expected[name], rtol=1e-6, err_msg=name)
+    check_labels(result, names, np.array(truth), np.array(predicted))
+
+
+def test_regression(scripts, tiny_model, tmp_path):
+    draw = random.Random(6)
+    write_csv(tmp_path / "all.csv", ["a", "b", "score"],
+              [[tiny.sentence(draw), tiny.sentence(draw), f"{draw.uniform(-2, 2):.3f}"] for _ in range(32)])
+    finished = scripts.run("run_classifier.py", *start(
+        tiny_model, tmp_path, 1, train_file="all.csv", dev_file="all.csv", task_type="regression",
+        text_column="a,b", label_column="score"), cwd=tmp_path)
+    assert finished.code == 0, finished.err
+    rows = read_csv(tmp_path / "out" / "eval_predictions.csv")
+    assert list(rows[0]) == ["line", "a", "b", "score", "label", "prediction", "is_right", "loss"]
+    truth, predicted = numbers(rows, "label"), numbers(rows, "prediction")
+    assert truth.tolist() == numbers(rows, "score").tolist()
+    result = results_in(tmp_path / "out" / "eval_results.txt")
+    expected = {"eval_pearson": stats.pearsonr(truth, predicted)[0],
+                "eval_spearman": stats.spearmanr(truth, predicted)[0],
+                "eval_mae": metrics.mean_absolute_error(truth, predicted),
+                "eval_rmse": metrics.root_mean_squared_error(truth, predicted),
+                "eval_loss": metrics.mean_squared_error(truth, predicted)}
+    for name, value in {**expected, "eval_loss": numbers(rows, "loss").mean()}.items():
+        np.testing.assert_allclose([result[name], value], expected[name], rtol=1e-6, err_msg=name)

@@ -1,0 +1,53 @@
+"""Tests the answers of predict.py as rows of a CSV table."""
+
+import csv
+import io
+
+import pytest
+
+from bertlib.serving.answer_tables import AnswerTable
+from bertlib.serving.questions import Question
+
+
+def rows_of(table, *pairs):
+    text = "".join(table.format(*pair) for pair in pairs) + table.finish()
+    return list(csv.reader(io.StringIO(text, newline="")))
+
+
+def bad(line, **fields):
+    return Question(line, fields, problem="bad"), {"error": f"line {line}: bad"}
+
+
+def test_an_answer_is_a_row():
+    answer = {"labels": ["a", "b"], "probabilities": {"a": 0.9, "b": 0.5, "c": 0.1}, "words": ["x", 'y "z"'],
+              "null": None}
+    question = Question(1, {"text_a": "two\nlines", "labels": "mine", "n": 3})
+    assert rows_of(AnswerTable(label_separator=";"), (question, answer)) == [
+        ["text_a", "input_labels", "n", "labels", "probability_a", "probability_b", "probability_c", "words",
+         "null"],
+        ["two\nlines", "mine", "3", "a;b", "0.9", "0.5", "0.1", '["x", "y \\"z\\""]', ""]]
+
+
+def test_the_header_comes_with_the_first_answer():
+    table = AnswerTable(has_errors=True, csv_safe=True)
+    assert table.format(*bad(1, text="=1")) == ""
+    good = Question(2, {"text": "b", "error": "e"}), {"score": -1.5}
+    assert table.format(*good) == ("text,input_error,score,error\n'=1,,,line 1: bad\nb,e,-1.5,\n")
+    assert table.format(*bad(3, column_7="x")) == ",,,line 3: bad\n" and table.finish() == ""
+
+
+def test_only_bad_lines():
+    table = AnswerTable(has_errors=True)
+    assert rows_of(table, bad(1), bad(2, text="x")) == [["text", "error"], ["", "line 1: bad"],
+                                                        ["x", "line 2: bad"]]
+    assert AnswerTable().finish() == ""
+
+
+def test_errors():
+    table = AnswerTable(fields=["text_a", "text_b"])
+    table.format(Question(1, {"text_a": "x"}), {"score": 1.0})
+    table.format(Question(2, {"text_a": "x", "text_b": "y"}), {"score": 1.0})
+    with pytest.raises(ValueError, match="line 3 has the field 'more'.*--output_format=jsonl"):
+        table.format(Question(3, {"text_a": "x", "more": "y"}), {"score": 1.0})
+    with pytest.raises(ValueError, match="line 4 has a number that is not finite"):
+        table.format(Question(4, {"text_a": "x"}), {"score": float("nan")})
