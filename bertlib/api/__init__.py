@@ -28,6 +28,7 @@ __all__ = ["Result", "TextPredictor", "evaluate", "load", "predict", "train"]
 _SCRIPT = "run_classifier.py"
 _RECORD = "run.json"  # as `output_files.RECORD`, whose import would load TensorFlow
 _OWN_DATA = "own data"  # the task in run.json of a training on the user's own data
+_FOLDER = "data"  # the folder of data from memory, in an output directory
 # {flag: argument of `train` that sets this flag}.
 _ARGUMENTS = {"train_file": "data", "dev_file": "dev", "text_column": "text", "label_column": "label"}
 # Flags that are set here, or that have no use in Python.
@@ -85,7 +86,7 @@ def train(data: Any, output_dir: str | os.PathLike[str], *, dev: Any = None,
                         "separate or a part of `data`. Leave one of the two arguments out.")
     directory = os.fspath(output_dir)
     columns = Columns(data_files.column_names(text, "text"), data_files.column_names(label, "label"))
-    folder = os.path.join(directory, "data")
+    folder = os.path.join(directory, _FOLDER)
     named = {"train_file": data_files.prepare(data, folder, "train", columns)}
     if dev is not None:
         columns = named["train_file"].columns
@@ -140,7 +141,7 @@ def evaluate(output_dir: str | os.PathLike[str], data: Any = None, *, text: Any 
     columns = Columns(data_files.column_names(text, "text"), data_files.column_names(label, "label"))
     named, more = {}, {}
     if data is not None:
-        named["dev_file"] = data_files.prepare(data, os.path.join(results, "data"), "dev", columns,
+        named["dev_file"] = data_files.prepare(data, os.path.join(results, _FOLDER), "dev", columns,
                                                _trained_columns(record))
     elif record["task"] == _OWN_DATA:
         name, path = _development_file(record, directory)
@@ -302,8 +303,9 @@ def _development_file(record, directory):
       ValueError: the training had no development data.
     """
     paths = record.get("files", {})
-    if paths.get("dev_file"):
-        return "dev_file", paths["dev_file"]
-    if record["settings"].get("dev_fraction") and paths.get("train_file"):
-        return "train_file", paths["train_file"]
-    raise ValueError(f"the training in {directory} had no development data. Pass `data`.")
+    name = "train_file" if record["settings"].get("dev_fraction") else "dev_file"
+    path = paths.get(name)
+    if not path:
+        raise ValueError(f"the training in {directory} had no development data. Pass `data`.")
+    here = os.path.join(directory, _FOLDER, os.path.basename(path))
+    return name, here if files.exists(here) and not files.exists(path) else path  # the directory was moved

@@ -202,6 +202,15 @@ def test_wrong_arguments_are_refused_before_anything_is_written(arguments, kind,
     assert not (tmp_path / "model").exists()
 
 
+@pytest.mark.parametrize("name, more", [("dev_file", {}), ("train_file", {"dev_fraction": 0.1})])
+def test_development_data_are_found_in_a_directory_that_was_moved(name, more, tmp_path):
+    record = {"settings": more, "files": {name: "/gone/model/data/dev-1.jsonl"}}
+    assert api._development_file(record, str(tmp_path)) == (name, "/gone/model/data/dev-1.jsonl")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "dev-1.jsonl").touch()
+    assert api._development_file(record, str(tmp_path)) == (name, str(tmp_path / "data" / "dev-1.jsonl"))
+
+
 def test_an_evaluation_needs_a_training_and_data(tmp_path):
     with pytest.raises(ValueError, match=r"has no run.json, so it is not the output directory"):
         api.evaluate(tmp_path, [("a", "b")])
