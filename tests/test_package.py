@@ -62,7 +62,8 @@ def test_the_metadata_are_complete(site):
     extras = {extra: needed.pop(extra) for extra in found.get_all("Provides-Extra")}
     assert extras == {"beam": {"apache-beam<3,>=2.77"}, "export": {"tensorflow-text==2.21.*"},
                       "gpu": {"tensorflow[and-cuda]==2.21.*"}, "hub": {"huggingface_hub<3,>=0.30"},
-                      "serving-text": {"tensorflow-text==2.21.*"}, "tensorboard": {"tensorboard>=2.19"}}
+                      "pandas": {"pandas>=2.2"}, "serving-text": {"tensorflow-text==2.21.*"},
+                      "tensorboard": {"tensorboard>=2.19"}}
     assert needed.keys() == {""} and "tensorflow==2.21.*" in needed[""]
 
 
@@ -106,5 +107,12 @@ def test_commands_of_our_own_run_without_the_checkout(site, tmp_path):
     assert done.returncode == 0 and (tmp_path / "output" / "checkpoint").exists(), done.stderr[-3000:]
     assert "replica 0 of 2" in done.stderr
     (tmp_path / "lines.txt").write_text("It saw Rome\n")
+    code = """from bertlib import api
+result = api.train([("it saw", "a"), ("rome", "b")] * 4, "texts", dev=[("rome", "b")], vocab_file="vocab.txt",
+                   bert_config_file="config.json", max_seq_length=16, train_batch_size=4, num_train_epochs=1)
+print(len(result.predictions))"""
+    in_python = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True,
+                               encoding="utf-8", env={**os.environ, "PYTHONPATH": str(site)})
+    assert in_python.stdout.splitlines()[-1:] == ["1"], in_python.stderr[-3000:]
     done = run("bert-predict", "--model_dir=output", "--input_file=lines.txt")
     assert done.returncode == 0 and len(json.loads(done.stdout)["tags"]) == 3, done.stderr

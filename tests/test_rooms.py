@@ -37,7 +37,7 @@ LAYERS = [
      "bertlib.tasks.pretraining"},
     {"bertlib.tasks.vectors", "bertlib.output_directory", "bertlib.reports"},
     {"bertlib.serving"},
-    {"bertlib.runs"},
+    {"bertlib.runs", "bertlib.api"},
     {"bertlib.runs.classification"},
     {"bertlib.command_line"},
     {"bertlib.commands"},

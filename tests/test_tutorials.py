@@ -1,11 +1,13 @@
 """The pages in docs/tutorials run from top to bottom, in a copy of the repository, with short trainings of
-the first layer of the installed model."""
+the first layer of the installed model. The notebook and the page on notebooks do, too."""
 
 import importlib.util
 import json
+import os
 import pathlib
 import re
 import subprocess
+import sys
 
 import pytest
 
@@ -62,6 +64,33 @@ def test_a_tutorial_runs_from_top_to_bottom(page, first_layer, scripts, tmp_path
     done = scripts.run_bash(program_of(page), cwd=tmp_path, PYTHONPATH=str(first_layer))
     subprocess.run(["rm", "-rf", tmp_path], check=True)
     assert done.code == 0, f"{done.out[-2000:]}\n{done.err[-4000:]}"
+
+
+@pytest.mark.slow(reason="a kernel of its own, which trains; needs nbclient, which is optional")
+def test_the_notebook_runs_from_top_to_bottom(first_layer, tmp_path, monkeypatch):
+    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
+    for needed in ("ipykernel", "pandas"):
+        pytest.importorskip(needed)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(first_layer), str(ROOT)]))
+    notebook = nbformat.read(ROOT / "docs" / "tutorials" / "notebook.ipynb", as_version=4)
+    client = nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3",
+                                     resources={"metadata": {"path": str(tmp_path)}})
+    client.execute()  # raises the error of a cell
+    results = [output["data"]["text/plain"] for cell in notebook.cells if cell.cell_type == "code"
+               for output in cell.outputs if output.output_type == "execute_result"]
+    assert len(results) == 7 and "I want my money back." in results[4] and "probabilities" in results[5]
+    assert (tmp_path / "output" / "notebook" / "evaluation" / "eval_predictions.jsonl").exists()
+
+
+@pytest.mark.slow(reason="an interpreter of its own, which trains and evaluates")
+def test_the_snippets_of_the_page_on_notebooks_run(first_layer, tmp_path):
+    text = (ROOT / "docs" / "howto" / "notebooks.md").read_text(encoding="utf-8")
+    code = "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
+    assert all(f"api.{name}(" in code for name in ("train", "evaluate", "predict", "load"))
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, encoding="utf-8",
+                          env={**os.environ, "PYTHONPATH": os.pathsep.join([str(first_layer), str(ROOT)])})
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("'probabilities'") == 3 and "A film without a story." in done.stdout
 
 
 def test_the_commands_of_the_tutorials_are_found():

@@ -1,0 +1,311 @@
+"""Trains, evaluates and predicts from a notebook or another Python program.
+
+    from bertlib import api
+
+    result = api.train([("good film", "1"), ("bad film", "0"), ...], "output/films", dev_fraction=0.2)
+    print(result.metrics["eval_accuracy"])
+    with api.load("output/films") as predictor:
+        print(predictor("a very good film")["label"])
+
+`train` and `evaluate` run the command run_classifier.py in a child process. So nothing changes in the calling
+process: TensorFlow's eager execution, the log and the signal handlers stay as they are. `load` and `predict`
+compute in the calling process, and also change none of these. The import of this package is fast, because
+TensorFlow is imported only by `load` and `predict`.
+"""
+
+import os
+from typing import Any
+
+from bertlib.api import child_command, data_files, tables_of_results
+from bertlib.api.data_files import Columns, DataFile
+from bertlib.api.tables_of_results import Result
+from bertlib.api.text_predictor import TextPredictor
+from bertlib.rows.columns import parse_columns
+from bertlib.system import files
+
+__all__ = ["Result", "TextPredictor", "evaluate", "load", "predict", "train"]
+
+_SCRIPT = "run_classifier.py"
+_RECORD = "run.json"  # as `output_files.RECORD`, whose import would load TensorFlow
+_OWN_DATA = "own data"  # the task in run.json of a training on the user's own data
+_FOLDER = "data"  # the folder of data from memory, in an output directory
+# {flag: argument of `train` that sets this flag}.
+_ARGUMENTS = {"train_file": "data", "dev_file": "dev", "text_column": "text", "label_column": "label"}
+# Flags that are set here, or that have no use in Python.
+_REFUSED = {"do_train", "do_eval", "do_predict", "test_file", "task_name", "data_dir", "predictions_format",
+            "help", "helpfull", "helpshort", "helpxml", "flagfile", "undefok", "only_check_args"}
+
+
+def train(data: Any, output_dir: str | os.PathLike[str], *, dev: Any = None,
+          dev_fraction: float | None = None, text: Any = None, label: Any = None,
+          task_type: str = "classification", verbose: bool = True, **settings: Any) -> Result:
+    """Trains a classifier on your own data, and evaluates it.
+
+    The function runs the command `run_classifier.py` in a child process. The same data and the same settings
+    give the same weights as the command, bit for bit. Data in memory are written to the folder data in
+    `output_dir`, as JSON Lines. If a training was interrupted, the same call continues it from the last
+    checkpoint.
+
+    After Ctrl-C, or after "Interrupt" in a notebook, the training saves its last complete step.
+
+    Args:
+      data: the training data: a pandas DataFrame; a list of dicts; a list of tuples (text, label) or
+        (text_a, text_b, label); or the path of a file, see --train_file. With
+        `task_type="multilabel"`, the label of a row is a list of str.
+      output_dir: directory for the checkpoints and the results.
+      dev: the development data for the evaluation, in one of the same forms.
+      dev_fraction: fraction of `data` that is used for the evaluation instead of the training, at most 0.5.
+        Without `dev` and `dev_fraction`, nothing is evaluated.
+      text: name of the column of the text, or a list of two names for pairs of texts. By default, the
+        command looks for columns with usual names, such as text.
+      label: name of the column of the label. By default, the command looks for a usual name, such as label.
+      task_type: "classification", "regression" or "multilabel".
+      verbose: whether to print the log of the training.
+      **settings: flags of `run_classifier.py` by name, such as num_train_epochs=2 or learning_rate=3e-5. A
+        flag whose value is None is left out.
+
+    Returns:
+      a `Result` with the metrics and the predictions of the development data.
+
+    Raises:
+      TypeError: a setting is unknown, or an argument has the wrong type.
+      ValueError: the data or the settings cannot be used. The text is the error message of the command. In
+        the file of data from memory, line n is row n of the data, counted from 1.
+      ChildProcessError: the training was ended by a signal, or by an unknown error.
+      KeyboardInterrupt: the training was interrupted.
+
+    Examples:
+      >>> from bertlib import api
+      >>> rows = [("a good film", "good"), ("a bad film", "bad")] * 20
+      >>> result = api.train(rows, "output/films", dev=rows[:4], num_train_epochs=1, verbose=False)
+      >>> "eval_accuracy" in result.metrics
+      True
+    """
+    if dev is not None and dev_fraction is not None:
+        raise TypeError("`dev` and `dev_fraction` exclude each other: the development data are either "
+                        "separate or a part of `data`. Leave one of the two arguments out.")
+    directory = os.fspath(output_dir)
+    columns = Columns(data_files.column_names(text, "text"), data_files.column_names(label, "label"))
+    folder = os.path.join(directory, _FOLDER)
+    named = {"train_file": data_files.prepare(data, folder, "train", columns)}
+    if dev is not None:
+        columns = named["train_file"].columns
+        named["dev_file"] = data_files.prepare(dev, folder, "dev", columns, argument="dev")
+    has_dev = bool(dev is not None or dev_fraction is not None)
+    flags = [*_settings(settings, "train", output_dir=directory, task_type=task_type,
+                        dev_fraction=dev_fraction, do_train=True, do_eval=has_dev or None)]
+    _run(flags, named, os.path.join(directory, _RECORD), verbose)
+    results_dir = os.fspath(settings.get("results_dir") or directory)
+    return _result(directory, results_dir) if has_dev else Result(directory, results_dir)
+
+
+def evaluate(output_dir: str | os.PathLike[str], data: Any = None, *, text: Any = None, label: Any = None,
+             results_dir: str | os.PathLike[str] | None = None, verbose: bool = True,
+             **settings: Any) -> Result:
+    """Evaluates a trained classifier.
+
+    The function runs the command `run_classifier.py` in a child process. All settings of the model come from
+    `output_dir`. The training in `output_dir` is not changed.
+
+    Args:
+      output_dir: output directory of the training, for example of `train`.
+      data: the data with labels, in one of the forms of `train`. None for the development data of the
+        training.
+      text: see `train`; by default, the columns of the training.
+      label: see `train`; by default, the column of the training.
+      results_dir: directory for the results; by default, the folder evaluation in `output_dir`.
+      verbose: whether to print the log.
+      **settings: see `train`.
+
+    Returns:
+      a `Result`. Its `metrics` are those of eval_results.json. Its `predictions` have one row for each row of
+      the data: line, the columns of the data, label, prediction, probability_LABEL for each label, is_right
+      and loss.
+
+    Raises:
+      TypeError: see `train`.
+      ValueError: see `train`; or `output_dir` contains no training.
+      ChildProcessError: see `train`.
+      KeyboardInterrupt: the evaluation was interrupted.
+
+    Examples:
+      >>> from bertlib import api
+      >>> result = api.evaluate("output/mrpc", "samples/MRPC/dev.tsv", text=[4, 5], label=1, header="true",
+      ...                       verbose=False)
+      >>> len(result.predictions) == sum(map(sum, result.metrics["eval_confusion_matrix"]))
+      True
+    """
+    directory = os.fspath(output_dir)
+    record = _record(directory)
+    results = os.fspath(results_dir) if results_dir is not None else os.path.join(directory, "evaluation")
+    columns = Columns(data_files.column_names(text, "text"), data_files.column_names(label, "label"))
+    named, more = {}, {}
+    if data is not None:
+        named["dev_file"] = data_files.prepare(data, os.path.join(results, _FOLDER), "dev", columns,
+                                               _trained_columns(record))
+    elif record["task"] == _OWN_DATA:
+        name, path = _development_file(record, directory)
+        named[name] = DataFile(path, columns)
+    else:
+        more["task_name"] = record["task"]
+    flags = _settings(settings, "evaluate", output_dir=directory, results_dir=results, do_eval=True, **more)
+    _run(flags, named, os.path.join(results, tables_of_results.PREDICTIONS), verbose)
+    return _result(directory, results)
+
+
+def predict(output_dir: str | os.PathLike[str], data: Any, *, text: Any = None, **options: Any) -> Any:
+    """Predicts with a trained model for many rows, in the calling process.
+
+    Args:
+      output_dir: output directory of a training.
+      data: a pandas DataFrame, a list of dicts, a list of texts, a list of pairs (tuples of two str), or the
+        path of a file. Labels are not needed.
+      text: name of the column of the text, or a list of two names. By default, these are the columns of the
+        training.
+      **options: see `load`.
+
+    Returns:
+      a table with the columns of the data, prediction, and probability_LABEL for each label. The table is a
+      DataFrame if pandas is installed, otherwise a list of dicts.
+
+    Raises:
+      TypeError: the data have another type, or an option is unknown.
+      ValueError: the data are empty, a column is missing, a text is empty, or the model cannot be loaded.
+
+    Examples:
+      >>> from bertlib import api
+      >>> table = api.predict("output/mrpc", [("The cat sleeps.", "A cat is sleeping.")])
+      >>> len(table)
+      1
+    """
+    names = data_files.column_names(text, "text")
+    data = data_files.to_questions(data)
+    with load(output_dir, **options) as predictor:
+        return tables_of_results.table(predictor.predict_rows(data, names))
+
+
+def load(output_dir: str | os.PathLike[str], **options: Any) -> TextPredictor:
+    """Loads a trained model into the calling process.
+
+    The function imports TensorFlow. It does not change TensorFlow's settings: eager execution stays on, and
+    Keras can be used in the same process.
+
+    Args:
+      output_dir: output directory of a training.
+      **options: task, precision and batch_size, see `bertlib.serving.load`.
+
+    Returns:
+      a `TextPredictor`. Call `close`, or use it in a `with` statement, to free its memory.
+
+    Raises:
+      NotADirectoryError: `output_dir` does not exist or is not a directory.
+      TypeError: an option is unknown.
+      ValueError: a file of the training is missing or damaged.
+
+    Examples:
+      >>> from bertlib import api
+      >>> with api.load("output/mrpc") as predictor:
+      ...     answer = predictor(("The cat sleeps.", "A cat is sleeping."))
+      >>> sorted(answer)
+      ['label', 'probabilities']
+    """
+    # The import is here because it loads TensorFlow, and `import bertlib.api` has to be fast.
+    from bertlib import serving
+
+    return TextPredictor(serving.load(output_dir, **options))
+
+
+# --- Files and flags -------------------------------------------------------------------------------------
+
+
+def _settings(settings, function, **ours):
+    """Returns the flags of a command as a list of str.
+
+    Args:
+      settings: {name: value}, the settings of the caller.
+      function: name of the function that the caller called, for error messages.
+      **ours: {name: value} of the flags that the function sets.
+
+    Raises:
+      TypeError: a setting cannot be passed, or its value has the wrong type.
+    """
+    for name in settings:
+        if name in _ARGUMENTS:
+            raise TypeError(f"{function}() got the setting {name!r}. Pass the argument `{_ARGUMENTS[name]}` "
+                            "instead.")
+        if name in _REFUSED:
+            raise TypeError(f"{function}() does not take the setting {name!r}: the function sets this flag, "
+                            "or the flag has no use in Python. Leave it out.")
+    values = {"predictions_format": tables_of_results.PREDICTIONS_FORMAT, **settings, **ours}
+    return [child_command.flag(name, value) for name, value in values.items() if value is not None]
+
+
+def _run(flags, named, result, verbose):
+    """Writes the data files, and runs the command. If the command fails before it writes a result, removes
+    the data files that this call wrote.
+
+    Args:
+      flags: list of str, without the flags of the data.
+      named: {flag: `DataFile`}.
+      result: path of a file. If this file exists, the data files are kept.
+      verbose: see `train`.
+    """
+    columns = next(iter(named.values())).columns if named else Columns()
+    flags = [*flags, *(child_command.flag(name, file.path) for name, file in named.items())]
+    for name, names in (("text_column", columns.text), ("label_column", columns.label)):
+        if names:
+            flags.append(child_command.flag(name, list(names)))
+    written = []
+    try:
+        for file in named.values():
+            written += data_files.write(file)
+        child_command.run(_SCRIPT, flags, verbose)
+    except BaseException:
+        if not files.exists(result):
+            data_files.remove(written)
+        raise
+
+
+def _result(output_dir, results_dir):
+    return Result(output_dir, results_dir, tables_of_results.read_metrics(results_dir),
+                  tables_of_results.read_predictions(results_dir))
+
+
+def _record(directory):
+    """Returns the content of run.json in an output directory.
+
+    Raises:
+      ValueError: there is no run.json, or it is damaged.
+    """
+    path = os.path.join(directory, _RECORD)
+    if not files.exists(path):
+        raise ValueError(f"{directory} has no {_RECORD}, so it is not the output directory of a training. "
+                         "Pass the `output_dir` of a training.")
+    record = files.read_json_object(path)
+    if not isinstance(record.get("settings"), dict) or not isinstance(record.get("task"), str):
+        raise ValueError(f"{path} is damaged. Restore the file.")
+    return record
+
+
+def _trained_columns(record):
+    """Returns the `Columns` in the record of a training; a part is None if the record does not have it."""
+    def names(flag):
+        value = record["settings"].get(flag)
+        return tuple(map(str, parse_columns(value))) if value else None
+
+    return Columns(names("text_column"), names("label_column"))
+
+
+def _development_file(record, directory):
+    """Returns (flag, path) of the file with the development data of a training.
+
+    Raises:
+      ValueError: the training had no development data.
+    """
+    paths = record.get("files", {})
+    name = "train_file" if record["settings"].get("dev_fraction") else "dev_file"
+    path = paths.get(name)
+    if not path:
+        raise ValueError(f"the training in {directory} had no development data. Pass `data`.")
+    here = os.path.join(directory, _FOLDER, os.path.basename(path))
+    return name, here if files.exists(here) and not files.exists(path) else path  # the directory was moved

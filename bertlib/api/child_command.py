@@ -1,0 +1,141 @@
+"""Runs a command in a child process, shows its log, and translates its end into a Python exception."""
+
+import collections
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from typing import Any
+
+# The directory of the published commands: the checkout, or the directory of the installed packages.
+_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+_KEPT_LINES = 200
+_FLAGS_ERROR = re.compile(r"^FATAL Flags parsing error:(.*?)(?:^Pass --help|\Z)", re.DOTALL | re.MULTILINE)
+_UNKNOWN = re.compile(r"Unknown command line flag '(.*?)'\.?(?: Did you mean: (.*?) \?)?")
+# {flag: argument of the functions in `bertlib.api`}.
+_ARGUMENTS = {"--train_file": "data", "--dev_file": "dev", "--text_column": "text", "--label_column": "label"}
+
+
+def flag(name: str, value: Any) -> str:
+    """Returns a flag as it is written on a command line: --name=value.
+
+    Args:
+      name: name of the flag.
+      value: a text, a path, a number, True or False, or a list of these.
+
+    Raises:
+      TypeError: the value has another type.
+    """
+    return f"--{name}={_text(name, value)}"
+
+
+def _text(name, value):
+    if hasattr(value, "item") and not isinstance(value, str):  # a number of NumPy
+        value = value.item()
+    if isinstance(value, list | tuple):
+        return ",".join(_text(name, part) for part in value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str | os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, int | float):
+        return repr(value)
+    raise TypeError(f"{name}={value!r:.80} is of the type {type(value).__name__}. Pass a text, a number, "
+                    "True, False, or a list of these.")
+
+
+def run(script: str, flags: list[str], verbose: bool) -> None:
+    """Runs a published command to its end.
+
+    The child process belongs to another session, so Ctrl-C reaches only the caller. The caller then asks the
+    child process to end. A training first saves its last complete step.
+
+    Args:
+      script: file name of the command, such as "run_classifier.py".
+      flags: its command-line arguments.
+      verbose: whether to print the log of the command to `sys.stdout`.
+
+    Raises:
+      TypeError: the command has no flag of this name.
+      ValueError: the command ended with an error message, which is the text of the exception.
+      ChildProcessError: the command was ended by a signal, or by an unknown error.
+      KeyboardInterrupt: the caller was interrupted.
+    """
+    lines = collections.deque(maxlen=_KEPT_LINES)
+    with subprocess.Popen([*_ending_with_caller(), sys.executable, os.path.join(_ROOT, script), *flags],
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          encoding="utf-8", errors="backslashreplace", start_new_session=True) as process:
+        try:
+            _follow(process, lines, verbose)
+        except BaseException as error:
+            _end(process, lines, verbose and isinstance(error, KeyboardInterrupt))
+            raise
+    if process.returncode:
+        raise _error(script, process.returncode, list(lines))
+
+
+def _ending_with_caller():
+    """Returns the words before a command that end it together with the calling process. Without them, the
+    training would go on after a restart of a notebook's kernel."""
+    program = shutil.which("setpriv") if sys.platform.startswith("linux") else None
+    return [program, "--pdeathsig", "TERM", "--"] if program else []
+
+
+def _follow(process, lines, verbose):
+    for line in process.stdout:
+        lines.append(line.rstrip("\n"))
+        if verbose:
+            print(line, end="", flush=True)
+    process.wait()
+
+
+def _end(process, lines, verbose):
+    """Ends the process with SIGTERM, and waits for its end. A second interruption kills the process."""
+    try:
+        process.terminate()
+        _follow(process, lines, verbose)
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+
+
+def _error(script, code, lines):
+    """Returns the exception for a command that failed.
+
+    Args:
+      script: see `run`.
+      code: exit code of the process, or -n if signal n ended it.
+      lines: the last lines of the log.
+    """
+    of_flags = _FLAGS_ERROR.search("\n".join(lines))
+    if of_flags:
+        return _flags_error(of_flags[1].strip())
+    starts = [number for number, line in enumerate(lines) if line.startswith(f"{script}: ")]
+    message = "\n".join(lines[starts[-1]:]).removeprefix(f"{script}: ") if starts else ""
+    if message.startswith("error: ") and code == 1:
+        return ValueError(explain_flags(message.removeprefix("error: ")))
+    if code < 0:
+        name = signal.Signals(-code).name
+        why = " Memory may have run out." if name == "SIGKILL" else ""
+        return ChildProcessError(f"{script} was ended by the signal {name}.{why} The last lines of its log: "
+                                 f"{' / '.join(lines[-3:])}")
+    return ChildProcessError(f"{script} ended with the exit code {code}: {message or ' / '.join(lines[-3:])}")
+
+
+def _flags_error(problem):
+    """Returns the exception for absl's message about a flag."""
+    unknown = _UNKNOWN.match(problem)
+    if not unknown:
+        return ValueError(problem)
+    close = f" Did you mean {unknown[2]}?" if unknown[2] else " See docs/reference/flags.md."
+    return TypeError(f"there is no setting {unknown[1]!r}.{close}")
+
+
+def explain_flags(message: str) -> str:
+    """Returns an error message, with the arguments in Python for the flags that the message names."""
+    named = [f"{name} is the argument `{argument}`" for name, argument in _ARGUMENTS.items()
+             if re.search(rf"{name}\b", message)]
+    return f"{message} (In Python, {' and '.join(named)}.)" if named else message

@@ -1,0 +1,238 @@
+"""Writes data that are in memory as JSON Lines, the form in which the commands read them."""
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+from typing import Any, NamedTuple
+
+from bertlib.system import files
+
+# Names of the columns of tuples: (text, label) and (text_a, text_b, label).
+_TEXTS_OF_TUPLES = {2: ("text",), 3: ("text_a", "text_b")}
+_LABEL_OF_TUPLES = "label"
+_FORMS = ("a pandas DataFrame, a list of dicts, a list of tuples (text, label) or (text_a, text_b, label), "
+          "or the path of a file")
+_MAX_SHOWN = 80
+# Names of the types of pandas for a missing value.
+_MISSING = {"NAType", "NaTType"}
+
+
+class Columns(NamedTuple):
+    """Names of the columns of the data: a tuple of str for the texts, and a tuple of str for the labels. None
+    means that the command finds the columns."""
+
+    text: tuple[str, ...] | None = None
+    label: tuple[str, ...] | None = None
+
+
+class DataFile(NamedTuple):
+    """A file that a command reads.
+
+    Attributes:
+      path: str.
+      columns: the `Columns`.
+      content: bytes that have to be written to the path; None for a file of the user.
+    """
+
+    path: str
+    columns: Columns
+    content: bytes | None = None
+
+
+def is_frame(data: Any) -> bool:
+    """Returns whether data are a pandas DataFrame. pandas is not imported."""
+    return hasattr(data, "columns") and hasattr(data, "to_dict")
+
+
+def is_path(data: Any) -> bool:
+    """Returns whether data are the path of a file."""
+    return isinstance(data, str | os.PathLike)
+
+
+def column_names(value: Any, name: str) -> tuple[str, ...] | None:
+    """Returns the columns in an argument as a tuple of str; None if the argument is None.
+
+    Args:
+      value: the name or the number of a column, or a list or tuple of them.
+      name: name of the argument, for error messages.
+
+    Raises:
+      TypeError: the value has another type.
+      ValueError: the value is empty, or a name cannot be written in a flag.
+    """
+    if value is None:
+        return None
+    values = tuple(value) if isinstance(value, list | tuple) else (value,)
+    if not values or not all(isinstance(column, str | int) and not isinstance(column, bool)
+                             for column in values):
+        raise TypeError(f"{name}={value!r:.{_MAX_SHOWN}} must be the name of a column, or a list of names.")
+    names = tuple(map(str, values))
+    for column in names:
+        if not column or "," in column or column != column.strip():
+            raise ValueError(f"{name}: the name {column!r} is empty, contains a comma, or begins or ends "
+                             "with a space. Rename the column.")
+    return names
+
+
+def prepare(data: Any, directory: str, name: str, columns: Columns, of_tuples: Columns | None = None,
+            argument: str = "data") -> DataFile:
+    """Converts data into a file for a command. Nothing is written; see `write`.
+
+    The name of the file contains a fingerprint of the content. So the same data have the same file.
+
+    Args:
+      data: a DataFrame, a list of dicts, a list of tuples, or the path of a file.
+      directory: the directory for the file.
+      name: the first part of the file's name.
+      columns: the columns that the caller named.
+      of_tuples: the columns for the values of a tuple if the caller named none; None for the usual names.
+      argument: name of the argument, for error messages.
+
+    Raises:
+      TypeError: the data have another type.
+      ValueError: the data are empty, or a column is missing or is there twice.
+    """
+    if is_path(data):
+        return DataFile(os.fspath(data), columns)
+    rows, columns = to_rows(data, columns, of_tuples, argument)
+    content = json_lines(rows)
+    digest = hashlib.blake2b(content, digest_size=8).hexdigest()
+    return DataFile(os.path.join(directory, f"{name}-{digest}.jsonl"), columns, content)
+
+
+def write(file: DataFile) -> list[str]:
+    """Writes the content of a `DataFile` atomically. Returns the paths of new files and directories, in the
+    order in which they were created."""
+    if file.content is None or files.exists(file.path) and files.read_bytes(file.path) == file.content:
+        return []
+    created, directory = [file.path], os.path.dirname(file.path)
+    while directory and not files.exists(directory):
+        created.insert(0, directory)
+        directory = os.path.dirname(directory)
+    files.make_directories(os.path.dirname(file.path))
+    files.write_bytes(file.path, file.content)
+    return created
+
+
+def remove(created: list[str]) -> None:
+    """Removes the files and directories of `write`. Directories that are not empty are kept."""
+    for path in reversed(created):
+        with contextlib.suppress(OSError):
+            if files.is_directory(path):
+                os.rmdir(path)
+            else:
+                files.remove(path)
+
+
+def to_questions(data: Any) -> Any:
+    """Checks data without labels. Returns a path as a str, and other data as a list of dicts, or of texts and
+    pairs.
+
+    Raises:
+      TypeError, ValueError: see `to_rows`.
+    """
+    if is_path(data):
+        return os.fspath(data)
+    if isinstance(data, list) and data and not isinstance(data[0], dict):
+        return data
+    if not is_frame(data) and hasattr(data, "tolist"):  # NumPy, or a Series of pandas
+        return data.tolist()
+    if not is_frame(data) and not isinstance(data, list):
+        raise TypeError(f"data is {_describe(data)}. Pass a pandas DataFrame, a list of dicts, a list of "
+                        "texts, a list of pairs, or the path of a file. For a single question, use `load`.")
+    return to_rows(data, Columns())[0]
+
+
+def json_lines(rows: list[dict]) -> bytes:
+    """Returns rows as the content of a file of JSON Lines."""
+    return b"".join(map(_line, rows))
+
+
+def to_rows(data: Any, columns: Columns, of_tuples: Columns | None = None,
+            argument: str = "data") -> tuple[list[dict], Columns]:
+    """Converts data in memory to (list of dicts, `Columns`). For the arguments and errors see `prepare`."""
+    if is_frame(data):
+        rows = _frame_rows(data, argument)
+    elif isinstance(data, list) and data and all(isinstance(row, dict) for row in data):
+        rows = [_with_names_as_text(row, f"{argument}[{number}]") for number, row in enumerate(data)]
+    elif isinstance(data, list) and data and all(isinstance(row, tuple) for row in data):
+        rows, columns = _tuple_rows(data, columns, of_tuples, argument)
+    elif isinstance(data, list) and not data:
+        rows = []
+    else:
+        raise TypeError(f"{argument} is {_describe(data)}. Pass {_FORMS}.")
+    if not rows:
+        raise ValueError(f"{argument} has no rows. Pass at least one row.")
+    for name in (*(columns.text or ()), *(columns.label or ())):
+        if name not in rows[0]:
+            raise ValueError(f"{argument} has no column {name!r}. Its columns are "
+                             f"{', '.join(map(repr, rows[0]))}.")
+    return rows, columns
+
+
+def plain_value(value: Any) -> Any:
+    """Converts a value to a value of JSON. A missing value becomes None. Values of other types, such as a
+    date, become text."""
+    if type(value).__name__ in _MISSING:
+        return None
+    if value is None or isinstance(value, str | bool):
+        return value
+    if isinstance(value, dict):
+        return {str(name): plain_value(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain_value(inner) for inner in value]
+    if isinstance(value, set | frozenset):
+        return sorted(plain_value(inner) for inner in value)
+    if hasattr(value, "tolist"):  # an array or a number of NumPy
+        return plain_value(value.tolist())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None if math.isnan(value) else str(value)
+    return value if isinstance(value, int) else str(value)
+
+
+def _describe(data):
+    """Returns the type of data in words, for error messages."""
+    if isinstance(data, list):
+        kinds = sorted({type(row).__name__ for row in data})
+        return f"a list of {' and '.join(kinds)}"
+    return f"of the type {type(data).__name__}"
+
+
+def _frame_rows(frame, argument):
+    names = [str(name) for name in frame.columns]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"{argument} has two columns {twice!r}. Rename one of them.")
+    columns = [frame.iloc[:, place].tolist() for place in range(len(names))]
+    return [dict(zip(names, map(plain_value, values))) for values in zip(*columns)]
+
+
+def _with_names_as_text(row, where):
+    found = plain_value(row)
+    if len(found) < len(row):
+        raise ValueError(f"{where} has two keys with the same text. Rename one of them.")
+    return found
+
+
+def _tuple_rows(data, columns, of_tuples, argument):
+    widths = sorted({len(row) for row in data})
+    if len(widths) > 1 or widths[0] not in _TEXTS_OF_TUPLES:
+        raise ValueError(f"{argument} has tuples with {' and '.join(map(str, widths))} values. Pass (text, "
+                         "label) for each row, or (text_a, text_b, label) for each row.")
+    trained = of_tuples or Columns()
+    found = Columns(columns.text or trained.text or _TEXTS_OF_TUPLES[widths[0]],
+                    columns.label or trained.label or (_LABEL_OF_TUPLES,))
+    names = [*found.text, *found.label]
+    if len(names) != widths[0]:
+        raise ValueError(f"{argument} has tuples with {widths[0]} values, but the columns are "
+                         f"{', '.join(names)}. Pass one value for each of these columns.")
+    return [dict(zip(names, map(plain_value, row))) for row in data], found
+
+
+def _line(row):
+    try:
+        return (json.dumps(row, ensure_ascii=False) + "\n").encode()
+    except UnicodeEncodeError:  # half of a surrogate pair: the command names the line
+        return (json.dumps(row) + "\n").encode()

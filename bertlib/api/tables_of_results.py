@@ -1,0 +1,80 @@
+"""Makes tables of answers, and reads the result files of an evaluation."""
+
+import json
+import os
+from typing import Any, NamedTuple
+
+from bertlib.rows import columns
+from bertlib.system import files
+
+PREDICTIONS_FORMAT = "jsonl"  # of the values, this format keeps the types
+PREDICTIONS = f"eval_predictions.{PREDICTIONS_FORMAT}"
+
+
+class Result(NamedTuple):
+    """The result of a training or an evaluation.
+
+    Attributes:
+      output_dir: str, the directory of the training.
+      results_dir: str, the directory of the result files.
+      metrics: {name: number} of the evaluation, as in eval_results.json; None without an evaluation.
+      predictions: the evaluated rows with the model's answers, a DataFrame if pandas is installed, otherwise
+        a list of dicts. None without an evaluation.
+    """
+
+    output_dir: str
+    results_dir: str
+    metrics: dict[str, Any] | None = None
+    predictions: Any = None
+
+    def __repr__(self) -> str:
+        rows = None if self.predictions is None else len(self.predictions)
+        return (f"Result(output_dir={self.output_dir!r}, results_dir={self.results_dir!r}, "
+                f"metrics={self.metrics}, predictions={'None' if rows is None else f'{rows} rows'})")
+
+
+def table(rows: list[dict]) -> Any:
+    """Returns rows as a DataFrame if pandas is installed, otherwise unchanged."""
+    try:
+        # The import is here because pandas is optional, and because `import bertlib.api` has to be cheap.
+        import pandas
+    except ImportError:
+        return rows
+    return pandas.DataFrame(rows)
+
+
+def answer_row(fields: dict, answer: dict) -> dict:
+    """Returns a row of a table of predictions: the fields of the input, the prediction, and the probability
+    of each label.
+
+    Args:
+      fields: {name: value} of the input. A name that the answer also has gets the prefix "input_".
+      answer: see `bertlib.serving.predictor.Predictor`.
+    """
+    found = {"prediction" if name in ("label", "labels", "score") else name: value
+             for name, value in answer.items()}
+    found = _with_probabilities_as_columns(found)
+    renamed = columns.rename_fields(list(fields), found)
+    return {**{renamed[name]: value for name, value in fields.items()}, **found}
+
+
+def _with_probabilities_as_columns(row):
+    """Returns a row with a column probability_LABEL for each label, instead of the dict "probabilities"."""
+    found = {}
+    for name, value in row.items():
+        if name == "probabilities" and isinstance(value, dict):
+            found.update({f"probability_{label}": number for label, number in value.items()})
+        else:
+            found[name] = value
+    return found
+
+
+def read_metrics(directory: str) -> dict:
+    """Returns the metrics in eval_results.json of a directory, {name: number, list or dict}."""
+    return files.read_json_object(os.path.join(directory, "eval_results.json"))
+
+
+def read_predictions(directory: str) -> Any:
+    """Returns the table in eval_predictions.jsonl of a directory."""
+    lines = files.read_text(os.path.join(directory, PREDICTIONS)).split("\n")
+    return table([_with_probabilities_as_columns(json.loads(line)) for line in lines if line])

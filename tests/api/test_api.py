@@ -1,0 +1,410 @@
+"""`bertlib.api`: training, evaluation and prediction from Python, without pandas."""
+
+import json
+import logging
+import random
+import signal
+import subprocess
+import sys
+import time
+
+from helpers import ROOT
+from model_directories import linear, write
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+import tiny
+
+from bertlib import api
+from bertlib.api import child_command, data_files, tables_of_results
+
+ANIMALS = {"cat", "dog", "bird", "fish"}
+
+
+def rows(size, seed):
+    """(text, label) of so many sentences: whether an animal is in it."""
+    chance = random.Random(seed)
+    texts = [tiny.sentence(chance) for _ in range(size)]
+    return [(text, "animal" if ANIMALS & set(text.split()) else "none") for text in texts]
+
+
+def weights_in(directory):
+    """All arrays of the newest checkpoint."""
+    reader = tf.train.load_checkpoint(str(directory))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+@pytest.fixture(autouse=True)
+def no_pandas(monkeypatch):
+    """pandas may be installed. These tests are about lists."""
+    monkeypatch.setitem(sys.modules, "pandas", None)
+
+
+@pytest.fixture(scope="module")
+def settings(tiny_model):
+    return dict(tiny_model.flags, bert_config_file=tiny_model.shallow, num_train_epochs=1,
+                train_batch_size=8, learning_rate=np.float64(1e-3), do_lower_case=True, export_dir=None)
+
+
+def process_state():
+    """What a training in this process could change."""
+    numbers = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+    return ([signal.getsignal(number) for number in numbers], list(logging.root.handlers), logging.root.level,
+            list(logging.getLogger("absl").handlers), len(tf.get_default_graph().get_operations()))
+
+
+@pytest.fixture(scope="module")
+def trained(settings, tmp_path_factory):
+    """(directory, the result of `train`, the state of the process before and after)."""
+    here = tmp_path_factory.mktemp("trained")
+    before = process_state()
+    result = api.train(rows(24, 1), here / "model", dev=rows(9, 2), verbose=False, **settings)
+    return here, result, before, process_state()
+
+
+def test_a_training_changes_nothing_in_the_calling_process(trained):
+    _, _, before, after = trained
+    assert before == after
+
+
+def test_a_training_has_metrics_and_a_table_of_its_evaluation(trained):
+    here, result, _, _ = trained
+    table = result.predictions
+    assert result.output_dir == result.results_dir == str(here / "model")
+    assert [row["text"] for row in table] == [text for text, _ in rows(9, 2)]
+    assert [row["label"] for row in table] == [label for _, label in rows(9, 2)]
+    right = [row["label"] == row["prediction"] for row in table]
+    assert [row["is_right"] for row in table] == right
+    assert result.metrics["eval_accuracy"] == pytest.approx(np.mean(right))
+    for row in table:
+        assert row["probability_animal"] + row["probability_none"] == pytest.approx(1, abs=1e-5)
+    assert repr(result).endswith("predictions=9 rows)")
+
+
+def test_the_command_gives_the_same_bits(trained, settings, scripts):
+    here, _, _, _ = trained
+    train_file, = (here / "model" / "data").glob("train-*.jsonl")
+    lines = [json.loads(line) for line in train_file.read_text().splitlines()]
+    assert [(line["text"], line["label"]) for line in lines] == rows(24, 1)
+    flags = {name: value for name, value in settings.items() if value is not None}
+    done = scripts.run("run_classifier.py", *tiny.flags(**flags, train_file=train_file, do_train=True,
+                                                        output_dir=here / "command"), cwd=here)
+    assert done.code == 0, done.err
+    ours, commands = weights_in(here / "model"), weights_in(here / "command")
+    assert ours.keys() == commands.keys() and ours["global_step"] == 3
+    assert all(np.array_equal(array, commands[name]) for name, array in ours.items())
+
+
+def test_an_evaluation_of_a_list_agrees_with_answers_in_this_process(trained, capsys):
+    """The columns are those of the training, and the log is printed."""
+    here, at_the_end, _, _ = trained
+    before = sorted((here / "model").iterdir())
+    result = api.evaluate(here / "model", rows(9, 2)[:6], eval_batch_size=4)
+    assert "Evaluating on 6 examples." in capsys.readouterr().out
+    assert result.results_dir == str(here / "model" / "evaluation")
+    assert sorted(set((here / "model").iterdir()) - set(before)) == [here / "model" / "evaluation"]
+    texts = [text for text, _ in rows(9, 2)[:6]]
+    for row, other in zip(result.predictions, at_the_end.predictions):
+        assert row["probability_animal"] == pytest.approx(other["probability_animal"], abs=1e-6)
+    with api.load(here / "model") as predictor:
+        assert predictor.fields == ("text_a",)
+        answers = predictor(texts)
+        assert predictor(np.array(texts)) == answers and predictor(texts[0]) == answers[0]
+    assert [answer["label"] for answer in answers] == [row["prediction"] for row in result.predictions]
+    table = api.predict(here / "model", [{"text": text, "prediction": 7} for text in texts])
+    assert [row["prediction"] for row in table] == [answer["label"] for answer in answers]
+    assert list(table[0]) == ["text", "input_prediction", "prediction", "probability_animal",
+                              "probability_none"]
+    assert table[0]["probability_none"] == answers[0]["probabilities"]["none"]
+
+
+def test_a_file_and_a_list_have_the_same_predictions(trained, tmp_path):
+    here, _, _, _ = trained
+    texts = [text for text, _ in rows(5, 3)]
+    (tmp_path / "new.csv").write_text("text,note\n" + "".join(f"{text.replace(',', '')},7\n"
+                                                              for text in texts))
+    by_file = api.predict(here / "model", tmp_path / "new.csv")
+    by_list = api.predict(here / "model", texts)
+    assert [row.pop("note") for row in by_file] == ["7"] * 5
+    assert list(by_list[0]) == ["text_a", "prediction", "probability_animal", "probability_none"]
+    assert [list(row.values())[1:] for row in by_list] == [list(row.values())[1:] for row in by_file]
+    with pytest.raises(ValueError, match="data, row 2: the text is empty"):
+        api.predict(here / "model", [{"text": "a cat"}, {"text": ""}])
+    with pytest.raises(ValueError, match=r"row 1: there is no column 'text' .*the argument `text`"):
+        api.predict(here / "model", [{"body": "a cat"}])
+    assert api.predict(here / "model", [{"body": "a cat"}], text="body")[0]["body"] == "a cat"
+    with pytest.raises(TypeError, match="has no columns. Leave `text` out"):
+        api.predict(here / "model", ["a cat"], text="body")
+
+
+# --- Errors of the command -------------------------------------------------------------------------------
+
+
+def test_the_error_message_of_the_command_is_that_of_the_exception(settings, tmp_path):
+    data = [("a cat", "animal"), ("", "none"), ("a stone", "none")]
+    with pytest.raises(ValueError, match=r"train-\w+\.jsonl:2: the text is empty") as caught:
+        api.train(data, tmp_path / "new" / "model", verbose=False, **settings)
+    assert not str(caught.value).startswith("error") and "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []  # what was written for the command is gone
+
+
+@pytest.mark.parametrize("code, lines, kind, message", [
+    (1, ["FATAL Flags parsing error: Unknown command line flag 'num_epochs'. Did you mean: num_cores ?",
+         "Pass --helpshort"], TypeError, "there is no setting 'num_epochs'. Did you mean num_cores?"),
+    (1, ["FATAL Flags parsing error: Unknown command line flag 'x'", "Pass --helpshort"], TypeError,
+     "there is no setting 'x'. See docs/reference/flags.md."),
+    (1, ["FATAL Flags parsing error: flag --seed=a: invalid", "Pass --helpshort"], ValueError,
+     "flag --seed=a: invalid"),
+    (1, ["run.py: an older line", "run.py: error: no column 'b' (--text_column);", "the columns are a."],
+     ValueError, "no column 'b' (--text_column);\nthe columns are a. "
+     "(In Python, --text_column is the argument `text`.)"),
+    (-9, ["a", "b"], ChildProcessError,
+     "run.py was ended by the signal SIGKILL. Memory may have run out. The last lines of its log: a / b"),
+    (1, ["Traceback", "KeyError: 'a'"], ChildProcessError,
+     "run.py ended with the exit code 1: Traceback / KeyError: 'a'"),
+    (143, ["run.py: terminated. Run it again."], ChildProcessError,
+     "run.py ended with the exit code 143: terminated. Run it again.")])
+def test_each_end_of_a_command_has_an_exception(code, lines, kind, message):
+    error = child_command._error("run.py", code, lines)
+    assert type(error) is kind and str(error) == message
+
+
+@pytest.mark.slow(reason="a process of its own, which loads TensorFlow")
+def test_an_unknown_setting_is_named_with_a_close_one(tmp_path):
+    with pytest.raises(TypeError, match="no setting 'num_train_epoch'. Did you mean num_train_epochs?"):
+        api.train([("a", "b")], tmp_path / "model", num_train_epoch=1, verbose=False)
+    assert not (tmp_path / "model").exists()
+
+
+# --- Wrong arguments -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arguments, kind, message", [
+    (dict(data=[]), ValueError, "data has no rows"),
+    (dict(data=7), TypeError, "data is of the type int. Pass a pandas DataFrame"),
+    (dict(data=["a", "b"]), TypeError, "data is a list of str. Pass"),
+    (dict(data=[("a", "b"), {"text": "a"}]), TypeError, "data is a list of dict and tuple"),
+    (dict(data=[("a",)]), ValueError, "data has tuples with 1 values"),
+    (dict(data=[("a", "b"), ("a", "b", "c")]), ValueError, "data has tuples with 2 and 3 values"),
+    (dict(data=[{"a": 1}], text="b"), ValueError, "data has no column 'b'. Its columns are 'a'."),
+    (dict(data=[{"a": 1, 1: 2, "1": 3}]), ValueError, r"data\[0\] has two keys with the same text"),
+    (dict(data=[("a", "b")], dev=[{"body": "a", "label": "b"}]), ValueError, "dev has no column 'text'"),
+    (dict(data=[("a", "b")], dev=[("a", "b")], dev_fraction=0.1), TypeError, "exclude each other"),
+    (dict(data=[("a", "b")], text=["a", "b"]), ValueError, "tuples with 2 values, but the columns are a, b,"),
+    (dict(data=[("a", "b")], text=1.5), TypeError, "text=1.5 must be the name of a column"),
+    (dict(data=[("a", "b")], label="a,b"), ValueError, "label: the name 'a,b' is empty, contains a comma"),
+    (dict(data=[("a", "b")], seed={}), TypeError, "seed={} is of the type dict"),
+    (dict(data=[("a", "b")], train_file="a"), TypeError, "Pass the argument `data` instead"),
+    (dict(data=[("a", "b")], do_train=False), TypeError, "does not take the setting 'do_train'")])
+def test_wrong_arguments_are_refused_before_anything_is_written(arguments, kind, message, tmp_path):
+    with pytest.raises(kind, match=message):
+        api.train(output_dir=tmp_path / "model", **arguments)
+    assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize("name, more", [("dev_file", {}), ("train_file", {"dev_fraction": 0.1})])
+def test_development_data_are_found_in_a_directory_that_was_moved(name, more, tmp_path):
+    record = {"settings": more, "files": {name: "/gone/model/data/dev-1.jsonl"}}
+    assert api._development_file(record, str(tmp_path)) == (name, "/gone/model/data/dev-1.jsonl")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "dev-1.jsonl").touch()
+    assert api._development_file(record, str(tmp_path)) == (name, str(tmp_path / "data" / "dev-1.jsonl"))
+
+
+def test_an_evaluation_needs_a_training_and_data(tmp_path):
+    with pytest.raises(ValueError, match=r"has no run.json, so it is not the output directory"):
+        api.evaluate(tmp_path, [("a", "b")])
+    (tmp_path / "run.json").write_text('{"task": "own data", "settings": {}, "files": {}}')
+    with pytest.raises(ValueError, match="had no development data. Pass `data`"):
+        api.evaluate(tmp_path)
+
+
+@pytest.mark.parametrize("value, text", [
+    (True, "true"), (2e-5, "2e-05"), (np.float32(0.5), "0.5"), (np.int64(3), "3"), (["a", 2], "a,2"),
+    (ROOT, str(ROOT)), (np.bool_(False), "false")])
+def test_values_are_written_as_flags(value, text):
+    assert child_command.flag("name", value) == f"--name={text}"
+
+
+def test_values_of_other_types_become_json():
+    row = {"a": np.int64(3), "b": np.array([1.5, np.nan]), "c": float("nan"), "d": {"y", "x"}, 5: ROOT}
+    found, _ = data_files.to_rows([row], data_files.Columns())
+    assert found == [{"a": 3, "b": [1.5, None], "c": None, "d": ["x", "y"], "5": str(ROOT)}]
+    assert json.loads(data_files.json_lines([{"a": "\ud800"}, {"a": "é"}]).split(b"\n")[1]) == {"a": "é"}
+
+
+def test_equal_data_have_the_same_file_and_other_data_another_one(tmp_path):
+    first, same, other = (data_files.prepare(data, str(tmp_path / "data"), "train", data_files.Columns())
+                          for data in (rows(3, 1), rows(3, 1), rows(3, 2)))
+    assert first == same and first.path != other.path
+    created = data_files.write(first)
+    assert created == [str(tmp_path / "data"), first.path] and data_files.write(same) == []
+    data_files.remove(created)
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- The predictor ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pairs(tiny_model, tmp_path_factory):
+    path = write(tmp_path_factory.mktemp("api") / "pairs", tiny_model, "classification", linear(2),
+                 ["no", "yes"], task="own data", text_column="first,second")
+    with api.load(path) as predictor:
+        yield predictor
+
+
+def test_a_tuple_is_a_pair_and_a_list_has_several_pairs(pairs):
+    first, second = ("a cat", "a dog"), ("a stone", "the river")
+    answers = pairs([first, second])
+    assert pairs(first) == answers[0] and pairs(second) == answers[1] and answers[0] != answers[1]
+
+
+@pytest.mark.parametrize("argument, kind, message", [
+    ("a cat", TypeError, "the argument is one text, but the model takes pairs: text_a and text_b"),
+    (["a cat", "a dog"], TypeError, "If the list is meant as one pair, write a tuple"),
+    ([["a cat", "a dog"]], TypeError, "element 0 of the list is a list; a pair is a tuple"),
+    ([[]], TypeError, "element 0 of the list is a list; do not nest lists"),
+    (("a", "b", "c"), TypeError, "the argument is a tuple of 3 texts, but a pair has two texts"),
+    (("a", 1), TypeError, "the argument is a tuple of str, int"),
+    ([("a", "b"), None], TypeError, "element 1 of the list is of the type NoneType"),
+    ([("a", "b"), ("a", " ")], ValueError, "element 1 of the list: text_b is empty"),
+    (7, TypeError, "the argument is of the type int. Pass a text"),
+    (None, TypeError, "the argument is of the type NoneType"),
+    ({"a": "b"}, TypeError, "the argument is of the type dict"),
+    (b"a", TypeError, "the argument is of the type bytes"),
+    ([], ValueError, "the list is empty")])
+def test_wrong_questions_are_named(pairs, argument, kind, message):
+    with pytest.raises(kind, match=message):
+        pairs(argument)
+
+
+def test_a_pair_is_no_question_for_a_model_of_single_texts(trained):
+    with api.load(trained[0] / "model") as predictor:
+        with pytest.raises(TypeError, match="is a tuple, but the model takes single texts"):
+            predictor(("a cat", "a dog"))
+        with pytest.raises(ValueError, match="the argument: text_a is empty"):
+            predictor("")
+
+
+# Prints whether the import loads TensorFlow, and whether eager execution, Keras and a gradient still work.
+EAGER = """
+import sys
+from bertlib import api
+assert not {"tensorflow", "numpy", "pandas"} & set(sys.modules)
+import tensorflow as tf
+from absl import logging
+before = tf.executing_eagerly(), logging.get_verbosity(), tf.compat.v1.resource_variables_enabled()
+with api.load(sys.argv[1]) as predictor:
+    answer = predictor("a cat")
+    weights = tf.Variable([[2.0]])
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(tf.matmul([[3.0]], weights))
+    gradient = float(tape.gradient(loss, weights)[0, 0])
+    inputs = tf.keras.Input([1])
+    model = tf.keras.Model(inputs, tf.keras.layers.Dense(1)(inputs))
+    model.compile("sgd", "mse")
+    model.fit(tf.ones([4, 1]), tf.ones([4, 1]), verbose=0)
+    same = predictor("a cat") == answer
+after = tf.executing_eagerly(), logging.get_verbosity(), tf.compat.v1.resource_variables_enabled()
+print(before == after, before[0], gradient, same, answer["label"])
+"""
+
+
+def test_a_loaded_model_leaves_eager_execution_on(trained):
+    done = subprocess.run([sys.executable, "-c", EAGER, trained[0] / "model"], cwd=ROOT, capture_output=True,
+                          encoding="utf-8")
+    answer = api.predict(trained[0] / "model", ["a cat"])[0]["prediction"]
+    assert done.stdout == f"True True 3.0 True {answer}\n", done.stderr
+
+
+def test_names_of_answers_become_columns():
+    assert tables_of_results.answer_row({"text": "a"}, {"score": 0.5}) == {"text": "a", "prediction": 0.5}
+    found = tables_of_results.answer_row({"text": "a"}, {"labels": ["x"], "probabilities": {"x": 1.0}})
+    assert found == {"text": "a", "prediction": ["x"], "probability_x": 1.0}
+
+
+# --- Interruptions ---------------------------------------------------------------------------------------
+
+# Trains. A signal comes when the training has logged a step. Prints the numbers of the child processes that
+# are left.
+INTERRUPTED = """
+import json, os, signal, sys
+from bertlib import api
+
+class Log:
+    flush = sys.stderr.flush
+    def write(self, text):
+        sys.stderr.write(text)
+        if " step 10" in text:
+            os.kill(os.getpid(), int(sys.argv[4]))
+
+out, sys.stdout = sys.stdout, Log()
+try:
+    api.train(json.loads(sys.argv[1]), sys.argv[2], **json.loads(sys.argv[3]))
+except KeyboardInterrupt:
+    left = open(f"/proc/self/task/{os.getpid()}/children").read().split()
+    print("interrupted", left, file=out)
+"""
+
+
+def interrupt(number, settings, directory):
+    """Runs `INTERRUPTED` with a signal; returns the finished process and the step of the checkpoint."""
+    data = [{"text": text, "label": label} for text, label in rows(24, 1)]
+    plain = {name: str(value) for name, value in settings.items() if value is not None}
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED, json.dumps(data), directory,
+                           json.dumps({**plain, "num_train_epochs": 1000}), str(int(number))], cwd=ROOT,
+                          capture_output=True, encoding="utf-8")
+    deadline = time.monotonic() + 60
+    while not weights_in(directory)["global_step"] and time.monotonic() < deadline:
+        time.sleep(0.5)  # the training writes its first checkpoint before the first step
+    return done, weights_in(directory)["global_step"]
+
+
+@pytest.mark.slow(reason="a process of its own that trains; tests/commands/test_signals.py tests the command")
+def test_an_interrupted_training_saves_its_step_and_leaves_no_process(settings, tmp_path):
+    done, step = interrupt(signal.SIGINT, settings, tmp_path / "model")
+    assert done.returncode == 0 and done.stdout == "interrupted []\n", done.stderr
+    assert "run_classifier.py: terminated." in done.stderr
+    assert 10 <= step < 3000 and step != 1000
+    assert len(list((tmp_path / "model" / "data").iterdir())) == 1
+
+
+@pytest.mark.slow(reason="a process of its own that trains")
+def test_a_training_ends_with_its_caller(settings, tmp_path):
+    """As after the restart of a notebook's kernel."""
+    done, step = interrupt(signal.SIGKILL, settings, tmp_path / "model")
+    assert done.returncode == -signal.SIGKILL
+    assert 10 <= step < 3000 and step != 1000
+
+
+# --- With pandas -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow(reason="commands on further kinds of data; needs pandas, which is optional")
+def test_data_frames_in_and_out(settings, tmp_path, monkeypatch):
+    monkeypatch.delitem(sys.modules, "pandas")
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"id": range(40), "body": [text for text, _ in rows(40, 4)],
+                              "kind": pandas.Categorical([label for _, label in rows(40, 4)])})
+    frame.loc[3, "note"] = pandas.Timestamp("2026-01-02")
+    trained = api.train(frame, tmp_path / "model", dev_fraction=0.2, text="body", label="kind", verbose=False,
+                        **settings)
+    assert isinstance(trained.predictions, pandas.DataFrame) and len(trained.predictions) == 8
+    same = api.train(frame, tmp_path / "model", dev_fraction=0.2, text="body", label="kind", verbose=False,
+                     **settings)  # nothing is left to train
+    assert same.predictions.equals(trained.predictions)
+    assert len(list((tmp_path / "model" / "data").iterdir())) == 1
+    again = api.evaluate(tmp_path / "model", verbose=False)  # on the rows of --dev_fraction
+    assert again.metrics == trained.metrics and again.predictions.equals(trained.predictions)
+    found = api.evaluate(tmp_path / "model", frame.tail(5), verbose=False).predictions
+    assert found["id"].tolist() == ["35", "36", "37", "38", "39"] and found["is_right"].dtype == bool
+    table = api.predict(tmp_path / "model", frame)
+    assert list(table) == ["id", "body", "kind", "note", "prediction", "probability_animal",
+                           "probability_none"]
+    assert table["id"].tolist() == list(range(40)) and table["note"].isna().sum() == 39
+    assert table["prediction"].tolist()[-5:] == found["prediction"].tolist()
+    by_series = api.predict(tmp_path / "model", frame["body"])
+    assert by_series["prediction"].equals(table["prediction"])
+    with pytest.raises(ValueError, match="data has two columns 'id'"):
+        api.train(pandas.concat([frame, frame["id"]], axis=1), tmp_path / "other")
