@@ -445,6 +445,10 @@ class ModuleProcessor(classifier_data.DataProcessor):
                               f"--{_PHASE_OF[split]}=true needs it. Write this method, or pass only the "
                               "phases that you need.")
 
+    def source_rows(self, examples):
+        """See `DataProcessor`."""
+        return self.task.source_rows(examples)
+
     def get_train_examples(self, data_dir):
         return self._examples("get_train_examples", True, data_dir)
 
