@@ -19,9 +19,10 @@ _SNAPSHOT = re.compile(r"/models--([^/]+)/snapshots/([0-9a-f]{40})(/|$)")
 # Names without an organization are old names of models of this organization.
 _FIRST_ORGANIZATION = "google-bert/"
 _WEIGHTS, _CONFIG = "model.safetensors", "config.json"
-_VOCABULARIES, _TOKENIZER_CONFIG = ("vocab.txt", "tokenizer.json"), "tokenizer_config.json"
-# Patterns of the files that are downloaded. Pickle files are never downloaded.
-_FILES = [_CONFIG, _WEIGHTS, *_VOCABULARIES, _TOKENIZER_CONFIG, "special_tokens_map.json"]
+# Names of the files that nearly every BERT has. If the cache lacks one of them, the command searches for it.
+_EXPECTED = (_CONFIG, _WEIGHTS, "vocab.txt", "tokenizer_config.json")
+# Names of the files that are downloaded. Pickle files are never downloaded.
+_FILES = (*_EXPECTED, "tokenizer.json", "special_tokens_map.json", "added_tokens.json")
 
 
 class _UnusableError(ValueError):
@@ -46,7 +47,8 @@ def find_snapshot(name):
                          f"{PREFIX}ORGANIZATION/MODEL@REVISION, for example "
                          f"{PREFIX}google-bert/bert-base-uncased.")
     repository, revision = match.group(1), match.group(2) or "main"
-    cached = next(filter(None, (_cached_snapshot(alias, revision) for alias in _aliases(repository))), None)
+    snapshots = filter(None, (_cached_snapshot(alias, revision) for alias in _aliases(repository)))
+    cached = min(snapshots, key=lambda snapshot: len(_missing_files(snapshot)), default=None)
     missing = _missing_files(cached)
     if not missing:
         return cached
@@ -99,15 +101,12 @@ def _cached_snapshot(repository, revision):
 
 
 def _missing_files(snapshot):
-    """Returns the names of the files that a snapshot needs and lacks; None stands for an empty snapshot.
+    """Returns the names in `_EXPECTED` that a snapshot lacks; None stands for an empty snapshot.
 
     A file is also missing if its symbolic link has no target, as after an interrupted download.
     """
-    def has(name):
-        return snapshot is not None and os.path.exists(os.path.join(snapshot, name))
-
-    vocabulary = next(filter(has, _VOCABULARIES), _VOCABULARIES[0])
-    return [name for name in (_CONFIG, _WEIGHTS, vocabulary, _TOKENIZER_CONFIG) if not has(name)]
+    return [name for name in _EXPECTED
+            if snapshot is None or not os.path.exists(os.path.join(snapshot, name))]
 
 
 def _download(repository, revision):

@@ -71,6 +71,8 @@ def test_a_model_in_the_cache_is_found_without_the_library(cache, monkeypatch):
     assert hugging_face_cache.find_snapshot("hf:google-bert/bert-tiny") == old
     new = put(cache, "google-bert/bert-small")
     assert hugging_face_cache.find_snapshot("hf:bert-small") == new
+    put(cache, "bert-small", names=["config.json"])
+    assert hugging_face_cache.find_snapshot("hf:bert-small") == new
     with pytest.raises(ImportError, match=r"Run `pip install huggingface_hub`, or install this package "
                                           r"with its extra \[hub\]"):
         hugging_face_cache.find_snapshot("hf:org/none")
