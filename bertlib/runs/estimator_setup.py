@@ -300,8 +300,7 @@ def log_training(settings, count, what, num_train_steps):
     if importlib.util.find_spec("tensorboard"):
         logging.info("This command shows the curves of the training: %s", command)
     else:
-        logging.info("These commands show the curves of the training: "
-                     "pip install 'bert-as-published[tensorboard]'; %s", command)
+        logging.info("These commands show the curves of the training: pip install tensorboard; %s", command)
 
 
 # --- The Estimator ---------------------------------------------------------------------------------------
