@@ -130,7 +130,7 @@ def test_dotted_names_are_defined(page):
 
 def test_short_names_of_the_paths_are_defined():
     """`module.name` without its package."""
-    text = re.sub(r"`\w+\.(txt|tsv)`", "", text_of(ROOT / "docs" / "development" / "paths.md"))
+    text = re.sub(r"`\w+\.(txt|tsv|jsonl)`", "", text_of(ROOT / "docs" / "development" / "paths.md"))
     names_of_modules, classes = test_rooms.names_of_all_modules()
     ops = {"IdentityN", "BertDropoutMask"}
     assert not list(test_rooms.stale_names(text, names_of_modules, classes | ops))
