@@ -14,7 +14,7 @@ from typing import NamedTuple
 # All kinds of faults.
 KINDS = ("bad encoding", "NUL character", "bad JSON", "wrong quote", "unclosed quote", "wrong line end",
          "blank line", "wrong width", "missing text", "empty text", "missing label", "bad label",
-         "unknown label", "bad score")
+         "unknown label", "bad score", "bad tag")
 # After a fault of this kind, the rest of the file cannot be read with certainty.
 _LAST = "unclosed quote"
 # An error message lists at most this number of faults.
@@ -22,7 +22,9 @@ MAX_LISTED = 20
 # The table contains at most this number of characters of a line.
 MAX_TEXT_CHARACTERS = 200
 _COLUMNS = ("file", "line", "kind", "reason", "text")
+# Advice at the end of an error message, for commands with --skip_bad_lines and for other commands.
 _ADVICE = "Correct these lines, or pass --skip_bad_lines=true to leave them out."
+ADVICE_WITHOUT_FLAG = "Correct these lines."
 
 
 class Fault(NamedTuple):
@@ -52,15 +54,16 @@ class FileFaults:
       counts: {kind: number of faults}.
     """
 
-    def __init__(self, path, is_skipping):
+    def __init__(self, path, is_skipping=False, advice=_ADVICE):
         """Creates an empty collection.
 
         Args:
           path: the file.
           is_skipping: whether bad lines are left out; otherwise each of them is an error.
+          advice: the last sentence of the error message.
         """
         self.found, self.counts = [], collections.Counter()
-        self._path, self._is_skipping, self._reason = path, is_skipping, None
+        self._path, self._is_skipping, self._advice, self._reason = path, is_skipping, advice, None
 
     def __bool__(self):
         return bool(self.counts)
@@ -98,11 +101,11 @@ class FileFaults:
         self._reason = reason
         raise self._error()
 
-    def check(self, num_good):
+    def check(self, num_good=0):
         """Raises a ValueError if the file cannot be used because of its faults.
 
         Args:
-          num_good: number of rows without a fault.
+          num_good: number of rows without a fault; needed only if bad lines are left out.
         """
         number = sum(self.counts.values())
         if self and not self._is_skipping or self._reason:
@@ -123,7 +126,7 @@ class FileFaults:
             return ValueError(*listed)
         first = f"the first {MAX_LISTED} are" if number > MAX_LISTED else "they are"
         title = f"{self._path}: {number:,} lines cannot be used; {first}:" if number > 1 else ""
-        return ValueError("\n".join(filter(None, [title, *listed, self._reason or _ADVICE])))
+        return ValueError("\n".join(filter(None, [title, *listed, self._reason or self._advice])))
 
     def summary(self):
         """Returns the number of faults of each kind as text, the most frequent kind first."""

@@ -10,7 +10,7 @@ import types
 import pytest
 
 from bertlib.rows import columns, faults, tables
-from bertlib.serving import questions
+from bertlib.serving import answers, questions
 from bertlib.tasks.classification import dev_split, row_examples
 from bertlib.tasks.classification.classifier_data import InputExample
 
@@ -239,6 +239,14 @@ def test_the_encoding_of_a_training_holds_for_rows_and_not_for_plain_text():
                  {"encoding": "cp1252", "delimiter": "comma"}) == [("é",)]
     assert texts("é\n".encode(), "text") == [("é",)]
     assert texts("é\n".encode("cp1252"), "text", {"encoding": "cp1252"}) == [("é",)]
+
+
+def test_an_encoding_of_sentences_in_columns_is_refused():
+    model = types.SimpleNamespace(labels=["O"], kind="tagging", processor=None,
+                                  setting=lambda name, default=None: default)
+    read = questions.QuestionReader(model, answers.Tagging.fields, 1, {"encoding": "cp1252"})
+    with pytest.raises(ValueError, match="--encoding=cp1252: sentences in CoNLL's columns are always read"):
+        read.read(io.BytesIO(b"a\n"), "in", "conll")
 
 
 # --- A part of the examples ------------------------------------------------------------------------------

@@ -285,3 +285,14 @@ def test_processes_make_the_same_windows(tokenizer):
     labels = tagging_data.collect_labels(sentences)
     assert tagging_data.make_windows(sentences, labels, tokenizer, 12, num_workers=2) == \
         tagging_data.make_windows(sentences, labels, tokenizer, 12)
+
+
+def test_an_error_lists_all_lines_that_cannot_be_used(tmp_path):
+    path = tmp_path / "a.conll"
+    path.write_bytes(b"a O\nb B\nc\n\nd\xff O\ne O\n")
+    with pytest.raises(ValueError) as caught:
+        tagging_data.read_conll(str(path))
+    title, *listed, advice = str(caught.value).split("\n")
+    assert title == f"{path}: 3 lines cannot be used; they are:" and advice == "Correct these lines."
+    assert [line.removeprefix(f"{path}:")[:25] for line in listed] == [
+        "2: 'B' is not a tag. A ta", "3: the line has 1 columns", "5: byte 0xff at offset 12"]

@@ -20,7 +20,7 @@ import re
 from typing import NamedTuple
 
 from bertlib.data import example_encoding, record_files
-from bertlib.rows import tables
+from bertlib.rows import faults, tables
 from bertlib.system import files, workers
 import tokenization
 
@@ -110,7 +110,20 @@ def read_conll(path, token_column=1, tag_column=-1, tagged=True):
 
 def parse_conll(stream, path, token_column=1, tag_column=-1, tagged=True):
     """Parses a binary stream of lines; see `read_conll`. `path` is its name for errors."""
-    lines = _read_lines(stream, path)
+    bad_lines = faults.FileFaults(path, advice=faults.ADVICE_WITHOUT_FLAG)
+    lines = _read_lines(stream, bad_lines)
+    try:
+        parsed = _parse_lines(lines, path, token_column, tag_column, tagged, bad_lines)
+    except ValueError:
+        bad_lines.check()
+        raise
+    bad_lines.check()
+    return parsed
+
+
+def _parse_lines(lines, path, token_column, tag_column, tagged, bad_lines):
+    """Returns the `ConllFile` of a list of lines, and adds lines that cannot be used to `bad_lines`, a
+    `faults.FileFaults`. For the other arguments, see `read_conll`."""
     rows = [split_words(line) for line in lines]
     counted = [number for number, row in enumerate(rows) if row and row[0] != _DOCUMENT]
     first = next((number for number in counted if not rows[number][0].startswith("#")), (counted or [0])[0])
@@ -120,19 +133,21 @@ def parse_conll(stream, path, token_column=1, tag_column=-1, tagged=True):
     found = ConllFile(path, lines, len(rows[first]), [])
     token = _index(found, first + 1, token_column, "words")
     tag = _tag_index(found, first + 1, token, tag_column, tagged, [rows[number] for number in counted])
-    found.sentences.extend(_sentences(found, rows, first + 1, token, tag))
+    found.sentences.extend(_sentences(found, rows, first + 1, token, tag, bad_lines))
     if not found.sentences:
         raise ValueError(f"{path}: the file has only comments; each line should have one word and its tag, "
                          "with a blank line after each sentence.")
     return found
 
 
-def _read_lines(stream, path):
-    """Returns the lines of a stream without line ends: list of str."""
+def _read_lines(stream, bad_lines):
+    """Returns the lines of a stream without line ends, list of str. Adds lines that cannot be read to
+    `bad_lines`, a `faults.FileFaults`."""
     lines = []
     for number, line in tables.read_lines(stream):
         if isinstance(line, tables.BadRow):
-            raise ValueError(f"{path}:{number}: {line.problem}")
+            bad_lines.add(number, line.kind, line.problem, line.text)
+            line = line.text
         lines.append(line.removesuffix("\n").removesuffix("\r"))
     return lines
 
@@ -179,14 +194,15 @@ def _tag_index(file, line, token, column, tagged, rows):
     return index
 
 
-def _sentences(file, rows, first, token, tag):
-    """Yields the `Sentence`s.
+def _sentences(file, rows, first, token, tag, bad_lines):
+    """Yields the `Sentence`s, without the words of lines that cannot be used.
 
     Args:
       file: a `ConllFile` without sentences.
       rows: list with a list of columns for each line.
       first: the line that determines the number of columns, for error messages.
       token, tag: indexes of the columns of words and tags. `tag` is None if the file has no tags.
+      bad_lines: a `faults.FileFaults`, to which these lines are added.
     """
     words, tags, lines = [], [], []
     for number, row in enumerate([*rows, []], 1):
@@ -199,12 +215,15 @@ def _sentences(file, rows, first, token, tag):
         if not fits and not words and row[0].startswith("#"):
             continue
         if len(row) != file.width:
-            raise file.error(number, f"the line has {len(row)} columns, but line {first} has {file.width}; "
-                             "all lines with words must have the same number of columns.")
+            bad_lines.add(number, "wrong width", f"the line has {len(row)} columns, but line {first} has "
+                          f"{file.width}; all lines with words must have the same number of columns.",
+                          file.lines[number - 1])
+            continue
         if not fits:
-            raise file.error(number, f"{row[tag]!r} is not a tag. A tag is O; or B-, I-, E- or S- with the "
-                             "type of an entity, such as B-PER. If the tags are in another column, pass its "
-                             "number with --tag_column.")
+            bad_lines.add(number, "bad tag", f"{row[tag]!r} is not a tag. A tag is O; or B-, I-, E- or S- "
+                          "with the type of an entity, such as B-PER. If the tags are in another column, "
+                          "pass its number with --tag_column.", file.lines[number - 1])
+            continue
         words.append(row[token])
         lines.append(number)
         if tag is not None:
