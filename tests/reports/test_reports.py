@@ -172,9 +172,10 @@ def test_the_numbers_and_the_marks_of_a_tagging(tmp_path):
     tagging_report.write_report(str(path), Facts("tags", found, "dev.txt"), sentences, predictions)
     page = Page(path)
     expected = seqeval_report(true, predictions, output_dict=True)
-    for kind, *scores, support, hits, _, missed in page.tables[1][1:]:
+    for kind, *scores, support, hits, wrong, missed in page.tables[1][1:]:
         np.testing.assert_allclose([*scores, support], list(expected[kind].values()), atol=1e-6)
         assert hits + missed == support and hits == pytest.approx(scores[1] * support)
+        assert hits == pytest.approx(scores[0] * (hits + wrong))
     assert [row[0] for row in page.tables[1][1:]] == sorted(kinds)
     totals = np.sum([row[5:] for row in page.tables[1][1:]], axis=0)
     assert [page.source.count(f'class="type {status}"')
