@@ -33,6 +33,7 @@ def here(tiny_model, tmp_path):
     os.symlink(tmp_path / "data", tmp_path / "other")
     (tmp_path / "config.svg").symlink_to("model/bert_config.json")
     os.makedirs(tmp_path / "answers")
+    (tmp_path / "answers" / "eval_predictions.csv").write_text("text,label\nthe cat,x\na dog,y\n")
     squad(tmp_path / "answers" / "predictions.json")
     (tmp_path / "answers" / "test_results.tsv").symlink_to("../data/test.tsv")
     (tmp_path / "converted").mkdir()
@@ -87,6 +88,9 @@ CASES = {
     "examples, by a link": (
         "run_classifier.py", dict(CLASSIFIER, output_dir="answers"),
         "would overwrite answers/test_results.tsv (the same file as data/test.tsv), which --data_dir reads"),
+    "a table of an earlier run": (
+        "run_classifier.py", dict(MODEL, train_file="answers/eval_predictions.csv", output_dir="answers"),
+        "would overwrite answers/eval_predictions.csv, which --train_file reads"),
     "questions": ("run_squad.py", dict(SQUAD, output_dir="answers"),
                   "would overwrite answers/predictions.json, which --train_file reads"),
     "questions in another directory": (

@@ -2,6 +2,7 @@
 the table, and the table contains the unchanged texts of the right lines."""
 
 import csv
+import dataclasses
 import json
 import random
 
@@ -11,6 +12,9 @@ import pytest
 from scipy import stats
 from sklearn import metrics
 import tiny
+
+from bertlib.runs.classification import predicted_rows
+from bertlib.tasks.classification import classifier_data, targets
 
 TRICKY = ['he said "no", twice', "two\nlines", "carriage\rreturn", "=cmd|' /C calc'!A0", "-3.5", "@x, y",
           " a ", "tab\tbird"]
@@ -94,6 +98,33 @@ def test_mrpc(scripts, tiny_model, tmp_path):
               for line in (tmp_path / "out" / "test_results.tsv").read_text().splitlines()]
     assert numbers(rows, "probability_0", "probability_1").tolist() == scores
     assert {(row["label"], row["is_right"], row["loss"]) for row in rows} == {("", "", "")}
+
+
+def test_rows_of_a_processor_that_changes_its_examples(tmp_path):
+    """Examples that were left out do not shift the lines. An example of another class has no line."""
+    @dataclasses.dataclass
+    class Mine:
+        guid: str
+        text_a: str
+        text_b: str | None
+        label: str
+
+    class Processor(classifier_data.MrpcProcessor):
+        def get_dev_examples(self, data_dir):
+            first, *_, last = super().get_dev_examples(data_dir)
+            return [last, Mine("mine-1", "a", None, "1"), first]
+
+    tiny.write_task(tmp_path, "mrpc", dev=5)
+    processor = Processor()
+    examples = processor.get_dev_examples(str(tmp_path))
+    predictions = [{"probabilities": np.float32([0.75, 0.25])}] * 3
+    rows = list(predicted_rows.PredictedRows(
+        examples, processor.source_rows(examples), predictions, targets.create_target(["0", "1"]), [7, 8, 9]))
+    assert [row.line for row in rows] == [6, None, 2] and [row.length for row in rows] == [7, 8, 9]
+    lines = (tmp_path / "dev.tsv").read_text().splitlines()
+    assert ["\t".join(rows[index].fields.values()) for index in (0, 2)] == [lines[5], lines[1]]
+    assert rows[1].fields == {"guid": "mine-1", "text_a": "a"} and rows[1].texts == ("a",)
+    assert (rows[1].label, rows[1].prediction, rows[1].is_right, rows[1].loss) == ("1", "0", False, None)
 
 
 @pytest.fixture(scope="module")

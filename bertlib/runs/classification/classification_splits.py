@@ -106,7 +106,6 @@ class Splits:
             return {**results, **metrics, "loss": metrics["eval_loss"]}
         return {**results, **metrics, "eval_loss": results["eval_loss"]}
 
-
     def predicted_rows(self, split, task_head, predictions, source_rows):
         """Returns the `predicted_rows.PredictedRows` of a split. The features of the split must be written.
 

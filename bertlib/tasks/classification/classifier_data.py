@@ -288,7 +288,8 @@ class DataProcessor:
         """Returns a list with the `SourceRow` of each example. The element is None for an example of the
         training set, and for an example that a subclass made itself."""
         sources = vars(self).get("_sources", {})
-        return [sources.get(example) for example in examples]
+        # A script may define its own class of examples, whose objects may not be hashable.
+        return [sources.get(example) if isinstance(example, InputExample) else None for example in examples]
 
     def note_source(self, example, line, fields):
         """Stores the `SourceRow` of an example. The row is forgotten together with the example.
