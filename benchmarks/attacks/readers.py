@@ -361,7 +361,7 @@ class Readers:
         task = answers.Tagging(model)
         found["predict"] = self._asked(task, model, path, 1000)
         found["predict, as text"] = _seen(lambda: [
-            (line, tuple(task.windows("\t".join(words))[1])) for line, words in _sentences(
+            (line, tuple(task.windows("\t".join(words))[1][1])) for line, words in _sentences(
                 tagging_data.read_conll(path, *columns))])
         found["export"] = _seen(lambda: list(training_texts.read_training_texts(model)))
         return found

@@ -385,12 +385,18 @@ def write_predictions(settings, file, predicted):
 
 
 def write_scores(settings, data, split, predicted, scores):
-    """Writes the scores of a split, and warns if the tagger found no entity."""
-    name = _RESULTS[split]
+    """Writes the scores of a split, and warns if the tagger found no entity. The JSON file also contains the
+    number of entities of each type in the data, the support."""
+    name, sentences = _RESULTS[split], data.splits[split].sentences
     results.write_results(settings.results_dir, name, scores)
     results.record_evaluation(settings, split, scores)
-    results.write_json(settings.results_dir, f"{name.removesuffix('.txt')}.json", scores)
-    warning = tagging_head.no_entity_warning([sentence.tags for sentence in data.splits[split].sentences],
+    counts, of_types = tagging_data.count_types(sentences), {}
+    for kind in sorted(key.removeprefix("eval_f1_") for key in scores if key.startswith("eval_f1_")):
+        of_types[kind] = {metric: scores[f"eval_{metric}_{kind}"] for metric in ("precision", "recall", "f1")}
+        of_types[kind]["support"] = counts.get(kind, 0)
+    results.write_json(settings.results_dir, f"{name.removesuffix('.txt')}.json",
+                       {**scores, "labels": of_types})
+    warning = tagging_head.no_entity_warning([sentence.tags for sentence in sentences],
                                              [prediction.tags for prediction in predicted])
     if warning:
         logging.warning("%s: %s", name, warning)

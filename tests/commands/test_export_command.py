@@ -179,15 +179,15 @@ def test_text_is_compared_with_the_training_data(train, scripts, tmp_path):
     assert done.code == 0 and "data.csv does not exist any more. Name a file of texts with" in done.err
 
 
-@pytest.mark.parametrize(("kind", "write", "texts"), [
-    ("tagging", write_words, ["the cat sees a dog"] * 12),
-    ("questions", write_questions, ["here ?", "the cat sees a dog"] * 12)])
-def test_the_texts_of_a_training_are_found_again(kind, write, texts, tmp_path):
-    record = {"files": {"train_file": str(write(tmp_path / "data.jsonl"))}, "settings": {}}
+@pytest.mark.parametrize(("kind", "write", "name", "texts"), [
+    ("tagging", write_words, "data.conll", ["the cat sees a dog"] * 12),
+    ("questions", write_questions, "data.json", ["here ?", "the cat sees a dog"] * 12)])
+def test_the_texts_of_a_training_are_found_again(kind, write, name, texts, tmp_path):
+    record = {"files": {"train_file": str(write(tmp_path / name))}, "settings": {}}
     model = model_directory.ModelDirectory("out", kind, None, None, None, None, record)
     assert list(training_texts.read_training_texts(model)) == texts
-    (tmp_path / "data.jsonl").unlink()
-    with pytest.raises(FileNotFoundError, match="data.jsonl does not exist any more"):
+    (tmp_path / name).unlink()
+    with pytest.raises(FileNotFoundError, match=f"{name} does not exist any more"):
         training_texts.read_training_texts(model)
     with pytest.raises(ValueError, match="out does not name the file of the training data"):
         training_texts.read_training_texts(model._replace(record={"files": {}}))

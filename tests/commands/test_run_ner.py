@@ -124,6 +124,10 @@ def test_the_table_of_words_has_the_scores_of_the_results(run):
         scores = json.loads((run[0] / f"{name}.json").read_text())
         assert scores["eval_f1"] == pytest.approx(metrics.f1_score(right, predicted), abs=1e-6)
         assert scores["eval_accuracy"] == pytest.approx(metrics.accuracy_score(right, predicted), abs=1e-6)
+        report = metrics.classification_report(right, predicted, output_dict=True, zero_division=0)
+        for kind in ("ANIMAL", "THING"):
+            expected = {name.removesuffix("-score"): value for name, value in report[kind].items()}
+            assert scores["labels"][kind] == pytest.approx(expected, abs=1e-6)
         assert all((row["label"] == row["prediction"]) == (row["is_right"] == "true") for row in rows)
         assert all(0 < float(row["probability"]) <= 1 for row in rows)
     rows_of_file = itertools.chain.from_iterable(columns_of(run[0] / "test_predictions.conll"))

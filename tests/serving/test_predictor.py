@@ -156,7 +156,10 @@ def test_a_text_is_split_as_the_training_text_was(tiny_model, tmp_path):
     joined = " ".join(words)
     for entity, other in zip(found["entities"], listed["entities"], strict=True):
         assert entity["text"] == text[entity["start"]:entity["end"]]
-        assert other["text"] == joined[other["start"]:other["end"]]
+        assert other["text"] == joined[other["start"]:other["end"]] == " ".join(
+            words[other["start_word"]:other["end_word"]])
+        assert entity["text"].startswith(words[entity["start_word"]])
+        assert entity["text"].endswith(words[entity["end_word"] - 1])
         names = ("type", "score", "start_word", "end_word")
         assert [entity[name] for name in names] == [other[name] for name in names]
 
