@@ -34,10 +34,12 @@ def weights_in(directory):
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
-@pytest.fixture(autouse=True)
-def no_pandas(monkeypatch):
-    """pandas may be installed. These tests are about lists."""
-    monkeypatch.setitem(sys.modules, "pandas", None)
+@pytest.fixture(scope="module", autouse=True)
+def no_pandas():
+    """pandas may be installed. These tests are about lists; those of test_data_frames.py are about pandas."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "pandas", None)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -376,35 +378,3 @@ def test_a_training_ends_with_its_caller(settings, tmp_path):
     done, step = interrupt(signal.SIGKILL, settings, tmp_path / "model")
     assert done.returncode == -signal.SIGKILL
     assert 10 <= step < 3000 and step != 1000
-
-
-# --- With pandas -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow(reason="commands on further kinds of data; needs pandas, which is optional")
-def test_data_frames_in_and_out(settings, tmp_path, monkeypatch):
-    monkeypatch.delitem(sys.modules, "pandas")
-    pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame({"id": range(40), "body": [text for text, _ in rows(40, 4)],
-                              "kind": pandas.Categorical([label for _, label in rows(40, 4)])})
-    frame.loc[3, "note"] = pandas.Timestamp("2026-01-02")
-    trained = api.train(frame, tmp_path / "model", dev_fraction=0.2, text="body", label="kind", verbose=False,
-                        **settings)
-    assert isinstance(trained.predictions, pandas.DataFrame) and len(trained.predictions) == 8
-    same = api.train(frame, tmp_path / "model", dev_fraction=0.2, text="body", label="kind", verbose=False,
-                     **settings)  # nothing is left to train
-    assert same.predictions.equals(trained.predictions)
-    assert len(list((tmp_path / "model" / "data").iterdir())) == 1
-    again = api.evaluate(tmp_path / "model", verbose=False)  # on the rows of --dev_fraction
-    assert again.metrics == trained.metrics and again.predictions.equals(trained.predictions)
-    found = api.evaluate(tmp_path / "model", frame.tail(5), verbose=False).predictions
-    assert found["id"].tolist() == ["35", "36", "37", "38", "39"] and found["is_right"].dtype == bool
-    table = api.predict(tmp_path / "model", frame)
-    assert list(table) == ["id", "body", "kind", "note", "prediction", "probability_animal",
-                           "probability_none"]
-    assert table["id"].tolist() == list(range(40)) and table["note"].isna().sum() == 39
-    assert table["prediction"].tolist()[-5:] == found["prediction"].tolist()
-    by_series = api.predict(tmp_path / "model", frame["body"])
-    assert by_series["prediction"].equals(table["prediction"])
-    with pytest.raises(ValueError, match="data has two columns 'id'"):
-        api.train(pandas.concat([frame, frame["id"]], axis=1), tmp_path / "other")

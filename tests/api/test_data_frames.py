@@ -1,0 +1,37 @@
+"""`bertlib.api` with DataFrames. pandas is optional."""
+
+import pytest
+from test_api import rows
+
+from bertlib import api
+
+pandas = pytest.importorskip("pandas")
+
+
+@pytest.mark.slow(reason="commands on further kinds of data")
+def test_data_frames_in_and_out(tiny_model, tmp_path):
+    settings = dict(tiny_model.flags, bert_config_file=tiny_model.shallow, num_train_epochs=1,
+                    train_batch_size=8)
+    frame = pandas.DataFrame({"id": range(40), "body": [text for text, _ in rows(40, 4)],
+                              "kind": pandas.Categorical([label for _, label in rows(40, 4)])})
+    frame.loc[3, "note"] = pandas.Timestamp("2026-01-02")
+    trained = api.train(frame, tmp_path / "model", dev_fraction=0.2, text="body", label="kind", verbose=False,
+                        **settings)
+    assert isinstance(trained.predictions, pandas.DataFrame) and len(trained.predictions) == 8
+    same = api.train(frame, tmp_path / "model", dev_fraction=0.2, text="body", label="kind", verbose=False,
+                     **settings)  # nothing is left to train
+    assert same.predictions.equals(trained.predictions)
+    assert len(list((tmp_path / "model" / "data").iterdir())) == 1
+    again = api.evaluate(tmp_path / "model", verbose=False)  # on the rows of --dev_fraction
+    assert again.metrics == trained.metrics and again.predictions.equals(trained.predictions)
+    found = api.evaluate(tmp_path / "model", frame.tail(5), verbose=False).predictions
+    assert found["id"].tolist() == ["35", "36", "37", "38", "39"] and found["is_right"].dtype == bool
+    table = api.predict(tmp_path / "model", frame)
+    assert list(table) == ["id", "body", "kind", "note", "prediction", "probability_animal",
+                           "probability_none"]
+    assert table["id"].tolist() == list(range(40)) and table["note"].isna().sum() == 39
+    assert table["prediction"].tolist()[-5:] == found["prediction"].tolist()
+    by_series = api.predict(tmp_path / "model", frame["body"])
+    assert by_series["prediction"].equals(table["prediction"])
+    with pytest.raises(ValueError, match="data has two columns 'id'"):
+        api.train(pandas.concat([frame, frame["id"]], axis=1), tmp_path / "other")
