@@ -23,7 +23,7 @@ from bertlib.system import files
 
 FLAGS = flags.FLAGS
 
-# The result files of all commands; eval_results.json is written by run_squad.py.
+# The result files of all commands. run_squad.py writes only eval_results.json.
 _RESULTS = ("eval_results.txt", "eval_results_mismatched.txt", "eval_results.json")
 # How long the evaluator waits until the chief starts, as a multiple of --replica_timeout.
 _START_TIMEOUTS = 5
@@ -114,8 +114,8 @@ def _keep_results(step):
     """Copies the results to files with the evaluated step in their names; returns the evaluated step.
 
     The text files contain the evaluated step. The evaluated step is later than `step` if the training saved a
-    newer checkpoint before the evaluation began. eval_results.json does not contain the evaluated step; its
-    copy gets `step`.
+    newer checkpoint before the evaluation began. The eval_results.json of run_squad.py does not contain the
+    evaluated step; its copy gets `step`.
     """
     directory = os.path.join(FLAGS.output_dir, "evaluator")
     for name in _RESULTS:

@@ -107,7 +107,7 @@ def table_of(output):
 
 def results_of(output):
     """The metrics that the command's evaluation wrote at its end, as text."""
-    if (output / "eval_results.json").exists():
+    if not (output / "eval_results.txt").exists():
         found = json.loads((output / "eval_results.json").read_text())
         return {key: str(value) for key, value in found.items()}
     return dict(line.split(" = ") for line in (output / "eval_results.txt").read_text().splitlines())
