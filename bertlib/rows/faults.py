@@ -79,6 +79,8 @@ class FileFaults:
         Raises:
           ValueError: the rest of the file cannot be read.
         """
+        if any(fault.line == line for fault in self.found[-1:]):
+            return  # a line that cannot be decoded may also have other faults; the first one is enough
         self.counts[kind] += 1
         if self._is_skipping or len(self.found) < MAX_LISTED or line < self.found[-1].line:
             fault = Fault(self._path, line, kind, problem, _shorten(values, delimiter))

@@ -245,7 +245,7 @@ def test_a_run_leaves_these_files(mrpc):
         "train.tf_record", "eval.tf_record",
         "predict.tf_record", "eval_results.txt", "test_results.tsv", "test_predictions.tsv",
         "test_eval_results.txt", "MRPC.tsv", "eval_results.json", "test_eval_results.json",
-        "eval_predictions.csv", "test_predictions.csv"}
+        "eval_predictions.csv", "test_predictions.csv", "eval_report.html"}
     model = {*tiny.shapes(), "output_weights", "output_bias"}
     slots = {f"{name}/{slot}" for name in model for slot in ("adam_m", "adam_v")}
     assert set(tensors_of(mrpc.output / "model.ckpt-6")) == model | slots | {"global_step"}
