@@ -117,8 +117,11 @@ def _call(main, argv, resumable, takes_paths):
 
 
 def _set_up_gpus():
-    """Applies the flags of `common_flags.define_gpu_flags`, and hides all GPUs except one. TensorFlow reads
-    these settings when it uses the first GPU."""
+    """Applies the flags of `common_flags.define_gpu_flags`, and hides all GPUs except one.
+
+    Call this function before TensorFlow uses a GPU for the first time. TensorFlow reads the settings only
+    then.
+    """
     if "tf32" not in FLAGS:
         return
     tf.config.experimental.enable_tensor_float_32_execution(FLAGS.tf32)

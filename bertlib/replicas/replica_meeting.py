@@ -125,7 +125,11 @@ class _Visit:
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 0)
 
     def is_gone(self):
-        """Returns whether the other side has ended. While the other side runs, it waits and sends nothing."""
+        """Returns at once whether the other side has ended.
+
+        The caller knows that the other side is waiting for a message. Such a process sends nothing, so a
+        socket that can be read means that the process has ended.
+        """
         try:
             self.socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:
