@@ -143,6 +143,10 @@ def evaluate(output_dir: str | os.PathLike[str], data: Any = None, *, text: Any 
     if data is not None:
         named["dev_file"] = data_files.prepare(data, os.path.join(results, _FOLDER), "dev", columns,
                                                _trained_columns(record))
+        if named["dev_file"].content is not None:
+            # The training may have skipped the bad lines of its file. Rows in memory are not left out
+            # silently.
+            settings = {"skip_bad_lines": False, **settings}
     elif record["task"] == _OWN_DATA:
         name, path = _development_file(record, directory)
         named[name] = DataFile(path, columns)

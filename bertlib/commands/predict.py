@@ -245,8 +245,9 @@ def run(settings, predictor):
     logging.info("Lines answered: %d%s.", answered, f"; lines that could not be used: {skipped}" if skipped
                  else "")
     if bad_question is not None:
-        raise ValueError(f"{name}:{bad_question.line}: {bad_question.problem} The lines before "
-                         "this line are answered. Correct the line, or pass --skip_bad_lines=true.")
+        written = "The lines before this line are answered. " if answered else ""
+        raise ValueError(f"{name}:{bad_question.line}: {bad_question.problem} {written}To write an error in "
+                         "place of the answer and go on, pass --skip_bad_lines=true.")
 
 
 def answer_interactively(predictor):

@@ -419,11 +419,29 @@ class TextReader:
         if table.delimiter == ";" and self._delimiter is None:
             logging.info("%s: the first row has semicolons and no commas, so columns are separated by "
                          "semicolons.", path)
+        is_checked = tables.is_utf8(self._encoding)
         for line, row in itertools.chain(head[has_header:], rows):
             if isinstance(row, BadRow):
                 yield TextRow(line, None, bad=row)
-            elif not self._layout or not self._layout.only or self._is_wanted(row):
+                continue
+            is_checked = is_checked or self._warn_of_utf8(path, line, row)
+            if not self._layout or not self._layout.only or self._is_wanted(row):
                 yield self._read_list(line, row)
+
+    def _warn_of_utf8(self, path, line, row):
+        """Logs a warning if a row was decoded with another encoding, but is probably UTF-8. Returns whether a
+        warning was logged."""
+        for value in row:
+            right = tables.decode_as_utf8(value, self._encoding)
+            if right is not None:
+                first = next(index for index, letter in enumerate(value) if not letter.isascii())
+                start = max(first - 20, 0)
+                logging.warning(
+                    "%s:%d: this row is probably UTF-8, but --encoding is %s. It is read as %r. In UTF-8 it "
+                    "would be %r. If this is right, pass --encoding=utf-8.", path, line, self._encoding,
+                    value[start:first + 20], right[start:first + 20])
+                return True
+        return False
 
     # --- The first row
 

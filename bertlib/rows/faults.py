@@ -1,6 +1,7 @@
 """Collects the faults of a file: the lines that cannot be used, with the reason.
 
-The error message lists the first faults of a file. With --skip_bad_lines=true, the lines are left out
+The error message counts the faults of a file by kind. It lists the first faults, and the first of each
+kind. With --skip_bad_lines=true, the lines are left out
 instead, and a table lists them.
 """
 
@@ -17,7 +18,8 @@ KINDS = ("bad encoding", "NUL character", "bad JSON", "wrong quote", "unclosed q
          "unknown label", "bad score", "bad tag")
 # After a fault of this kind, the rest of the file cannot be read with certainty.
 _LAST = "unclosed quote"
-# An error message lists at most this number of faults.
+_ENCODING = "bad encoding"
+# An error message lists this number of faults, and then the first fault of each kind that is not yet listed.
 MAX_LISTED = 20
 # The table contains at most this number of characters of a line.
 MAX_TEXT_CHARACTERS = 200
@@ -50,7 +52,7 @@ class FileFaults:
 
     Attributes:
       found: list of `Fault` in the order of the lines. If bad lines are not skipped, it contains only the
-        faults that the error message lists.
+        first faults, and the first fault of each kind.
       counts: {kind: number of faults}.
     """
 
@@ -82,11 +84,13 @@ class FileFaults:
         if any(fault.line == line for fault in self.found[-1:]):
             return  # a line that cannot be decoded may also have other faults; the first one is enough
         self.counts[kind] += 1
-        if self._is_skipping or len(self.found) < MAX_LISTED or line < self.found[-1].line:
+        may_be_listed = (len(self.found) < MAX_LISTED or self.counts[kind] == 1
+                         or line < self.found[-1].line)
+        if self._is_skipping or may_be_listed:
             fault = Fault(self._path, line, kind, problem, _shorten(values, delimiter))
             bisect.insort(self.found, fault, key=lambda fault: fault.line)
         if not self._is_skipping:
-            del self.found[MAX_LISTED:]
+            self.found = self._listed()
         if kind == _LAST:
             self.stop(f"The lines after line {line} cannot be read, also with --skip_bad_lines=true. "
                       f"Correct line {line}.")
@@ -117,18 +121,35 @@ class FileFaults:
                       f"used ({self.summary()}), so --skip_bad_lines=true leaves none of them out. "
                       "Check --delimiter, --encoding and the columns.")
 
+    def _listed(self):
+        """Returns the first `MAX_LISTED` faults, and the first fault of each kind that is not among them."""
+        later = {}
+        for fault in self.found[MAX_LISTED:]:
+            later.setdefault(fault.kind, fault)
+        first = self.found[:MAX_LISTED]
+        return [*first, *(fault for kind, fault in later.items()
+                          if all(kind != other.kind for other in first))]
+
     def _error(self):
-        """Returns a ValueError that lists the first faults.
+        """Returns a ValueError that counts the faults and lists some of them.
 
         The message for a single fault is "path:line: problem".
         """
-        number = sum(self.counts.values())
-        listed = [f"{fault.path}:{fault.line}: {fault.problem}" for fault in self.found[:MAX_LISTED]]
+        number, faults = sum(self.counts.values()), self._listed()
+        listed = [f"{fault.path}:{fault.line}: {fault.problem}" for fault in faults]
         if number == 1 and not self._is_skipping:
             return ValueError(*listed)
-        first = f"the first {MAX_LISTED} are" if number > MAX_LISTED else "they are"
-        title = f"{self._path}: {number:,} lines cannot be used; {first}:" if number > 1 else ""
-        return ValueError("\n".join(filter(None, [title, *listed, self._reason or self._advice])))
+        title = ""
+        if number > 1:
+            which = "they are" if number == len(faults) else (
+                f"the first {MAX_LISTED} are" if len(faults) == MAX_LISTED else
+                f"the first {MAX_LISTED}, and the first of each other kind, are")
+            title = f"{self._path}: {number:,} lines cannot be used ({self.summary()}); {which}:"
+        decode = ""
+        if self.counts[_ENCODING] > 1 and not self._reason:
+            decode = (f"Begin with the encoding: {self.counts[_ENCODING]:,} lines cannot be decoded. After "
+                      "this is mended, the same lines may have other faults.")
+        return ValueError("\n".join(filter(None, [title, *listed, decode, self._reason or self._advice])))
 
     def summary(self):
         """Returns the number of faults of each kind as text, the most frequent kind first."""

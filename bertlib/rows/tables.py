@@ -146,6 +146,11 @@ def check_encoding(name):
         return False
 
 
+def is_utf8(encoding):
+    """Returns whether the name of an encoding is one of the names of UTF-8."""
+    return codecs.lookup(encoding).name in ("utf-8", "utf-8-sig")
+
+
 def read_lines(stream, encoding=None):
     """Yields (line number, line) for a binary stream of text.
 
@@ -157,7 +162,7 @@ def read_lines(stream, encoding=None):
       encoding: name of the encoding, from --encoding. None means UTF-8, for a command without --encoding: the
         messages then do not mention the flag.
     """
-    if encoding is not None and codecs.lookup(encoding).name not in ("utf-8", "utf-8-sig"):
+    if encoding is not None and not is_utf8(encoding):
         yield from _decode_lines(stream, encoding)
         return
     offset = 0
@@ -174,6 +179,25 @@ def read_lines(stream, encoding=None):
                 text = _nul_row(text, encoding)
         yield number, text
         offset += len(line)
+
+
+def decode_as_utf8(text, encoding):
+    """Returns the UTF-8 reading of a text that was probably decoded with a wrong encoding; otherwise None.
+
+    The bytes of text in another encoding are rarely valid UTF-8, unless all of its characters are ASCII. For
+    example, the text "cafÃ©" in the encoding cp1252 consists of the same bytes as "café" in UTF-8.
+
+    Args:
+      text: str.
+      encoding: name of the encoding with which the text was decoded.
+    """
+    if text.isascii():
+        return None
+    try:
+        found = text.encode(encoding).decode("utf-8")
+    except UnicodeError:
+        return None
+    return None if found == text else found
 
 
 def _encoding_advice(line, number, encoding):
@@ -376,9 +400,10 @@ class Table:
           input_format: one of `FORMATS`.
           delimiter: the character between values for csv; None to determine it from the first row. In the
             format tsv, values are always separated by tabs.
-          encoding: see `read_lines`.
+          encoding: see `read_lines`. JSON Lines is always UTF-8 (RFC 8259).
         """
-        lines, self.is_ambiguous = read_lines(stream, encoding), False
+        lines = read_lines(stream, None if input_format == "jsonl" else encoding)
+        self.is_ambiguous = False
         if input_format == "jsonl":
             self.delimiter, self._rows = None, _parse_objects(lines)
             return

@@ -106,7 +106,7 @@ class QuestionReader:
             if not self._is_tagger:
                 raise ValueError("--input_format=conll is only for models that tag words. This model takes "
                                  f"{' and '.join(self._fields)}. Pass another --input_format.")
-            if self._text_encoding.lower() not in ("utf-8", "utf8"):
+            if not tables.is_utf8(self._text_encoding):
                 raise ValueError(f"--encoding={self._text_encoding}: sentences in CoNLL's columns are always "
                                  "read as UTF-8. Convert the file to UTF-8, and leave the flag out.")
             return self._read_conll(stream, name)

@@ -120,6 +120,19 @@ def test_an_evaluation_of_a_list_agrees_with_answers_in_this_process(trained, ca
     assert table[0]["probability_none"] == answers[0]["probabilities"]["none"]
 
 
+def test_the_encoding_and_the_skipped_lines_of_a_training_do_not_apply_to_data_in_memory(settings, tmp_path):
+    content = "text,label\n" + "".join(f"{text} café,{label}\n" for text, label in rows(16, 1)) + ",none\n"
+    (tmp_path / "train.csv").write_bytes(content.encode("cp1252"))
+    api.train(tmp_path / "train.csv", tmp_path / "model", encoding="cp1252", skip_bad_lines=True, max_steps=1,
+              verbose=False, **settings)
+    result = api.evaluate(tmp_path / "model", [("a cat “café”", "animal"), ("ā cup", "none")], verbose=False)
+    assert [row["text"] for row in result.predictions] == ["a cat “café”", "ā cup"]
+    table = api.predict(tmp_path / "model", [{"text": "a cat “café”"}])
+    assert [row["text"] for row in table] == ["a cat “café”"]
+    with pytest.raises(ValueError, match="'plant' is not one of"):
+        api.evaluate(tmp_path / "model", [("a tree", "plant"), ("a cat", "animal")], verbose=False)
+
+
 def test_a_file_and_a_list_have_the_same_predictions(trained, tmp_path):
     here, _, _, _ = trained
     texts = [text for text, _ in rows(5, 3)]

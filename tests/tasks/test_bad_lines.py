@@ -44,7 +44,9 @@ def test_an_error_lists_all_faults_in_the_order_of_the_lines(tmp_path):
     path = written(tmp_path, b"text,label\na,x\n,x\nb\nc,\n\nd,\xe9\ne,z\nf,x\n")
     check = row_examples.label_checker(["x", "y"], "the labels of the test")
     title, *listed, advice = error_of(path, check).split("\n")
-    assert title == f"{path}: 6 lines cannot be used; they are:" and "--skip_bad_lines=true" in advice
+    assert title == (f"{path}: 6 lines cannot be used (empty text 1, wrong width 1, blank line 1, "
+                     "bad encoding 1, missing label 1, unknown label 1); they are:")
+    assert "--skip_bad_lines=true" in advice
     assert [line.removeprefix(f"{path}:")[:24] for line in listed] == [
         "3: the text is empty; co", "4: the row has 1 columns", "5: the label is empty; c",
         "6: the line is blank; re", "7: byte 0xe9 at offset 2", "8: the label 'z' is not "]
@@ -54,9 +56,19 @@ def test_an_error_lists_the_first_twenty_faults_and_counts_all(tmp_path):
     # The unknown labels are found after the empty texts, but they are in earlier lines.
     path = written(tmp_path, "text,label\n" + "a,z\n" * 15 + ",x\n" * 1500)
     title, *listed, advice = error_of(path, row_examples.label_checker(["x"], "the test")).split("\n")
-    assert title == f"{path}: 1,515 lines cannot be used; the first 20 are:"
+    assert title == (f"{path}: 1,515 lines cannot be used (empty text 1,500, unknown label 15); "
+                     "the first 20 are:")
     assert [int(line.removeprefix(f"{path}:").split(":")[0]) for line in listed] == list(range(2, 22))
     assert ["is not one of x" in line for line in listed] == [True] * 15 + [False] * 5
+
+
+def test_an_error_lists_a_fault_of_each_kind_and_names_the_encoding_first(tmp_path):
+    path = written(tmp_path, b"text,label\n" + b"\xe9,x\n" * 30 + b",x\n" * 30 + b"a\n")
+    title, *listed, encoding, advice = error_of(path).split("\n")
+    assert title == (f"{path}: 61 lines cannot be used (bad encoding 30, empty text 30, wrong width 1); "
+                     "the first 20, and the first of each other kind, are:")
+    assert [int(line.removeprefix(f"{path}:").split(":")[0]) for line in listed] == [*range(2, 22), 32, 62]
+    assert encoding.startswith("Begin with the encoding: 30 lines cannot be decoded.")
 
 
 @pytest.mark.parametrize("skips", [False, True])
@@ -178,7 +190,8 @@ def test_texts_are_the_same_in_each_encoding(encoding, ends, tmp_path):
         if name == "b.jsonl":
             content = mark + ends.join(json.dumps({"text": text, "label": "x"}, ensure_ascii=False)
                                        for text in TEXTS)
-        split = reader(encoding=encoding).read(written(tmp_path, content, name, encoding))
+        path = written(tmp_path, content, name, encoding if name == "a.csv" else "utf-8")  # JSON is UTF-8
+        split = reader(encoding=encoding).read(path)
         assert [row.text_a for row in split.rows] == TEXTS
         assert [row.line for row in split.rows] == list(range(1 + (name == "a.csv"), 7 + (name == "a.csv")))
 
@@ -194,6 +207,19 @@ def test_lines_do_not_depend_on_the_pieces_that_a_stream_returns():
             stream = types.SimpleNamespace(read1=lambda _, left=left, size=size: left.read(size))
             lines = list(tables.read_lines(io.BytesIO(data) if encoding == "utf-8" else stream, encoding))
             assert [line for _, line in lines] == expected and lines[-1][0] == len(expected)
+
+
+def test_utf8_that_is_read_with_another_encoding_is_named_once(tmp_path, caplog):
+    content = "text,label\na,x\na “nice” café,x\ncafé,x\n"
+    split = reader(encoding="latin-1").read(written(tmp_path, content))
+    assert split.rows[2].text_a == "cafÃ©"
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "a.csv:3: this row is probably UTF-8, but --encoding is latin-1." in warning
+    assert "it would be 'a “nice” café'" in warning and "--encoding=utf-8" in warning
+    caplog.clear()
+    path = written(tmp_path, content, encoding="cp1252")
+    assert reader(encoding="cp1252").read(path).rows[2].text_a == "café"
+    assert not caplog.records
 
 
 def test_a_byte_that_no_encoding_explains_is_one_bad_line(tmp_path):
