@@ -462,7 +462,9 @@ def _probable_cause(found, expected, missing, differing):
                 f"{found[words][0]} words. Use the configuration and the vocabulary that came with the "
                 "checkpoint.")
     if not missing and all(name.split("/")[-1].startswith("output_") for name in differing):
-        return "Probably the checkpoint was fine-tuned for another task, with another number of labels."
+        return ("Probably the checkpoint was fine-tuned with other labels: for another task, or before the "
+                "labels in the training data changed. Compare the labels in the log with labels.txt beside "
+                "the checkpoint.")
     if differing:
         return "Probably the configuration is not the one that came with the checkpoint."
     return "Probably the checkpoint is incomplete, or was saved under other variable names."

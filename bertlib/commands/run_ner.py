@@ -23,6 +23,7 @@ from bertlib.checkpoints import checkpoint_formats
 from bertlib.data import input_pipeline
 from bertlib.output_directory import output_files, record_fields
 from bertlib.reports import prediction_files, tagging_report, tagging_rows
+from bertlib.rows import text_keys
 from bertlib.runs import (
     checks,
     estimator_setup,
@@ -241,6 +242,10 @@ def _describe(file, scheme, labels):
     counts = tagging_data.count_types(file.sentences)
     logging.info("%s: %d sentences, %d words, %s: %s.", file.path, len(file.sentences), words, scheme,
                  ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "no entities")
+    for rare, frequent in text_keys.find_misspellings(counts).items():
+        logging.warning("%s: the entity type %r occurs %d times, and looks like a misspelling of %r, which "
+                        "occurs %d times. If it is one, correct it in the file. Otherwise ignore this "
+                        "warning.", file.path, rare, counts[rare], frequent, counts[frequent])
     unknown = sorted(set(tagging_data.collect_labels(file.sentences)) - set(labels))
     if unknown:
         logging.warning("%s has tags that the training data does not have. The model never predicts these "

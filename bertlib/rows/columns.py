@@ -267,7 +267,11 @@ class ColumnIndex(NamedTuple):
         Raises:
           RowError: the columns are needed, and the file has the columns of no set or of several sets.
         """
-        matches = [list(names) for names in choices if set(names) <= set(self.names or ())]
+        # "Text" counts as "text", unless the file has both.
+        found = {name.casefold(): name for name in self.names or ()}
+        if len(found) < len(self.names or ()):
+            found = {name: name for name in self.names}
+        matches = [[found[name] for name in names] for names in choices if set(names) <= found.keys()]
         if len(matches) == 1:
             return matches[0]
         if not needed:

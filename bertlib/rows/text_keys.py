@@ -4,6 +4,7 @@ Unicode has several encodings for the same accented letter, and invisible charac
 have 4 or 5 code points, and a spreadsheet may add a zero-width space after it.
 """
 
+import difflib
 import unicodedata
 
 # Unicode's category of format characters (soft hyphen, zero-width space, joiners, byte-order mark, direction
@@ -11,6 +12,11 @@ import unicodedata
 # invisible.
 _INVISIBLE_CATEGORY = "Cf"
 _VARIATION_SELECTORS = range(0xFE00, 0xFE10)
+# A name is perhaps a misspelling of another name that occurs this many times as often, if `difflib` computes
+# at least this similarity of the two names.
+_MISSPELLING_FACTOR, _MISSPELLING_SIMILARITY = 20, 0.85
+# With more names, the search for misspellings would take longer than a second.
+_MAX_COMPARED = 200
 
 
 def visible_text(text):
@@ -45,3 +51,23 @@ def _fold_case(text):
     # decomposed before the case folding and composed again after it.
     return text.lower() if text.isascii() else unicodedata.normalize(
         "NFC", unicodedata.normalize("NFD", text).casefold())
+
+
+def find_misspellings(counts):
+    """Returns {rare name: frequent name} for rare names that are spelled nearly like a frequent name.
+
+    Names with digits are left out, because "class1" and "class2" are different names on purpose.
+
+    Args:
+      counts: {name: how often the name occurs}.
+    """
+    words = [name for name in counts if not any(map(str.isdigit, name))]
+    if len(words) > _MAX_COMPARED:
+        return {}
+    found = {}
+    for name in words:
+        frequent = [other for other in words if counts[other] >= _MISSPELLING_FACTOR * counts[name] > 0]
+        similar = difflib.get_close_matches(name, frequent, 1, _MISSPELLING_SIMILARITY)
+        if similar:
+            found[name] = similar[0]
+    return found

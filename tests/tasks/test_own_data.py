@@ -8,6 +8,7 @@ import pathlib
 
 import pytest
 
+from bertlib.rows import text_keys
 from bertlib.tasks.classification import row_examples
 
 EXAMPLES = [("who sees", 'the cat, "it"', "animal"), ("what\nbreaks", "the stone", "thing"),
@@ -73,7 +74,8 @@ def test_a_single_text_a_byte_order_mark_and_spaces_around_names_and_labels(tmp_
 
 @pytest.mark.parametrize("names, text", [
     (["text", "label", "id"], ["text"]), (["sentence1", "sentence2", "label"], ["sentence1", "sentence2"]),
-    (["class", "answer", "question"], ["question", "answer"])])
+    (["class", "answer", "question"], ["question", "answer"]), (["Text", "LABEL", "id"], ["Text"]),
+    (["Text", "text", "label"], ["text"])])
 def test_usual_names_are_found(names, text, tmp_path):
     path = written(tmp_path, "train.tsv", [["a", "b", "c"], ["d", "e", "f"]], names)
     reader = row_examples.ExampleReader("classification")
@@ -399,6 +401,14 @@ def test_only_what_may_be_a_header_row_is_said_to_be_one(rows, name, line, is_ad
     (["No", "no", "yes"], [["No", "no"]]), (["1", "1.0", "2", "x"], [["1", "1.0"]]), (["a", "b", "1"], [])])
 def test_labels_that_hardly_differ_are_found(labels, groups):
     assert row_examples.similar_labels(labels) == groups
+
+
+@pytest.mark.parametrize("counts, found", [
+    ({"positive": 673, "negative": 670, "postive": 1}, {"postive": "positive"}),
+    ({"positive": 19, "postive": 1}, {}), ({"class10": 100, "class1": 1}, {}), ({"good": 99, "goo": 0}, {}),
+    ({f"word{'abcdefghij'[n % 10] * (n // 10 + 1)}": 1 + 99 * (n % 2) for n in range(300)}, {})])
+def test_rare_labels_that_look_like_misspellings_are_found(counts, found):
+    assert text_keys.find_misspellings(counts) == found
 
 
 @pytest.mark.parametrize("label, value, expected", [

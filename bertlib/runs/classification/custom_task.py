@@ -6,7 +6,7 @@ from absl import logging
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.output_directory import output_files
-from bertlib.rows import faults, tables
+from bertlib.rows import faults, tables, text_keys
 from bertlib.rows.columns import check_header_flag
 from bertlib.runs import checks, head_labels, run_record
 from bertlib.runs.classification import dev_rows
@@ -383,6 +383,10 @@ def _describe(name, split, target):
         logging.warning("%s: the labels %s differ only in letter case or spelling, but count as different "
                         "labels. If they have the same meaning, write all of them in the same way.", name,
                         " and ".join(group))
+    for rare, frequent in text_keys.find_misspellings(counts).items():
+        logging.warning("%s: the label %r occurs %d times, and looks like a misspelling of %r, which occurs "
+                        "%d times. If it is one, correct it in the file. Otherwise ignore this warning.",
+                        name, rare, counts[rare], frequent, counts[frequent])
     if target.task_type == "classification" and target.size > max(10, len(split.rows) / 2):
         logging.warning("%s: there are %d labels for %d examples. If the labels are in another column, name "
                         "it with --label_column. If the labels are numbers, pass --task_type=regression.",
