@@ -35,7 +35,7 @@ def write_report(path, facts, sentences, predicted):
         paragraph(summary, "summary"), report_sections.metrics_section(_overall(facts.metrics)),
         *_type_sections(results, facts.metrics),
         report_sections.length_section("Sentences without an error, by length", by_length, "words",
-                                       "sentences without an error, and number of sentences"),
+                                       "without an error", counted="sentences"),
         report_sections.training_sections(facts),
         section("Sentences", paragraph(Html(
             f"Entities are marked: {legend}. The sentences with the most errors come first."), "legend"),
