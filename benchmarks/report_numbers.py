@@ -383,7 +383,8 @@ def main():
     parser.add_argument("--keep", help="Directory in which the tables and reports are kept.")
     results.add_flag(parser)
     arguments = parser.parse_args()
-    recorder = results.Recorder(arguments.results, {"quality": "", "largest_difference": ""})
+    recorder = results.Recorder(arguments.results, {"quality": "", "largest_difference": ""},
+                                packages=("scikit-learn", "scipy", "seqeval"))
     wrong = 0
     for name in arguments.sets.split(","):
         found = check(name, arguments)
