@@ -7,7 +7,8 @@ The script trains the installed model for some steps on six data sets. Three of 
 have 10,000 noisy rows: topics (one label), labels (several labels) and scores. The other sets are CoLA, STS-B
 and CoNLL-2003. scikit-learn, SciPy and seqeval then compute each number from eval_predictions.csv. The script
 compares these numbers with eval_results.json and with eval_report.html. The script fails if two numbers
-differ by more than 1e-6. It needs the packages of requirements-dev.txt.
+differ by more than 1e-6. For numbers above 1, this is a relative difference, because TensorFlow sums up losses
+in float32. The script needs the packages of requirements-dev.txt.
 """
 
 import argparse
@@ -92,10 +93,12 @@ def command(name, directory, arguments):
         return ["run_classifier.py", f"--train_file={path}", "--dev_fraction=0.2",
                 f"--task_type={SETS[name]}", "--text_column=text", "--label_column=label",
                 "--learning_rate=2e-4", "--num_train_epochs=0.3", *output]
-    output += ["--do_train=true", "--do_eval=true", "--learning_rate=1e-4"]
+    output += ["--do_train=true", "--do_eval=true"]
     if name == "CoNLL-2003":
-        return ["run_ner.py", f"--data_dir={arguments.conll_dir}", "--num_train_epochs=0.3", *output]
-    return ["run_classifier.py", f"--task_name={name}", "--num_train_epochs=1",
+        return ["run_ner.py", f"--data_dir={arguments.conll_dir}", "--learning_rate=1e-4",
+                "--num_train_epochs=0.3", *output]
+    return ["run_classifier.py", f"--task_name={name}", "--learning_rate=5e-5",
+            f"--num_train_epochs={1 if name == 'STS-B' else 2}",
             f"--data_dir={os.path.join(arguments.glue_dir, name)}", *output]
 
 
@@ -358,7 +361,7 @@ def check(name, arguments):
     metrics, sections = globals()[f"recompute_{SETS[name]}"](rows, names)
     found = {"eval_results.json": list(numbers_of_results(reported, metrics)),
              "eval_report.html": list(numbers_of_report(page, metrics, sections))}
-    gaps = [(abs(one - other), file, what, one, other) for file, numbers in found.items()
+    gaps = [(abs(one - other) / max(1, abs(other)), file, what, one, other) for file, numbers in found.items()
             for what, one, other in numbers]
     wrong = [gap for gap in gaps if not gap[0] <= TOLERANCE]
     worst = max(gaps, key=lambda gap: (gap[0] != gap[0], gap[0]))
