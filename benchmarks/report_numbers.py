@@ -7,7 +7,7 @@ The script trains the installed model for some steps on six data sets. Three of 
 have 10,000 noisy rows: topics (one label), labels (several labels) and scores. The other sets are CoLA, STS-B
 and CoNLL-2003. scikit-learn, SciPy and seqeval then compute each number from eval_predictions.csv. The script
 compares these numbers with eval_results.json and with eval_report.html. The script fails if two numbers
-differ by more than 1e-6. For numbers above 1, this is a relative difference, because TensorFlow sums up losses
+differ by more than 1e-6. For numbers above 1, this is a relative difference, because TensorFlow adds losses
 in float32. The script needs the packages of requirements-dev.txt.
 """
 
