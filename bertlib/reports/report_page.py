@@ -41,7 +41,9 @@ tbody th { font-weight: normal; min-width: 7rem; }
 .matrix .long { writing-mode: vertical-rl; text-align: end; vertical-align: middle; }
 .matrix tr > th:first-child { position: sticky; left: 0; background: Canvas; }
 .dense { font-size: .85rem; } .dense td { padding: .1rem .25rem; min-width: 1.2rem; }
-.share { width: calc(var(--share) * 18rem); height: 1rem; margin-top: .3rem; background: #4878a8; }
+.share { width: 18rem; height: 1rem; margin-top: .3rem;
+         background: linear-gradient(to right, #4878a8 calc(var(--share) * 100%), #8882 0); }
+data { white-space: nowrap; }
 .text + .text { border-top: 1px dashed var(--line); padding-top: .4rem; }
 .hit { background: rgb(46 158 91 / var(--share)); } .miss { background: rgb(208 70 59 / var(--share)); }
 article { border: 1px solid var(--line); border-left: .4rem solid var(--line); border-radius: .3rem;
@@ -59,7 +61,7 @@ mark { background: none; color: inherit; }
 summary { cursor: pointer; }
 @media (max-width: 40rem) { body { margin: 1rem auto; } table { font-size: .85rem; }
   td, th { padding-right: .5rem; } tbody th { min-width: 5.5rem; }
-  .matrix tr > th:first-child { max-width: 7rem; } .share { width: calc(var(--share) * 5rem); } }
+  .matrix tr > th:first-child { max-width: 7rem; } .share { width: 4rem; } }
 svg { max-width: 100%; min-width: 38rem; height: auto; }
 svg rect[fill="white"] { fill: none; } svg text[fill="black"] { fill: currentColor; }
 svg path[stroke="#ddd"] { stroke: var(--line); }
@@ -84,10 +86,15 @@ def _visible_character(match):
 
 
 def name(text, longest=MAX_NAME):
-    """Returns the `Html` of a name, such as a label. The middle of a name with more than `longest` characters
-    is left out."""
-    text, half = str(text), longest // 2
-    return Html(f"<bdi>{escape(text if len(text) <= longest else f'{text[:half]}…{text[-half:]}')}</bdi>")
+    """Returns the `Html` of a name, such as a label; see `shorten`. The order of the texts beside a name does
+    not depend on the script of the name."""
+    return Html(f"<bdi>{shorten(str(text), longest)}</bdi>")
+
+
+def shorten(text, longest=MAX_NAME):
+    """Returns the `Html` of a text. If it has more than `longest` characters, its middle is left out."""
+    half = longest // 2
+    return escape(text if len(text) <= longest else f"{text[:half]}…{text[-half:]}")
 
 
 def paragraph(text, css="note"):

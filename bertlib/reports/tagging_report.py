@@ -109,7 +109,8 @@ def _article(result, data_file):
 
 def _marked_words(result):
     """Returns the HTML of a sentence with marked entities."""
-    words = [report_page.name(word) for word in result.sentence.words[:_MAX_WORDS]]
+    # Without <bdi>, such that the words of Arabic or Hebrew run from right to left.
+    words = [report_page.shorten(word) for word in result.sentence.words[:_MAX_WORDS]]
     spans = [(*span, status) for status, of_status in result.spans.items() for span in of_status]
     bounds = sorted({0, len(words), *(bound for span in spans for bound in span[:2] if bound <= len(words))})
     parts = []

@@ -193,6 +193,8 @@ def test_the_numbers_and_the_marks_of_a_tagging(tmp_path):
     assert [page.source.count(f'class="type {status}"')
             for status in ("found", "false", "missed")] == totals.tolist()
     assert len(page.articles) == 80 and "dev.txt, line" in page.articles[0]
+    # A browser takes the direction of a sentence from text outside of <bdi>, so only the types are inside.
+    assert set(re.findall("<bdi>(.*?)</bdi>", page.source.split("<article")[1])) <= set(kinds)
 
 
 def test_every_text_is_escaped(tmp_path):
