@@ -17,7 +17,7 @@ import drawing
 import results
 
 FOLDER = os.path.join(results.ROOT, "docs", "development")
-PAGES = ("benchmarks.md", "scaling.md")
+PAGES = ("benchmarks.md", "scaling.md", "report_numbers.md")
 PICTURE = "compare.svg"
 OURS, PEER = "this project", "Hugging Face"
 _BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -296,6 +296,18 @@ def replicas_table():
                   "sums / bare all-reduce", "sums / one tensor"], rows)
 
 
+def report_numbers_table():
+    """Returns the table of the numbers that other libraries computed again, and its origin."""
+    result = results.read("report_numbers")
+    rows = [[row["set"], f"{row['rows']:,}", f"`{row['metric']}` {row['quality']:.3f}",
+             f"{row['in_results']:,}", f"{row['in_report']:,}", f"{row['largest_difference']:.1e}",
+             ", ".join(f"`{name}`" for name in row["not_computed"])] for row in result["rounds"]]
+    titles = ["data", "rows of the table", "quality of the model", "numbers in `eval_results.json`",
+              "numbers in the report", "largest difference", "not computed"]
+    packages = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
+    return f"{table(titles, rows)}\n\nMeasured by `{result['command']}` ({place(result)}; {packages})."
+
+
 def origins_table():
     """How each table was measured."""
     rows = []
@@ -304,11 +316,12 @@ def origins_table():
         for result in map(results.read, files):
             mark = "" if result["repeated"] else "; *not repeated*"
             entries.append(f"`{result['command']}` ({place(result)}{mark})")
-        if files and name != "replicas":  # on another page
+        if files and name not in ON_OTHER_PAGES:
             rows.append([name, "; ".join(entries)])
     return table(["table", "command, machine and date"], rows)
 
 
+ON_OTHER_PAGES = ("replicas", "report_numbers")
 # {name in a page: (function that returns the text, results that it is made of)}
 TABLES = {
     "compare": (compare_table, ["compare"]),
@@ -323,6 +336,7 @@ TABLES = {
     "memory": (memory_table, ["accumulation", "recompute_seconds", "recompute_memory"]),
     "input": (input_table, ["input_pipeline", "featurization", "pretraining_data", "pretraining"]),
     "replicas": (replicas_table, ["replicas"]),
+    "report_numbers": (report_numbers_table, ["report_numbers"]),
     "origins": (origins_table, [])}
 
 

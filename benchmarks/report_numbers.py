@@ -5,28 +5,37 @@
 
 The script trains the installed model for some steps on six data sets. Three of the sets are generated and
 have 10,000 noisy rows: topics (one label), labels (several labels) and scores. The other sets are CoLA, STS-B
-and CoNLL-2003. scikit-learn, SciPy and seqeval then compute each metric from eval_predictions.csv. The script
-compares the results with eval_results.json. It fails if a number differs by more than 1e-6. It needs the
-packages of requirements-dev.txt.
+and CoNLL-2003. scikit-learn, SciPy and seqeval then compute each number from eval_predictions.csv. The script
+compares these numbers with eval_results.json and with eval_report.html. The script fails if two numbers
+differ by more than 1e-6. For numbers above 1, this is a relative difference, because TensorFlow adds losses
+in float32. The script needs the packages of requirements-dev.txt.
 """
 
 import argparse
+import collections
 import csv
+import html.parser
 import json
 import os
 import random
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
 
 import numpy as np
+import results
 import scipy.stats
 import seqeval.metrics
+from seqeval.metrics.sequence_labeling import get_entities
 import sklearn.metrics
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 TOLERANCE = 1e-6
 ROWS = 10_000
+SHOWN_ERRORS = 50
+EVAL_BATCH = 8  # default of --eval_batch_size; "loss" is the mean of the losses of batches
+NO_ENTITY = "(no entity)"
 WORDS = {
     "sport": "match goal player season coach league stadium score referee training",
     "travel": "flight hotel beach ticket luggage museum train passport island tour",
@@ -35,9 +44,13 @@ WORDS = {
     "health": "doctor clinic fever nurse pill sleep vitamin pain surgery diet",
 }
 FILLER = 'the a of this was with my very and then it we they said about, after = "quoted" 3.5 -2 @home'
-# {name of a set: arguments of its command}.
+GENERATED = ("topics", "labels", "scores")
+# {name of a set: task type}.
 SETS = {"topics": "classification", "labels": "multilabel", "scores": "regression", "CoLA": "classification",
         "STS-B": "regression", "CoNLL-2003": "tagging"}
+# {task type: metric that says whether the model has learned something}.
+QUALITY = {"classification": "eval_matthews", "multilabel": "eval_f1_micro", "regression": "eval_pearson",
+           "tagging": "eval_f1"}
 
 
 # --- Data ------------------------------------------------------------------------------------------------
@@ -73,20 +86,30 @@ def write_generated(name, path):
 def command(name, directory, arguments):
     """Returns the command that trains and evaluates on a set."""
     output = [f"--output_dir={os.path.join(directory, 'output')}", "--max_seq_length=64",
-              "--train_batch_size=32", "--learning_rate=2e-4", f"--num_train_epochs={arguments.epochs}"]
+              "--train_batch_size=32", "--precision=bf16"]
+    if name in GENERATED:
+        path = os.path.join(directory, f"{name}.csv")
+        write_generated(name, path)
+        return ["run_classifier.py", f"--train_file={path}", "--dev_fraction=0.2",
+                f"--task_type={SETS[name]}", "--text_column=text", "--label_column=label",
+                "--learning_rate=2e-4", "--num_train_epochs=0.3", *output]
+    output += ["--do_train=true", "--do_eval=true"]
     if name == "CoNLL-2003":
-        return ["run_ner.py", "--do_train=true", "--do_eval=true", f"--data_dir={arguments.conll_dir}",
-                *output]
-    if name in ("CoLA", "STS-B"):
-        return ["run_classifier.py", f"--task_name={name}", "--do_train=true", "--do_eval=true",
-                f"--data_dir={os.path.join(arguments.glue_dir, name)}", *output]
-    path = os.path.join(directory, f"{name}.csv")
-    write_generated(name, path)
-    return ["run_classifier.py", f"--train_file={path}", "--dev_fraction=0.2", f"--task_type={SETS[name]}",
-            "--text_column=text", "--label_column=label", *output]
+        return ["run_ner.py", f"--data_dir={arguments.conll_dir}", "--learning_rate=1e-4",
+                "--num_train_epochs=0.3", *output]
+    return ["run_classifier.py", f"--task_name={name}", "--learning_rate=5e-5",
+            f"--num_train_epochs={1 if name == 'STS-B' else 2}",
+            f"--data_dir={os.path.join(arguments.glue_dir, name)}", *output]
 
 
 # --- The same numbers from other libraries ---------------------------------------------------------------
+# A function returns (metrics as in eval_results.json, sections of the report). A section is {name of a row:
+# numbers}, and the section "errors" is a list of (line, numbers).
+
+
+def probabilities_of(rows, names):
+    """Returns the probabilities in the table: an array [rows, labels]."""
+    return np.array([[float(row[f"probability_{name}"]) for name in names] for row in rows])
 
 
 def label_scores(names, right, predicted):
@@ -97,48 +120,86 @@ def label_scores(names, right, predicted):
             for name, *values in zip(names, *columns)}
 
 
+def mean_of_batches(losses):
+    """Returns the mean of the mean losses of batches. The last batch may be smaller."""
+    return np.mean([np.mean(losses[start:start + EVAL_BATCH]) for start in range(0, len(losses), EVAL_BATCH)])
+
+
+def most_confident(rows, confidences, numbers):
+    """Returns the expected list of errors: (line, numbers) of the rows with the largest confidences.
+
+    Args:
+      rows: list of rows of the table.
+      confidences: list of numbers; None for a row without an error.
+      numbers: function that returns the numbers in the heading of a row with a given index.
+    """
+    wrong = [index for index, confidence in enumerate(confidences) if confidence is not None]
+    wrong.sort(key=lambda index: (-confidences[index], index))
+    return [(int(rows[index]["line"]), numbers(index)) for index in wrong[:SHOWN_ERRORS]]
+
+
 def recompute_classification(rows, names):
-    """Returns the metrics of a classification from the rows of the table."""
+    """Returns the numbers of a classification from the rows of the table."""
     right, predicted = ([names.index(row[key]) for row in rows] for key in ("label", "prediction"))
-    probabilities = np.array([[float(row[f"probability_{name}"]) for name in names] for row in rows])
+    probabilities = probabilities_of(rows, names)
+    losses = -np.log(probabilities[range(len(rows)), right])
     two = len(names) == 2
-    return {
-        "eval_accuracy": sklearn.metrics.accuracy_score(right, predicted),
+    matrix = sklearn.metrics.confusion_matrix(right, predicted, labels=range(len(names)))
+    accuracy = sklearn.metrics.accuracy_score(right, predicted)
+    metrics = {
+        "eval_accuracy": accuracy,
         "eval_f1": sklearn.metrics.f1_score(right, predicted, labels=range(len(names)), zero_division=0,
                                             **({} if two else {"average": "macro"})),
         "eval_matthews": sklearn.metrics.matthews_corrcoef(right, predicted),
-        "eval_loss": -np.mean(np.log(probabilities[range(len(rows)), right])),
-        "eval_confusion_matrix": sklearn.metrics.confusion_matrix(right, predicted,
-                                                                  labels=range(len(names))),
+        "eval_loss": np.mean(losses), "loss": mean_of_batches(losses), "eval_confusion_matrix": matrix,
         "labels": label_scores(names, right, predicted)}
+    chosen = probabilities[range(len(rows)), predicted]
+    errors = most_confident(
+        rows, [chance if one != other else None for chance, one, other in zip(chosen, right, predicted)],
+        lambda index: [chosen[index]])
+    return metrics, {"summary": {"": [accuracy]}, "Confusion matrix": dict(zip(names, matrix)),
+                     "lengths": (len(rows), accuracy), "errors": errors}
 
 
 def recompute_multilabel(rows, names):
-    """Returns the metrics of several labels from the rows of the table."""
+    """Returns the numbers of several labels from the rows of the table."""
     right, predicted = (np.array([[name in row[key].split(",") for name in names] for row in rows], int)
                         for key in ("label", "prediction"))
-    probabilities = np.array([[float(row[f"probability_{name}"]) for name in names] for row in rows])
+    probabilities = probabilities_of(rows, names)
     areas = [sklearn.metrics.roc_auc_score(right[:, index], probabilities[:, index])
              for index in range(len(names))]
-    return {
+    losses = [sklearn.metrics.log_loss(row, chances, labels=[0, 1])
+              for row, chances in zip(right, probabilities)]
+    accuracy = sklearn.metrics.accuracy_score(right, predicted)
+    metrics = {
         "eval_f1_micro": sklearn.metrics.f1_score(right, predicted, average="micro", zero_division=0),
         "eval_f1_macro": sklearn.metrics.f1_score(right, predicted, average="macro", zero_division=0),
         "eval_auc": np.mean(areas), **{f"eval_auc_{name}": area for name, area in zip(names, areas)},
-        "eval_loss": np.mean([sklearn.metrics.log_loss(row, chances, labels=[0, 1])
-                              for row, chances in zip(right, probabilities)]),
+        "eval_loss": np.mean(losses), "loss": mean_of_batches(losses),
         "labels": label_scores(names, right, predicted)}
+    confidence = np.where(predicted == 1, probabilities, 1 - probabilities) * (right != predicted)
+    order = np.argsort(-confidence, axis=1, kind="stable")
+    errors = most_confident(
+        rows, [max(row) or None for row in confidence],
+        lambda index: [probabilities[index, label] for label in order[index] if confidence[index, label]])
+    return metrics, {"summary": {"": [accuracy]}, "lengths": (len(rows), accuracy), "errors": errors}
 
 
 def recompute_regression(rows, names):
-    """Returns the metrics of a regression from the rows of the table."""
+    """Returns the numbers of a regression from the rows of the table."""
     del names
     right, predicted = (np.array([float(row[key]) for row in rows]) for key in ("label", "prediction"))
-    return {
+    error = sklearn.metrics.mean_absolute_error(right, predicted)
+    metrics = {
         "eval_pearson": scipy.stats.pearsonr(right, predicted)[0],
         "eval_spearman": scipy.stats.spearmanr(right, predicted)[0],
-        "eval_mae": sklearn.metrics.mean_absolute_error(right, predicted),
+        "eval_mae": error,
         "eval_rmse": sklearn.metrics.root_mean_squared_error(right, predicted),
-        "eval_loss": sklearn.metrics.mean_squared_error(right, predicted)}
+        "eval_loss": sklearn.metrics.mean_squared_error(right, predicted),
+        "loss": mean_of_batches((right - predicted) ** 2)}
+    errors = most_confident(rows, np.abs(right - predicted),
+                            lambda index: [predicted[index], right[index]])
+    return metrics, {"lengths": (len(rows), error), "errors": errors}
 
 
 def recompute_tagging(rows, names):
@@ -148,60 +209,172 @@ def recompute_tagging(rows, names):
     for row in rows:
         sentences.setdefault(row["sentence"], []).append((row["label"], row["prediction"]))
     right, predicted = ([[pair[index] for pair in words] for words in sentences.values()] for index in (0, 1))
-    values = {"eval_accuracy": seqeval.metrics.accuracy_score(right, predicted)}
+    metrics = {"eval_accuracy": seqeval.metrics.accuracy_score(right, predicted)}
     for name in ("precision", "recall", "f1"):
-        values[f"eval_{name}"] = getattr(seqeval.metrics, f"{name}_score")(right, predicted)
-    for kind, scores in seqeval.metrics.classification_report(right, predicted, output_dict=True).items():
-        if " avg" not in kind:
-            values.update({f"eval_precision_{kind}": scores["precision"], f"eval_recall_{kind}":
-                           scores["recall"], f"eval_f1_{kind}": scores["f1-score"]})
-    return values
+        metrics[f"eval_{name}"] = getattr(seqeval.metrics, f"{name}_score")(right, predicted)
+    of_kind = {kind: scores for kind, scores in seqeval.metrics.classification_report(
+        right, predicted, output_dict=True).items() if not kind.endswith(" avg")}
+    for kind, scores in of_kind.items():
+        metrics.update({f"eval_precision_{kind}": scores["precision"], f"eval_recall_{kind}":
+                        scores["recall"], f"eval_f1_{kind}": scores["f1-score"]})
+    pairs, without_error = collections.Counter(), []
+    for one, other in zip(right, predicted):
+        real, found = ({(first, last): kind for kind, first, last in get_entities(tags)}
+                       for tags in (one, other))
+        without_error.append((len(one), real == found))
+        pairs.update((real.get(span, NO_ENTITY), found.get(span, NO_ENTITY)) for span in {*real, *found})
+    kinds = [*sorted(of_kind), NO_ENTITY]
+    types = {}
+    for kind, scores in of_kind.items():
+        support, hits = int(scores["support"]), pairs[kind, kind]
+        found = sum(pairs[other, kind] for other in kinds)
+        types[kind] = [scores["precision"], scores["recall"], scores["f1-score"], support, hits, found - hits,
+                       support - hits]
+    share = np.mean([is_right for _, is_right in without_error])
+    return metrics, {
+        "summary": {"": [share]}, "Types of entities": types, "lengths": (len(sentences), share),
+        "Confusions between types": {kind: [pairs[kind, other] for other in kinds] for kind in kinds}}
+
+
+# --- The numbers of a report -----------------------------------------------------------------------------
+
+
+class Page(html.parser.HTMLParser):
+    """The exact numbers of a report.
+
+    Attributes:
+      sections: {heading: {name of a row: numbers}}. The first line of the page has the heading "summary".
+      errors: list of (line, numbers), the listed errors.
+    """
+
+    def __init__(self, text):
+        super().__init__()
+        self.sections, self.errors = {"summary": {"": []}}, []
+        self._heading, self._row, self._error, self._reads = "summary", "", None, None
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        if tag == "h2":
+            self._reads, self._heading = "heading", ""
+        elif tag == "tr":
+            self._row = ""
+        elif tag == "th" and not self._row:
+            self._reads = "row"
+        elif tag == "article":
+            self._error = []
+        elif tag == "p" and self._error is not None:
+            self._reads = "place"
+        elif tag == "data":
+            value = float(dict(attributes)["value"])
+            if self._error is not None:
+                self._error.append(value)
+            else:
+                self.sections.setdefault(self._heading, {}).setdefault(self._row, []).append(value)
+
+    def handle_endtag(self, tag):
+        if tag in ("h2", "th", "p"):
+            self._reads = None
+
+    def handle_data(self, data):
+        if self._reads == "heading":
+            self._heading += data
+        elif self._reads == "row":
+            self._row += data
+        elif self._reads == "place" and (place := re.search(r", line (\d+)$", data)):
+            self.errors.append((int(place[1]), self._error))
+
+
+def numbers_of_report(page, metrics, sections):
+    """Yields (name, number in the report, computed number).
+
+    Args:
+      page: `Page`.
+      metrics, sections: the result of a `recompute` function.
+    """
+    shown = page.sections["Metrics"]
+    for name in set(metrics) & set(shown):
+        yield f"report, {name}", shown[name][0], metrics[name]
+    expected = {name: rows for name, rows in sections.items() if name not in ("lengths", "errors")}
+    if "labels" in metrics:
+        expected["Labels"] = {name: list(scores.values()) for name, scores in metrics["labels"].items()}
+    for heading, rows in expected.items():
+        found = page.sections.get(heading, {})
+        if set(found) != set(rows):
+            yield f"report, {heading}, names", float("nan"), 0.0
+            continue
+        for name, values in rows.items():
+            yield from pairs_of(f"report, {heading}, {name}", found[name], values)
+    # The lengths in tokens are not in the table. The weighted mean of all lengths must be the total mean.
+    count, mean = sections["lengths"]
+    of_lengths = np.array(list(next(
+        rows for heading, rows in page.sections.items() if heading.endswith("by length")).values()))
+    yield "report, examples by length", of_lengths[:, 1].sum(), count
+    yield "report, mean by length", np.average(of_lengths[:, 0], weights=of_lengths[:, 1]), mean
+    if "errors" in sections:
+        yield "report, number of errors", len(page.errors), len(sections["errors"])
+        for number, (found, wanted) in enumerate(zip(page.errors, sections["errors"]), 1):
+            yield from pairs_of(f"report, error {number}", [found[0], *found[1]], [wanted[0], *wanted[1]])
+
+
+def pairs_of(name, found, computed):
+    """Yields (name, number, computed number) for the numbers of two lists."""
+    if len(found) != len(computed):
+        yield f"{name}, count", len(found), len(computed)
+    for one, other in zip(found, computed):
+        yield name, one, other
 
 
 # --- Comparison ------------------------------------------------------------------------------------------
 
 
-def differences(reported, computed, path=""):
-    """Yields (name, reported value, computed value, difference) for each number of `computed`."""
+def numbers_of_results(reported, computed, path=""):
+    """Yields (name, reported number, computed number) for each number of `computed`."""
     for name, value in computed.items():
-        place = f"{path}{name}"
-        if name not in reported:
-            yield place, None, value, float("inf")
-        elif isinstance(value, dict):
-            yield from differences(reported[name], value, f"{place} ")
+        if isinstance(value, dict):
+            yield from numbers_of_results(reported.get(name, {}), value, f"{path}{name} ")
         else:
-            gap = np.max(np.abs(np.asarray(reported[name], float) - np.asarray(value, float)))
-            yield place, reported[name], value, float(gap)
+            found = np.asarray(reported.get(name, float("nan")), float)
+            found, wanted = np.broadcast_arrays(found, np.asarray(value, float))
+            yield from ((path + name, *pair) for pair in zip(found.ravel(), wanted.ravel()))
 
 
 def check(name, arguments):
-    """Trains and evaluates on a set, and compares all numbers. Returns whether they are equal."""
+    """Trains and evaluates on a set, and compares all numbers. Returns a round of the result, as a dict."""
     with tempfile.TemporaryDirectory() as directory:
         words = command(name, directory, arguments)
-        done = subprocess.run([sys.executable, os.path.join(ROOT, words[0]), *words[1:]], cwd=ROOT, text=True,
-                              capture_output=True)
+        done = subprocess.run([sys.executable, os.path.join(results.ROOT, words[0]), *words[1:]],
+                              cwd=results.ROOT, text=True, capture_output=True)
         if done.returncode:
             sys.exit(f"{name}: the command failed.\n{done.stderr[-3000:]}")
         output = os.path.join(directory, "output")
-        with open(os.path.join(output, "eval_predictions.csv"), newline="", encoding="utf-8") as stream:
-            rows = list(csv.DictReader(stream))
-        with open(os.path.join(output, "eval_results.json"), encoding="utf-8") as stream:
-            reported = json.load(stream)
-        if arguments.keep:
-            os.makedirs(arguments.keep, exist_ok=True)
-            for file in ("eval_predictions.csv", "eval_results.json", "eval_report.html"):
-                if os.path.exists(os.path.join(output, file)):
-                    os.replace(os.path.join(output, file), os.path.join(arguments.keep, f"{name}_{file}"))
+        texts = {}
+        for file in ("eval_predictions.csv", "eval_results.json", "eval_report.html"):
+            path = os.path.join(output, file)
+            with open(path, newline="", encoding="utf-8") as stream:
+                texts[file] = stream.read()
+            if arguments.keep:
+                os.makedirs(arguments.keep, exist_ok=True)
+                shutil.copy(path, os.path.join(arguments.keep, f"{name}_{file}"))
+    rows = list(csv.DictReader(texts["eval_predictions.csv"].splitlines(keepends=True)))
+    reported, page = json.loads(texts["eval_results.json"]), Page(texts["eval_report.html"])
     names = [column.removeprefix("probability_") for column in rows[0] if column.startswith("probability_")]
-    computed = globals()[f"recompute_{SETS[name]}"](rows, names)
-    gaps = list(differences(reported, computed))
-    worst = max(gaps, key=lambda gap: gap[3])
-    wrong = [gap for gap in gaps if not gap[3] <= TOLERANCE]
-    print(f"{name}: {len(rows)} rows, {len(gaps)} numbers, largest difference {worst[3]:.1e} ({worst[0]})",
-          flush=True)
-    for gap in wrong:
-        print("  differs: {}: reported {}, computed {}".format(*gap[:3]), flush=True)
-    return not wrong
+    metrics, sections = globals()[f"recompute_{SETS[name]}"](rows, names)
+    found = {"eval_results.json": list(numbers_of_results(reported, metrics)),
+             "eval_report.html": list(numbers_of_report(page, metrics, sections))}
+    gaps = [(abs(one - other) / max(1, abs(other)), file, what, one, other) for file, numbers in found.items()
+            for what, one, other in numbers]
+    wrong = [gap for gap in gaps if not gap[0] <= TOLERANCE]
+    worst = max(gaps, key=lambda gap: (gap[0] != gap[0], gap[0]))
+    left_out = sorted({*reported, *page.sections["Metrics"]} - {*metrics, "labels"})
+    print(f"{name}: {len(rows)} rows, {len(gaps)} numbers, largest difference {worst[0]:.1e} ({worst[2]}); "
+          f"not in the table: {', '.join(left_out)}", flush=True)
+    for _, file, what, one, other in wrong:
+        print(f"  differs, {file}: {what}: reported {one}, computed {other}", flush=True)
+    quality = QUALITY[SETS[name]]
+    return {"set": name, "task": SETS[name], "rows": len(rows), "metric": quality,
+            "quality": round(float(metrics[quality]), 4), "in_results": len(found["eval_results.json"]),
+            "in_report": len(found["eval_report.html"]), "largest_difference": float(f"{worst[0]:.2g}"),
+            "largest_in": worst[2], "wrong": len(wrong), "not_computed": left_out}
 
 
 def main():
@@ -210,11 +383,18 @@ def main():
     parser.add_argument("--glue_dir", help="Directory of CoLA and STS-B.")
     parser.add_argument("--conll_dir", help="Directory of CoNLL-2003.")
     parser.add_argument("--sets", default=",".join(SETS), help="Names of the sets.")
-    parser.add_argument("--epochs", type=float, default=0.3, help="Length of each training.")
     parser.add_argument("--keep", help="Directory in which the tables and reports are kept.")
+    results.add_flag(parser)
     arguments = parser.parse_args()
-    equal = [check(name, arguments) for name in arguments.sets.split(",")]
-    sys.exit(0 if all(equal) else 1)
+    recorder = results.Recorder(arguments.results, {"quality": "", "largest_difference": ""},
+                                packages=("scikit-learn", "scipy", "seqeval"))
+    wrong = 0
+    for name in arguments.sets.split(","):
+        found = check(name, arguments)
+        wrong += found["wrong"]
+        recorder.add(**found)
+    recorder.write()
+    sys.exit(1 if wrong else 0)
 
 
 if __name__ == "__main__":

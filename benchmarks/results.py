@@ -48,7 +48,7 @@ class Recorder:
       recorder.write()
     """
 
-    def __init__(self, name, units, peers=()):
+    def __init__(self, name, units, peers=(), packages=()):
         """Begins a benchmark.
 
         Args:
@@ -56,6 +56,7 @@ class Recorder:
           units: {name of a value: its unit}.
           peers: interpreters of other programs in the comparison, whose versions are recorded, too.
             None and empty ones are skipped.
+          packages: names of other packages that the benchmark uses, whose versions are recorded, too.
 
         Raises:
           SystemExit: the name is no file name, or such a result is stored already.
@@ -71,7 +72,8 @@ class Recorder:
         commit, clean = commit_of_tree()
         self._result = {"command": command_line(), "commit": commit, "clean": clean,
                         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
-                        "machine": machine(), "versions": versions(peers), "repeated": True, "units": units}
+                        "machine": machine(), "versions": {**versions(peers), **_installed(packages)},
+                        "repeated": True, "units": units}
 
     def add(self, **values):
         """Adds a round: its labels, such as the seed, and its values."""

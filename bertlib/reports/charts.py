@@ -7,6 +7,7 @@ _COLORS = ("#4878a8", "#c05a28", "#4a9a5a", "#8a62a8")
 # Positions of the four edges of the plot inside of the picture, in pixels.
 _LEFT, _TOP, _RIGHT, _BOTTOM = 70, 40, 590, 330
 _BAR = 50  # length of the longest bar of a text chart, in characters
+_LINE_HEIGHT = 16  # smallest distance between two lines of text, in pixels
 _MAX_POINTS = 2000  # largest number of points that a chart draws
 
 
@@ -78,12 +79,27 @@ def line_chart(title, series):
                   _text(_LEFT - 8, y + 4, f"{20 * fifth} %", "end"),
                   _text(x, _BOTTOM + 20, f"{last_step * fifth / 5:g}", "middle")]
     drawn = [(name, points) for name, points in series.items() if points]
-    for (name, points), color in zip(drawn, _COLORS):
+    ends = [float(place(*points[-1]).split(",")[1]) + 4 for _, points in drawn]
+    for (name, points), color, y in zip(drawn, _COLORS, _move_apart(ends)):
         line = " ".join(place(*point) for point in points)
-        x, y = place(*points[-1]).split(",")
+        x = place(*points[-1]).split(",")[0]
         parts += [f'<polyline points="{line}" fill="none" stroke="{color}" stroke-width="2"/>',
-                  _text(float(x) + 8, float(y) + 4, f"{name}: {100 * points[-1][1]:.1f} %", color=color)]
+                  _text(float(x) + 8, y, f"{name}: {100 * points[-1][1]:.1f} %", color=color)]
     return _svg(820, 380, parts)
+
+
+def _move_apart(heights):
+    """Returns the vertical positions of lines of text, such that no two lines overlap.
+
+    Args:
+      heights: list of the wanted positions in pixels. A text with enough space keeps its position, and the
+        other texts move upwards.
+    """
+    moved, limit = list(heights), math.inf
+    for index in sorted(range(len(heights)), key=lambda index: -heights[index]):
+        moved[index] = min(heights[index], limit)
+        limit = moved[index] - _LINE_HEIGHT
+    return moved
 
 
 def loss_chart(title, points):
@@ -100,14 +116,14 @@ def loss_chart(title, points):
     x_ticks = _round_numbers(0, drawn[-1][0])
     y_ticks = _round_numbers(*_bounds([0, *(loss for _, loss in drawn)]))
     line = " ".join("{:.1f},{:.1f}".format(*_place(point, x_ticks, y_ticks)) for point in drawn)
-    return _svg(820, 380, [
+    return _svg(660, 380, [
         *_axes(title, "training steps", x_ticks, y_ticks),
         f'<polyline points="{line}" fill="none" stroke="{_COLORS[0]}" stroke-width="2"/>'])
 
 
 def scatter_chart(title, points, x_label):
-    """Returns a scatter plot as SVG. Both axes have the same range, and a line shows where both values are
-    equal.
+    """Returns (a scatter plot as SVG, number of drawn points). Both axes have the same range, and a line
+    shows where both values are equal.
 
     Args:
       title: str, the title. It also describes the y axis.
@@ -122,7 +138,7 @@ def scatter_chart(title, points, x_label):
     return _svg(660, 380, [
         *_axes(title, x_label, ticks, ticks),
         f'<path d="M{_LEFT},{_BOTTOM}L{_RIGHT},{_TOP}" stroke="{_COLORS[1]}" stroke-dasharray="5 4"/>',
-        f'<g fill="{_COLORS[0]}" fill-opacity="0.5">', *circles, "</g>"])
+        f'<g fill="{_COLORS[0]}" fill-opacity="0.5">', *circles, "</g>"]), len(drawn)
 
 
 def _bounds(values):

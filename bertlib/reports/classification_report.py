@@ -9,7 +9,9 @@ from bertlib.reports.report_page import escape, name, number, paragraph, percent
 _MAX_ERRORS = 50
 # A larger confusion matrix is replaced by a list of the most frequent confusions.
 MAX_MATRIX, _MAX_CONFUSIONS = 30, 50
-_LONG_NAME = 6  # longest label, in characters, whose name is horizontal above a column of the matrix
+# If the names above the columns of a matrix have more characters, they are vertical.
+_MAX_HORIZONTAL = 60
+_DENSE_MATRIX = 12  # a matrix with more labels has narrow columns
 
 
 def write_report(path, facts, rows, labels, task_type, threshold=None):
@@ -58,7 +60,7 @@ def _classification_parts(facts, rows, labels, threshold):
              _labels_section(facts.metrics["labels"], labels, threshold)]
     if not is_multilabel:
         parts.append(_confusion_section(facts.metrics["eval_confusion_matrix"], labels))
-    measure = f"{'all labels right' if is_multilabel else 'accuracy'}, and number of examples"
+    measure = "all labels right" if is_multilabel else "accuracy"
     parts += [report_sections.length_section("Accuracy by length", by_length, unit, measure),
               report_sections.training_sections(facts)]
     if shown:
@@ -134,8 +136,9 @@ def _confusion_section(matrix, labels):
 def matrix_table(matrix, labels):
     """Returns the `Html` of a confusion matrix with colors; see `_confusion_section`."""
     names = [name(label) for label in labels]
-    css = ' class="long"' if max(map(len, labels)) > _LONG_NAME else ' class="number"'
-    lines = [f'<tr><td></td><th colspan="{len(names)}">predicted</th></tr>',
+    is_wide = sum(max(len(label), 4) for label in labels) > _MAX_HORIZONTAL
+    css = ' class="long"' if is_wide else ' class="number"'
+    lines = [f'<tr><th></th><th colspan="{len(names)}">predicted</th></tr>',
              f"<tr><th>label</th>{''.join(f'<th{css}>{each}</th>' for each in names)}</tr>"]
     body = []
     for row, counts in enumerate(matrix):
@@ -146,7 +149,8 @@ def matrix_table(matrix, labels):
             style = f' class="{css}" style="--share: {0.7 * math.sqrt(count / total):.3f}"' if count else ""
             cells.append(f"<td{style}>{number(count)}</td>")
         body.append(f"<tr><th>{names[row]}</th>{''.join(cells)}</tr>\n")
-    return report_page.Html(f'<div class="scroll"><table class="matrix"><thead>{"".join(lines)}</thead>\n'
+    css = "matrix dense" if len(labels) > _DENSE_MATRIX else "matrix"
+    return report_page.Html(f'<div class="scroll"><table class="{css}"><thead>{"".join(lines)}</thead>\n'
                             f'<tbody>{"".join(body)}</tbody></table></div>\n')
 
 
@@ -202,11 +206,12 @@ def _regression_parts(facts, rows):
     parts = [paragraph(f"{len(points):,} examples.", "summary"),
              report_sections.metrics_section(facts.metrics)]
     if drawn:
-        parts.append(section("Predictions and labels", report_page.chart(
-            charts.scatter_chart("predicted score", drawn, "label"))))
+        svg, count = charts.scatter_chart("predicted score", drawn, "label")
+        note = "" if count == len(points) else paragraph(
+            f"The chart shows {count:,} of {len(points):,} examples, spread evenly over their order.")
+        parts.append(section("Predictions and labels", note, report_page.chart(svg)))
     parts += [report_sections.length_section("Mean absolute error by length", by_length, unit,
-                                             "mean absolute error, and number of examples",
-                                             lambda mean, count: f"{mean:.4g} of {count:,}"),
+                                             "mean absolute error", is_share=False),
               report_sections.training_sections(facts)]
     if shown:
         parts.append(section("Largest errors", report_page.examples(

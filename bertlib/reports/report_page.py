@@ -31,12 +31,19 @@ p { margin: .4rem 0; overflow-wrap: anywhere; } .text { white-space: pre-wrap; u
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 td, th { text-align: left; padding: .15rem .9rem .15rem 0; border-bottom: 1px solid var(--line);
          vertical-align: top; overflow-wrap: anywhere; max-width: 36rem; min-width: 3rem; }
-thead th { vertical-align: bottom; overflow-wrap: normal; } tbody th { font-weight: normal; }
-.number { text-align: right; white-space: nowrap; }
+thead th { vertical-align: bottom; overflow-wrap: normal; }
+tbody th { font-weight: normal; min-width: 7rem; }
+.number { text-align: right; } td.number { white-space: nowrap; }
 .matrix td { text-align: right; padding: .15rem .5rem; min-width: 2.5rem; border: 1px solid var(--line); }
-.matrix th { padding: .15rem .5rem; max-width: 14rem; overflow: hidden; text-overflow: ellipsis;
-             white-space: nowrap; overflow-wrap: normal; }
-.matrix thead th { max-height: 14rem; } .matrix .long { writing-mode: vertical-rl; }
+.matrix th { padding: .15rem .5rem; min-width: 0; max-width: 14rem; overflow: hidden;
+             text-overflow: ellipsis; white-space: nowrap; overflow-wrap: normal; }
+.matrix thead th { max-height: 14rem; }
+.matrix .long { writing-mode: vertical-rl; text-align: end; vertical-align: middle; }
+.matrix tr > th:first-child { position: sticky; left: 0; background: Canvas; }
+.dense { font-size: .85rem; } .dense td { padding: .1rem .25rem; min-width: 1.2rem; }
+.share { width: 18rem; height: 1rem; margin-top: .3rem;
+         background: linear-gradient(to right, #4878a8 calc(var(--share) * 100%), #8882 0); }
+data { white-space: nowrap; }
 .text + .text { border-top: 1px dashed var(--line); padding-top: .4rem; }
 .hit { background: rgb(46 158 91 / var(--share)); } .miss { background: rgb(208 70 59 / var(--share)); }
 article { border: 1px solid var(--line); border-left: .4rem solid var(--line); border-radius: .3rem;
@@ -52,6 +59,9 @@ mark { background: none; color: inherit; }
 .bar { display: flex; height: 1.2rem; margin: 1rem 0; border-radius: .3rem; overflow: hidden; }
 .bar span { background: var(--color); }
 summary { cursor: pointer; }
+@media (max-width: 40rem) { body { margin: 1rem auto; } table { font-size: .85rem; }
+  td, th { padding-right: .5rem; } tbody th { min-width: 5.5rem; }
+  .matrix tr > th:first-child { max-width: 7rem; } .share { width: 4rem; } }
 svg { max-width: 100%; min-width: 38rem; height: auto; }
 svg rect[fill="white"] { fill: none; } svg text[fill="black"] { fill: currentColor; }
 svg path[stroke="#ddd"] { stroke: var(--line); }
@@ -76,10 +86,15 @@ def _visible_character(match):
 
 
 def name(text, longest=MAX_NAME):
-    """Returns the `Html` of a name, such as a label. The middle of a name with more than `longest` characters
-    is left out."""
-    text, half = str(text), longest // 2
-    return Html(f"<bdi>{escape(text if len(text) <= longest else f'{text[:half]}…{text[-half:]}')}</bdi>")
+    """Returns the `Html` of a name, such as a label; see `shorten`. The order of the texts beside a name does
+    not depend on the script of the name."""
+    return Html(f"<bdi>{shorten(str(text), longest)}</bdi>")
+
+
+def shorten(text, longest=MAX_NAME):
+    """Returns the `Html` of a text. If it has more than `longest` characters, its middle is left out."""
+    half = longest // 2
+    return escape(text if len(text) <= longest else f"{text[:half]}…{text[-half:]}")
 
 
 def paragraph(text, css="note"):
@@ -148,6 +163,11 @@ def _row(row):
         content = number(cell) if isinstance(cell, (int, float)) else escape(cell)
         cells.append(f"<td{_css(cell)}>{content}</td>")
     return "".join(cells)
+
+
+def bar(share):
+    """Returns the `Html` of a bar in a cell of a table. `share` is its length, from 0 to 1."""
+    return Html(f'<div class="share" style="--share: {share:.4f}"></div>')
 
 
 def chart(svg):

@@ -40,30 +40,30 @@ def metrics_section(metrics):
     return report_page.section("Metrics", report_page.table(None, rows)) if rows else report_page.Html()
 
 
-def length_section(heading, values, unit, measure, describe=None):
-    """Returns the `Html` of a bar chart: a mean value of the examples against their length. Each bar stands
-    for about the same number of examples.
+def length_section(heading, values, unit, measure, is_share=True, counted="examples"):
+    """Returns the `Html` of a table with bars: a mean value of the examples against their length. Each bar
+    stands for about the same number of examples.
 
     Args:
       heading: str.
       values: list of (length, value) for each example. Values are not negative.
       unit: str, the unit of the lengths, such as "tokens".
       measure: str, the name of the mean value.
-      describe: function that returns the text for (mean value, number of examples). By default, the values
-        are shares, and the text is a percentage.
+      is_share: whether the values are shares, which the table shows as percentages.
+      counted: str, the plural name of an example.
     """
     if not values:
         return ""
-    bars = []
-    for group in _groups_of_lengths(sorted(values)):
+    groups = _groups_of_lengths(sorted(values))
+    means = [sum(value for _, value in group) / len(group) for group in groups]
+    largest = 1 if is_share else max(filter(math.isfinite, means), default=0) or 1
+    rows = []
+    for group, mean in zip(groups, means):
         first, last = group[0][0], group[-1][0]
-        mean = sum(value for _, value in group) / len(group)
-        bars.append((f"{first} {unit}" if first == last else f"{first} to {last} {unit}", mean, len(group)))
-    largest = max(mean for _, mean, _ in bars) or 1 if describe else 1
-    describe = describe or (lambda mean, count: f"{100 * mean:.1f} % of {count:,}")
-    chart = charts.bar_chart(measure, [(label, mean / largest, describe(mean, count), 0)
-                                       for label, mean, count in bars])
-    return report_page.section(heading, report_page.chart(chart))
+        rows.append([str(first) if first == last else f"{first} to {last}",
+                     report_page.percent(mean) if is_share else mean, len(group),
+                     report_page.bar(mean / largest if math.isfinite(mean) else 0)])
+    return report_page.section(heading, report_page.table([unit, measure, counted, ""], rows))
 
 
 def _groups_of_lengths(values):

@@ -72,7 +72,7 @@ def _length_section(examples, scores):
     return report_sections.length_section(
         "Exact match by length of the context",
         [(len(example.doc_tokens), scores[example.qas_id][0]) for example in examples], "words",
-        "exact match, and number of questions")
+        "exact match", counted="questions")
 
 
 def _class(score):

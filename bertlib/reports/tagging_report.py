@@ -35,7 +35,7 @@ def write_report(path, facts, sentences, predicted):
         paragraph(summary, "summary"), report_sections.metrics_section(_overall(facts.metrics)),
         *_type_sections(results, facts.metrics),
         report_sections.length_section("Sentences without an error, by length", by_length, "words",
-                                       "sentences without an error, and number of sentences"),
+                                       "without an error", counted="sentences"),
         report_sections.training_sections(facts),
         section("Sentences", paragraph(Html(
             f"Entities are marked: {legend}. The sentences with the most errors come first."), "legend"),
@@ -109,7 +109,8 @@ def _article(result, data_file):
 
 def _marked_words(result):
     """Returns the HTML of a sentence with marked entities."""
-    words = [report_page.name(word) for word in result.sentence.words[:_MAX_WORDS]]
+    # Without <bdi>, such that the words of Arabic or Hebrew run from right to left.
+    words = [report_page.shorten(word) for word in result.sentence.words[:_MAX_WORDS]]
     spans = [(*span, status) for status, of_status in result.spans.items() for span in of_status]
     bounds = sorted({0, len(words), *(bound for span in spans for bound in span[:2] if bound <= len(words))})
     parts = []

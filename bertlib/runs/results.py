@@ -100,8 +100,8 @@ def write_report(settings, file_name, write, title, metrics, data_file, shown, f
     try:
         write(path, facts)
     except (OSError, tf.errors.OpError) as error:
-        logging.warning("The report %s could not be written. All other results are complete. The reason: %s",
-                        path, error)
+        logging.warning("The report %s could not be written. All other results are complete, so the exit "
+                        "code is 0. The reason: %s", path, error)
     else:
         logging.info("Report for a browser: %s.", path)
 

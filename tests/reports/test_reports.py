@@ -12,7 +12,7 @@ import pytest
 from seqeval.metrics import classification_report as seqeval_report
 from sklearn import metrics
 
-from bertlib.reports import classification_report, report_page, tagging_report
+from bertlib.reports import charts, classification_report, report_page, tagging_report
 from bertlib.reports.prediction_rows import PredictedRow
 from bertlib.reports.report_sections import Facts
 from bertlib.reports.result_metrics import metrics_of_rows
@@ -102,14 +102,15 @@ def test_the_numbers_of_a_classification(tmp_path):
     assert [int(re.search(r"dev.csv, line (\d+)$", text.strip()).group(1)) for text in page.articles] == [
         row.line for row in wrong[:50]]
     assert f"predicted {wrong[0].prediction} (" in page.articles[0] and wrong[0].texts[0] in page.articles[0]
-    assert ["train_data.fingerprint", "f00d"] in page.tables[2] and ["settings.seed", "12"] in page.tables[2]
-    assert page.tags["svg"] == 3 and page.tags["polyline"] == 2
-    # Each bar is the accuracy of the texts of a range of lengths, and all ranges together are all texts.
-    bars = re.findall(r"(\d+) to (\d+) tokens\D+([\d.]+) % of (\d+)", page.text)
-    for low, high, percent, count in bars:
-        inside = [row.is_right for row in rows if int(low) <= row.length <= int(high)]
-        assert len(inside) == int(count) and f"{100 * np.mean(inside):.1f}" == percent
-    assert len(bars) == 8 and sum(int(bar[3]) for bar in bars) == 300
+    assert ["train_data.fingerprint", "f00d"] in page.tables[3] and ["settings.seed", "12"] in page.tables[3]
+    assert page.tags["svg"] == page.tags["polyline"] == 2
+    # Each row is the accuracy of the texts of a range of lengths, and all ranges together are all texts.
+    assert page.tables[2][0] == ["tokens", "accuracy", "examples", ""]
+    for span, share, count, _ in page.tables[2][1:]:
+        low, high = map(int, span.split(" to "))
+        inside = [row.is_right for row in rows if low <= row.length <= high]
+        assert len(inside) == count and np.mean(inside) == pytest.approx(share)
+    assert len(page.tables[2]) == 9 and sum(row[2] for row in page.tables[2][1:]) == 300
 
 
 def test_many_labels_have_a_list_of_confusions(tmp_path):
@@ -135,7 +136,8 @@ def test_the_numbers_of_several_labels(tmp_path):
     np.testing.assert_allclose([row[1:] for row in page.tables[0][1:]], np.transpose(
         metrics.precision_recall_fscore_support(true, predicted)), atol=1e-6)
     assert f"({100 * metrics.accuracy_score(true, predicted):.1f} %)" in page.text
-    assert "at least 0.7 (--threshold)" in page.text and "2 words" in page.text
+    assert "at least 0.7 (--threshold)" in page.text
+    assert page.tables[1][0][:2] == ["words", "all labels right"]
     worst = max(max(row.probabilities[name] if name in row.prediction else 1 - row.probabilities[name]
                     for name in {*row.label} ^ {*row.prediction}) for row in rows if not row.is_right)
     shown = float(re.search(r"\((0\.\d+)\)", page.articles[0]).group(1))
@@ -153,7 +155,17 @@ def test_the_numbers_of_a_regression(tmp_path):
                                    "eval_rmse": metrics.root_mean_squared_error(true, predicted)}, abs=1e-6)
     worst = int(np.argmax(np.abs(np.subtract(true, predicted))))
     assert page.tags["circle"] == 120 and f"dev.csv, example {worst + 1}" in page.articles[0]
-    assert "no run.json" in page.text
+    assert "no run.json" in page.text and "The chart shows" not in page.text
+    assert page.tables[1][1][:3] == ["5", pytest.approx(found["eval_mae"]), 120]
+    page = write(tmp_path / "page.html", rows * 20, None, "regression")
+    assert page.tags["circle"] == 1200 and "The chart shows 1,200 of 2,400 examples" in page.text
+
+
+def test_the_names_of_curves_do_not_overlap():
+    curves = {"a": [(1, 0.5)], "b": [(1, 0.501)], "c": [(1, 0.1)], "d": [(1, 0.52)]}
+    svg = charts.line_chart("title", curves)
+    heights = {name: float(re.search(rf'y="([\d.]+)"[^>]*>{name}: ', svg).group(1)) for name in curves}
+    assert heights["d"] <= heights["b"] - 16 <= heights["a"] - 32 and heights["c"] >= heights["a"] + 16
 
 
 def test_the_numbers_and_the_marks_of_a_tagging(tmp_path):
@@ -181,6 +193,8 @@ def test_the_numbers_and_the_marks_of_a_tagging(tmp_path):
     assert [page.source.count(f'class="type {status}"')
             for status in ("found", "false", "missed")] == totals.tolist()
     assert len(page.articles) == 80 and "dev.txt, line" in page.articles[0]
+    # A browser takes the direction of a sentence from text outside of <bdi>, so only the types are inside.
+    assert set(re.findall("<bdi>(.*?)</bdi>", page.source.split("<article")[1])) <= set(kinds)
 
 
 def test_every_text_is_escaped(tmp_path):
