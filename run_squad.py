@@ -85,6 +85,7 @@ def define_flags():
     with common_flags.section("Task", SPEED):
         flags.DEFINE_integer("predict_batch_size", 8, "Number of windows in a batch of the prediction.",
                              lower_bound=1)
+    common_flags.define_example_limits("questions")
     with common_flags.section("Windows and answers", INPUT):
         flags.DEFINE_integer("doc_stride", 128, "Number of tokens between the starts of two windows of a "
                              "long context.", lower_bound=1)
@@ -174,11 +175,14 @@ def read_examples(settings):
     """
     examples, gold = {}, None
     if settings.do_train:
-        examples["train"] = read_squad_examples(settings.train_file, True, settings.version_2_with_negative)
+        examples["train"] = question_answering.draw_questions(settings, "train", read_squad_examples(
+            settings.train_file, True, settings.version_2_with_negative))
     if settings.do_predict or settings.do_eval:
         examples["eval"] = read_squad_examples(settings.predict_file, False, settings.version_2_with_negative)
     if settings.do_eval:
         gold = read_gold(settings.predict_file)
+        examples["eval"] = question_answering.draw_questions(settings, "dev", examples["eval"])
+        gold = {example.qas_id: gold[example.qas_id] for example in examples["eval"]}
         unanswerable = sum(not answers for answers in gold.values())
         if unanswerable and not settings.version_2_with_negative:
             logging.warning("--predict_file=%s: %d of %d questions have no answer. Every prediction for them "

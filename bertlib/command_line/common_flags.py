@@ -233,17 +233,36 @@ def define_classification_flags():
                             "by commas, or only the weights in the order of the labels. balanced: all "
                             "classes have the same total weight. Only the ratios of the weights matter.")
         flags.DEFINE_float("label_smoothing", 0.0, "Label smoothing factor, for example 0.1.")
-        flags.DEFINE_integer("max_train_examples", None, "Largest number of training examples. If there are "
-                             "more, this number of them is drawn. Which examples are drawn depends only on "
-                             "their texts and labels. By default, all examples are used.", lower_bound=1)
-    with section("Task", SPEED):
-        flags.DEFINE_integer("max_eval_examples", None, "Largest number of examples of the development set, "
-                             "drawn in the same way as with --max_train_examples. By default, all examples "
-                             "are used.", lower_bound=1)
+    define_example_limits()
     flags.register_validator("label_smoothing", lambda value: value is not None and 0 <= value < 1,
                              "must be a number from 0 to below 1")
     _define_custom_data_flags()
     define_column_flags()
+
+
+def define_example_limits(examples="examples"):
+    """Defines the flags for a part of the examples; see `bertlib.runs.example_limits`.
+
+    Args:
+      examples: what the examples of the command are, for the help texts: "examples", "sentences" or
+        "questions".
+    """
+    with section("Task", WEIGHTS):
+        flags.DEFINE_integer("max_train_examples", None, f"Largest number of training {examples}. If there "
+                             f"are more, this number of them is drawn. Which {examples} are drawn depends "
+                             f"only on their texts and labels. By default, all {examples} are used.",
+                             lower_bound=1)
+    with section("Task", SPEED):
+        flags.DEFINE_integer("max_eval_examples", None, f"Largest number of {examples} of the development "
+                             "set, drawn in the same way as with --max_train_examples. By default, all "
+                             f"{examples} are used.", lower_bound=1)
+
+
+def define_skip_flag():
+    """Defines the flag for lines that cannot be used; see `bertlib.rows.faults`."""
+    flags.DEFINE_bool("skip_bad_lines", False, "Leave out lines that cannot be used, such as a line with an "
+                      "empty text or an unknown label. The file skipped_lines.csv lists these lines with the "
+                      "reasons. By default, the command stops and names the first such lines.")
 
 
 def _define_custom_data_flags():
@@ -253,9 +272,7 @@ def _define_custom_data_flags():
                             ".json, and .gz may follow. .jsonl and .json both mean JSON Lines.")
         flags.DEFINE_string("dev_file", None, "Development file, for evaluation.")
         flags.DEFINE_string("test_file", None, "Test file, for prediction. Its labels are optional.")
-        flags.DEFINE_bool("skip_bad_lines", False, "Leave out lines that cannot be used, such as a line with "
-                          "an empty text or an unknown label. The file skipped_lines.csv lists these lines "
-                          "with the reasons. By default, the command stops and names the first such lines.")
+        define_skip_flag()
     with section("Your own data, in place of a task", TASK):
         flags.DEFINE_enum("task_type", "classification", ["classification", "regression", "multilabel"],
                           "Kind of the label: one class for each text (classification), a number "

@@ -23,10 +23,11 @@ from bertlib.checkpoints import checkpoint_formats
 from bertlib.data import input_pipeline
 from bertlib.output_directory import output_files, record_fields
 from bertlib.reports import prediction_files, tagging_report, tagging_rows
-from bertlib.rows import text_keys
+from bertlib.rows import faults, text_keys
 from bertlib.runs import (
     checks,
     estimator_setup,
+    example_limits,
     head_labels,
     learning_curve,
     model_config,
@@ -35,7 +36,7 @@ from bertlib.runs import (
     vocabularies,
 )
 from bertlib.runs.settings import INPUT, SPEED, TASK, require_file, sample_path
-from bertlib.system import files
+from bertlib.system import files, fingerprints
 from bertlib.tasks.tagging import tagged_json_lines, tagging_data, tagging_head, word_splitter
 
 # {split: (phase that needs the split, possible names of the split's file in --data_dir, without the ending)}.
@@ -51,6 +52,7 @@ _TABLES = {"dev": "eval_predictions", "test": "test_predictions"}
 _RECORDS = {"train": "train.tf_record", "dev": "eval.tf_record", "test": "predict.tf_record"}
 _REPORT = "eval_report.html"
 _RESULT_FILES = (_RECORDS["dev"], _RECORDS["test"], *_RESULTS.values(), _PREDICTIONS, _REPORT,
+                 output_files.SKIPPED_LINES,
                  *(name.replace(".txt", ".json") for name in _RESULTS.values()),
                  *(f"{name}.{ending}" for name in _TABLES.values() for ending in prediction_files.FORMATS))
 # {metric: its name in the picture of the learning curve}.
@@ -69,6 +71,7 @@ def define_flags():
                             '{"tokens": ["Ana", "sleeps"], "ner_tags": ["B-PER", "O"]}.')
         flags.DEFINE_string("dev_file", None, "Development file, for evaluation.")
         flags.DEFINE_string("test_file", None, "Test file, for prediction. Its tags are optional.")
+        common_flags.define_skip_flag()
     common_flags.define_word_column_flags()
     with common_flags.section("Task", SPEED):
         flags.DEFINE_bool("do_train", False, "Train the model.")
@@ -85,6 +88,7 @@ def define_flags():
         flags.DEFINE_bool("label_all_pieces", False, "Train on all WordPieces of a word. By default, only "
                                                      "the "
                           "first WordPiece of a word has a label.")
+    common_flags.define_example_limits("sentences")
     common_flags.define_export_flags()
     common_flags.define_fine_tuning_flags(max_seq_length=128)
 
@@ -154,11 +158,13 @@ class Data(NamedTuple):
         "dev" and "test". A split that no phase needs is left out.
       labels: list of str, the classes of the model. The classes are tags in the scheme IOB2.
       scheme: str, the scheme of the tags in the prediction file.
+      skipped: list of `faults.Fault`, the lines that were left out.
     """
 
     splits: dict
     labels: list
     scheme: str
+    skipped: list
 
 
 def read_data(settings):
@@ -167,13 +173,24 @@ def read_data(settings):
     Raises:
       ValueError, OSError: a file is not usable.
     """
-    splits, width = {}, None
+    splits, skipped, width = {}, [], None
     for split, (phase, _) in _SPLITS.items():
         if getattr(settings, phase):
+            path = require_file(settings, f"{split}_file")
+            # Each line of the test file needs a prediction, so its bad lines are always an error.
+            bad_lines = None if split == "test" else faults.FileFaults(path, settings.skip_bad_lines)
             splits[split] = tagged_json_lines.read_tagged(
-                require_file(settings, f"{split}_file"), settings.token_column, settings.tag_column,
-                tagged=width if split == "test" else True)
+                path, settings.token_column, settings.tag_column, width if split == "test" else True,
+                bad_lines)
+            if bad_lines:
+                skipped.extend(bad_lines.found)
+                logging.warning("%s: sentences with %d bad lines are left out, because "
+                                "--skip_bad_lines=true: %s. The first is in line %d.", path,
+                                len(bad_lines.found), bad_lines.summary(), bad_lines.found[0].line)
             width = splits[split].width
+            splits[split] = splits[split]._replace(sentences=example_limits.draw_examples(
+                settings, split, splits[split].sentences,
+                lambda sentence: fingerprints.hash_texts([*sentence.words, None, *(sentence.tags or ())])))
     tagged = [file for file in splits.values() if file.is_tagged]
     scheme, why = _scheme(settings, tagged)
     for file in tagged:
@@ -181,7 +198,7 @@ def read_data(settings):
     labels = _labels(settings, splits.get("train"))
     for file in splits.values():
         _describe(file, scheme, labels)
-    return Data(splits, labels, scheme)
+    return Data(splits, labels, scheme, skipped)
 
 
 def _scheme(settings, tagged):
@@ -348,6 +365,7 @@ def run(settings, tagger, step, data, windows, num_train_steps, record):
             "global_step": checkpoint_formats.read_global_step(tagger.latest_checkpoint())})
 
     with estimator_setup.locked_directories(settings, record):
+        results.write_skipped_lines(settings, data.skipped)
         if settings.do_train:
             listeners = learning_curve.start_learning_curve(
                 settings, lambda: input_fn("dev"), lambda dev: tag("dev", dev)[1],

@@ -10,14 +10,27 @@ from bertlib.checkpoints import checkpoint_formats
 from bertlib.data import input_pipeline
 from bertlib.reports import prediction_files, squad_report
 from bertlib.reports.prediction_rows import PredictedRow
-from bertlib.runs import results
+from bertlib.runs import example_limits, results
 from bertlib.runs.settings import last_training_step
-from bertlib.system import files
+from bertlib.system import files, fingerprints
 from bertlib.tasks.squad import squad_answers, squad_data, squad_predictions, squad_scores
 
 REPORT = "eval_report.html"
 # Separates the accepted answers to a question in a CSV table.
 _SEPARATOR = " | "
+
+
+def draw_questions(settings, split, examples):
+    """Returns the questions that --max_train_examples or --max_eval_examples leaves; see
+    `example_limits.draw_examples`.
+
+    Args:
+      settings: a `Settings`.
+      split: "train" or "dev".
+      examples: list of `SquadExample`.
+    """
+    return example_limits.draw_examples(settings, split, examples, lambda example: fingerprints.hash_texts(
+        [example.question_text, example.orig_answer_text, *example.doc_tokens]))
 
 
 def log_windows_seen(settings, num_train_steps, questions, windows):

@@ -1,4 +1,4 @@
-"""Writes the metrics and the report of an evaluation."""
+"""Writes the metrics and the report of an evaluation, and the table of skipped lines."""
 
 import json
 import os
@@ -11,6 +11,7 @@ from bertlib.checkpoints import metrics_history
 from bertlib.output_directory import output_files
 from bertlib.reports import report_sections
 from bertlib.reports.prediction_files import finite_or_none
+from bertlib.rows import faults
 from bertlib.runs import learning_curve, run_record
 from bertlib.system import files
 
@@ -56,6 +57,22 @@ def write_json(directory, file_name, results):
     """
     text = json.dumps(_to_json(dict(sorted(results.items()))), indent=2, ensure_ascii=False)
     files.write_text(os.path.join(directory, file_name), text + "\n")
+
+
+def write_skipped_lines(settings, skipped):
+    """With --skip_bad_lines=true, writes skipped_lines.csv, which lists the lines that were left out.
+
+    Args:
+      settings: a `Settings`.
+      skipped: list of `faults.Fault`.
+    """
+    if not settings.skip_bad_lines:
+        return
+    directory = settings.output_dir if settings.do_train else settings.results_dir
+    path = os.path.join(directory, output_files.SKIPPED_LINES)
+    files.write_text(path, faults.format_table(skipped))
+    if skipped:
+        logging.warning("%s lists the %d lines that were left out.", path, len(skipped))
 
 
 def _to_json(value):

@@ -174,6 +174,25 @@ def test_the_trained_model_tags_a_file_without_tags(run, scripts, flags, tmp_pat
                      for rows in columns_of(run[0] / "test_predictions.conll")]
 
 
+def test_bad_sentences_are_left_out_and_a_part_of_the_others_is_used(scripts, flags, tmp_path):
+    data = tmp_path / "data"
+    write_conll(data / "train.txt", 20)
+    with (data / "train.txt").open("ab") as file:
+        file.write(b"\ncat 0 B-ANIMAL\nhere O\n\ndog 0 ANIMAL\n\nth\xe9 0 O\ndog 1 B-ANIMAL\n")
+    write_conll(data / "dev.txt", 9, seed=3)
+    flags = dict(flags, data_dir=data, output_dir="out", num_train_epochs=1, do_eval=True)
+    done = scripts.run("run_ner.py", *tiny.flags(**flags), cwd=tmp_path)
+    assert done.code == 1 and "train.txt: 3 lines cannot be used (" in done.err
+    assert "pass --skip_bad_lines=true" in done.err and not (tmp_path / "out").exists()
+    done = scripts.run("run_ner.py", *tiny.flags(
+        **flags, skip_bad_lines=True, max_train_examples=8, max_eval_examples=5), cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert "Drawn: 8 of 20 training examples (--max_train_examples=8)." in done.err
+    assert "Tagging 5 sentences of" in done.err
+    with (tmp_path / "out" / "skipped_lines.csv").open(newline="") as file:
+        assert [row["kind"] for row in csv.DictReader(file)] == ["wrong width", "bad tag", "bad encoding"]
+
+
 def test_tags_that_training_lacks_are_told_and_count_as_wrong(run, scripts, flags, tmp_path):
     dev = tmp_path / "dev.txt"
     dev.write_text("cat 0 B-ANIMAL\n\nhere 0 B-PLACE\nbird 1 B-ANIMAL\n")

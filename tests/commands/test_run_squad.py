@@ -203,6 +203,20 @@ def test_trimmed_windows_get_the_same_answers_and_training_is_trimmed_only_if_as
     assert len(losses[0]) == len(losses[1]) == 6 and losses[0] != losses[1]
 
 
+def test_only_the_drawn_questions_are_seen_answered_and_scored(squad_1, tmp_path):
+    finished = squad_1.run(tmp_path / "part", max_train_examples=5, max_eval_examples=4, num_train_epochs=1)
+    assert finished.code == 0, finished.err
+    assert "Drawn: 5 of 12 training examples (--max_train_examples=5)." in finished.err
+    assert "Drawn: 4 of 9 examples of the development set (--max_eval_examples=4)." in finished.err
+    assert json.loads((tmp_path / "part" / "run.json").read_text())["settings"]["max_train_examples"] == 5
+    answers = json.loads((tmp_path / "part" / "predictions.json").read_text())
+    with (tmp_path / "part" / "eval_predictions.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(answers) == 4 and {row["id"] for row in rows} == set(answers)
+    f1 = json.loads((tmp_path / "part" / "eval_results.json").read_text())["f1"]
+    assert f1 == pytest.approx(100 * sum(float(row["f1"]) for row in rows) / 4)
+
+
 @pytest.mark.parametrize("trained", [False], indirect=True, ids=["v1.1"])
 def test_a_threshold_is_for_questions_without_an_answer(trained, tmp_path):
     refused = trained.run(tmp_path, find_null_threshold=True)

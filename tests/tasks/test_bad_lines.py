@@ -10,6 +10,7 @@ import types
 import pytest
 
 from bertlib.rows import columns, faults, tables
+from bertlib.runs import example_limits
 from bertlib.serving import answers, questions
 from bertlib.tasks.classification import dev_split, row_examples
 from bertlib.tasks.classification.classifier_data import InputExample
@@ -278,19 +279,25 @@ def test_an_encoding_of_sentences_in_columns_is_refused():
 # --- A part of the examples ------------------------------------------------------------------------------
 
 
+def draw(examples, number):
+    settings = types.SimpleNamespace(max_train_examples=3, max_eval_examples=number)
+    return example_limits.draw_examples(settings, "dev_mismatched", examples, dev_split.row_digest)
+
+
 def test_examples_are_drawn_by_content_and_more_of_them_include_fewer():
     examples = [InputExample(f"dev-{number}", f"text {number % 40}", None, "xy"[number % 2])
                 for number in range(60)]
     other = random.Random(3).sample(examples, 60)
     before = []
     for number in (1, 5, 30, 59, 60, 99):
-        drawn = dev_split.draw_by_content(examples, number)
+        drawn = draw(examples, number)
         contents = sorted((example.text_a, example.label) for example in drawn)
         assert len(drawn) == min(number, 60) and drawn == [one for one in examples if one in drawn]
         assert contents == sorted((example.text_a, example.label)
-                                  for example in dev_split.draw_by_content(other, number))
+                                  for example in draw(other, number))
         assert set(map(id, before)) <= set(map(id, drawn))
         before = drawn
+    assert draw(examples, None) is examples
     rows = [row_examples.Row(1, example.text_a, None, example.label) for example in examples]
-    assert [row.text_a for row in dev_split.draw_by_content(rows, 9)] == [
-        example.text_a for example in dev_split.draw_by_content(examples, 9)]
+    assert [row.text_a for row in draw(rows, 9)] == [
+        example.text_a for example in draw(examples, 9)]

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from bertlib.rows import faults
 from bertlib.tasks.tagging import tagged_json_lines, tagging_data
 from bertlib.tasks.tagging.tagging_data import Sentence
 
@@ -41,6 +42,19 @@ def test_errors_name_the_line(line, message, tmp_path):
     with pytest.raises(ValueError) as error:
         tagged_json_lines.read_tagged(path)
     assert str(error.value).startswith(f"{path}:2: ") and message in str(error.value)
+
+
+def test_all_bad_lines_are_listed_or_left_out(tmp_path):
+    good = '{"tokens": ["a"], "ner_tags": ["O"]}\n'
+    bad = '{"tokens": []}\n{"tokens": ["a"]}\nno\n{"tokens": ["a"], "ner_tags": ["X"]}\n'
+    path = write(tmp_path / "a.jsonl", good + bad + good * 5)
+    with pytest.raises(ValueError, match="4 lines cannot be used") as caught:
+        tagged_json_lines.read_tagged(path)
+    assert [line.split(":")[1] for line in str(caught.value).split("\n")[1:-1]] == ["2", "3", "4", "5"]
+    bad_lines = faults.FileFaults(path, is_skipping=True)
+    file = tagged_json_lines.read_tagged(path, bad_lines=bad_lines)
+    assert len(file.sentences) == len(file.objects) == 6
+    assert [one.line for one in bad_lines.found] == [2, 3, 4, 5]
 
 
 def test_tags_of_a_test_file_are_optional(tmp_path):

@@ -10,12 +10,21 @@ import numpy as np
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.output_directory import output_files
 from bertlib.reports import classification_report, prediction_files, result_metrics
-from bertlib.runs import checks, estimator_setup, head_labels, learning_curve, results, run_record
+from bertlib.runs import (
+    checks,
+    estimator_setup,
+    example_limits,
+    head_labels,
+    learning_curve,
+    results,
+    run_record,
+)
 from bertlib.runs.classification import classification_splits, custom_task, task_module
 from bertlib.runs.settings import sample_path
 from bertlib.system import files
 from bertlib.tasks.classification import classification_head as classifier_task
 from bertlib.tasks.classification import (
+    dev_split,
     glue_submission_files,
     multilabel_head,
     regression_head,
@@ -144,11 +153,11 @@ def read_examples(settings, processor):
     """
     examples, test_has_labels = {}, False
     if settings.do_train:
-        examples["train"] = custom_task.draw_examples(settings, "train",
-                                                      _examples(settings, processor, "train"))
+        examples["train"] = _examples(settings, processor, "train")
     if settings.do_eval:
-        examples.update({name: custom_task.draw_examples(settings, name, rows) for name, rows
-                         in _examples_of_sets(settings, processor, "dev").items()})
+        examples.update(_examples_of_sets(settings, processor, "dev"))
+    examples = {name: example_limits.draw_examples(settings, name, rows, dev_split.row_digest)
+                for name, rows in examples.items()}
     if settings.do_predict:
         examples.update(_examples_of_sets(settings, processor, "test"))
         labels = processor.get_test_labels(settings.data_dir)
@@ -316,7 +325,8 @@ def run(settings, model, processor, splits, target, tokenizer, **description):
                                                        settings.eval_batch_size, settings.predict_batch_size)
     phases = _Phases(settings, _task_declaration(processor), splits, target, estimator, step)
     with estimator_setup.locked_directories(settings, record):
-        custom_task.write_skipped_lines(settings, processor)
+        if hasattr(processor, "skipped"):
+            results.write_skipped_lines(settings, processor.skipped)
         if settings.do_train:
             phases.train(num_train_steps)
         phases.evaluate()

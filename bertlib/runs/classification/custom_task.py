@@ -6,12 +6,11 @@ from absl import logging
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.output_directory import output_files
-from bertlib.rows import faults, tables, text_keys
+from bertlib.rows import tables, text_keys
 from bertlib.rows.columns import check_header_flag
-from bertlib.runs import checks, head_labels, run_record
+from bertlib.runs import checks, example_limits, head_labels, run_record
 from bertlib.runs.classification import dev_rows
 from bertlib.runs.settings import PHASES, require_file
-from bertlib.system import files
 from bertlib.tasks.classification import dev_split, row_examples, targets
 from bertlib.tasks.classification.row_examples import TASK, TASK_TYPES
 
@@ -225,7 +224,7 @@ def _read(settings, reader, record):
 
 
 def _draw_examples(settings, splits):
-    """Draws the examples of --max_train_examples and --max_eval_examples; see `draw_examples`.
+    """Draws the examples of --max_train_examples and --max_eval_examples; see `example_limits`.
 
     Args:
       settings: a `Settings`.
@@ -236,48 +235,12 @@ def _draw_examples(settings, splits):
     """
     for name in ("train", "dev"):
         if name in splits:
-            splits[name] = splits[name]._replace(rows=draw_examples(settings, name, splits[name].rows))
+            splits[name] = splits[name]._replace(rows=example_limits.draw_examples(
+                settings, name, splits[name].rows, dev_split.row_digest))
     train = splits.get("train")
     if settings.max_train_examples and train and len({row.label for row in train.rows}) < 2:
         raise ValueError(f"--max_train_examples={settings.max_train_examples}: all drawn examples have the "
                          "same label, so there is nothing to learn. Pass a larger number.")
-
-
-def draw_examples(settings, split, examples):
-    """Returns the examples that --max_train_examples or --max_eval_examples leaves; see
-    `dev_split.draw_by_content`. Logs their number.
-
-    Args:
-      settings: a `Settings`.
-      split: name of the set, such as "train" or "dev_mismatched". A test set is returned unchanged.
-      examples: list of `InputExample` or `row_examples.Row`.
-    """
-    flag, words = {"train": ("max_train_examples", "training examples"),
-                   "dev": ("max_eval_examples", "examples of the development set")}.get(
-                       split.partition("_")[0], (None, None))
-    number = getattr(settings, flag) if flag else None
-    if number is None or len(examples) <= number:
-        return examples
-    logging.info("Drawn: %s of %s %s%s (--%s=%d).", f"{number:,}", f"{len(examples):,}", words,
-                 f" {split.partition('_')[2]}".rstrip(), flag, number)
-    return dev_split.draw_by_content(examples, number)
-
-
-def write_skipped_lines(settings, processor):
-    """With --skip_bad_lines=true, writes skipped_lines.csv, which lists the lines that were left out.
-
-    Args:
-      settings: a `Settings`.
-      processor: the processor of the task.
-    """
-    skipped = getattr(processor, "skipped", None)
-    if skipped is None or not settings.skip_bad_lines:
-        return
-    directory = settings.output_dir if settings.do_train else settings.results_dir
-    path = os.path.join(directory, output_files.SKIPPED_LINES)
-    files.write_text(path, faults.format_table(skipped))
-    if skipped:
-        logging.warning("%s lists the %d lines that were left out.", path, len(skipped))
 
 
 def _check_distinguishable(settings, labels, train):

@@ -148,19 +148,6 @@ def _divide_rows(split, taken, left_out=()):
     return DevSplit(split._replace(rows=train), split._replace(rows=dev), unused)
 
 
-def draw_by_content(examples, number):
-    """Returns `number` of the examples, in their order. The choice depends only on the texts and labels of
-    the examples, not on their order. A larger number returns the same examples and further ones.
-
-    Args:
-      examples: list of objects with the attributes `text_a`, `text_b` and `label`.
-      number: int.
-    """
-    digests = [row_digest(example) for example in examples]
-    chosen = set(sorted(range(len(examples)), key=digests.__getitem__)[:number])
-    return [example for index, example in enumerate(examples) if index in chosen]
-
-
 # --- Storing and finding ---------------------------------------------------------------------------------
 
 

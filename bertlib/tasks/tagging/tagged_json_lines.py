@@ -6,13 +6,15 @@
 import json
 from typing import NamedTuple
 
-from bertlib.rows import tables
+from bertlib.rows import faults, tables
+from bertlib.rows.tables import RowError
 from bertlib.tasks.tagging import tagging_data
 
 # Names of the endings of files with JSON Lines. Each ending may be followed by .gz.
 ENDINGS = tuple(ending for ending, name in tables.ENDINGS.items() if name == "jsonl")
 # Possible names of the lists in an object.
 WORD_KEYS, TAG_KEYS = ("tokens", "words"), ("ner_tags", "tags")
+_MISSING_TAGS = f"the tags are missing. Add a list of tags with the key {' or '.join(map(repr, TAG_KEYS))}."
 
 
 class JsonLinesFile(NamedTuple):
@@ -33,17 +35,13 @@ class JsonLinesFile(NamedTuple):
     def is_tagged(self):
         return self.sentences[0].tags is not None
 
-    def error(self, line, problem):
-        """See `ConllFile.error`."""
-        return ValueError(f"{self.path}:{line}: {problem}")
-
 
 def is_json_lines(path):
     """Returns whether the name of a file has an ending of JSON Lines."""
     return str(path).lower().removesuffix(".gz").endswith(ENDINGS)
 
 
-def read_tagged(path, token_column=1, tag_column=-1, tagged=True):
+def read_tagged(path, token_column=1, tag_column=-1, tagged=True, bad_lines=None):
     """Reads a file with tagged sentences: JSON Lines if the file's name has such an ending, otherwise
     columns. For the arguments and the errors, see `tagging_data.read_conll`.
 
@@ -53,11 +51,11 @@ def read_tagged(path, token_column=1, tag_column=-1, tagged=True):
       a `JsonLinesFile` or a `tagging_data.ConllFile`.
     """
     if is_json_lines(path):
-        return read_json_lines(path, tagged is True)
-    return tagging_data.read_conll(path, token_column, tag_column, tagged)
+        return read_json_lines(path, tagged is True, bad_lines)
+    return tagging_data.read_conll(path, token_column, tag_column, tagged, bad_lines)
 
 
-def read_json_lines(path, needs_tags=True):
+def read_json_lines(path, needs_tags=True, bad_lines=None):
     """Reads JSON Lines.
 
     The words are in "tokens" or "words", and the tags in "ner_tags" or "tags". Other keys are ignored.
@@ -66,26 +64,39 @@ def read_json_lines(path, needs_tags=True):
       path: the file, which may be compressed with gzip.
       needs_tags: whether a file without tags is an error. If it is false, the file counts as tagged if it has
         a tag other than "O".
+      bad_lines: see `tagging_data.read_conll`.
 
     Returns:
       a `JsonLinesFile`.
 
     Raises:
       FileNotFoundError, ValueError: the file is missing, blank or not JSON Lines, or its words or tags are
-        not usable. The message names the line.
+        not usable. The message names the lines.
     """
+    if bad_lines is None:
+        bad_lines = faults.FileFaults(str(path), advice=faults.ADVICE_WITHOUT_FLAG)
     found, blank = JsonLinesFile(str(path), [], []), None
     with tables.open_table(path) as stream:
         for line, row in tables.Table(stream, "jsonl"):
             if isinstance(row, tables.BadRow):
-                raise found.error(line, row.problem)
+                bad_lines.add(line, row.kind, row.problem, row.text)
+                continue
             if not row:
                 blank = blank or line
                 continue
             if blank:
-                raise found.error(blank, "the line is blank; remove it.")
+                bad_lines.add(blank, "blank line", "the line is blank; remove it.", "")
+                blank = None
+            try:
+                sentence = _read_sentence(line, row)
+                if needs_tags and sentence.tags is None:
+                    raise RowError(line, _MISSING_TAGS, "missing label")
+            except RowError as error:
+                bad_lines.add(line, error.kind, error.problem, row)
+                continue
             found.objects.append(row)
-            found.sentences.append(_read_sentence(found, line, row))
+            found.sentences.append(sentence)
+    bad_lines.check(len(found.sentences))
     if not found.sentences:
         raise ValueError(f'{path}: the file is blank; each line should be an object such as {{"tokens": '
                          '["Ana", "sleeps"], "ner_tags": ["B-PER", "O"]}.')
@@ -93,60 +104,65 @@ def read_json_lines(path, needs_tags=True):
         found.sentences[:] = [sentence._replace(tags=None) for sentence in found.sentences]
         return found
     for sentence in found.sentences:
-        if sentence.tags is None:
-            raise found.error(sentence.lines[0], "the tags are missing. Add a list of tags with the key "
-                              f"{' or '.join(map(repr, TAG_KEYS))}.")
+        if sentence.tags is None:  # only a part of the sentences has tags
+            bad_lines.add(sentence.lines[0], "missing label", _MISSING_TAGS, "")
+    bad_lines.check(len(found.sentences))
     return found
 
 
-def _read_sentence(file, line, row):
-    """Returns the `Sentence` in a row. Its tags are None if the row has no tags."""
-    key = _find_key(file, line, row, WORD_KEYS)
+def _read_sentence(line, row):
+    """Returns the `Sentence` in a row. Its tags are None if the row has no tags.
+
+    Raises:
+      RowError: the row cannot be used.
+    """
+    key = _find_key(line, row, WORD_KEYS)
     if key is None:
-        raise file.error(line, "the words are missing. Add a list of words with the key "
-                         f"{' or '.join(map(repr, WORD_KEYS))}.")
-    words = _read_list(file, line, row, key)
+        raise RowError(line, "the words are missing. Add a list of words with the key "
+                       f"{' or '.join(map(repr, WORD_KEYS))}.", "missing text")
+    words = _read_list(line, row, key)
     if not words:
-        raise file.error(line, f"{key!r} is empty; remove the line.")
+        raise RowError(line, f"{key!r} is empty; remove the line.", "empty text")
     for word in words:
         if not tagging_data.split_words(word):
-            raise file.error(line, f"{key!r} contains the word {word!r}, which is empty. Remove this word "
-                             "and its tag.")
-    tag_key = _find_key(file, line, row, TAG_KEYS)
+            raise RowError(line, f"{key!r} contains the word {word!r}, which is empty. Remove this word and "
+                           "its tag.", "empty text")
+    tag_key = _find_key(line, row, TAG_KEYS)
     if tag_key is None or row[tag_key] is None:
         return tagging_data.Sentence(words, None, [line] * len(words))
-    tags = _read_list(file, line, row, tag_key)
+    tags = _read_list(line, row, tag_key)
     if len(tags) != len(words):
-        raise file.error(line, f"{key!r} has {len(words)} words, but {tag_key!r} has {len(tags)} tags. Each "
-                         "word needs one tag.")
+        raise RowError(line, f"{key!r} has {len(words)} words, but {tag_key!r} has {len(tags)} tags. Each "
+                       "word needs one tag.", "bad tag")
     for tag in tags:
         if not tagging_data.is_tag(tag):
-            raise file.error(line, f"{tag!r} in {tag_key!r} is not a tag. A tag is O; or B-, I-, E- or S- "
-                             "with the type of an entity, such as B-PER.")
+            raise RowError(line, f"{tag!r} in {tag_key!r} is not a tag. A tag is O; or B-, I-, E- or S- with "
+                           "the type of an entity, such as B-PER.", "bad tag")
     return tagging_data.Sentence(words, tags, [line] * len(words))
 
 
-def _find_key(file, line, row, keys):
+def _find_key(line, row, keys):
     """Returns the key of a row that is in `keys`; None if there is no such key."""
     found = [key for key in keys if key in row]
     if len(found) > 1:
-        raise file.error(line, f"the line has both {found[0]!r} and {found[1]!r}; remove one of them.")
+        raise RowError(line, f"the line has both {found[0]!r} and {found[1]!r}; remove one of them.",
+                       "bad JSON")
     return found[0] if found else None
 
 
-def _read_list(file, line, row, key):
+def _read_list(line, row, key):
     """Returns the list of str that a row has under a key."""
     values = row[key]
     if not isinstance(values, list):
-        raise file.error(line, f"{key!r} is {json.dumps(values, ensure_ascii=False):.60}, but must be a list "
-                         "of texts.")
+        raise RowError(line, f"{key!r} is {json.dumps(values, ensure_ascii=False):.60}, but must be a list "
+                       "of texts.", "bad JSON")
     for value in values:
         if key in TAG_KEYS and type(value) is int:
-            raise file.error(line, f"{key!r} contains the number {value}. Write the name of each tag instead "
-                             'of its number, such as "B-PER".')
+            raise RowError(line, f"{key!r} contains the number {value}. Write the name of each tag instead "
+                           'of its number, such as "B-PER".', "bad tag")
         if not isinstance(value, str):
-            raise file.error(line, f"{key!r} contains {json.dumps(value, ensure_ascii=False):.60}, which is "
-                             "not a text. Write a text in quotes.")
+            raise RowError(line, f"{key!r} contains {json.dumps(value, ensure_ascii=False):.60}, which is "
+                           "not a text. Write a text in quotes.", "bad JSON")
     return values
 
 

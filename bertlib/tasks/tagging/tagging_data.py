@@ -82,7 +82,7 @@ class ConllFile(NamedTuple):
         return ValueError(f"{self.path}:{line}: {problem}")
 
 
-def read_conll(path, token_column=1, tag_column=-1, tagged=True):
+def read_conll(path, token_column=1, tag_column=-1, tagged=True, bad_lines=None):
     """Reads a UTF-8 file with columns that are separated by spaces or tabs.
 
     A line that begins with -DOCSTART- ends a sentence. A line before the first word of a sentence that begins
@@ -96,6 +96,8 @@ def read_conll(path, token_column=1, tag_column=-1, tagged=True):
       tagged: True if a file without tags is an error. Otherwise, the file counts as tagged if its tag column
         contains a valid tag other than "O". If `tagged` is an int, the number of columns of the training
         file, the file must also have this number of columns. None for no such condition.
+      bad_lines: the `faults.FileFaults` of the file, to which lines that cannot be used are added. If it
+        skips bad lines, each sentence with such a line is left out. By default, these lines are an error.
 
     Returns:
       a `ConllFile`.
@@ -105,19 +107,20 @@ def read_conll(path, token_column=1, tag_column=-1, tagged=True):
         of columns, or a tag is not valid. The message names the line.
     """
     with tables.open_table(path) as stream:
-        return parse_conll(stream, path, token_column, tag_column, tagged)
+        return parse_conll(stream, path, token_column, tag_column, tagged, bad_lines)
 
 
-def parse_conll(stream, path, token_column=1, tag_column=-1, tagged=True):
+def parse_conll(stream, path, token_column=1, tag_column=-1, tagged=True, bad_lines=None):
     """Parses a binary stream of lines; see `read_conll`. `path` is its name for errors."""
-    bad_lines = faults.FileFaults(path, advice=faults.ADVICE_WITHOUT_FLAG)
+    if bad_lines is None:
+        bad_lines = faults.FileFaults(path, advice=faults.ADVICE_WITHOUT_FLAG)
     lines = _read_lines(stream, bad_lines)
     try:
         parsed = _parse_lines(lines, path, token_column, tag_column, tagged, bad_lines)
     except ValueError:
         bad_lines.check()
         raise
-    bad_lines.check()
+    bad_lines.check(sum(len(sentence.words) for sentence in parsed.sentences))
     return parsed
 
 
@@ -195,7 +198,7 @@ def _tag_index(file, line, token, column, tagged, rows):
 
 
 def _sentences(file, rows, first, token, tag, bad_lines):
-    """Yields the `Sentence`s, without the words of lines that cannot be used.
+    """Yields the `Sentence`s, without those that contain a line that cannot be used.
 
     Args:
       file: a `ConllFile` without sentences.
@@ -204,13 +207,15 @@ def _sentences(file, rows, first, token, tag, bad_lines):
       token, tag: indexes of the columns of words and tags. `tag` is None if the file has no tags.
       bad_lines: a `faults.FileFaults`, to which these lines are added.
     """
-    words, tags, lines = [], [], []
+    words, tags, lines, is_usable = [], [], [], True
+    unreadable = {fault.line for fault in bad_lines.found}
     for number, row in enumerate([*rows, []], 1):
         if not row or row[0] == _DOCUMENT:
-            if words:
+            if words and is_usable:
                 yield Sentence(words, tags if tag is not None else None, lines)
-            words, tags, lines = [], [], []
+            words, tags, lines, is_usable = [], [], [], True
             continue
+        is_usable = is_usable and number not in unreadable
         fits = len(row) == file.width and (tag is None or _TAG.fullmatch(row[tag]))
         if not fits and not words and row[0].startswith("#"):
             continue
@@ -218,11 +223,13 @@ def _sentences(file, rows, first, token, tag, bad_lines):
             bad_lines.add(number, "wrong width", f"the line has {len(row)} columns, but line {first} has "
                           f"{file.width}; all lines with words must have the same number of columns.",
                           file.lines[number - 1])
+            is_usable = False
             continue
         if not fits:
             bad_lines.add(number, "bad tag", f"{row[tag]!r} is not a tag. A tag is O; or B-, I-, E- or S- "
                           "with the type of an entity, such as B-PER. If the tags are in another column, "
                           "pass its number with --tag_column.", file.lines[number - 1])
+            is_usable = False
             continue
         words.append(row[token])
         lines.append(number)

@@ -1,0 +1,33 @@
+"""Uses only a part of the examples (--max_train_examples, --max_eval_examples)."""
+
+from absl import logging
+
+# {name of a set, or its first part: (flag, the examples in words)}. Test sets are always used as a whole.
+_LIMITS = {"train": ("max_train_examples", "training examples"),
+           "dev": ("max_eval_examples", "examples of the development set")}
+
+
+def draw_examples(settings, split, examples, digest):
+    """Returns the examples that --max_train_examples or --max_eval_examples leaves, in their order.
+
+    Logs the number of these examples.
+
+    The choice depends only on the content of the examples, not on their order. A larger number returns the
+    same examples and further ones.
+
+    Args:
+      settings: a `Settings`.
+      split: name of the set, such as "train" or "dev_mismatched". A test set is returned unchanged.
+      examples: list.
+      digest: function that returns the digest of an example's content as a str.
+    """
+    first, _, further = split.partition("_")
+    flag, words = _LIMITS.get(first, (None, None))
+    number = getattr(settings, flag) if flag else None
+    if number is None or len(examples) <= number:
+        return examples
+    logging.info("Drawn: %s of %s %s%s (--%s=%d).", f"{number:,}", f"{len(examples):,}", words,
+                 f" {further}".rstrip(), flag, number)
+    digests = list(map(digest, examples))
+    chosen = set(sorted(range(len(examples)), key=digests.__getitem__)[:number])
+    return [example for index, example in enumerate(examples) if index in chosen]
