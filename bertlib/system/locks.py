@@ -25,7 +25,7 @@ from absl import logging
 from bertlib.system import files
 
 # The locks that this process holds. A key is (device and inode of the lock file's directory, name of the lock
-# file); a value is [descriptor or None, number of holders].
+# file); a value is [descriptor or None, number of holders, whether no other holder is allowed].
 _held = {}
 _held_lock = threading.Lock()
 # Error numbers of `flock` on file systems that do not support locks.
@@ -105,10 +105,11 @@ def _acquire(what, folder, name, again=True):
       what: the locked path, for messages.
       folder: directory of the lock file.
       name: name of the lock file.
-      again: whether this process may already hold the lock.
+      again: whether this process may already hold the lock, and may acquire it again.
 
     Raises:
-      InUseError: another process holds the lock; or this process holds it, and `again` is False.
+      InUseError: another process holds the lock; or this process holds it, and `again` is False or was False
+        when it acquired the lock.
     """
     if files.is_remote(folder):
         key = folder, name
@@ -116,16 +117,16 @@ def _acquire(what, folder, name, again=True):
         status = os.stat(folder)
         key = status.st_dev, status.st_ino, name
     with _held_lock:
-        if key in _held and not again:
+        if key in _held and (not again or _held[key][2]):
             raise InUseError(f"{what} is in use by this process.")
         if key in _held:
             _held[key][1] += 1
         elif files.is_remote(folder):
             logging.warning("%s cannot be locked, because it is not on a local or mounted file system. Do "
                             "not start a second run that writes to the same path.", what)
-            _held[key] = [None, 1]
+            _held[key] = [None, 1, not again]
         else:
-            _held[key] = [_open_locked(what, os.path.join(folder, name)), 1]
+            _held[key] = [_open_locked(what, os.path.join(folder, name)), 1, not again]
     return key
 
 
@@ -136,7 +137,7 @@ def _release(key, folder, name):
         _held[key][1] -= 1
         if _held[key][1]:
             return
-        descriptor, _ = _held.pop(key)
+        descriptor, *_ = _held.pop(key)
         if descriptor is not None:
             # The lock file is removed before it is unlocked. Another process may have opened this file
             # already. That process finds out that the path no longer names its open file (`_is_open_file`),
@@ -206,7 +207,7 @@ def _describe_holder(descriptor):
 def _close_inherited_locks():
     """Closes the inherited descriptors in a forked child process. The parent keeps the locks."""
     global _held_lock
-    for descriptor, _ in _held.values():
+    for descriptor, *_ in _held.values():
         if descriptor is not None:
             os.close(descriptor)
     _held.clear()

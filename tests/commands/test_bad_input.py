@@ -534,7 +534,7 @@ def tokenizer_configuration_of(given, text):
 
 @case("--output_dir={output} contains checkpoints that do not fit this run. They probably belong to another "
       "model. Use another directory, or remove these checkpoints.", "{output}/model.ckpt-3",
-      "output_weights: the checkpoint has [3, 16], the model [2, 16]", "another number of labels")
+      "output_weights: the checkpoint has [3, 16], the model [2, 16]", "fine-tuned with other labels")
 def output_of_another_task(given):
     given.train_there(num_labels=3)
 
