@@ -14,6 +14,7 @@ checkpoint. So these weights are also kept in best/ until the training ends.
 import json
 import math
 import os
+import re
 
 from absl import logging
 import tensorflow.compat.v1 as tf
@@ -174,7 +175,9 @@ class BestWeights:
 
     def _read_own(self):
         """Returns the content of best.json; None if there is no best/."""
-        if not files.is_directory(self._path) or not tf.gfile.ListDirectory(self._path):
+        # A training that was killed before it wrote the first best.json leaves best.json.partial.
+        if not files.is_directory(self._path) or not set(tf.gfile.ListDirectory(self._path)) - {
+                f"{FILE}.partial"}:
             return None
         content = _read_description(self._path)
         record = output_files.read_record(self._directory)
@@ -246,7 +249,7 @@ class BestWeights:
         """Removes the weights that were kept for a killed training. Call this method at the end of the
         training."""
         current = self._current()
-        if current is not None and self._content["earlier"]:
+        if current is not None:
             self._switch(current, None)
 
     def _weights(self, step):
@@ -325,10 +328,14 @@ class BestWeights:
                              json.dumps(record, indent=1) + "\n")
 
     def _remove_weights(self, kept_steps):
-        checkpoint_files.remove_leftovers(self._path)
-        for prefix in checkpoint_files.list_training_checkpoints(self._path):
-            if checkpoint_files.step_in_name(prefix) not in kept_steps:
-                checkpoint_files.remove(prefix)
+        """Removes the weights of other steps, and incomplete files of a killed process. The index is removed
+        first, because weights without an index are never found."""
+        found = [(name, re.fullmatch(r"model\.ckpt-(\d+)\..*?(\.tempstate\d+)?", name))
+                 for name in tf.gfile.ListDirectory(self._path)]
+        unused = [name for name, match in found
+                  if match and (match[2] or int(match[1]) not in kept_steps)]
+        for name in sorted(unused, key=lambda name: not name.endswith(".index")):
+            files.remove(os.path.join(self._path, name))
 
     def _remove_all(self):
         """Removes the weights in best/, because no evaluation counts yet."""
