@@ -244,7 +244,7 @@ class LearningCurve(tf.train.CheckpointSaverListener):
         newest, is_missing = group.broadcast(state) if group else state
         if is_missing:
             self.evaluate_and_add(newest)
-        stops = group.broadcast(self._stops) if group else self._stops
+        stops = group.broadcast(self.stops) if group else self.stops
         return min(newest, last_step) if stops else last_step
 
     def _restore(self):
