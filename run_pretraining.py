@@ -261,14 +261,14 @@ def main(_):
 
     with estimator_setup.locked_directories(settings, record):
         if settings.do_train:
-            listeners = learning_curve.start_learning_curve(
+            curve = learning_curve.create_learning_curve(
                 settings, lambda: input_fn("eval_file"), evaluate,
                 "Words predicted correctly, of those masked",
                 {"masked_lm_accuracy": "the model", "masked_lm_baseline": "the most frequent word"})
             estimator_setup.log_training(settings, len(paths_of["input_file"]), "files",
                                          settings.num_train_steps)
             trainer.train(input_fn("input_file", is_training=True), max_steps=settings.num_train_steps,
-                          saving_listeners=listeners)
+                          curve=curve)
         if settings.do_eval:
             metrics = evaluate(input_fn("eval_file"))
             results.write_results(settings.results_dir, "eval_results.txt", metrics)

@@ -242,11 +242,11 @@ def main(_):
     evaluation = question_answering.Evaluation(settings, reader, examples.get("eval"), gold, tokenizer)
     with estimator_setup.locked_directories(settings, record):
         if settings.do_train:
-            listeners = learning_curve.start_learning_curve(
+            curve = learning_curve.create_learning_curve(
                 settings, lambda: input_fn("eval", False), evaluation.scores, "Answers to --predict_file",
                 evaluation.shown, full_score=100)
             estimator_setup.log_training(settings, len(examples["train"]), "questions", num_train_steps)
-            reader.train(input_fn("train", True), max_steps=num_train_steps, saving_listeners=listeners)
+            reader.train(input_fn("train", True), max_steps=num_train_steps, curve=curve)
         if "eval" in examples:
             logging.info("Answering %d questions.", len(examples["eval"]))
             evaluation.write(input_fn("eval", False))

@@ -12,6 +12,7 @@ import textwrap
 
 from absl import app, flags
 
+from bertlib.output_directory import best_weights
 from bertlib.reports import prediction_files
 from bertlib.rows.columns import is_delimiter
 from bertlib.rows.tables import check_encoding
@@ -479,6 +480,18 @@ def define_training_flags():
         flags.DEFINE_bool("eval_each_checkpoint", False, "With --do_train: evaluate each checkpoint after it "
                           "is saved. The metrics are added to learning_curve.tsv in --output_dir and to the "
                           "picture learning_curve.svg. The trained weights do not change, bit for bit.")
+        flags.DEFINE_integer("eval_every_steps", None, "With --do_train: evaluate every N steps and after "
+                             "the last step, as with --eval_each_checkpoint. No checkpoint is saved for "
+                             "these evaluations.", lower_bound=1)
+        flags.DEFINE_string("keep_best", None, "Name of a metric of the evaluation, such as eval_accuracy or "
+                            "eval_loss. The weights with the best value are kept in best/ in --output_dir; "
+                            "evaluation, prediction and export use them. The flag needs --eval_every_steps "
+                            "or --eval_each_checkpoint. For losses, and for metrics whose names end in "
+                            "_error, a lower value is better. For all other metrics, a higher value is "
+                            "better.")
+        flags.DEFINE_integer("early_stopping_evals", None, "With --keep_best: end the training after this "
+                             "number of evaluations without a better value.", lower_bound=1)
+        define_weights_flag()
         flags.DEFINE_integer("log_steps", 10, "Number of steps between log lines, and between points in "
                              "TensorBoard.", lower_bound=1)
     with section("Memory and speed", SPEED):
@@ -529,6 +542,14 @@ def define_training_flags():
                              "last step to trace")
     require_finite("memory_limit_gb", "weight_decay", "clip_norm")
     _require_positive("learning_rate")
+
+
+def define_weights_flag():
+    """Defines the flag that chooses between the best and the last weights of a training."""
+    flags.DEFINE_enum("weights", best_weights.BEST, [best_weights.BEST, best_weights.LAST],
+                      "Weights for evaluation, prediction and export. best: the best weights, if the "
+                      "training kept them (--keep_best), otherwise the last ones. last: the weights of the "
+                      "newest checkpoint.")
 
 
 def define_replica_flags():

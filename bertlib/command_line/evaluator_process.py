@@ -25,6 +25,8 @@ FLAGS = flags.FLAGS
 
 # The result files of all commands. run_squad.py writes only eval_results.json.
 _RESULTS = ("eval_results.txt", "eval_results_mismatched.txt", "eval_results.json")
+# Names of the flags that only a training may have.
+_TRAINING_ONLY = ("eval_every_steps", "keep_best", "early_stopping_evals")
 # How long the evaluator waits until the chief starts, as a multiple of --replica_timeout.
 _START_TIMEOUTS = 5
 # Seconds between two checks of the signals and of the child process; seconds between two searches for a new
@@ -95,9 +97,9 @@ def _evaluate(signals):
     changes = {**{name: recorded[name] for name in settings.names_of_class(WEIGHTS)
                   if recorded.get(name) is not None},
                "do_train": "false", "do_eval": "true", "do_predict": "false", "do_export": "false",
-               "eval_each_checkpoint": "false",
+               "eval_each_checkpoint": "false", "weights": "last",
                "results_dir": os.path.join(FLAGS.output_dir, "evaluator")}
-    command = [sys.executable, *sys.orig_argv[1:],
+    command = [sys.executable, *_without_flags(sys.orig_argv[1:], _TRAINING_ONLY),
                *(f"--{name}={value}" for name, value in changes.items() if name in FLAGS)]
     environment = {name: value for name, value in os.environ.items() if name != "TF_CONFIG"}
     process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
@@ -108,6 +110,19 @@ def _evaluate(signals):
             process.send_signal(number)
         time.sleep(_POLL_SECONDS)
     return process.returncode if process.returncode >= 0 else 128 - process.returncode
+
+
+def _without_flags(arguments, names):
+    """Returns command-line arguments without some flags, which are written as --name=value or --name value.
+    """
+    kept, is_value = [], False
+    for argument in arguments:
+        name, equals, _ = argument.lstrip("-").partition("=")
+        is_removed = is_value or argument.startswith("-") and name in names
+        is_value = is_removed and not is_value and not equals
+        if not is_removed:
+            kept.append(argument)
+    return kept
 
 
 def _keep_results(step):

@@ -31,6 +31,7 @@ def define_flags():
         flags.DEFINE_enum("task", None, list(answers.TASKS), "Task of the exported model. The default is "
                           "the task for which the model was trained. Every model can also be exported with "
                           "--task=vectors.")
+        common_flags.define_weights_flag()
     with common_flags.section("Export"):
         flags.DEFINE_bool("text", False, "Export a model that takes text and tokenizes it in the graph.")
         flags.DEFINE_string("output_dir", None, "Directory of the exported versions. The default is export/ "
@@ -55,7 +56,7 @@ def main(_):
         require_file(settings, "compare_file")
     name = TEXT_DIRECTORY if settings.text else final_export.DIRECTORY
     directory = settings.output_dir or os.path.join(settings.model_dir, name)
-    model = model_directory.read(settings.model_dir)
+    model = model_directory.read(settings.model_dir, settings.weights)
     write = export_text.export if settings.text else export_model.export
     final_export.log(write(model, directory, settings.task, settings.warmup_requests), model)
     if settings.text:

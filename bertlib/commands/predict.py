@@ -43,6 +43,7 @@ def define_flags():
     common_flags.define_gpu_flags()
     with common_flags.section("Model"):
         flags.DEFINE_string("model_dir", None, "Output directory of a training.")
+        common_flags.define_weights_flag()
         flags.DEFINE_enum("task", None, list(serving.TASKS), "Task of the prediction. By default, this is "
                           "the task that the model was trained for. For a model that was only pre-trained, "
                           "it is --task=masked_words. --task=vectors works with every model.")
@@ -311,7 +312,7 @@ def main(_):
     group = replica_group.current()
     check_replicas(settings, group)
     with serving.load(settings.model_dir, settings.task, settings.precision, settings.batch_size,
-                      group) as predictor:
+                      group, settings.weights) as predictor:
         _inherit_columns(settings)
         if group:
             run_record.check_replicas_agree(group, settings,

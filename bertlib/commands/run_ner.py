@@ -367,13 +367,13 @@ def run(settings, tagger, step, data, windows, num_train_steps, record):
     with estimator_setup.locked_directories(settings, record):
         results.write_skipped_lines(settings, data.skipped)
         if settings.do_train:
-            listeners = learning_curve.start_learning_curve(
+            curve = learning_curve.create_learning_curve(
                 settings, lambda: input_fn("dev"), lambda dev: tag("dev", dev)[1],
                 "Entities of the development file", _SHOWN)
             estimator_setup.log_training(settings, len(data.splits["train"].sentences), "sentences",
                                          num_train_steps)
             tagger.train(input_fn("train", is_training=True), max_steps=num_train_steps,
-                         saving_listeners=listeners)
+                         curve=curve)
         for split in (split for split in data.splits if split != "train"):
             file = data.splits[split]
             logging.info("Tagging %d sentences of %s.", len(file.sentences), file.path)

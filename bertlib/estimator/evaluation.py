@@ -174,17 +174,29 @@ def _unchanged_generators():
 class SessionWeights:
     """Writes the current weights of an open session as a checkpoint, for `evaluate`."""
 
-    def __init__(self):
-        """Adds ops to the current graph that save the global variables. The graph must not be finalized."""
-        self._saver = checkpoint_files.Saver(tf.global_variables())
+    def __init__(self, variables=None):
+        """Adds ops to the current graph that save variables. The graph must not be finalized.
+
+        Args:
+          variables: list of variables; None for all global variables.
+        """
+        self._saver = checkpoint_files.Saver(tf.global_variables() if variables is None else variables)
 
     @contextlib.contextmanager
     def saved(self, session):
         """A context manager: saves the session's values in a checkpoint and yields the path of this
         checkpoint. After the block, removes the checkpoint."""
         with tempfile.TemporaryDirectory(prefix="evaluated_weights.") as directory:
-            yield self._saver.save(session, os.path.join(directory, "model.ckpt"), write_meta_graph=False,
-                                   write_state=False)
+            yield self._save(session, os.path.join(directory, "model.ckpt"))
+
+    def save(self, session, directory, step):
+        """Saves the session's values of a step as a checkpoint in a directory, which is created if it is
+        missing. Returns the prefix of this checkpoint."""
+        tf.gfile.MakeDirs(directory)
+        return self._save(session, os.path.join(directory, f"model.ckpt-{step}"))
+
+    def _save(self, session, prefix):
+        return self._saver.save(session, prefix, write_meta_graph=False, write_state=False)
 
 
 def write_summary(directory, results):

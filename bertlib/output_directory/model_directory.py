@@ -4,7 +4,7 @@ import os
 from typing import Any, NamedTuple
 
 from bertlib.checkpoints import checkpoint_formats
-from bertlib.output_directory import output_files, record_fields, tokenizer_files
+from bertlib.output_directory import best_weights, output_files, record_fields, tokenizer_files
 from bertlib.rows.columns import parse_columns
 from bertlib.system import files
 from bertlib.tasks.classification.classifier_data import PROCESSORS, get_processor
@@ -19,7 +19,7 @@ class ModelDirectory(NamedTuple):
       path: the directory.
       kind: kind of the model's head, see `output_files.head_kind`.
       bert_config: a `modeling.BertConfig`.
-      checkpoint: path of the newest checkpoint.
+      checkpoint: path of the weights.
       tokenizer: a `tokenization.FullTokenizer` or `tokenization.SentencePieceTokenizer`.
       labels: list of str in the order of the outputs, or None.
       record: dict, the content of run.json.
@@ -83,11 +83,13 @@ class ModelDirectory(NamedTuple):
         return bool(self.record.get("do_lower_case"))
 
 
-def read(path):
+def read(path, weights=best_weights.BEST):
     """Returns the `ModelDirectory` of an output directory.
 
     Args:
       path: the directory.
+      weights: "best" for the best weights, if the training kept them (--keep_best); "last" for the weights of
+        the newest checkpoint.
 
     Raises:
       NotADirectoryError: the directory does not exist.
@@ -95,6 +97,7 @@ def read(path):
     """
     if not files.is_directory(path):
         raise NotADirectoryError(f"{path}: there is no such directory.")
+    path = best_weights.choose_directory(path, weights)
     checkpoint, record = checkpoint_formats.latest_checkpoint(path), output_files.read_record(path)
     config = os.path.join(path, output_files.CONFIG)
     missing = ("checkpoint" if checkpoint is None else output_files.RECORD if record is None else

@@ -147,6 +147,8 @@ SETTINGS = {
     "use_xla": _BOOLEAN, "trim_padding": _or_null(_BOOLEAN),
     "gradient_dtype": _one_of("fp32", "bf16"), "gradient_accumulation_steps": _or_null(_integer(0)),
     "tokens_per_micro_batch": _integer(0), "num_replicas": _integer(1),
+    "eval_every_steps": _or_null(_integer(1)), "keep_best": _or_null(_LINE),
+    "early_stopping_evals": _or_null(_integer(1)),
 }
 # Older versions did not record these settings. The two tables contain the values that the settings had in
 # those versions: first for all heads, then for heads of one kind.
@@ -156,7 +158,8 @@ _OLDER_DEFAULTS = {
     "word_splitting": word_splitter.SPACES, "text_column": None, "label_column": None,
     "header": "auto", "delimiter": "auto", "encoding": "utf-8", "skip_bad_lines": False,
     "max_train_examples": None, "label_separator": ",", "threshold": 0.5, "crf": False,
-    "tf32": True, "deterministic": False, "use_xla": False, "weight_decay": 0.01, "clip_norm": 1.0}
+    "tf32": True, "deterministic": False, "use_xla": False, "weight_decay": 0.01, "clip_norm": 1.0,
+    "eval_every_steps": None, "keep_best": None, "early_stopping_evals": None}
 _OLDER_DEFAULTS_OF_KINDS = {"questions": {"doc_stride": 128, "max_query_length": 64, "max_answer_length": 30,
                                           "n_best_size": 20, "null_score_diff_threshold": 0.0}}
 

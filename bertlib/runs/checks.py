@@ -218,10 +218,16 @@ def check_disk(settings, num_train_steps, shapes, config=None):
     model = {**(modeling.variable_shapes(config) if config else {}), **shapes}
     one = 4 * sum(math.prod(shape) for shape in (
         *model.values(), *optimization.slot_shapes(model, settings.optimizer).values()))
+    weights = 4 * sum(map(math.prod, model.values()))
+    # --keep_best writes weights without optimizer state: those that are being evaluated, the best ones, and
+    # the best ones of the newest checkpoint.
+    best = 3 * weights if settings.keep_best else weights if settings.eval_every_steps else 0
     present = sum(files.size(path) for prefix in existing for path in checkpoint_files.list_files(prefix))
-    needed = max(one, count * one - present)  # the next checkpoint is written before any is removed
-    total = f"at most {count} checkpoints of {files.readable_size(one)} at the same time"
-    logging.info("Disk: this training needs about %s in %s: %s%s.", files.readable_size(count * one),
+    # The next checkpoint is written before any is removed.
+    needed = max(one, count * one - present) + best
+    total = f"at most {count} checkpoints of {files.readable_size(one)} at the same time" + (
+        f", and {files.readable_size(best)} for evaluated and best weights" if best else "")
+    logging.info("Disk: this training needs about %s in %s: %s%s.", files.readable_size(count * one + best),
                  settings.output_dir, total,
                  f", of which {files.readable_size(present)} are already there" if present else "")
     free = math.inf
@@ -291,7 +297,8 @@ def list_overwritten_files(settings, result_names, training_names):
     directory = settings.output_dir
     overwritten = {"output_dir": []}
     if settings.do_train:
-        curve = [learning_curve.TABLE, learning_curve.PICTURE] if settings.eval_each_checkpoint else []
+        is_evaluated = learning_curve.is_requested(settings)
+        curve = [learning_curve.TABLE, learning_curve.PICTURE] if is_evaluated else []
         names = (*_TRAINING_FILES, *training_names, *curve)
         overwritten["output_dir"] += (os.path.join(directory, name) for name in names)
         if not checkpoint_formats.latest_checkpoint(directory):

@@ -17,6 +17,7 @@ from bertlib.checkpoints import metrics_history
 from bertlib.data import input_pipeline
 from bertlib.estimator import estimator, memory_planner, profiling, run_config, step_config
 from bertlib.kernels import kernel_choice
+from bertlib.output_directory import best_weights
 from bertlib.replicas import replica_group
 from bertlib.runs import checks, final_export, run_record
 from bertlib.runs.settings import last_training_step, parse_profile_steps
@@ -314,23 +315,65 @@ class _Estimator(estimator.Estimator):
         super().__init__(model.build_model_fn(step=step), **arguments)
         self._settings, self._model, self._step = settings, model, step
         # Another process may be training in this directory. Evaluation and prediction both use the checkpoint
-        # that was the newest at the start, so that their results belong to the same weights.
-        self._first_found = None if settings.do_train else super().latest_checkpoint()
+        # that was the best or the newest at the start, so that their results belong to the same weights.
+        # After a training, this is the checkpoint of the best weights, or None.
+        self._chosen = None if settings.do_train else self._find_best() or super().latest_checkpoint()
 
     def latest_checkpoint(self):
-        return super().latest_checkpoint() if self._settings.do_train else self._first_found
+        """Returns the prefix of the weights for evaluation and prediction: the weights of `using_weights`,
+        the best weights of a finished training, or the newest checkpoint."""
+        if self._settings.do_train and self._chosen is None:
+            return super().latest_checkpoint()
+        return self._chosen
+
+    def _find_best(self):
+        """Returns the prefix of the best weights if the training in --output_dir keeps them; otherwise, and
+        with --weights=last, returns None."""
+        if self._settings.weights != best_weights.BEST:
+            return None
+        best = best_weights.find(self._settings.output_dir)
+        if best is None:
+            return None
+        best_weights.log_choice(best)
+        return best["checkpoint"]
+
+    @contextlib.contextmanager
+    def using_weights(self, prefix):
+        """A context manager: inside of the block, the weights of this checkpoint are evaluated."""
+        self._chosen = prefix
+        try:
+            yield
+        finally:
+            self._chosen = None
 
     def eval_dir(self, name=None):
         return os.path.join(self._settings.results_dir, os.path.basename(super().eval_dir(name)))
 
-    def train(self, *args, hooks=(), max_steps=None, **kwargs):
+    def train(self, *args, hooks=(), max_steps=None, curve=None, **kwargs):
+        """Trains, see `estimator.Estimator.train`. With --keep_best, later evaluations and predictions use
+        the best weights.
+
+        Args:
+          curve: the `learning_curve.LearningCurve`; None if the training is not evaluated.
+          *args, hooks, max_steps, **kwargs: see `estimator.Estimator.train`.
+        """
         max_steps = last_training_step(self._settings, max_steps)
         profile = _profile_hooks(self._settings, max_steps) if self.config.is_chief else []
         hooks = [*(hooks or ()), *profile]
         try:
+            if curve:
+                max_steps = curve.prepare(self, max_steps)
+                hooks += curve.make_hooks() if self.config.is_chief else []
+                kwargs["saving_listeners"] = [curve]
             super().train(*args, hooks=hooks, max_steps=max_steps, **kwargs)
+            if curve:
+                curve.finish()
             if self.config.is_chief:
                 run_record.mark_finished(self._settings.output_dir)
+            if self._settings.keep_best:
+                group = replica_group.current()
+                best = self._find_best() if self.config.is_chief else None
+                self._chosen = group.broadcast(best) if group else best
             return self
         except tf.errors.ResourceExhaustedError as error:
             raise ValueError(_advise_on_memory(self._settings, self._model, self._step)) from error

@@ -24,7 +24,7 @@ def check(settings):
     if "do_export" not in settings or not settings.do_export:
         return
     if not settings.do_train:
-        model_directory.read(settings.output_dir)
+        model_directory.read(settings.output_dir, settings.weights)
     elif not (settings.vocab_file or settings.spm_model_file):
         raise ValueError("--do_export: an export needs the vocabulary of the model. Pass --vocab_file or "
                          "--spm_model_file.")
@@ -32,9 +32,9 @@ def check(settings):
 
 
 def write(settings):
-    """Exports the newest checkpoint in --output_dir if --do_export is given."""
+    """Exports the best or the newest weights in --output_dir if --do_export is given."""
     if "do_export" in settings and settings.do_export:
-        model = model_directory.read(settings.output_dir)
+        model = model_directory.read(settings.output_dir, settings.weights)
         log(export_model.export(model, export_directory(settings)), model)
 
 

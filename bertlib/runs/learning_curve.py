@@ -1,14 +1,19 @@
-"""Writes the learning curve of a training: the metrics of each checkpoint, as a table and as a picture
-(--eval_each_checkpoint).
+"""Evaluates during a training (--eval_each_checkpoint, --eval_every_steps), writes the learning curve as a
+table and as a picture, keeps the best weights (--keep_best) and ends the training early
+(--early_stopping_evals).
 
-The commands evaluate during a training only with the listener that `start_learning_curve` returns. Three
-other triggers of an evaluation during a training do not use this module:
+The commands evaluate during a training only with the `LearningCurve` that `create_learning_curve` returns.
+Three other triggers of an evaluation during a training do not use this module:
 
 - an evaluator process of TF_CONFIG (`bertlib.command_line.evaluator_process`)
 - `train_and_evaluate` of tf1
 - `InMemoryEvaluatorHook` of tf1
 
 docs/development/paths.md#evaluation-during-a-training shows the calls of all four triggers.
+
+The table, learning_curve.tsv, is the state of early stopping: the rows up to the newest checkpoint determine
+the best evaluation and the number of evaluations after it. A training that continues from a checkpoint first
+removes later rows. So a killed training continues as if it had not been killed.
 """
 
 import csv
@@ -16,65 +21,161 @@ import functools
 import io
 import math
 import os
+import time
 
+from absl import logging
 import numpy as np
 import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import checkpoint_formats, metrics_history
+from bertlib.estimator import evaluation
+from bertlib.output_directory import best_weights
 from bertlib.replicas import replica_group
 from bertlib.reports import charts
-from bertlib.system import files
+from bertlib.system import files, stopping
 
 TABLE, PICTURE = "learning_curve.tsv", "learning_curve.svg"
+# Directory in --output_dir for the weights that are being evaluated.
+_EVALUATED = "evaluated_weights"
+
+
+def is_requested(settings):
+    """Returns whether the flags request evaluations during the training."""
+    return bool(settings.eval_each_checkpoint or settings.eval_every_steps)
 
 
 def check(settings, needs_do_eval=True):
-    """Checks that --eval_each_checkpoint agrees with the other flags.
+    """Checks that the flags for evaluations during a training agree with the other flags and with the files
+    in --output_dir. Writes nothing.
 
     Args:
       settings: a `Settings`.
       needs_do_eval: whether the command reads the development set only with --do_eval.
 
     Raises:
-      ValueError: a flag is missing.
+      ValueError: flags are missing or contradict each other; or --output_dir contains the best weights of
+        another training.
     """
-    if not settings.eval_each_checkpoint:
+    if settings.do_train and best_weights.is_best_directory(settings.output_dir):
+        raise ValueError(f"--output_dir={settings.output_dir} contains the best weights of a training, "
+                         "without the state of the optimizer. A training cannot continue from them. To start "
+                         f"from these weights, pass --init_checkpoint={settings.output_dir} and another "
+                         "--output_dir.")
+    flag = (f"--eval_every_steps={settings.eval_every_steps}" if settings.eval_every_steps
+            else "--eval_each_checkpoint=true")
+    name = flag.partition("=")[0]
+    if is_requested(settings):
+        when = ("when the training saves it" if name == "--eval_each_checkpoint" else "during a training")
+        what = "a checkpoint is evaluated" if name == "--eval_each_checkpoint" else "the model is evaluated"
+        if not settings.do_train:
+            raise ValueError(f"{flag} needs --do_train=true: {what} {when}. Pass --do_train=true, or leave "
+                             f"{name} out.")
+        if needs_do_eval and not settings.do_eval:
+            raise ValueError(f"{flag} needs --do_eval=true: without it, the data to evaluate on is not read. "
+                             f"Pass --do_eval=true, or leave {name} out.")
+    if settings.early_stopping_evals is not None and settings.keep_best is None:
+        raise ValueError(f"--early_stopping_evals={settings.early_stopping_evals} needs --keep_best=METRIC, "
+                         "the metric that has to improve. Pass --keep_best, such as --keep_best=eval_loss.")
+    if settings.keep_best is None:
         return
-    if not settings.do_train:
-        raise ValueError("--eval_each_checkpoint=true needs --do_train=true: a checkpoint is evaluated when "
-                         "the training saves it. Pass --do_train=true, or leave --eval_each_checkpoint out.")
-    if needs_do_eval and not settings.do_eval:
-        raise ValueError("--eval_each_checkpoint=true needs --do_eval=true: without it, the data to evaluate "
-                         "on is not read. Pass --do_eval=true, or leave --eval_each_checkpoint out.")
+    if not is_requested(settings):
+        raise ValueError(f"--keep_best={settings.keep_best} needs evaluations during the training. Pass "
+                         "--eval_every_steps=N or --eval_each_checkpoint=true.")
+    rows, newest = _restorable_rows(settings.output_dir)
+    names = {name for row in rows for name in row} - {"global_step"}
+    if not settings.keep_best or names and settings.keep_best not in names:
+        raise ValueError(_describe_unknown_metric(settings.keep_best, names))
+    best_weights.BestWeights(settings.output_dir, settings.keep_best).plan(
+        _values(rows, settings.keep_best), newest)
 
 
-def start_learning_curve(settings, make_input_fn, evaluate_input, title, shown, full_score=1.0):
-    """Evaluates the newest checkpoint if the learning curve has no row for it. Returns the listeners for
-    `Estimator.train`.
+def _describe_unknown_metric(metric, names):
+    """Returns the error message for a metric that the evaluations do not have."""
+    known = (f"The metrics of this command are {', '.join(sorted(names))}." if names
+             else "Name a metric in eval_results.txt or eval_results.json, such as eval_loss.")
+    return f"--keep_best={metric}: the evaluation has no such metric. {known}"
 
-    The row is missing if an earlier run was killed after it saved the checkpoint and before it evaluated the
-    checkpoint. All replicas must call this function before the training.
+
+def create_learning_curve(settings, make_input_fn, evaluate_input, title, shown, full_score=1.0):
+    """Returns the `LearningCurve` of a training; None if the flags request no evaluations during the
+    training.
 
     Args:
       settings: a `Settings`, checked.
       make_input_fn: function without arguments that writes the features of the development set and returns
         the input_fn that reads these features.
-      evaluate_input: function that takes the result of `make_input_fn`, evaluates the newest checkpoint and
-        returns {metric: number}.
+      evaluate_input: function that takes the result of `make_input_fn`, evaluates the weights of
+        `Estimator.latest_checkpoint` and returns {metric: number}.
       title, shown, full_score: see `LearningCurve`.
-
-    Returns:
-      a list with one `LearningCurve` if --eval_each_checkpoint is given, otherwise an empty list.
     """
-    if not settings.eval_each_checkpoint:
-        return []
+    if not is_requested(settings):
+        return None
     evaluate = functools.partial(evaluate_input, make_input_fn())
-    curve = LearningCurve(settings.output_dir, evaluate, title, shown, full_score)
-    step, group = curve.missing_step(), replica_group.current()
-    step = group.broadcast(step) if group else step
-    if step is not None:
-        curve.evaluate_and_add(step)
-    return [curve]
+    return LearningCurve(settings.output_dir, evaluate, title, shown, full_score,
+                         settings.eval_each_checkpoint, settings.eval_every_steps, settings.keep_best,
+                         settings.early_stopping_evals)
+
+
+def find_early_stop(settings):
+    """Returns the step at which early stopping has ended the training in --output_dir; None if the training
+    is not ended.
+
+    Args:
+      settings: a `Settings` of a command that trains.
+    """
+    if settings.early_stopping_evals is None or settings.keep_best is None:
+        return None
+    rows, newest = _restorable_rows(settings.output_dir)
+    best = best_weights.read(settings.output_dir)
+    first = best["first_step"] if best and best["metric"] == settings.keep_best else 0
+    values = [item for item in _values(rows, settings.keep_best) if item[0] >= first]
+    return newest if _is_early_stop(settings.keep_best, values, settings.early_stopping_evals) else None
+
+
+def _restorable_rows(directory):
+    """Returns (the rows of the table up to the newest checkpoint, the step of this checkpoint). Without a
+    checkpoint, returns ([], None)."""
+    newest = checkpoint_formats.latest_checkpoint(directory)
+    if not newest:
+        return [], None
+    step = checkpoint_formats.read_global_step(newest)
+    return [row for row in read_rows(directory) if int(row["global_step"]) <= step], step
+
+
+def _values(rows, metric):
+    """Returns a list of (step, value of a metric) from rows of the table. Step 0 is left out, because its
+    head is not trained. Values that are missing, NaN or infinite are left out."""
+    found = []
+    for row in rows:
+        try:
+            step, value = int(row["global_step"]), float(row[metric])
+        except (KeyError, ValueError):
+            continue
+        if step > 0 and math.isfinite(value):
+            found.append((step, value))
+    return found
+
+
+def _is_early_stop(metric, values, patience):
+    """Returns whether the best of some evaluations is followed by at least `patience` others.
+
+    Args:
+      metric, values: see `best_weights.choose_best`.
+      patience: int, the value of --early_stopping_evals.
+    """
+    best = best_weights.choose_best(metric, values)
+    return best is not None and sum(step > best[0] for step, _ in values) >= patience
+
+
+def read_rows(directory):
+    """Returns the rows of the table in a directory as a list of {metric: text}, sorted by step. The list is
+    empty if there is no table. Rows without a step are left out."""
+    path = os.path.join(directory, TABLE)
+    if not files.exists(path):
+        return []
+    rows = csv.DictReader(io.StringIO(files.read_text(path)), dialect="excel-tab")
+    return sorted(({name: text for name, text in row.items() if name and text} for row in rows
+                   if (row.get("global_step") or "").isdecimal()), key=lambda row: int(row["global_step"]))
 
 
 def read_points(directory, shown, full_score=1.0):
@@ -90,58 +191,223 @@ def read_points(directory, shown, full_score=1.0):
 
 
 class LearningCurve(tf.train.CheckpointSaverListener):
-    """Evaluates each checkpoint when it is saved. Writes learning_curve.tsv and learning_curve.svg, and adds
-    the metrics to metrics.jsonl.
+    """Evaluates during a training. Writes learning_curve.tsv and learning_curve.svg, adds the metrics to
+    metrics.jsonl, keeps the best weights, and ends the training early.
 
-    A resumed run continues the table and keeps the rows of earlier steps.
+    A resumed run continues the table and keeps the rows up to the newest checkpoint.
     """
 
-    def __init__(self, directory, evaluate, title, shown, full_score=1.0):
-        """Creates the listener.
+    def __init__(self, directory, evaluate, title, shown, full_score=1.0, each_checkpoint=True,
+                 every_steps=None, keep_best=None, early_stopping_evals=None):
+        """Creates the curve.
 
         Args:
           directory: directory of the checkpoints. The table and the picture are also written to this
             directory.
-          evaluate: function without arguments that evaluates the newest checkpoint and returns {metric:
-            number}.
+          evaluate: function without arguments that evaluates the weights of `Estimator.latest_checkpoint` and
+            returns {metric: number}.
           title: title of the picture.
           shown: {metric: its name in the picture}. The picture shows only these metrics.
           full_score: the value of the shown metrics that the picture shows as 100 %, such as 1.0 or 100.0.
+          each_checkpoint: whether each checkpoint is evaluated when it is saved.
+          every_steps: number of steps between two evaluations that save no checkpoint; None for no such
+            evaluations.
+          keep_best: name of the metric that decides which weights are kept in best/, or None.
+          early_stopping_evals: number of evaluations without improvement after which the training ends, or
+            None.
         """
         self._directory, self._evaluate = directory, evaluate
         self._title, self._shown, self._full_score = title, shown, full_score
+        self._each_checkpoint, self._every_steps = each_checkpoint, every_steps
+        self._metric, self._patience = keep_best, early_stopping_evals
+        self._best = self._estimator = self._last_step = self._failure = None
+        self._done, self._seconds = set(), []  # evaluated steps; seconds of each evaluation in this run
+        self._stops = False
+
+    # --- Before and after the training
+
+    def prepare(self, estimator, last_step):
+        """Brings the files to the state that they had at the newest checkpoint, and evaluates this checkpoint
+        if an earlier run was killed before it did so. All replicas must call this method before the training.
+
+        Args:
+          estimator: the Estimator that trains. It has the method `using_weights`.
+          last_step: int, the last step of the training.
+
+        Returns:
+          the step at which the training ends: `last_step`, or an earlier step if early stopping has ended the
+          training already.
+        """
+        self._estimator, self._last_step = estimator, last_step
+        group = replica_group.current()
+        state = self._restore() if files.is_writing_enabled() else None
+        newest, is_missing = group.broadcast(state) if group else state
+        if is_missing:
+            self.evaluate_and_add(newest)
+        stops = group.broadcast(self.stops) if group else self.stops
+        return min(newest, last_step) if stops else last_step
+
+    def _restore(self):
+        """Removes the rows after the newest checkpoint, and restores the best weights.
+
+        Returns:
+          (step of the newest checkpoint or None, whether this checkpoint has to be evaluated).
+        """
+        self._remove_evaluated()
+        _, newest = _restorable_rows(self._directory)
+        rows = self.read()
+        kept = [row for row in rows if newest is not None and int(row["global_step"]) <= newest]
+        if kept != rows:
+            self._write_table(kept)
+        self._done = {int(row["global_step"]) for row in kept}
+        if self._metric:
+            self._best = best_weights.BestWeights(self._directory, self._metric)
+            self._best.restore(_values(kept, self._metric), newest)
+            self._stops = self._is_stop(kept)
+        is_missing = newest is not None and newest not in self._done and (
+            self._each_checkpoint or self._is_due(newest))
+        return newest, is_missing
+
+    def make_hooks(self):
+        """Returns the list of SessionRunHook for the training. Only replica 0 needs them."""
+        return [_EvaluationHook(self)]
+
+    def finish(self):
+        """Logs the table of all evaluations. Call this method after the training.
+
+        Raises:
+          ValueError: the evaluations do not have the metric of --keep_best. The training ended after the
+            first evaluation, and saved its last step.
+        """
+        if self._failure:
+            raise ValueError(self._failure)
+        if not files.is_writing_enabled():
+            return
+        if self._best:
+            self._best.finish()
+        rows = self.read()
+        if not rows:
+            return
+        best = best_weights.read(self._directory) if self._best else None
+        losses = [name for name in ("eval_loss", "loss") if name in rows[-1]]
+        names = [*([self._metric] if self._metric else []), *self._shown, *losses[:1]]
+        took = f" {len(self._seconds)} evaluations of this run took {sum(self._seconds):.1f} s." if (
+            self._seconds) else ""
+        logging.info("Evaluations during the training, in %s.%s\n%s",
+                     os.path.join(self._directory, TABLE), took,
+                     _format_rows(rows, list(dict.fromkeys(names)), best and best["step"]))
+
+    # --- During the training
 
     def after_save(self, session, global_step_value):
         del session
-        self.evaluate_and_add(global_step_value)
+        if self._each_checkpoint and global_step_value not in self._done:
+            self.evaluate_and_add(global_step_value)
 
-    def missing_step(self):
-        """Returns the step of the newest checkpoint if the table has no row for this step; otherwise None."""
-        newest = checkpoint_formats.latest_checkpoint(self._directory)
-        step = checkpoint_formats.read_global_step(newest) if newest else None
-        return None if step in [int(row["global_step"]) for row in self.read()] else step
+    @property
+    def saves_weights(self):
+        """Whether weights are evaluated that are not in a checkpoint of the training."""
+        return bool(self._every_steps)
 
-    def evaluate_and_add(self, step):
-        """Evaluates the newest checkpoint and adds its row to the table. Existing rows of this step and of
-        later steps are removed.
+    @property
+    def stops(self):
+        """Whether the training ends now."""
+        return self._stops or self._failure is not None
+
+    def is_missing(self, step):
+        """Returns whether --eval_every_steps requests an evaluation of a step that is not evaluated yet."""
+        return self._is_due(step) and step not in self._done
+
+    def _is_due(self, step):
+        return bool(self._every_steps) and step > 0 and (
+            step % self._every_steps == 0 or step == self._last_step)
+
+    def evaluate_session(self, step, weights, session):
+        """Evaluates the weights of a training session; see `evaluate_and_add`.
 
         Args:
-          step: the step of the newest checkpoint.
+          step: the step of the session.
+          weights: the `evaluation.SessionWeights` of the session.
+          session: the session.
         """
-        rows = [row for row in self.read() if int(row["global_step"]) < step]
+        directory = os.path.join(self._directory, _EVALUATED)
+        try:
+            prefix = weights.save(session, directory, step)
+            with self._estimator.using_weights(prefix):
+                self.evaluate_and_add(step, prefix)
+        finally:
+            self._remove_evaluated()
+
+    def _remove_evaluated(self):
+        directory = os.path.join(self._directory, _EVALUATED)
+        if files.is_directory(directory):
+            tf.gfile.DeleteRecursively(directory)
+
+    def evaluate_and_add(self, step, checkpoint=None):
+        """Evaluates the model and adds the row of the step to the table. Existing rows of this step and of
+        later steps are removed. If the metric is the best so far, keeps the weights.
+
+        Args:
+          step: the step of the weights.
+          checkpoint: prefix of the weights; None for the checkpoint that the training saved at this step.
+        """
+        started = time.monotonic()
         metrics = self._evaluate()
+        self._seconds.append(time.monotonic() - started)
+        self._done.add(step)
+        if not files.is_writing_enabled():
+            return
+        rows = [row for row in self.read() if int(row["global_step"]) < step]
         rows.append({name: str(value) for name, value in metrics.items() if np.ndim(value) == 0})
+        # The table is written last, so that a step with a row is also in the history, in the picture and in
+        # best/.
+        metrics_history.MetricsHistory(self._directory).add_evaluation(step, "dev", metrics)
+        files.write_text(os.path.join(self._directory, PICTURE),
+                         charts.line_chart(self._title, self.points(rows)))
+        if self._best:
+            self._update_best(step, rows, checkpoint or os.path.join(self._directory, f"model.ckpt-{step}"))
+        self._write_table(rows)
+
+    def _write_table(self, rows):
         table = io.StringIO()
         # A later row may have a metric that earlier rows lack, such as the F1 of an entity type that was not
         # predicted before.
         writer = csv.DictWriter(table, sorted(set().union(*rows)), dialect="excel-tab", lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-        picture = charts.line_chart(self._title, self.points(rows))
-        # The table is written last, so that a step with a row is also in the history and in the picture.
-        metrics_history.MetricsHistory(self._directory).add_evaluation(step, "dev", metrics)
-        files.write_text(os.path.join(self._directory, PICTURE), picture)
         files.write_text(os.path.join(self._directory, TABLE), table.getvalue())
+
+    def _update_best(self, step, rows, checkpoint):
+        """Keeps the weights of the last row if its metric is the best. Decides whether the training ends."""
+        metric, last = self._metric, rows[-1]
+        if not any(metric in row for row in rows):
+            self._failure = _describe_unknown_metric(metric, set(last) - {"global_step"})
+            return
+        if step == 0:
+            return
+        if not _values([last], metric):
+            logging.warning("--keep_best: the evaluation of step %d does not count, because %s is %s.", step,
+                            metric, last.get(metric, "missing"))
+            return
+        value, values = float(last[metric]), self._counted(rows)
+        if best_weights.choose_best(metric, values)[0] == step:
+            _, newest = _restorable_rows(self._directory)
+            self._best.replace(step, value, checkpoint, newest or 0)
+        self._stops = self._is_stop(rows)
+        if self._stops:
+            best = best_weights.choose_best(metric, values)
+            logging.info("Early stopping: %s did not improve in the last %d evaluations. The best value is "
+                         "%s, at step %d. The training ends at step %d.", metric, self._patience, best[1],
+                         best[0], step)
+
+    def _counted(self, rows):
+        return [item for item in _values(rows, self._metric) if item[0] >= self._best.first_step]
+
+    def _is_stop(self, rows):
+        return self._patience is not None and _is_early_stop(self._metric, self._counted(rows),
+                                                             self._patience)
+
+    # --- The table
 
     def points(self, rows):
         """Returns {name in the picture: list of (step, share of the full score)} for rows of the table.
@@ -155,16 +421,70 @@ class LearningCurve(tf.train.CheckpointSaverListener):
         """Returns the rows of the table as a list of {metric: text}. The list is empty if there is no table.
         Damaged rows are left out. Rows of another command are also left out, because they lack a metric of
         the picture."""
-        path = os.path.join(self._directory, TABLE)
-        if not files.exists(path):
-            return []
-        rows = csv.DictReader(io.StringIO(files.read_text(path)), dialect="excel-tab")
-        return [{name: text for name, text in row.items() if name and text}
-                for row in rows if self._is_usable(row)]
+        return [row for row in read_rows(self._directory) if self._is_usable(row)]
 
     def _is_usable(self, row):
         try:
-            int(row["global_step"]), [float(row[metric]) for metric in self._shown]
+            [float(row[metric]) for metric in self._shown]
         except (KeyError, TypeError, ValueError):
             return False
         return True
+
+
+def _format_rows(rows, names, best_step):
+    """Returns rows of the table as lines of text.
+
+    Args:
+      rows: see `LearningCurve.read`.
+      names: the metrics to show.
+      best_step: the step whose row is marked as the best one, or None.
+    """
+    def shown(text):
+        try:
+            return f"{float(text):.4f}"
+        except ValueError:
+            return text
+
+    widths = {name: max(len(name), 8) for name in names}
+    lines = ["    step  " + "  ".join(name.rjust(width) for name, width in widths.items())]
+    for row in rows:
+        cells = "  ".join(shown(row.get(name, "-")).rjust(width) for name, width in widths.items())
+        mark = "  best" if int(row["global_step"]) == best_step else ""
+        lines.append(f"{row['global_step']:>8}  {cells}{mark}")
+    return "\n".join(lines)
+
+
+class _EvaluationHook(tf.train.SessionRunHook):
+    """Evaluates the weights of the training session every --eval_every_steps steps, and ends the session if
+    a `LearningCurve` requests it."""
+
+    def __init__(self, curve):
+        self._curve = curve
+
+    def begin(self):
+        self._global_step = tf.train.get_global_step()
+        self._weights = evaluation.SessionWeights(_evaluated_variables()) if (
+            self._curve.saves_weights) else None
+
+    def after_run(self, run_context, run_values):
+        step = int(run_context.session.run(self._global_step))
+        try:
+            if self._curve.is_missing(step):
+                self._curve.evaluate_session(step, self._weights, run_context.session)
+        except stopping.Stopped:
+            # The session ends without an error, so that it saves its last step. The training then raises this
+            # exception again.
+            run_context.request_stop()
+        if self._curve.stops:
+            run_context.request_stop()
+
+
+def _evaluated_variables():
+    """Returns the global variables of the current graph without the slots of the optimizer. The name of a
+    slot begins with the name of another variable."""
+    variables = {variable.op.name: variable for variable in tf.global_variables()}
+
+    def is_slot(name):
+        return any(name[:end] in variables for end, character in enumerate(name) if character == "/")
+
+    return [variable for name, variable in variables.items() if not is_slot(name)]

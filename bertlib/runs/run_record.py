@@ -19,6 +19,7 @@ import tensorflow.compat.v1 as tf
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats, hugging_face_cache
 from bertlib.output_directory import model_files, output_files
 from bertlib.replicas import replica_group
+from bertlib.runs import learning_curve
 from bertlib.runs.settings import INPUT, MACHINE, PATH_SUFFIXES, TASK, WEIGHTS, last_training_step
 from bertlib.system import code_fingerprint, files
 from bertlib.system.fingerprints import hash_files, hash_texts
@@ -30,6 +31,9 @@ import tokenization
 # Names of flags that affect the speed, but also the rounding or the order of sums, and so the last bits of
 # the weights. For this reason, run.json records them.
 _ROUNDING = ("precision", "tf32", "deterministic", "use_xla", "trim_padding", "gradient_dtype")
+# Names of the flags that choose the best weights and the last step of a training. run.json records them, and
+# later commands do not inherit them.
+_EVALUATIONS = ("eval_every_steps", "keep_best", "early_stopping_evals")
 # {flag that is not recorded in "settings": its key at the top of the record}.
 _AT_TOP = {"task_name": "task", "task_type": "task_type", "do_lower_case": "do_lower_case"}
 # Names of flags with paths. A run without training uses the recorded values of these flags.
@@ -92,7 +96,7 @@ def describe(settings, command, task, config, task_type=None, labels=None, token
       **effective: {name of a setting: the value that the run uses}, for settings whose value differs from the
         value of their flag.
     """
-    rounding = {*_ROUNDING, *(_SPLITTING if effective.get("trim_padding") else ())}
+    rounding = {*_ROUNDING, *_EVALUATIONS, *(_SPLITTING if effective.get("trim_padding") else ())}
     shaping = settings.names_of_class(INPUT, TASK, WEIGHTS)
     recorded = {name: getattr(settings, name) for name in settings.names()
                 if name in rounding or name in shaping and name not in _AT_TOP
@@ -205,7 +209,8 @@ def _differences(stored, now, training):
         may_change = name in output_files.TRAINING_CONFIG_KEYS
         if configs[0][name] != configs[1][name] and (training or not may_change):
             (allowed if may_change else refused)[name] = [config[name] for config in configs]
-    old, new = {"num_replicas": 1, **stored["settings"]}, now["settings"]
+    old = {"num_replicas": 1, **dict.fromkeys(_EVALUATIONS), **stored["settings"]}
+    new = now["settings"]
     if training:
         allowed.update({name: [old[name], new[name]] for name in new
                         if name in old and old[name] != new[name]})
@@ -426,6 +431,9 @@ class RunRecord:
         """
         self._directory, self._trains = settings.output_dir, settings.do_train
         self._last_step = last_training_step(settings, last_step)
+        if self._trains:
+            stopped = learning_curve.find_early_stop(settings)
+            self._last_step = self._last_step if stopped is None else stopped
         self._now = {**describe(settings, **description), "planned_steps": last_step, "finished_step": None}
         self._contents = {} if not self._trains else {**model_files.model_file_contents(
             settings, description["config"], description.get("labels")), **(more_files or {})}

@@ -17,7 +17,7 @@ from bertlib.serving.predictor import BATCH_SIZE, Predictor
 
 
 def load(model_dir: str | os.PathLike[str], task: str | None = None, precision: str = "fp32",
-         batch_size: int = BATCH_SIZE, group: Group | None = None) -> Predictor:
+         batch_size: int = BATCH_SIZE, group: Group | None = None, weights: str = "best") -> Predictor:
     """Loads a trained model.
 
     Args:
@@ -28,6 +28,8 @@ def load(model_dir: str | os.PathLike[str], task: str | None = None, precision: 
       batch_size: largest number of texts in a batch. Each window of a long text counts as one text.
       group: the `replica_group.Group` of the replicas among which the batches are distributed; None without
         replicas. See `Predictor`.
+      weights: "best" for the best weights, if the training kept them (--keep_best); "last" for the weights of
+        the newest checkpoint.
 
     Returns:
       the model, ready to answer. Call `close`, or use it in a `with` statement, to free its memory.
@@ -51,7 +53,7 @@ def load(model_dir: str | os.PathLike[str], task: str | None = None, precision: 
       >>> len(vector)  # hidden_size of the default model
       384
     """
-    directory = model_directory.read(os.fspath(model_dir))
+    directory = model_directory.read(os.fspath(model_dir), weights)
     output_files.log_precision(directory.record, precision, ("fp32", "bf16"))
     step = StepConfig(precision=precision,
                       compile_kernels=kernel_choice.is_faster(directory.bert_config.hidden_size))

@@ -359,9 +359,9 @@ class _Phases:
                          "results of another task.", self._of_task, settings.results_dir)
 
     def train(self, num_train_steps):
-        """Trains. With --eval_each_checkpoint, also evaluates each checkpoint."""
+        """Trains. Evaluates during the training if flags request it."""
         settings, splits = self._settings, self._splits
-        listeners = learning_curve.start_learning_curve(
+        curve = learning_curve.create_learning_curve(
             settings, lambda: self._input_fn("dev", "eval"),
             lambda input_fn: self._compute_metrics("dev", input_fn, None),
             f"Development set of {self._task.name or settings.task_name}",
@@ -369,7 +369,7 @@ class _Phases:
         estimator_setup.log_training(settings, len(splits.training),
                                      "windows" if settings.doc_stride else "examples", num_train_steps)
         self._estimator.train(self._input_fn("train", "train", is_training=True), max_steps=num_train_steps,
-                              saving_listeners=listeners)
+                              curve=curve)
 
     def evaluate(self):
         """Evaluates the development sets and writes their metrics."""

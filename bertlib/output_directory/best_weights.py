@@ -1,0 +1,346 @@
+"""Keeps the best weights of a training in the directory best/ (--keep_best), and finds them for later
+commands.
+
+best/ is itself an output directory: it contains the weights, the files that describe the model, and run.json.
+The file best.json names the step, the metric and its value.
+
+A kill at any moment leaves the earlier best weights or the new ones. The file `checkpoint` in best/ names the
+best weights. It is replaced atomically, after all other files are written.
+
+A killed training continues from its newest checkpoint, and needs the weights that were the best at this
+checkpoint. So these weights are also kept in best/ until the training ends.
+"""
+
+import json
+import math
+import os
+import re
+
+from absl import logging
+import tensorflow.compat.v1 as tf
+
+from bertlib.checkpoints import checkpoint_files, checkpoint_formats
+from bertlib.output_directory import model_files, output_files
+from bertlib.system import files
+
+DIRECTORY, FILE = "best", "best.json"
+BEST, LAST = "best", "last"  # values of --weights
+
+
+def is_lower_better(metric):
+    """Returns whether a lower value of a metric is better. This is so for losses and for metrics whose names
+    end in `_error`."""
+    return metric == "loss" or metric.endswith(("_loss", "_error"))
+
+
+def choose_best(metric, values):
+    """Returns the best of a list of (step, value); None if the list is empty. Of equal values, the value of
+    the earliest step is the best. Values that are NaN or infinite must have been removed."""
+    sign = -1 if is_lower_better(metric) else 1
+    return max(values, key=lambda item: (sign * item[1], -item[0]), default=None)
+
+
+# --- Reading ---------------------------------------------------------------------------------------------
+
+
+def read(directory):
+    """Returns the description of the best weights of a training.
+
+    Args:
+      directory: the output directory of the training.
+
+    Returns:
+      dict with "metric", "step", "value", "first_step", "training" and "checkpoint", the path of the weights.
+      "training" is the start of the training, as in run.json. "first_step" is the step of the first
+      evaluation among which the best one was chosen. The result is None if best/ contains no weights.
+
+    Raises:
+      ValueError, OSError: best/ is damaged.
+    """
+    path = os.path.join(directory, DIRECTORY)
+    content = _read_description(path)
+    if content is None or not files.exists(os.path.join(path, "checkpoint")):
+        return None
+    checkpoint = checkpoint_formats.latest_checkpoint(path)
+    step = checkpoint_files.step_in_name(checkpoint)
+    for entry in _entries(content):
+        if entry["step"] == step:
+            shared = {name: content[name] for name in ("first_step", "training")}
+            return {**entry, **shared, "checkpoint": checkpoint}
+    raise ValueError(f"{os.path.join(path, FILE)} does not describe {checkpoint}. Restore the file, or move "
+                     f"{path} to another place.")
+
+
+def find(directory):
+    """Returns the description of the best weights in an output directory, see `read`. Returns None if the
+    training there does not keep its best weights, according to its run.json."""
+    record = output_files.read_record(directory) if files.is_directory(directory) else None
+    metric = record["settings"].get("keep_best") if record else None
+    best = read(directory) if metric else None
+    if best is None or best["metric"] != metric or best["training"] != record.get("started"):
+        return None
+    return best
+
+
+def choose_directory(directory, weights=BEST):
+    """Returns the directory of the weights that a command without training uses: best/ in the output
+    directory of a training that kept its best weights, otherwise the output directory. Logs this choice.
+
+    Args:
+      directory: output directory of a training.
+      weights: value of --weights.
+    """
+    best = find(directory) if weights == BEST else None
+    if best is None:
+        return directory
+    log_choice(best)
+    return os.path.join(directory, DIRECTORY)
+
+
+def log_choice(best):
+    """Logs that the best weights are used.
+
+    Args:
+      best: see `read`.
+    """
+    logging.info("Weights: %s, the best ones of the training (%s = %s at step %d). --weights=%s takes the "
+                 "last ones.", best["checkpoint"], best["metric"], best["value"], best["step"], LAST)
+
+
+def is_best_directory(directory):
+    """Returns whether a directory is the best/ of a training."""
+    return files.exists(os.path.join(directory, FILE))
+
+
+def _read_description(path):
+    """Returns the content of best.json in a directory, a dict; None if the file is missing.
+
+    Raises:
+      ValueError: the file is damaged.
+    """
+    name = os.path.join(path, FILE)
+    if not files.exists(name):
+        return None
+    content = files.read_json_object(name)
+    training, earlier = content.get("training"), content.get("earlier")
+    usable = (type(content.get("first_step")) is int and isinstance(earlier, list)
+              and (training is None or isinstance(training, str))
+              and all(isinstance(entry, dict) and _is_entry(entry) for entry in [content, *earlier]))
+    if not usable:
+        raise ValueError(f"{name} is damaged. Restore the file, or move {path} to another place.")
+    return content
+
+
+def _is_entry(entry):
+    metric, step, value = (entry.get(name) for name in ("metric", "step", "value"))
+    if not (isinstance(metric, str) and metric.isprintable()):
+        return False
+    if step is value is None:  # best/ was created, but contains no weights yet
+        return True
+    return type(step) is int and type(value) in (int, float) and math.isfinite(value)
+
+
+def _entries(content):
+    """Returns the weights that best.json describes, the best ones first: list of dicts with "metric", "step"
+    and "value"."""
+    return [{name: entry[name] for name in ("metric", "step", "value")}
+            for entry in [content, *content["earlier"]]]
+
+
+# --- Writing ---------------------------------------------------------------------------------------------
+
+
+class BestWeights:
+    """Writes best/ of a training. Only one process may write it at a time.
+
+    Attributes:
+      first_step: int, the step of the first evaluation among which the best one is chosen.
+    """
+
+    def __init__(self, directory, metric):
+        """Creates the object; writes nothing.
+
+        Args:
+          directory: the output directory of the training.
+          metric: name of the metric that decides.
+
+        Raises:
+          ValueError: best/ belongs to another training, or is damaged.
+        """
+        self._directory, self._metric = directory, metric
+        self._path = os.path.join(directory, DIRECTORY)
+        self._content = self._read_own()
+        is_same = self._content is not None and self._content["metric"] == metric
+        self.first_step = self._content["first_step"] if is_same else 0
+
+    def _read_own(self):
+        """Returns the content of best.json; None if there is no best/."""
+        # A training that was killed before it wrote the first best.json leaves best.json.partial.
+        if not files.is_directory(self._path) or not set(tf.gfile.ListDirectory(self._path)) - {
+                f"{FILE}.partial"}:
+            return None
+        content = _read_description(self._path)
+        record = output_files.read_record(self._directory)
+        has_started = checkpoint_formats.latest_checkpoint(self._directory) and record is not None
+        if content is None or not has_started or content["training"] != record.get("started"):
+            raise ValueError(f"--keep_best: {self._path} was not written by this training. Move {self._path} "
+                             "to another place, or use another --output_dir.")
+        return content
+
+    def plan(self, values, newest):
+        """Decides which weights are the best ones when a training starts or continues. Writes nothing.
+
+        Args:
+          values: list of (step, value), the evaluations up to the newest checkpoint.
+          newest: step of the newest checkpoint; None for a new training.
+
+        Returns:
+          (step, value, prefix of the weights, the first step that counts). The first three are None if there
+          is no best evaluation yet. The prefix is None if best/ contains the weights already.
+
+        Raises:
+          ValueError: the weights of the best evaluation are no longer kept, and best/ contains other weights.
+        """
+        best = choose_best(self._metric, [item for item in values if item[0] >= self.first_step])
+        if best is None:
+            return None, None, None, self.first_step
+        if self._content is not None and checkpoint_files.exists(self._weights(best[0])):
+            return *best, None, self.first_step
+        if checkpoint_files.exists(self._published(best[0])):
+            return *best, self._published(best[0]), self.first_step
+        lost = (f"--keep_best={self._metric}: the best evaluation is that of step {best[0]}, but its weights "
+                "are no longer kept.")
+        if self._content is not None and self._content["step"] is not None:
+            raise ValueError(f"{lost} {self._path} contains the weights of step {self._content['step']}, the "
+                             f"best ones by {self._content['metric']}. Move {self._path} to another place. "
+                             f"The training then chooses among the evaluations from step {newest} on.")
+        logging.warning("%s The best weights are chosen among the evaluations from step %d on.", lost, newest)
+        for step, value in values:
+            if step == newest:
+                return step, value, self._published(step), newest
+        return None, None, None, newest
+
+    def restore(self, values, newest):
+        """Brings best/ to the state that it had at the newest checkpoint; see `plan`."""
+        step, value, prefix, self.first_step = self.plan(values, newest)
+        if step is None:
+            if self._content is not None:
+                self._remove_all()
+        elif prefix is not None:
+            self._install(step, value, prefix, None)
+        elif self._current() != self._entry(step, value):
+            self._switch(self._entry(step, value), None)
+
+    def replace(self, step, value, checkpoint, newest):
+        """Makes the weights of a checkpoint the best ones.
+
+        Args:
+          step: step of the weights.
+          value: float, the metric.
+          checkpoint: prefix of the checkpoint. Its optimizer state is not copied.
+          newest: step of the newest checkpoint of the training, from which a killed training would continue.
+        """
+        entries = _entries(self._content) if self._content else []
+        kept = [entry for entry in entries if entry["step"] is not None and entry["step"] <= newest
+                and entry["step"] != step and checkpoint_files.exists(self._weights(entry["step"]))]
+        self._install(step, value, checkpoint, max(kept, key=lambda entry: entry["step"], default=None))
+
+    def finish(self):
+        """Removes the weights that were kept for a killed training. Call this method at the end of the
+        training."""
+        current = self._current()
+        if current is not None:
+            self._switch(current, None)
+
+    def _weights(self, step):
+        return os.path.join(self._path, f"model.ckpt-{step}")
+
+    def _published(self, step):
+        return os.path.join(self._directory, f"model.ckpt-{step}")
+
+    def _entry(self, step, value):
+        return {"metric": self._metric, "step": step, "value": value}
+
+    def _current(self):
+        """Returns the entry of the weights that `checkpoint` in best/ names, or None."""
+        if self._content is None or not files.exists(os.path.join(self._path, "checkpoint")):
+            return None
+        step = checkpoint_files.step_in_name(checkpoint_formats.latest_checkpoint(self._path))
+        return next((entry for entry in _entries(self._content) if entry["step"] == step), None)
+
+    def _install(self, step, value, checkpoint, kept):
+        """Copies the weights of a checkpoint into best/ and makes them the best ones.
+
+        Args:
+          step, value, checkpoint: see `replace`.
+          kept: the entry of the weights to keep for a killed training, or None.
+        """
+        if self._content is None:
+            files.make_directories(self._path)
+            self._describe(self._entry(None, None), [])  # from now on, best/ belongs to this training
+        self._write_model_files()
+        opened = checkpoint_formats.open_checkpoint(checkpoint)
+        prefix = os.path.join(checkpoint_files.escape_directory(self._path), f"model.ckpt-{step}")
+        checkpoint_formats.write_tensorflow(
+            prefix, opened, [*checkpoint_formats.weight_names(opened), "global_step"])
+        self._switch(self._entry(step, value), kept)
+
+    def _switch(self, entry, kept):
+        """Makes the weights of an entry, which are in best/, the best ones, and removes other weights.
+
+        Args:
+          entry: the entry.
+          kept: the entry of the weights to keep for a killed training, or None.
+        """
+        kept = [] if kept is None else [kept]
+        current = self._current()
+        earlier = [*kept, *([current] if current not in (None, entry, *kept) else [])]
+        # Until `checkpoint` is replaced, best.json also has to describe the weights that it names.
+        self._describe(entry, earlier)
+        name = os.path.basename(self._weights(entry["step"]))
+        files.write_text(os.path.join(self._path, "checkpoint"),
+                         f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n')
+        if earlier != kept:
+            self._describe(entry, kept)
+        self._remove_weights({entry["step"], *(one["step"] for one in kept)})
+
+    def _describe(self, entry, earlier):
+        """Writes best.json."""
+        record = output_files.read_record(self._directory) or {}
+        better = "lower" if is_lower_better(self._metric) else "higher"
+        self._content = {**entry, "better": better, "first_step": self.first_step,
+                         "training": record.get("started"), "earlier": earlier}
+        files.write_text(os.path.join(self._path, FILE), json.dumps(self._content, indent=1) + "\n")
+
+    def _write_model_files(self):
+        """Copies the files that describe the model and the training into best/."""
+        for name in (*output_files.NAMES, *model_files.MORE_NAMES):
+            source, target = (os.path.join(path, name) for path in (self._directory, self._path))
+            if files.exists(source):
+                content = files.read_bytes(source)
+                if not files.exists(target) or files.read_bytes(target) != content:
+                    files.write_bytes(target, content)
+        record = output_files.read_record(self._directory)
+        if record is not None:
+            # Without these two entries, later commands do not warn of an unfinished training.
+            record = {**record, "planned_steps": None, "finished_step": None}
+            files.write_text(os.path.join(self._path, output_files.RECORD),
+                             json.dumps(record, indent=1) + "\n")
+
+    def _remove_weights(self, kept_steps):
+        """Removes the weights of other steps, and incomplete files of a killed process. The index is removed
+        first, because weights without an index are never found."""
+        found = [(name, re.fullmatch(r"model\.ckpt-(\d+)\..*?(\.tempstate\d+)?", name))
+                 for name in tf.gfile.ListDirectory(self._path)]
+        unused = [name for name, match in found
+                  if match and (match[2] or int(match[1]) not in kept_steps)]
+        for name in sorted(unused, key=lambda name: not name.endswith(".index")):
+            files.remove(os.path.join(self._path, name))
+
+    def _remove_all(self):
+        """Removes the weights in best/, because no evaluation counts yet."""
+        path = os.path.join(self._path, "checkpoint")
+        if files.exists(path):
+            files.remove(path)
+        self._describe(self._entry(None, None), [])
+        self._remove_weights(set())
