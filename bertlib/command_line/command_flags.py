@@ -4,7 +4,7 @@ import copy
 import importlib
 import importlib.util
 
-from absl import flags
+from absl import flags, logging
 
 from bertlib.command_line import common_flags
 
@@ -55,11 +55,14 @@ class CommandFlags:
         Raises:
           ValueError: an argument is no flag of the command, or its value is not allowed.
         """
-        self._values.unparse_flags()
+        verbosity = logging.get_verbosity()
         try:
+            self._values.unparse_flags()
             rest = self._values(["command", *arguments])[1:]
         except flags.Error as error:
             raise ValueError(str(error)) from error
+        finally:
+            logging.set_verbosity(verbosity)  # the flag --verbosity of absl changes it when it is parsed
         if rest:
             raise ValueError(f"The training command takes only flags, written as --name=value. Remove or "
                              f"correct: {' '.join(rest)}.")

@@ -137,5 +137,5 @@ def main(argv):
     if failed:
         raise ChildProcessError(
             f"{failed} of {len(runs)} runs failed. sweep.csv contains their messages, and "
-            f"{os.path.join(settings.sweep_dir, 'logs')} their logs. Run the same command again to repeat only "
-            "these runs.")
+            f"{os.path.join(settings.sweep_dir, 'logs')} their logs. Run the same command again to repeat "
+            "only these runs.")
