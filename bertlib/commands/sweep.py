@@ -132,7 +132,8 @@ def main(argv):
     slots = child_jobs.divide_machine(settings.jobs)
     directory = sweep_directory.SweepDirectory(settings.sweep_dir, f"{name}.py", base)
     failed = sweep_loop.run(
-        sweep_loop.Sweep(f"{name}.py", arguments, settings.metric, settings.keep_checkpoints, slots),
+        sweep_loop.Sweep(f"{name}.py", arguments, settings.metric, settings.keep_checkpoints, slots,
+                         "features_cache" in command.names and "features_cache" not in base),
         directory, runs)
     if failed:
         raise ChildProcessError(

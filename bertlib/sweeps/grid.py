@@ -2,10 +2,11 @@
 
 import hashlib
 import itertools
-import random
+import math
 import re
 from typing import NamedTuple
 
+_MAX_RUNS = 10_000
 _MAX_NAME = 150  # longest name of a run's directory, in characters
 
 
@@ -65,21 +66,28 @@ def list_runs(grid, samples=None, sample_seed=0):
     Args:
       grid: the result of `parse`.
       samples: number of runs to draw from the grid; None for all runs. A larger number adds runs to those of
-        a smaller number.
+        a smaller number. The order of the flags and of the values does not matter.
       sample_seed: seed of the draw.
 
     Raises:
-      ValueError: the grid has fewer runs than `samples`.
+      ValueError: the grid has fewer runs than `samples`, or more runs than `_MAX_RUNS`.
     """
+    number = math.prod(map(len, grid.values()))
+    if number > _MAX_RUNS:
+        raise ValueError(f"The grid has {number:,} runs. A sweep can have at most {_MAX_RUNS:,}. Remove some "
+                         "values.")
     runs = [make_run(dict(zip(grid, values))) for values in itertools.product(*grid.values())]
     if samples is None:
         return runs
     if samples > len(runs):
         raise ValueError(f"--samples={samples}: the grid has only {len(runs)} runs. Pass a smaller number, "
                          "or leave --samples out to run the whole grid.")
-    order = list(range(len(runs)))
-    random.Random(sample_seed).shuffle(order)
-    return [runs[index] for index in sorted(order[:samples])]
+    def drawn(run):
+        content = f"{sample_seed} {sorted(run.settings.items())}"
+        return hashlib.blake2b(content.encode(), digest_size=16).digest()
+
+    sample = {run.name for run in sorted(runs, key=drawn)[:samples]}
+    return [run for run in runs if run.name in sample]
 
 
 def make_run(settings):

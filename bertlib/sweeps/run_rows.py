@@ -9,7 +9,7 @@ import numpy as np
 
 from bertlib.system import files
 
-DONE, DIVERGED, FAILED, RUNNING = "done", "diverged", "failed", "running"
+DONE, DIVERGED, FAILED, RUNNING = "finished", "diverged", "failed", "running"
 ENDED = DONE, DIVERGED  # runs with one of these statuses are not repeated
 
 # The message of `session_hooks.NanLossError`.
@@ -90,13 +90,26 @@ def of_ended_run(row, code, error, results, metric):
     row.status, row.message = DONE, ""
     if metric in row.metrics and row.metrics[metric] is None:
         row.status, row.message = DIVERGED, f"{metric} is not a finite number."
-    elif _predicts_one_class(results.get("eval_confusion_matrix")):
-        row.message = "The model predicts the same class for all examples."
+    else:
+        row.message = _degeneracy(results.get("eval_confusion_matrix"))
 
 
-def _predicts_one_class(matrix):
-    """Returns whether a confusion matrix (rows are labels, columns are predictions) has one used column."""
-    return matrix is not None and np.ndim(matrix) == 2 and np.count_nonzero(np.sum(matrix, axis=0)) == 1
+def _degeneracy(matrix):
+    """Returns a message if a classifier is not better than a constant answer, else "".
+
+    Args:
+      matrix: the confusion matrix (rows are labels, columns are predictions); None if there is none.
+    """
+    if matrix is None or np.ndim(matrix) != 2:
+        return ""
+    matrix = np.asarray(matrix)
+    if np.count_nonzero(matrix.sum(axis=0)) == 1:
+        return "Degenerate: the model predicts the same class for all examples."
+    right, majority = np.trace(matrix), matrix.sum(axis=1).max()
+    if right < majority:
+        return (f"Degenerate: {right} of {matrix.sum()} predictions are right. A constant prediction of the "
+                f"most frequent class would have {majority} right.")
+    return ""
 
 
 # --- Ranks and statistics --------------------------------------------------------------------------------

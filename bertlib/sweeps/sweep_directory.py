@@ -79,6 +79,11 @@ class SweepDirectory:
         """Returns the output directory of a run."""
         return os.path.join(self.path, "runs", run.name)
 
+    @property
+    def features_cache(self):
+        """Returns the directory of the features that the runs share."""
+        return os.path.join(self.path, "features")
+
     def log(self, run):
         """Returns the path of the log of a run."""
         return os.path.join(self.path, "logs", f"{run.name}.log")
@@ -129,7 +134,9 @@ class SweepDirectory:
         best = ranked[0] if ranked and keep == "best" else None
         for run, row in ended:
             if row is not best:
-                _remove_checkpoints(self.output_dir(run))
+                # --keep_best of a training writes a second directory.
+                for directory in (self.output_dir(run), os.path.join(self.output_dir(run), "best")):
+                    _remove_checkpoints(directory)
 
 
 def _flag(name):

@@ -23,6 +23,7 @@ class Sweep(NamedTuple):
       metric: name of the metric by which runs are compared.
       keep: one of `sweep_directory.KEPT`.
       slots: see `child_jobs.divide_machine`.
+      shares_features: whether the runs get --features_cache.
     """
 
     script: str
@@ -30,6 +31,7 @@ class Sweep(NamedTuple):
     metric: str
     keep: str
     slots: list
+    shares_features: bool = False
 
 
 def run(sweep, directory, runs):
@@ -82,6 +84,8 @@ def _prepare(sweep, directory, each):
         seconds += max(0.0, os.path.getmtime(log) - row.started)
     directory.write_row(each, run_rows.Row(each.settings, seconds=seconds, started=time.time()))
     flags = [f"--{name}={value}" for name, value in each.settings.items()]
+    if sweep.shares_features:
+        flags.append(f"--features_cache={directory.features_cache}")
     return [*child_command.command_line(sweep.script), *sweep.arguments, *flags,
             f"--output_dir={directory.output_dir(each)}"], log
 

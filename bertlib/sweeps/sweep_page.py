@@ -134,10 +134,13 @@ def _problems_section(rows, settings):
     found = [row for row in rows if row.message]
     note = paragraph("A run diverged if its loss or its gradients were not finite, or if its metric is not a "
                      "finite number. A run failed if its command ended with an error or was killed. A run "
-                     "that predicts one class for all examples is done, and it has a rank.")
+                     "is degenerate if it predicts one class for all examples, or if its accuracy is lower "
+                     "than the share of the most frequent class. A degenerate run is finished, and it has a "
+                     "rank.")
+    heading = "Diverged, failed and degenerate runs"
     if not found:
-        return section("Diverged and failed runs", note, paragraph("There are no such runs.", "summary"))
-    return section("Diverged and failed runs", note, table(
+        return section(heading, note, paragraph("There are no such runs.", "summary"))
+    return section(heading, note, table(
         ["run", "status", "message"],
         [[_describe({name: row.settings[name] for name in settings if name in row.settings}), row.status,
           row.message[:report_page.TEXT_CHARACTERS]] for row in found]))
