@@ -152,7 +152,7 @@ def _log(sweep, directory, each, row, left):
         better = sum(run_rows.is_better(sweep.metric, other.value(sweep.metric), value) for other in ranked)
         result = f"{sweep.metric} {value:.6g}, rank {better + 1} of {len(ranked)}."
     times = [row.seconds for row in ended if row.status == run_rows.DONE]
-    rest = f" {left} runs to go"
+    rest = f" {left} {'run' if left == 1 else 'runs'} to go"
     if times and left:
         seconds = sum(times) / len(times) * -(-left // len(sweep.slots))
         rest += f", about {_duration(seconds)}"

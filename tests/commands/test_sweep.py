@@ -11,11 +11,11 @@ import tiny
 
 @pytest.fixture(scope="module")
 def command(tiny_model, tmp_path_factory):
-    """The flags of a training of nine steps, which saves a checkpoint after each step."""
+    """The flags of a training of 24 steps, which saves a checkpoint after each step."""
     data = tmp_path_factory.mktemp("data")
     return ["--", "python", "run_classifier.py", *tiny.flags(
         **{**tiny_model.flags, "bert_config_file": tiny_model.shallow}, task_name="mrpc",
-        data_dir=tiny.write_task(data, "mrpc", train=12, dev=5), num_train_epochs=3, train_batch_size=4,
+        data_dir=tiny.write_task(data, "mrpc", train=12, dev=5), num_train_epochs=8, train_batch_size=4,
         save_checkpoints_steps=1)]
 
 
@@ -28,12 +28,11 @@ def test_a_sweep_is_killed_and_extended(scripts, command, tmp_path):
     def flags(name, *values):
         return [f"--sweep_dir={tmp_path / name}", "--metric=eval_accuracy", *values, *command]
 
-    # A value that the command accepts but that cannot train: this run fails or diverges, the others go on.
     rates = "--grid=learning_rate=1e-3"
     running = scripts.start("sweep.py", *flags("sweep", rates, "--grid=seed=0,1", "--jobs=2"), cwd=tmp_path)
     limit = time.monotonic() + 200
     while not list(tmp_path.glob("sweep/runs/*/model.ckpt-2.index")):
-        assert time.monotonic() < limit and not (tmp_path / "sweep" / "sweep.csv").exists()
+        assert time.monotonic() < limit, running.read("stderr")
         time.sleep(0.02)
     os.kill(running.pid, signal.SIGKILL)
     assert running.wait().code == -signal.SIGKILL
@@ -47,7 +46,7 @@ def test_a_sweep_is_killed_and_extended(scripts, command, tmp_path):
     outputs = [tmp_path / row["directory"] for row in rows]
     # A run that was killed went on from its checkpoint, and the second run linked the features of the first.
     logs = [(tmp_path / "sweep" / "logs" / f"{output.name}.log").read_text() for output in outputs]
-    assert any("model.ckpt-" in log and "estor" in log for log in logs)
+    assert any("Resuming from" in log for log in logs)
     assert [os.stat(output / "train.tf_record").st_nlink for output in outputs] == [3, 3]
     assert len(list(tmp_path.glob("sweep/runs/*/checkpoint"))) == 1
     assert b"Distribution over seeds" in (tmp_path / "sweep" / "sweep.html").read_bytes()
