@@ -17,7 +17,7 @@ import time
 
 from absl import logging
 
-from bertlib.system import code_fingerprint, files, fingerprints, locks, stopping
+from bertlib.system import code_fingerprint, files, locks, stopping
 
 _RECORDS, _FACTS = "features.tf_record", "facts.json"
 _POLL_SECONDS = 0.2
@@ -85,6 +85,9 @@ def write(path, cache, inputs, examples, convert):
 def _fingerprint(inputs, examples):
     """Returns the name of an entry, which also depends on the code of this process. Returns None if an input
     cannot be pickled."""
+    # The import is here and not at the top, because it imports NumPy, which worker processes do not need.
+    from bertlib.system import fingerprints
+
     try:
         pickles = [pickle.dumps(value, protocol=5) for value in inputs]
     except (pickle.PicklingError, AttributeError, TypeError):
