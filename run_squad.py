@@ -232,7 +232,8 @@ def main(_):
         them."""
         path = os.path.join(settings.output_dir if is_training else settings.results_dir, f"{part}.tf_record")
         windows = file_based_convert_examples_to_features(examples[part], tokenizer, *lengths, is_training,
-                                                          path, settings.num_workers)
+                                                          path, settings.num_workers,
+                                                          settings.features_cache)
         logging.info("%s: %d questions, %d windows.", path, len(examples[part]), windows)
         if is_training:
             question_answering.log_windows_seen(settings, num_train_steps, len(examples[part]), windows)

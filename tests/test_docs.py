@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import itertools
 import pathlib
 import re
 import shlex
@@ -162,12 +163,18 @@ def words_of(line):
 def commands_of(page):
     """(script, [names of flags]) of all command lines, in blocks or between backticks."""
     found = []
-    for words in map(words_of, [*code_lines(text_of(page)), *code_spans(text_of(page))]):
+    lines = map(words_of, [*code_lines(text_of(page)), *code_spans(text_of(page))])
+    for words in itertools.chain.from_iterable(map(commands_in, lines)):
         scripts = [index for index, word in enumerate(words) if re.fullmatch(r"[\w/]+\.py", word)]
         if scripts:
             flags = [re.match(r"--([\w-]+)", word) for word in words[scripts[0] + 1:]]
             found.append((words[scripts[0]], [flag[1] for flag in flags if flag]))
     return found
+
+
+def commands_in(words):
+    """The parts of a command line around the word --, after which sweep.py takes another command line."""
+    return [list(part) for is_end, part in itertools.groupby(words, "--".__eq__) if not is_end]
 
 
 def paths_of(script):

@@ -64,7 +64,7 @@ def run(script: str, flags: list[str], verbose: bool) -> None:
       KeyboardInterrupt: the caller was interrupted.
     """
     lines = collections.deque(maxlen=_KEPT_LINES)
-    with subprocess.Popen([*_ending_with_caller(), sys.executable, os.path.join(_ROOT, script), *flags],
+    with subprocess.Popen([*ending_with_caller(), *command_line(script), *flags],
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           encoding="utf-8", errors="backslashreplace", start_new_session=True) as process:
         try:
@@ -76,9 +76,31 @@ def run(script: str, flags: list[str], verbose: bool) -> None:
         raise _error(script, process.returncode, list(lines))
 
 
-def _ending_with_caller():
+def command_line(script: str) -> list[str]:
+    """Returns the words that start a published command, without its flags.
+
+    Args:
+      script: file name of the command, such as "run_classifier.py".
+    """
+    path = os.path.join(_ROOT, script)
+    if os.path.exists(path):
+        return [sys.executable, path]
+    # An installed package has no file for the commands that google-research/bert did not have.
+    return [os.path.join(os.path.dirname(sys.executable), program_name(script))]
+
+
+def program_name(script: str) -> str:
+    """Returns the name of a command in an installed package, such as "bert-run-classifier"."""
+    return "bert-" + script.removesuffix(".py").replace("_", "-")
+
+
+def ending_with_caller() -> list[str]:
     """Returns the words before a command that end it together with the calling process. Without them, the
-    training would go on after a restart of a notebook's kernel."""
+    training would go on after a restart of a notebook's kernel.
+
+    The command gets SIGTERM when the thread that started it ends. For this reason, a thread that starts the
+    command must not end before the command.
+    """
     program = shutil.which("setpriv") if sys.platform.startswith("linux") else None
     return [program, "--pdeathsig", "TERM", "--"] if program else []
 
@@ -113,16 +135,37 @@ def _error(script, code, lines):
     of_flags = _FLAGS_ERROR.search("\n".join(lines))
     if of_flags:
         return _flags_error(of_flags[1].strip())
-    starts = [number for number, line in enumerate(lines) if line.startswith(f"{script}: ")]
-    message = "\n".join(lines[starts[-1]:]).removeprefix(f"{script}: ") if starts else ""
+    message = last_message(script, lines)
     if message.startswith("error: ") and code == 1:
         return ValueError(explain_flags(message.removeprefix("error: ")))
     if code < 0:
-        name = signal.Signals(-code).name
-        why = " Memory may have run out." if name == "SIGKILL" else ""
-        return ChildProcessError(f"{script} was ended by the signal {name}.{why} The last lines of its log: "
-                                 f"{' / '.join(lines[-3:])}")
+        return ChildProcessError(describe_signal(script, -code, lines))
     return ChildProcessError(f"{script} ended with the exit code {code}: {message or ' / '.join(lines[-3:])}")
+
+
+def describe_signal(script: str, number: int, lines: list[str]) -> str:
+    """Returns a message about a command that a signal ended.
+
+    Args:
+      script: see `run`.
+      number: number of the signal.
+      lines: the last lines of the log.
+    """
+    name = signal.Signals(number).name
+    why = " Memory may have run out." if name == "SIGKILL" else ""
+    return (f"{script} was ended by the signal {name}.{why} The last lines of its log: "
+            f"{' / '.join(lines[-3:])}")
+
+
+def last_message(script: str, lines: list[str]) -> str:
+    """Returns the message at the end of a command's log, without the command's name; "" if there is none.
+
+    Args:
+      script: see `run`.
+      lines: the last lines of the log.
+    """
+    starts = [number for number, line in enumerate(lines) if line.startswith(f"{script}: ")]
+    return "\n".join(lines[starts[-1]:]).removeprefix(f"{script}: ") if starts else ""
 
 
 def _flags_error(problem):

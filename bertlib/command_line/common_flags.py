@@ -51,8 +51,8 @@ ADVANCED = {
     "Advanced: text": ("xnli_language", "label_separator", "protect_special_tokens"),
     "Advanced: training": ("adam_bias_correction", "weight_decay", "clip_norm", "log_steps", "profile_steps",
                            "keep_checkpoint_max"),
-    "Advanced: memory and speed": ("num_workers", "tokens_per_micro_batch", "recompute_segment",
-                                   "compile_kernels"),
+    "Advanced: memory and speed": ("num_workers", "features_cache", "tokens_per_micro_batch",
+                                   "recompute_segment", "compile_kernels"),
     "Advanced: GPUs": ("tf32", "deterministic", "gpu_allow_growth"),
     "Advanced: replicas": ("gradient_dtype", "replica_timeout", "max_restarts"),
     "Advanced: TPUs": ("use_tpu", "tpu_name", "tpu_zone", "gcp_project", "master", "num_tpu_cores",
@@ -427,6 +427,10 @@ def _define_input_flags():
                              "short examples per second, so more processes help only with large files of "
                              "long texts.",
                              lower_bound=0, upper_bound=MAX_WORKERS)
+        flags.DEFINE_string("features_cache", None, "Directory of features that several runs share. If "
+                            "another run with the same examples, tokenizer and lengths has stored its "
+                            "features there, this run links to these files instead of converting the texts "
+                            "again. The results are the same bits. sweep.py sets this flag for its runs.")
     with section("Memory and speed", SPEED):
         flags.DEFINE_bool("trim_padding", None, "Sort the examples by length, and trim each batch to its "
                           "longest sequence. Training of a classifier also skips the remaining padding. If "

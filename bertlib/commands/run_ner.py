@@ -348,7 +348,7 @@ def run(settings, tagger, step, data, windows, num_train_steps, record):
     def input_fn(split, is_training=False):
         """Writes the features of a split; returns the input_fn that reads them."""
         path = os.path.join(settings.output_dir if is_training else settings.results_dir, _RECORDS[split])
-        tagging_data.write_windows(windows[split], settings.max_seq_length, path)
+        tagging_data.write_windows(windows[split], settings.max_seq_length, path, settings.features_cache)
         return tagging_head.input_fn_builder(path, settings.max_seq_length,
                                              **estimator_setup.input_options(settings, step, is_training))
 

@@ -113,12 +113,57 @@ def loss_chart(title, points):
     size = math.ceil(len(points) / _MAX_POINTS)
     groups = [points[start:start + size] for start in range(0, len(points), size)]
     drawn = [[sum(column) / len(group) for column in zip(*group)] for group in groups]
-    x_ticks = _round_numbers(0, drawn[-1][0])
-    y_ticks = _round_numbers(*_bounds([0, *(loss for _, loss in drawn)]))
-    line = " ".join("{:.1f},{:.1f}".format(*_place(point, x_ticks, y_ticks)) for point in drawn)
+    return _curve(title, drawn, "training steps", 0)
+
+
+def curve_chart(title, points, x_label):
+    """Returns a chart of a curve as SVG. The y axis does not begin at 0.
+
+    Args:
+      title: str.
+      points: list of (x, y), finite numbers with ascending x from 0 on; not empty.
+      x_label: str, the description of the x axis.
+    """
+    return _curve(title, points, x_label)
+
+
+def _curve(title, points, x_label, *shown):
+    """Returns a chart of a curve as SVG; `shown` are values that the y axis must include."""
+    x_ticks = _round_numbers(0, points[-1][0])
+    y_ticks = _round_numbers(*_bounds([*shown, *(y for _, y in points)]))
+    line = " ".join("{:.1f},{:.1f}".format(*_place(point, x_ticks, y_ticks)) for point in points)
     return _svg(660, 380, [
-        *_axes(title, "training steps", x_ticks, y_ticks),
+        *_axes(title, x_label, x_ticks, y_ticks),
         f'<polyline points="{line}" fill="none" stroke="{_COLORS[0]}" stroke-width="2"/>'])
+
+
+def strip_chart(title, rows, x_label):
+    """Returns a chart with a line of points for each group of numbers, as SVG. A short vertical line shows
+    the mean of the group.
+
+    Args:
+      title: str.
+      rows: list of (label, list of finite numbers, not empty); not empty.
+      x_label: str, the description of the x axis.
+    """
+    ticks = _round_numbers(*_bounds([value for _, values in rows for value in values]))
+    left, right, bottom = 300, 860, 50 + 24 * len(rows)
+
+    def place(value):
+        return round(left + (right - left) * (value - ticks[0]) / (ticks[-1] - ticks[0]), 1)
+
+    parts = [_text(10, 24, title), _text((left + right) // 2, bottom + 42, x_label, "middle")]
+    for tick in ticks:
+        parts += [f'<path d="M{place(tick)},40V{bottom}" stroke="#ddd"/>',
+                  _text(place(tick), bottom + 20, f"{tick:.6g}", "middle")]
+    for index, (label, values) in enumerate(rows):
+        y = 54 + 24 * index
+        mean = place(sum(values) / len(values))
+        parts += [_text(left - 12, y + 5, label, "end"),
+                  f'<path d="M{mean},{y - 9}V{y + 9}" stroke="{_COLORS[1]}" stroke-width="3"/>',
+                  f'<g fill="{_COLORS[0]}" fill-opacity="0.6">',
+                  *(f'<circle cx="{place(value)}" cy="{y}" r="4.5"/>' for value in values), "</g>"]
+    return _svg(920, bottom + 54, parts)
 
 
 def scatter_chart(title, points, x_label):

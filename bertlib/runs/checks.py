@@ -10,6 +10,7 @@ from absl import logging
 import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats, metrics_history
+from bertlib.data import features_cache
 from bertlib.kernels import one_dnn
 from bertlib.output_directory import model_files, output_files
 from bertlib.runs import learning_curve
@@ -53,13 +54,13 @@ def check_model_dir(settings):
 
 
 def check_output_dir(settings):
-    """Checks that --output_dir and --results_dir are directories or can be created. If --results_dir was not
-    given, sets it to --output_dir.
+    """Checks that --output_dir, --results_dir and --features_cache are directories or can be created. If
+    --results_dir was not given, sets it to --output_dir.
 
     Raises:
       NotADirectoryError: a path, or one of its parent directories, is a file or a broken link.
       PermissionError: nothing can be written in a directory.
-      ValueError: a flag is empty.
+      ValueError: a flag is empty, or --features_cache is not a local directory.
     """
     if settings.results_dir is None:
         settings.results_dir = settings.output_dir
@@ -80,6 +81,8 @@ def check_output_dir(settings):
             raise PermissionError(f"--{name}={directory}: nothing can be written in "
                                   f"{existing or 'this directory'}: this directory belongs to another user, "
                                   "or is on a read-only file system. Use another directory.")
+    if "features_cache" in settings:
+        features_cache.check(settings.features_cache)
 
 
 # {precision: lowest compute capability of GPUs that have instructions for this precision}.

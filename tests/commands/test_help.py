@@ -29,7 +29,8 @@ def probe(tmp_path_factory):
 # Only --helpfull lists these flags.
 ADVANCED = {"use_tpu", "tpu_name", "tpu_zone", "gcp_project", "master", "num_tpu_cores",
             "iterations_per_loop", "recompute_segment", "compile_kernels", "gradient_dtype", "num_workers",
-            "tokens_per_micro_batch", "adam_bias_correction", "replica_timeout", "max_restarts",
+            "features_cache", "tokens_per_micro_batch", "adam_bias_correction", "replica_timeout",
+            "max_restarts",
             "protect_special_tokens", "xnli_language", "label_separator", "profile_steps", "log_steps",
             "tf32", "deterministic", "gpu_allow_growth", "weight_decay", "clip_norm", "keep_checkpoint_max"}
 

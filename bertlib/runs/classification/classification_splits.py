@@ -69,7 +69,7 @@ class Splits:
         """Writes the features of a split to a TFRecord file, and logs the number of texts that were too
         long."""
         records = self._records[split]
-        records.write(path)
+        records.write(path, self._settings.features_cache)
         logging.info("%s", describe_lengths(split.replace("_", " "), records.lengths,
                                             self._settings.max_seq_length, sum(records.windows),
                                             self._settings.doc_stride))

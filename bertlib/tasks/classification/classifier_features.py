@@ -9,7 +9,7 @@ import contextlib
 
 from absl import logging
 
-from bertlib.data import example_encoding, record_files
+from bertlib.data import example_encoding, features_cache, record_files
 from bertlib.system import files, workers
 from bertlib.tasks.classification import targets
 import tokenization
@@ -263,7 +263,9 @@ class FeatureRecords:
         self._examples = examples
         self._fields = feature_fields(max_seq_length, targets.create_target(label_list))
         self._convert = _Converter(label_list, max_seq_length, tokenizer, doc_stride, has_labels)
-        self._processes = num_workers if type(tokenizer) in tokenization.TOKENIZERS else 1
+        self._inputs = [label_list, max_seq_length, tokenizer, doc_stride, has_labels]
+        self._is_portable = type(tokenizer) in tokenization.TOKENIZERS
+        self._processes = num_workers if self._is_portable else 1
         self._kept = None
         self.windows, self.lengths, self.label_ids = [], [], []
 
@@ -296,14 +298,27 @@ class FeatureRecords:
         self._kept = list(self)
         return len(self._kept)
 
-    def write(self, path):
-        """Writes the records to a TFRecord file. The file appears when it is complete."""
+    def write(self, path, cache=None):
+        """Writes the records to a TFRecord file. The file appears when it is complete.
+
+        Args:
+          path: the file.
+          cache: directory of a cache of features, see `features_cache`; None for no cache. It is used only if
+            the tokenizer's class is in `tokenization.TOKENIZERS`.
+        """
+        facts = features_cache.write(path, self._is_portable and cache, self._inputs, self._examples,
+                                     self._write_all)
+        # If the file is from the cache, no example was converted here.
+        self.windows[:], self.lengths[:], self.label_ids[:] = facts
+
+    def _write_all(self, path):
         if self._kept is not None:
             record_files.write_serialized(path, self._kept)
             self._kept = []
-            return
-        with contextlib.closing(iter(self)) as records:
-            record_files.write_serialized(path, records)
+        else:
+            with contextlib.closing(iter(self)) as records:
+                record_files.write_serialized(path, records)
+        return self.windows, self.lengths, self.label_ids
 
 
 def _serialized(fields, features):

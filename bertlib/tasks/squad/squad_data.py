@@ -20,7 +20,7 @@ import re
 
 from absl import logging
 
-from bertlib.data import example_encoding, record_files
+from bertlib.data import example_encoding, features_cache, record_files
 from bertlib.system import files, workers
 import tokenization
 
@@ -654,7 +654,7 @@ class FeatureWriter:
 
 
 def file_based_convert_examples_to_features(examples, tokenizer, max_seq_length, doc_stride, max_query_length,
-                                            is_training, output_file, num_workers=1):
+                                            is_training, output_file, num_workers=1, cache=None):
     """Writes the windows of all examples to a TFRecord file.
 
     `convert_examples_to_features` with a `FeatureWriter` would write the same file. The other arguments and
@@ -664,6 +664,8 @@ def file_based_convert_examples_to_features(examples, tokenizer, max_seq_length,
       output_file: path of the file. The file appears only when it is complete.
       num_workers: number of processes; 0 for one process per core. The file does not depend on this number.
         If the tokenizer's class is not in `tokenization.TOKENIZERS`, a single process is used.
+      cache: directory of a cache of features, see `features_cache`; None for no cache. It is used only for
+        these tokenizers.
 
     Returns:
       int, the number of windows.
@@ -672,11 +674,11 @@ def file_based_convert_examples_to_features(examples, tokenizer, max_seq_length,
       ChildProcessError: a worker process was killed.
     """
     examples = list(examples)
-    featurizer = _Featurizer(tokenizer, max_seq_length, doc_stride, max_query_length, is_training)
-    processes = num_workers if type(tokenizer) in tokenization.TOKENIZERS else 1
-    results = workers.ordered_map(featurizer, list(enumerate(examples)), processes, _EXAMPLES_PER_CHUNK)
+    lengths = max_seq_length, doc_stride, max_query_length
+    featurizer = _Featurizer(tokenizer, *lengths, is_training)
+    is_portable = type(tokenizer) in tokenization.TOKENIZERS
 
-    def rows():
+    def rows(results):
         unique_ids = itertools.count(_FIRST_UNIQUE_ID)
         for i, features in enumerate(files.with_progress(results, len(examples), "Converting question")):
             _report(i, examples[i], features)
@@ -684,5 +686,12 @@ def file_based_convert_examples_to_features(examples, tokenizer, max_seq_length,
                 feature.unique_id = next(unique_ids)
                 yield _row(feature)
 
-    with contextlib.closing(results):
-        return record_files.write_records(output_file, feature_fields(max_seq_length, is_training), rows())
+    def convert(path):
+        with contextlib.closing(workers.ordered_map(
+                featurizer, list(enumerate(examples)), num_workers if is_portable else 1,
+                _EXAMPLES_PER_CHUNK)) as results:
+            return record_files.write_records(path, feature_fields(max_seq_length, is_training),
+                                              rows(results))
+
+    return features_cache.write(output_file, is_portable and cache, [tokenizer, lengths, is_training],
+                                examples, convert)

@@ -19,7 +19,7 @@ import itertools
 import re
 from typing import NamedTuple
 
-from bertlib.data import example_encoding, record_files
+from bertlib.data import example_encoding, features_cache, record_files
 from bertlib.rows import faults, tables
 from bertlib.system import files, workers
 import tokenization
@@ -579,13 +579,14 @@ def feature_fields(seq_length):
             for name in SEQUENCES]
 
 
-def write_windows(windows, max_seq_length, path):
+def write_windows(windows, max_seq_length, path, cache=None):
     """Writes windows to a TFRecord file. The file appears only when it is complete.
 
     Args:
       windows: list of `Window`.
       max_seq_length: int, number of tokens to which the windows are padded.
       path: path of the file.
+      cache: directory of a cache of features, see `features_cache`; None for no cache.
     """
     def padded(window):
         padding = [0] * (max_seq_length - len(window.input_ids))
@@ -593,4 +594,7 @@ def write_windows(windows, max_seq_length, path):
         return {**rows, "segment_ids": [0] * max_seq_length,
                 "input_mask": [1] * len(window.input_ids) + padding}
 
-    record_files.write_records(path, feature_fields(max_seq_length), map(padded, windows))
+    def convert(file):
+        return record_files.write_records(file, feature_fields(max_seq_length), map(padded, windows))
+
+    features_cache.write(path, cache, [max_seq_length, windows], [], convert)

@@ -1,0 +1,79 @@
+"""Reads and checks command lines of another command of this project, without running that command."""
+
+import copy
+import importlib
+import importlib.util
+
+from absl import flags, logging
+
+from bertlib.command_line import common_flags
+
+_HELP = "help", "helpshort", "helpfull", "helpxml"
+
+
+class CommandFlags:
+    """The flags of a command.
+
+    Attributes:
+      names: list of str, the flags of this project that the command has.
+    """
+
+    def __init__(self, command):
+        """Imports the command and copies its flags. The flags of this process stay as they are.
+
+        Args:
+          command: name of the module, such as "run_classifier".
+        """
+        flag_values, own = common_flags.FLAGS, list(common_flags.FLAGS)
+        sections = dict(common_flags.names_by_section)
+        common_flags.names_by_section.clear()
+        # The import is here and not at the top, because the user chooses the command, and because a command
+        # defines its flags when it is imported.
+        installed = f"bertlib.commands.{command}"
+        if importlib.util.find_spec(installed):
+            importlib.import_module(installed).define_flags()
+        else:
+            importlib.import_module(command)
+        self.names = common_flags.flag_names()
+        # The flags of this process that the other command does not have.
+        foreign = {name for part in sections.values() for name in part} - {*self.names, "traceback"}
+        self._values = flags.FlagValues()
+        for name in flag_values:
+            if name not in foreign and name not in _HELP and flag_values[name].name == name:
+                self._values[name] = copy.deepcopy(flag_values[name])
+        for name in set(flag_values) - set(own):
+            delattr(flag_values, name)
+        common_flags.names_by_section.clear()
+        common_flags.names_by_section.update(sections)
+
+    def parse(self, arguments):
+        """Returns the values of flags on a command line, {name: value as text}, without flags of absl.
+
+        Args:
+          arguments: list of str.
+
+        Raises:
+          ValueError: an argument is no flag of the command, or its value is not allowed.
+        """
+        verbosity = logging.get_verbosity()
+        try:
+            self._values.unparse_flags()
+            rest = self._values(["command", *arguments])[1:]
+        except flags.Error as error:
+            raise ValueError(str(error)) from error
+        finally:
+            logging.set_verbosity(verbosity)  # the flag --verbosity of absl changes it when it is parsed
+        if rest:
+            raise ValueError(f"The training command takes only flags, written as --name=value. Remove or "
+                             f"correct: {' '.join(rest)}.")
+        return {name: self._text(name) for name in self.names if self._values[name].present}
+
+    def effective(self, name):
+        """Returns the value of a flag as text after `parse`: the given value, or the default."""
+        return self._text(name)
+
+    def _text(self, name):
+        value = self._values[name].value
+        if isinstance(value, list):
+            return ",".join(value)
+        return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,142 @@
+"""Trains with each combination of some settings, and compares the results.
+
+    python sweep.py --sweep_dir=output/sweep --grid=learning_rate=5e-5,3e-5,2e-5 --grid=seed=0,1,2 \\
+      --metric=eval_accuracy -- python run_classifier.py --task_name=MRPC
+
+The words after -- are a training command: run_classifier.py, run_classifier_with_tfhub.py, run_ner.py,
+run_squad.py or run_pretraining.py. Each run gets its own --output_dir below --sweep_dir. After each run, the
+results of all runs are in sweep.csv and sweep.html, a page for a browser. If the sweep is interrupted, run
+the same command again: finished runs are not repeated.
+"""
+
+import os
+import re
+
+from absl import flags
+
+from bertlib.command_line import command_flags, common_flags
+
+from bertlib.api import child_command
+from bertlib.sweeps import child_jobs, grid, sweep_directory, sweep_loop
+from bertlib.system import files
+
+COMMANDS = ("run_classifier", "run_classifier_with_tfhub", "run_ner", "run_pretraining", "run_squad")
+# These flags name directories that runs cannot share.
+_DIRECTORIES = ("output_dir", "results_dir")
+TAKES_PATHS = True  # the training command
+RESUMABLE = True
+
+
+def define_flags():
+    """Defines the flags of this command."""
+    with common_flags.section("Runs"):
+        flags.DEFINE_string("sweep_dir", None, "Directory of the sweep: results, logs, and the output "
+                            "directories of the runs. An existing sweep in this directory is continued.")
+        flags.DEFINE_multi_string("grid", None, "A flag of the training command and its values, such as "
+                                  "seed=0,1,2. Pass --grid once for each flag. All combinations of the "
+                                  "values are trained.")
+        flags.DEFINE_integer("samples", None, "Train only this number of combinations, drawn at random. A "
+                             "larger number later adds runs. By default, all combinations are trained.",
+                             lower_bound=1)
+        flags.DEFINE_integer("sample_seed", 0, "Random seed of --samples.")
+        flags.DEFINE_integer("jobs", 1, "Number of runs at the same time. On a machine with GPUs, each run "
+                             "uses one of them. Otherwise, the CPU cores are divided.", lower_bound=1,
+                             upper_bound=common_flags.MAX_WORKERS)
+    with common_flags.section("Results"):
+        flags.DEFINE_string("metric", None, "Metric by which the runs are compared, such as eval_accuracy, "
+                            "eval_f1 or f1: a name in the eval_results.json of a run. A lower value is "
+                            "better for a name that ends in loss, perplexity, mae or rmse.")
+        flags.DEFINE_enum("keep_checkpoints", "best", sweep_directory.KEPT, "Runs whose checkpoints are "
+                          "kept. best: the run with the best metric. The results of all runs are kept.")
+
+
+def _script_of(words):
+    """Returns (name of the training command, its arguments).
+
+    Args:
+      words: list of str, the command line after "--".
+
+    Raises:
+      ValueError: the words do not begin with a training command of this project.
+    """
+    if not words:
+        raise ValueError("The training command is missing. Write it after all flags of sweep.py and --, such "
+                         "as: -- python run_classifier.py --task_name=MRPC.")
+    rest = words[1:] if re.fullmatch(r"python[\d.]*", os.path.basename(words[0])) else words
+    name = os.path.basename(rest[0]) if rest else ""
+    for command in COMMANDS:
+        script = f"{command}.py"
+        if name == child_command.program_name(script):
+            return command, rest[1:]
+        if name == script:
+            ours = child_command.command_line(script)[-1]
+            if os.path.exists(rest[0]) and files.file_identity(rest[0]) != files.file_identity(ours):
+                raise ValueError(f"{rest[0]} is not the command of this project, {ours}. Pass the command of "
+                                 "this project.")
+            return command, rest[1:]
+    raise ValueError(f"{' '.join(words[:2])} is not a training command of this project. Begin the words "
+                     f"after -- with python and one of {', '.join(f'{command}.py' for command in COMMANDS)}.")
+
+
+def _check_base(command, parsed):
+    """Checks the flags that all runs share.
+
+    Args:
+      command: a `command_flags.CommandFlags`.
+      parsed: {flag: value as text}, the given flags.
+
+    Raises:
+      ValueError: the runs would share a directory, or would not train and evaluate.
+    """
+    for name in _DIRECTORIES:
+        if name in parsed:
+            raise ValueError(f"--{name}={parsed[name]}: all runs would write to this directory. Remove the "
+                             "flag from the training command: each run gets a directory below --sweep_dir.")
+    phases = [name for name in command.names if name in ("do_train", "do_eval", "do_predict")]
+    if any(name in parsed for name in phases):
+        for name in ("do_train", "do_eval"):
+            if command.effective(name) != "true":
+                raise ValueError(f"The training command has no --{name}=true. Each run must train and "
+                                 "evaluate, so that runs can be compared. Pass --do_train=true and "
+                                 "--do_eval=true, or no phase at all.")
+
+
+def _value_parser(command, arguments, base):
+    """Returns a function that parses a value of --grid; see `grid.parse`."""
+    def parse(name, text):
+        if name not in command.names or name in _DIRECTORIES:
+            raise ValueError(f"the training command has no flag --{name} that a sweep can change. "
+                             "docs/reference/flags.md lists the flags.")
+        if name in base:
+            raise ValueError(f"the training command already has --{name}={base[name]}. Remove one of them.")
+        return command.parse([*arguments, f"--{name}={text}"])[name]
+
+    return parse
+
+
+def main(argv):
+    """Runs the sweep."""
+    settings = common_flags.read_settings()
+    for name in ("sweep_dir", "metric"):
+        if not getattr(settings, name):
+            example = {"sweep_dir": "output/sweep", "metric": "eval_accuracy"}[name]
+            raise ValueError(f"--{name} is required. Pass for example --{name}={example}.")
+    name, arguments = _script_of(argv[1:])
+    command = command_flags.CommandFlags(name)
+    base = command.parse(arguments)
+    _check_base(command, base)
+    runs = grid.list_runs(grid.parse(settings.grid, _value_parser(command, arguments, base)),
+                          settings.samples, settings.sample_seed)
+    if files.is_remote(settings.sweep_dir):
+        raise ValueError(f"--sweep_dir={settings.sweep_dir}: a sweep needs a local directory.")
+    slots = child_jobs.divide_machine(settings.jobs)
+    directory = sweep_directory.SweepDirectory(settings.sweep_dir, f"{name}.py", base)
+    failed = sweep_loop.run(
+        sweep_loop.Sweep(f"{name}.py", arguments, settings.metric, settings.keep_checkpoints, slots,
+                         "features_cache" in command.names and "features_cache" not in base),
+        directory, runs)
+    if failed:
+        raise ChildProcessError(
+            f"{failed} of {len(runs)} runs failed. sweep.csv contains their messages, and "
+            f"{os.path.join(settings.sweep_dir, 'logs')} their logs. Run the same command again to repeat "
+            "only these runs.")

@@ -1,0 +1,155 @@
+"""Shares files of features between runs, so that runs with equal inputs convert their texts only once.
+
+The cache is a directory. Each entry is a folder that contains a TFRecord file and a JSON file. The name of
+the entry is a fingerprint of everything on which the features depend. An entry is either complete or absent.
+The file of a run is a hard link to the file of the entry. If hard links are impossible, for example between
+two file systems, the file is copied.
+"""
+
+import contextlib
+import itertools
+import json
+import os
+import pickle
+import shutil
+import sys
+import time
+
+from absl import logging
+
+from bertlib.system import code_fingerprint, files, locks, stopping
+
+_RECORDS, _FACTS = "features.tf_record", "facts.json"
+_POLL_SECONDS = 0.2
+
+
+def check(path):
+    """Checks the value of --features_cache.
+
+    Args:
+      path: directory of the cache, which may be missing; None or "" for no cache.
+
+    Raises:
+      NotADirectoryError: the path, or one of its parent directories, is a file.
+      ValueError: the path is not on a local or mounted file system.
+    """
+    if not path:
+        return
+    if files.is_remote(path):
+        raise ValueError(f"--features_cache={path}: the cache needs a local directory, because its files are "
+                         "shared by hard links. Name a local directory.")
+    existing = files.existing_parent(path)
+    if not os.path.isdir(existing):
+        raise NotADirectoryError(f"--features_cache={path}: {existing} is not a directory. Name another "
+                                 "directory.")
+
+
+def write(path, cache, inputs, examples, convert):
+    """Writes a file of features. If the cache contains the file, it is linked; otherwise it is made and added
+    to the cache.
+
+    While another process makes the same entry, this function waits. A replica that writes no files does not
+    use the cache.
+
+    Args:
+      path: the TFRecord file to write.
+      cache: directory of the cache; None or "" for no cache.
+      inputs: list of objects on which the features depend, such as the tokenizer. They must have equal
+        pickles if they are equal.
+      examples: list of the examples. Their `vars` contain all of their data.
+      convert: function of a path. It writes the TFRecord file and returns a value that JSON can represent.
+
+    Returns:
+      the value that `convert` returned when the file was made.
+    """
+    if not cache or not files.is_writing_enabled() or files.is_remote(path) or files.is_special(path):
+        return convert(path)
+    name = _fingerprint(inputs, examples)
+    if name is None:
+        return convert(path)
+    files.make_directories(cache)
+    entry = os.path.join(cache, name)
+    facts = _read(entry)
+    if facts is None:
+        with _locked(entry):
+            facts = _read(entry)  # another process may have made the entry before this process had the lock
+            if facts is None:
+                facts = _make(entry, convert)
+                logging.info("%s: the features were added to --features_cache=%s.", path, cache)
+    else:
+        logging.info("%s: the features are from --features_cache=%s.", path, cache)
+    _link(os.path.join(entry, _RECORDS), path)
+    return facts["value"]
+
+
+def _fingerprint(inputs, examples):
+    """Returns the name of an entry, which also depends on the code of this process. Returns None if an input
+    cannot be pickled."""
+    # The import is here and not at the top, because it imports NumPy, which worker processes do not need.
+    from bertlib.system import fingerprints
+
+    try:
+        pickles = [pickle.dumps(value, protocol=5) for value in inputs]
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return None
+    sources = {getattr(sys.modules[type(value).__module__], "__file__", None) for value in inputs} - {None}
+    codes = [code_fingerprint.hash_package(), fingerprints.hash_files(sorted(sources)),
+             sorted(code_fingerprint.hash_scripts().items())]
+    texts = ((type(example).__name__, *vars(example).values()) for example in examples)
+    return fingerprints.hash_texts(itertools.chain(codes, pickles, texts))
+
+
+def _read(entry):
+    """Returns the content of an entry's JSON file as a dict; None if the entry is missing or damaged."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        facts = files.read_json_object(os.path.join(entry, _FACTS))
+        if facts["bytes"] == os.path.getsize(os.path.join(entry, _RECORDS)) and "value" in facts:
+            return facts
+    return None
+
+
+@contextlib.contextmanager
+def _locked(entry):
+    """Holds the lock of an entry during the `with` block. Waits while another process holds the lock."""
+    with contextlib.ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(locks.lock_file(entry))
+                break
+            except locks.InUseError:
+                stopping.request.check()
+                time.sleep(_POLL_SECONDS)
+        yield
+
+
+def _make(entry, convert):
+    """Makes an entry, which replaces a damaged entry, and returns the content of its JSON file. The caller
+    must hold the lock of the entry."""
+    partial = f"{entry}.partial"  # may be left over from a killed process
+    for path in (partial, entry):
+        shutil.rmtree(path, ignore_errors=True)
+    files.make_directories(partial)
+    try:
+        records = os.path.join(partial, _RECORDS)
+        value = convert(records)
+        facts = {"bytes": os.path.getsize(records), "value": value}
+        files.write_text(os.path.join(partial, _FACTS), json.dumps(facts))
+        os.rename(partial, entry)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    return facts
+
+
+def _link(records, path):
+    """Makes `path` a hard link to a file, or a copy of the file."""
+    # Renaming one link of a file to another link of the same file would do nothing.
+    if os.path.exists(path) and os.path.samefile(records, path):
+        return
+    with files.atomic_replacement(path) as partial:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(partial)  # left over from a killed process
+        try:
+            os.link(records, partial)
+        except OSError:
+            shutil.copyfile(records, partial)

@@ -1,0 +1,180 @@
+"""Starts the runs of a sweep as child processes, a fixed number of them at a time, and waits for their ends.
+
+The children end when this process ends, also if this process was killed.
+"""
+
+import collections
+import contextlib
+import fcntl
+import os
+import subprocess
+import time
+from typing import NamedTuple
+
+from absl import logging
+
+from bertlib.api import child_command
+from bertlib.replicas import replica_launcher
+from bertlib.system import gpu_libraries, locks, stopping, workers
+
+_POLL_SECONDS = 0.1
+# Longest time to wait for the children of a sweep that was killed. They save a checkpoint before they end.
+_MAX_WAIT_SECONDS = 600
+
+
+class Slot(NamedTuple):
+    """The part of the machine that a child process uses.
+
+    Attributes:
+      gpu: value of CUDA_VISIBLE_DEVICES; None to leave this variable unchanged.
+      cores: set of the numbers of CPU cores; None for all cores.
+    """
+
+    gpu: str | None = None
+    cores: frozenset | None = None
+
+
+class End(NamedTuple):
+    """The end of a child process: its key, its exit code (-n if signal n ended it), and its time in
+    seconds."""
+
+    key: object
+    code: int
+    seconds: float
+
+
+def divide_machine(jobs):
+    """Returns a list of `jobs` `Slot`s. Each has its own GPU, or its own CPU cores on a machine without GPUs.
+    A single job gets the whole machine.
+
+    Raises:
+      ValueError: the machine has fewer GPUs or cores than `jobs`.
+    """
+    if jobs == 1:
+        return [Slot()]
+    gpus = [] if gpu_libraries.missing_libraries() else replica_launcher.visible_gpus()
+    if gpus:
+        if jobs > len(gpus):
+            raise ValueError(f"--jobs={jobs}: each job needs a GPU, but this machine has {len(gpus)}. Pass "
+                             f"--jobs={len(gpus)}.")
+        return [Slot(gpu=gpu) for gpu in gpus[:jobs]]
+    count = workers.available_cores()
+    if jobs > count:
+        raise ValueError(f"--jobs={jobs}: each job needs a CPU core, but this process may use only {count}. "
+                         f"Pass --jobs={count}.")
+    if not hasattr(os, "sched_getaffinity"):  # outside of Linux, the jobs share the cores
+        return [Slot()] * jobs
+    cores = sorted(os.sched_getaffinity(0))
+    return [Slot(cores=frozenset(cores[len(cores) * index // jobs:len(cores) * (index + 1) // jobs]))
+            for index in range(jobs)]
+
+
+@contextlib.contextmanager
+def no_other_children(path):
+    """A context manager: waits until the children of an earlier sweep have ended, and yields the descriptor
+    of a lock file that the new children inherit.
+
+    The kernel holds the lock as long as one of these processes lives.
+
+    Args:
+      path: the lock file. It is removed at the end.
+
+    Raises:
+      locks.InUseError: children of an earlier sweep still run after ten minutes.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        limit, is_logged = time.monotonic() + _MAX_WAIT_SECONDS, False
+        while not _is_locked(descriptor):
+            if time.monotonic() > limit:
+                raise locks.InUseError(f"{path}: runs of an earlier sweep in this directory have not ended "
+                                       "after ten minutes. Stop these processes.")
+            if not is_logged:
+                logging.info("Waiting for runs of an earlier sweep in this directory to end.")
+                is_logged = True
+            stopping.request.check()
+            time.sleep(_POLL_SECONDS)
+        yield descriptor
+        os.remove(path)
+    finally:
+        os.close(descriptor)
+
+
+def _is_locked(descriptor):
+    """Locks an open file; returns False if another process holds the lock. A file system without locks counts
+    as locked."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        logging.warning("The file system has no locks. Make sure that no run of an earlier sweep is alive.")
+    return True
+
+
+def run_all(keys, start, slots, descriptor):
+    """Runs a child process for each key. Yields the `End` of each child.
+
+    If the caller stops the iteration, or after Ctrl-C or SIGTERM, the children get SIGTERM, and this function
+    waits for their end: a training saves its last complete step. The iteration must happen in one thread.
+
+    Args:
+      keys: list of objects.
+      start: function that takes a key and returns (list of str: the command, path of the log). It is called
+        directly before the child starts.
+      slots: list of `Slot`, see `divide_machine`.
+      descriptor: see `no_other_children`.
+
+    Raises:
+      stopping.Stopped: this process got SIGTERM or SIGHUP.
+    """
+    waiting, free, running = collections.deque(keys), collections.deque(slots), {}
+    with stopping.request.being_awaited():
+        try:
+            while waiting or running:
+                while waiting and free:
+                    key, slot = waiting.popleft(), free.popleft()
+                    command, log = start(key)
+                    process = _start(command, log, slot, descriptor)
+                    running[process] = key, slot, time.monotonic()
+                ended = [process for process in running if process.poll() is not None]
+                for process in ended:
+                    key, slot, since = running.pop(process)
+                    free.append(slot)
+                    yield End(key, process.returncode, time.monotonic() - since)
+                stopping.request.check()
+                if not ended:
+                    time.sleep(_POLL_SECONDS)
+        finally:
+            _end(list(running))
+
+
+def _start(command, log, slot, descriptor):
+    """Starts a child process. Its cores are those of this thread at its start."""
+    environment = dict(os.environ)
+    if slot.gpu is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = slot.gpu
+    before = os.sched_getaffinity(0) if slot.cores else None
+    if slot.cores:
+        os.sched_setaffinity(0, slot.cores)
+    try:
+        with open(log, "ab") as output:
+            return subprocess.Popen([*child_command.ending_with_caller(), *command], env=environment,
+                                    stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                                    pass_fds=[descriptor], start_new_session=True)
+    finally:
+        if before:
+            os.sched_setaffinity(0, before)
+
+
+def _end(processes):
+    """Ends processes with SIGTERM and waits for their ends. A second interruption kills them."""
+    try:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.wait()
+    except BaseException:
+        for process in processes:
+            process.kill()
+        raise

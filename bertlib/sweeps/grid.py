@@ -1,0 +1,99 @@
+"""Makes the runs of a sweep from --grid: each combination of the values, or some of them."""
+
+import hashlib
+import itertools
+import math
+import re
+from typing import NamedTuple
+
+_MAX_RUNS = 10_000
+_MAX_NAME = 150  # longest name of a run's directory, in characters
+
+
+class Run(NamedTuple):
+    """Describes a run of a sweep.
+
+    Attributes:
+      name: name of the run's directory.
+      settings: {flag: value as text}, in the order of the grid.
+    """
+
+    name: str
+    settings: dict[str, str]
+
+
+def parse(texts, parse_value):
+    """Returns the grid, {flag: list of values as text}.
+
+    Args:
+      texts: list of str, the values of --grid, such as "seed=0,1".
+      parse_value: function that takes a flag and a text. It returns the value in its usual notation, so that
+        equal values have equal texts. It raises a ValueError if the command does not accept the value.
+
+    Raises:
+      ValueError: the grid is empty, a part of it cannot be read, or a value occurs twice.
+    """
+    if not texts:
+        raise ValueError("--grid is missing. Pass a flag of the training command and its values, such as "
+                         "--grid=learning_rate=5e-5,3e-5.")
+    grid = {}
+    for text in texts:
+        name, has_values, values = text.partition("=")
+        name = name.strip().removeprefix("--")
+        if not (name and has_values):
+            raise ValueError(f"--grid={text}: write a flag of the training command, =, and its values with "
+                             "commas between them, such as --grid=seed=0,1.")
+        if name in grid:
+            raise ValueError(f"--grid={text}: an earlier --grid already lists values of {name}. Write all "
+                             "values of a flag in one --grid.")
+        parsed = []
+        for value in map(str.strip, values.split(",")):
+            if not value:
+                raise ValueError(f"--grid={text}: a value is empty. Remove the comma, or fill in the value.")
+            try:
+                parsed.append(parse_value(name, value))
+            except ValueError as error:
+                raise ValueError(f"--grid={text}: {error}") from error
+            if parsed[-1] in parsed[:-1]:
+                raise ValueError(f"--grid={text}: the value {value} occurs twice. Remove one of them.")
+        grid[name] = parsed
+    return grid
+
+
+def list_runs(grid, samples=None, sample_seed=0):
+    """Returns the runs of a grid, in the order of the grid: the last flag changes first.
+
+    Args:
+      grid: the result of `parse`.
+      samples: number of runs to draw from the grid; None for all runs. A larger number adds runs to those of
+        a smaller number. The order of the flags and of the values does not matter.
+      sample_seed: seed of the draw.
+
+    Raises:
+      ValueError: the grid has fewer runs than `samples`, or more runs than `_MAX_RUNS`.
+    """
+    number = math.prod(map(len, grid.values()))
+    if number > _MAX_RUNS:
+        raise ValueError(f"The grid has {number:,} runs. A sweep can have at most {_MAX_RUNS:,}. Remove some "
+                         "values.")
+    runs = [make_run(dict(zip(grid, values))) for values in itertools.product(*grid.values())]
+    if samples is None:
+        return runs
+    if samples > len(runs):
+        raise ValueError(f"--samples={samples}: the grid has only {len(runs)} runs. Pass a smaller number, "
+                         "or leave --samples out to run the whole grid.")
+    def drawn(run):
+        content = f"{sample_seed} {sorted(run.settings.items())}"
+        return hashlib.blake2b(content.encode(), digest_size=16).digest()
+
+    sample = {run.name for run in sorted(runs, key=drawn)[:samples]}
+    return [run for run in runs if run.name in sample]
+
+
+def make_run(settings):
+    """Returns the `Run` of settings. Its name does not depend on the order of the settings."""
+    exact = ".".join(f"{name}={value}" for name, value in sorted(settings.items()))
+    readable = re.sub(r"[^\w.+=-]", "_", exact)[:_MAX_NAME]
+    if readable != exact:
+        readable += "." + hashlib.blake2b(exact.encode(), digest_size=4).hexdigest()
+    return Run(readable, settings)

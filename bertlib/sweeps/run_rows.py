@@ -1,0 +1,148 @@
+"""The result of each run of a sweep: status, metrics, rank, and statistics of many results."""
+
+import dataclasses
+import math
+import os
+import re
+
+import numpy as np
+
+from bertlib.system import files
+
+DONE, DIVERGED, FAILED, RUNNING = "finished", "diverged", "failed", "running"
+ENDED = DONE, DIVERGED  # runs with one of these statuses are not repeated
+
+# The message of `session_hooks.NanLossError`.
+_NOT_FINITE = re.compile(r"The \S+ of step \d+ is -?(nan|inf)|not finite, although", re.IGNORECASE)
+_LOWER_IS_BETTER = re.compile(r"(loss|perplexity|mae|rmse)$")
+
+
+@dataclasses.dataclass
+class Row:
+    """The result of a run.
+
+    Attributes:
+      settings: {flag: value as text}.
+      status: DONE, DIVERGED, FAILED or RUNNING.
+      metrics: {name: number}, the results of the evaluation. A number that is not finite is None.
+      seconds: time of the run, over all of its starts.
+      message: the last error line of a failed run, or a warning about the results.
+      started: time of the last start, in seconds since 1970.
+    """
+
+    settings: dict
+    status: str = RUNNING
+    metrics: dict = dataclasses.field(default_factory=dict)
+    seconds: float = 0.0
+    message: str = ""
+    started: float = 0.0
+
+    def value(self, metric):
+        """Returns the value of a metric; None if the run has no finite value."""
+        return self.metrics.get(metric) if self.status == DONE else None
+
+
+def read_results(directory):
+    """Returns the content of the results of an evaluation, {name: value}; None if there are no results.
+
+    Args:
+      directory: output directory of the run. run_pretraining.py writes only eval_results.txt.
+    """
+    path = os.path.join(directory, "eval_results")
+    if files.exists(f"{path}.json"):
+        return files.read_json_object(f"{path}.json")
+    if not files.exists(f"{path}.txt"):
+        return None
+    pairs = (line.partition(" = ")[::2] for line in files.read_text(f"{path}.txt").splitlines())
+    return {name: number for name, text in pairs if (number := _number(text)) is not None}
+
+
+def _number(text):
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def of_ended_run(row, code, error, results, metric):
+    """Sets status, metrics and message of a run that has ended.
+
+    A run diverged if its loss or its gradients were not finite, so that the training stopped; or if the
+    evaluation gave no finite number for the metric.
+
+    Args:
+      row: the `Row`.
+      code: exit code of the process.
+      error: the last error message in the log of the run, "" if there is none.
+      results: see `read_results`.
+      metric: name of the metric of the sweep.
+    """
+    if code:
+        row.status = DIVERGED if _NOT_FINITE.search(error) else FAILED
+        row.message = error or f"The process ended with the exit code {code}."
+        return
+    if results is None:
+        row.status, row.message = FAILED, ("The run wrote no eval_results.json. Add --do_eval=true to the "
+                                           "training command.")
+        return
+    row.metrics = {name: value if value is not None and math.isfinite(value) else None
+                   for name, value in results.items() if value is None or isinstance(value, int | float)}
+    row.status, row.message = DONE, ""
+    if metric in row.metrics and row.metrics[metric] is None:
+        row.status, row.message = DIVERGED, f"{metric} is not a finite number."
+    else:
+        row.message = _degeneracy(results.get("eval_confusion_matrix"))
+
+
+def _degeneracy(matrix):
+    """Returns a message if a classifier is not better than a constant answer, else "".
+
+    Args:
+      matrix: the confusion matrix (rows are labels, columns are predictions); None if there is none.
+    """
+    if matrix is None or np.ndim(matrix) != 2:
+        return ""
+    matrix = np.asarray(matrix)
+    if np.count_nonzero(matrix.sum(axis=0)) == 1:
+        return "Degenerate: the model predicts the same class for all examples."
+    right, majority = np.trace(matrix), matrix.sum(axis=1).max()
+    if right < majority:
+        return (f"Degenerate: {right} of {matrix.sum()} predictions are right. A constant prediction of the "
+                f"most frequent class would have {majority} right.")
+    return ""
+
+
+# --- Ranks and statistics --------------------------------------------------------------------------------
+
+
+def is_better(metric, first, second):
+    """Returns whether the first of two values of a metric is better."""
+    return first < second if lower_is_better(metric) else first > second
+
+
+def lower_is_better(metric):
+    """Returns whether a lower value of a metric is better, as for a loss."""
+    return bool(_LOWER_IS_BETTER.search(metric))
+
+
+def by_rank(rows, metric):
+    """Returns the rows with a value of the metric, the best first. Equal values keep their order."""
+    ranked = [row for row in rows if row.value(metric) is not None]
+    return sorted(ranked, key=lambda row: row.value(metric) * (1 if lower_is_better(metric) else -1))
+
+
+def expected_best(values, lower=False):
+    """Returns the expected best of k results, for k = 1 … the number of values.
+
+    The k results are drawn with replacement from the values: the empirical distribution (Dodge et al. 2019,
+    arXiv:1909.03004, and 2020, arXiv:2002.06305). With n values in ascending order, the value number i is the
+    maximum of k draws with the probability (i/n)^k − ((i−1)/n)^k.
+
+    Args:
+      values: list of numbers.
+      lower: whether the best value is the lowest one.
+    """
+    ordered = np.sort(np.asarray(values, np.float64))
+    ordered = ordered[::-1] if lower else ordered
+    shares = np.arange(len(ordered) + 1) / max(1, len(ordered))
+    return [float(np.sum(ordered * np.diff(shares ** count))) for count in range(1, len(ordered) + 1)]

@@ -1,0 +1,151 @@
+"""The directory of a sweep: sweep.json, sweep.csv, and the row, the log and the output of each run."""
+
+import csv
+import dataclasses
+import io
+import json
+import os
+
+from bertlib.checkpoints import checkpoint_files
+from bertlib.sweeps import grid as grids
+from bertlib.sweeps import run_rows
+from bertlib.system import files
+
+RECORD, TABLE, PAGE = "sweep.json", "sweep.csv", "sweep.html"
+_FORMAT = 1
+# Columns of sweep.csv in addition to the settings and the metrics.
+_FIRST, _LAST = ("run",), ("status", "seconds", "message", "directory")
+KEPT = ("best", "all", "none")  # the values of --keep_checkpoints
+
+
+class SweepDirectory:
+    """Reads and writes the files of a sweep.
+
+    Attributes:
+      path: the directory.
+      base: {flag: value as text}, the flags of the training command that all runs share.
+    """
+
+    def __init__(self, path, script, base):
+        """Reads the directory, if it exists. Writes nothing.
+
+        Args:
+          path: the directory.
+          script: name of the training command, such as "run_classifier.py".
+          base: {flag: value as text}, the flags of the training command that all runs share.
+
+        Raises:
+          ValueError: the directory belongs to a sweep with another training command, or its sweep.json cannot
+            be read.
+        """
+        self.path, self.base = path, dict(sorted(base.items()))
+        self._script, self._runs = script, {}
+        record = os.path.join(path, RECORD)
+        if files.exists(record):
+            self._check(record, files.read_json_object(record))
+
+    def _check(self, path, stored):
+        """Checks that a record describes a sweep with the same training command, and reads its runs."""
+        if stored.get("format") != _FORMAT:
+            raise ValueError(f"{path} has the format {stored.get('format')!r}, but this version reads the "
+                             f"format {_FORMAT}. Pass another --sweep_dir.")
+        before, now = ({"the command": script, **flags} for script, flags in (
+            (stored["script"], stored["flags"]), (self._script, self.base)))
+        changed = [f"{_flag(name)}: {before.get(name, 'not given')} -> {now.get(name, 'not given')}"
+                   for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
+        if changed:
+            raise ValueError(f"--sweep_dir={self.path} contains a sweep with another training command: "
+                             f"{'; '.join(changed)}. Pass another --sweep_dir, or the same command.")
+        self._runs = {run.name: run for run in map(grids.make_run, stored["runs"])}
+
+    def add(self, runs):
+        """Adds runs to the sweep, and writes sweep.json if a run is new."""
+        new = {run.name: run for run in runs if run.name not in self._runs}
+        for folder in ("runs", "logs", "rows"):
+            files.make_directories(os.path.join(self.path, folder))
+        if not new and files.exists(os.path.join(self.path, RECORD)):
+            return
+        self._runs.update(new)
+        content = {"format": _FORMAT, "script": self._script, "flags": self.base,
+                   "runs": [run.settings for run in self._runs.values()]}
+        files.write_text(os.path.join(self.path, RECORD), json.dumps(content, indent=2) + "\n")
+
+    @property
+    def runs(self):
+        """Returns the list of all runs, also of earlier and larger grids."""
+        return list(self._runs.values())
+
+    def output_dir(self, run):
+        """Returns the output directory of a run."""
+        return os.path.join(self.path, "runs", run.name)
+
+    @property
+    def features_cache(self):
+        """Returns the directory of the features that the runs share."""
+        return os.path.join(self.path, "features")
+
+    def log(self, run):
+        """Returns the path of the log of a run."""
+        return os.path.join(self.path, "logs", f"{run.name}.log")
+
+    def row(self, run):
+        """Returns the stored `run_rows.Row` of a run; None if the run was never started."""
+        path = self._row_path(run)
+        return run_rows.Row(**files.read_json_object(path)) if files.exists(path) else None
+
+    def write_row(self, run, row):
+        """Stores the row of a run."""
+        files.write_text(self._row_path(run), json.dumps(dataclasses.asdict(row), indent=2) + "\n")
+
+    def _row_path(self, run):
+        return os.path.join(self.path, "rows", f"{run.name}.json")
+
+    def ended_rows(self):
+        """Returns the list of (run, row) of the runs that have ended, also of those that failed."""
+        rows = ((run, self.row(run)) for run in self.runs)
+        return [(run, row) for run, row in rows if row and row.status != run_rows.RUNNING]
+
+    def write_table(self):
+        """Writes sweep.csv, with a row for each run that has ended."""
+        ended = self.ended_rows()
+        names = list(dict.fromkeys(name for run, _ in ended for name in run.settings))
+        metrics = sorted({name for _, row in ended for name in row.metrics})
+        table = io.StringIO()
+        writer = csv.writer(table, lineterminator="\n")
+        writer.writerow([*_FIRST, *names, *metrics, *_LAST])
+        for number, (run, row) in enumerate(ended, 1):
+            writer.writerow([number, *(run.settings.get(name, "") for name in names),
+                             *(row.metrics.get(name) for name in metrics), row.status,
+                             f"{row.seconds:.1f}", row.message, self.output_dir(run)])
+        files.write_text(os.path.join(self.path, TABLE), table.getvalue())
+
+    def remove_checkpoints(self, keep, metric):
+        """Removes the checkpoints of ended runs. The results stay. Failed runs keep their checkpoints,
+        because they are repeated.
+
+        Args:
+          keep: one of `KEPT`. "best": only the run with the best value of the metric keeps its checkpoints.
+          metric: name of the metric.
+        """
+        if keep == "all":
+            return
+        ended = [(run, row) for run, row in self.ended_rows() if row.status in run_rows.ENDED]
+        ranked = run_rows.by_rank([row for _, row in ended], metric)
+        best = ranked[0] if ranked and keep == "best" else None
+        for run, row in ended:
+            if row is not best:
+                # --keep_best of a training writes a second directory.
+                for directory in (self.output_dir(run), os.path.join(self.output_dir(run), "best")):
+                    _remove_checkpoints(directory)
+
+
+def _flag(name):
+    return name if " " in name else f"--{name}"
+
+
+def _remove_checkpoints(directory):
+    for prefix in checkpoint_files.list_training_checkpoints(directory):
+        checkpoint_files.remove(prefix)
+    state = os.path.join(directory, "checkpoint")
+    if files.exists(state):
+        files.remove(state)

@@ -1,0 +1,166 @@
+"""Runs the missing runs of a sweep, and writes the results after each run."""
+
+import os
+import time
+from typing import NamedTuple
+
+from absl import logging
+
+from bertlib.api import child_command
+from bertlib.sweeps import child_jobs, run_rows, sweep_directory, sweep_page
+from bertlib.system import files, locks
+
+_LAST_BYTES = 100_000  # the part of a log in which an error message is looked for
+_MAX_MESSAGE = 500  # longest message in a row, in characters
+
+
+class Sweep(NamedTuple):
+    """Describes a sweep.
+
+    Attributes:
+      script: file name of the training command.
+      arguments: list of str, the arguments that all runs share.
+      metric: name of the metric by which runs are compared.
+      keep: one of `sweep_directory.KEPT`.
+      slots: see `child_jobs.divide_machine`.
+      shares_features: whether the runs get --features_cache.
+    """
+
+    script: str
+    arguments: list
+    metric: str
+    keep: str
+    slots: list
+    shares_features: bool = False
+
+
+def run(sweep, directory, runs):
+    """Runs the runs that have not ended, and writes the results.
+
+    Args:
+      sweep: a `Sweep`.
+      directory: the `sweep_directory.SweepDirectory`.
+      runs: list of `grid.Run`, the runs of the grid.
+
+    Returns:
+      the number of runs in `runs` that failed.
+
+    Raises:
+      ValueError: the runs have no metric of this name.
+      locks.InUseError: another sweep uses the directory.
+    """
+    files.make_directories(directory.path)
+    lock = os.path.join(directory.path, "children.lock")
+    with locks.lock_directory(directory.path), child_jobs.no_other_children(lock) as descriptor:
+        directory.add(runs)
+        missing = [each for each in runs if not _has_ended(directory, each)]
+        logging.info("%d runs: %d have ended before, %d to go. Results: %s.", len(runs),
+                     len(runs) - len(missing), len(missing),
+                     os.path.join(directory.path, sweep_directory.PAGE))
+        _write_results(sweep, directory)
+        _check_metric(sweep, directory)
+        left = len(missing)
+        for end in child_jobs.run_all(missing, lambda each: _prepare(sweep, directory, each), sweep.slots,
+                                      descriptor):
+            left -= 1
+            row = _record(sweep, directory, end)
+            _write_results(sweep, directory)
+            _log(sweep, directory, end.key, row, left)
+            _check_metric(sweep, directory)
+    return sum(directory.row(each).status == run_rows.FAILED for each in runs)
+
+
+def _has_ended(directory, each):
+    row = directory.row(each)
+    return row is not None and row.status in run_rows.ENDED
+
+
+def _prepare(sweep, directory, each):
+    """Stores that a run starts; returns (its command, the path of its log)."""
+    row, log = directory.row(each), directory.log(each)
+    seconds = row.seconds if row else 0.0
+    if row and row.status == run_rows.RUNNING and os.path.exists(log):
+        # The sweep was killed. The log changed for the last time shortly before the end of the run.
+        seconds += max(0.0, os.path.getmtime(log) - row.started)
+    directory.write_row(each, run_rows.Row(each.settings, seconds=seconds, started=time.time()))
+    flags = [f"--{name}={value}" for name, value in each.settings.items()]
+    if sweep.shares_features:
+        flags.append(f"--features_cache={directory.features_cache}")
+    return [*child_command.command_line(sweep.script), *sweep.arguments, *flags,
+            f"--output_dir={directory.output_dir(each)}"], log
+
+
+def _record(sweep, directory, end):
+    """Stores and returns the row of a run that has ended."""
+    row = directory.row(end.key)
+    row.seconds += end.seconds
+    error, results = "", None
+    try:
+        if end.code:
+            error = _error(sweep.script, end.code, directory.log(end.key))
+        else:
+            results = run_rows.read_results(directory.output_dir(end.key))
+    except (OSError, ValueError) as problem:
+        error, end = str(problem), end._replace(code=1)
+    run_rows.of_ended_run(row, end.code, error, results, sweep.metric)
+    directory.write_row(end.key, row)
+    return row
+
+
+def _error(script, code, log):
+    """Returns the last error message in a log, or a message about the signal that ended the process."""
+    with open(log, "rb") as reader:
+        reader.seek(max(0, os.path.getsize(log) - _LAST_BYTES))
+        lines = reader.read().decode("utf-8", "backslashreplace").splitlines()
+    if code < 0:
+        return child_command.describe_signal(script, -code, lines)
+    message = child_command.last_message(script, lines) or (lines[-1] if lines else "")
+    message = message.removeprefix("error: ")
+    return message if len(message) <= _MAX_MESSAGE else f"{message[:_MAX_MESSAGE]}…"
+
+
+def _write_results(sweep, directory):
+    """Writes sweep.csv and sweep.html, and removes checkpoints. If a file cannot be written, the log says so,
+    and the sweep goes on: the rows of the runs are stored."""
+    def write_page():
+        sweep_page.write_page(os.path.join(directory.path, sweep_directory.PAGE), directory.ended_rows(),
+                              sweep.metric, len(directory.runs), sweep.script, directory.base)
+
+    for action in (lambda: directory.remove_checkpoints(sweep.keep, sweep.metric), directory.write_table,
+                   write_page):
+        try:
+            action()
+        except OSError as error:
+            logging.warning("%s", error)
+
+
+def _check_metric(sweep, directory):
+    """Raises a ValueError if finished runs have no value of the metric."""
+    for _, row in directory.ended_rows():
+        if row.status == run_rows.DONE and sweep.metric not in row.metrics:
+            raise ValueError(f"--metric={sweep.metric}: the runs have no such metric. Pass one of their "
+                             f"metrics: {', '.join(sorted(row.metrics))}. Finished runs are not repeated.")
+
+
+def _log(sweep, directory, each, row, left):
+    """Logs the result of a run, its rank, and the remaining time."""
+    ended = [row for _, row in directory.ended_rows()]
+    value = row.value(sweep.metric)
+    result = f"{row.status}. {row.message}"
+    if value is not None:
+        ranked = run_rows.by_rank(ended, sweep.metric)
+        better = sum(run_rows.is_better(sweep.metric, other.value(sweep.metric), value) for other in ranked)
+        result = f"{sweep.metric} {value:.6g}, rank {better + 1} of {len(ranked)}."
+    times = [row.seconds for row in ended if row.status == run_rows.DONE]
+    rest = f" {left} {'run' if left == 1 else 'runs'} to go"
+    if times and left:
+        seconds = sum(times) / len(times) * -(-left // len(sweep.slots))
+        rest += f", about {_duration(seconds)}"
+    logging.info("%s: %s %s.%s.", ", ".join(f"{name} {text}" for name, text in each.settings.items()),
+                 result, _duration(row.seconds), rest)
+
+
+def _duration(seconds):
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,85 @@
+"""sweep.py with a real training: parallel jobs, a kill, an extended grid, and refused command lines."""
+
+import csv
+import os
+import signal
+import time
+
+import pytest
+import tiny
+
+
+@pytest.fixture(scope="module")
+def command(tiny_model, tmp_path_factory):
+    """The flags of a training of 24 steps, which saves a checkpoint after each step."""
+    data = tmp_path_factory.mktemp("data")
+    return ["--", "python", "run_classifier.py", *tiny.flags(
+        **{**tiny_model.flags, "bert_config_file": tiny_model.shallow}, task_name="mrpc",
+        data_dir=tiny.write_task(data, "mrpc", train=12, dev=5), num_train_epochs=8, train_batch_size=4,
+        save_checkpoints_steps=1)]
+
+
+def table(directory):
+    with open(directory / "sweep.csv", newline="") as file:
+        return [{**row, "seconds": None} for row in csv.DictReader(file)]
+
+
+def test_a_sweep_is_killed_and_extended(scripts, command, tmp_path):
+    def flags(name, *values):
+        return [f"--sweep_dir={tmp_path / name}", "--metric=eval_accuracy", *values, *command]
+
+    rates = "--grid=learning_rate=1e-3"
+    running = scripts.start("sweep.py", *flags("sweep", rates, "--grid=seed=0,1", "--jobs=2"), cwd=tmp_path)
+    limit = time.monotonic() + 200
+    while not list(tmp_path.glob("sweep/runs/*/model.ckpt-2.index")):
+        assert time.monotonic() < limit, running.read("stderr")
+        time.sleep(0.02)
+    os.kill(running.pid, signal.SIGKILL)
+    assert running.wait().code == -signal.SIGKILL
+
+    done = scripts.run("sweep.py", *flags("sweep", rates, "--grid=seed=0,1"), cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert "rank 1 of 2" in done.err or "rank 2 of 2" in done.err
+    rows = table(tmp_path / "sweep")
+    assert [(row["learning_rate"], row["seed"], row["status"]) for row in rows] == [
+        ("0.001", "0", "finished"), ("0.001", "1", "finished")]
+    outputs = [tmp_path / row["directory"] for row in rows]
+    # A run that was killed went on from its checkpoint, and the second run linked the features of the first.
+    logs = [(tmp_path / "sweep" / "logs" / f"{output.name}.log").read_text() for output in outputs]
+    assert any("Resuming from" in log for log in logs)
+    assert [os.stat(output / "train.tf_record").st_nlink for output in outputs] == [3, 3]
+    assert len(list(tmp_path.glob("sweep/runs/*/checkpoint"))) == 1
+    assert b"Distribution over seeds" in (tmp_path / "sweep" / "sweep.html").read_bytes()
+
+    # The results are those of the command alone.
+    alone = scripts.run("run_classifier.py", *command[3:], "--learning_rate=1e-3", "--seed=1",
+                        f"--output_dir={tmp_path / 'alone'}", cwd=tmp_path)
+    assert alone.code == 0
+    for name in ("eval_results.txt", "train.tf_record"):
+        assert (tmp_path / "alone" / name).read_bytes() == (outputs[1] / name).read_bytes()
+
+    again = scripts.run("sweep.py", *flags("sweep", rates, "--grid=seed=1,0"), cwd=tmp_path)
+    assert again.code == 0 and "2 have ended before, 0 to go" in again.err
+    assert table(tmp_path / "sweep") == rows
+    changed = scripts.run("sweep.py", *flags("sweep", rates, "--grid=seed=0,1"), "--doc_stride=3",
+                          cwd=tmp_path)
+    assert changed.code == 1 and "--doc_stride: not given -> 3" in changed.err
+
+
+@pytest.mark.parametrize("values, message", [
+    (["--grid=learning_rat=1"], "no flag --learning_rat"), (["--grid=seed=0,x"], "x"),
+    (["--grid=seed=0,00"], "the value 00 occurs twice"), (["--grid=learning_rate=-1"], "positive"),
+    (["--grid=output_dir=a,b"], "--output_dir"), (["--grid=task_name=cola"], "already has --task_name"),
+    ([], "--grid is missing")])
+def test_a_wrong_grid_is_refused_before_anything_is_written(values, message, scripts, command, tmp_path):
+    done = scripts.run("sweep.py", "--sweep_dir=sweep", "--metric=eval_accuracy", *values, *command,
+                       cwd=tmp_path)
+    assert done.code == 1 and message in done.err, done.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_training_command_with_its_own_directory_is_refused(scripts, command, tmp_path):
+    done = scripts.run("sweep.py", "--sweep_dir=sweep", "--metric=eval_accuracy", "--grid=seed=0", *command,
+                       "--output_dir=a", cwd=tmp_path)
+    assert done.code == 1 and "--output_dir=a: all runs would write" in done.err
+    assert not list(tmp_path.iterdir())

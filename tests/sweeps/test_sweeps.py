@@ -1,0 +1,192 @@
+"""Sweeps: grids, samples, statistics, and the loop with a command that takes no time."""
+
+import csv
+import itertools
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from bertlib.api import child_command
+from bertlib.sweeps import child_jobs, grid, run_rows, sweep_directory, sweep_loop
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+# Trains in place of a command: "a" is its accuracy. a=0.3 fails, a=0.2 has two classes but predicts one.
+# It notes its start in the file `starts`. While the file `wait` exists, it does not end.
+COMMAND = """
+import json, os, pathlib, sys, time
+flags = dict(word.removeprefix("--").split("=", 1) for word in sys.argv[1:])
+output = pathlib.Path(flags["output_dir"])
+output.mkdir(parents=True, exist_ok=True)
+with open("starts", "a") as starts:
+    starts.write(f"{flags['a']} {os.getpid()}\\n")
+(output / "model.ckpt-1.index").write_text("weights")
+while os.path.exists("wait") and flags["a"] == "0.7":
+    time.sleep(0.02)
+if flags["a"] == "0.3":
+    sys.exit("train.py: error: no such file")
+matrix = [[3, 0], [2, 0]] if flags["a"] == "0.2" else [[3, 0], [1, 1]]
+results = {"eval_accuracy": float(flags["a"]), "eval_loss": 1 - float(flags["a"]),
+           "eval_confusion_matrix": matrix}
+(output / "eval_results.json").write_text(json.dumps(results))
+"""
+# Runs a sweep of this command: python driver.py JOBS VALUE...
+DRIVER = f"""
+import os, sys
+sys.path.insert(0, {str(ROOT)!r})
+sys.path.insert(0, {str(ROOT / "tests" / "sweeps")!r})
+import test_sweeps
+sys.exit(test_sweeps.sweep(sys.argv[2:], jobs=int(sys.argv[1])))
+"""
+
+
+def runs_of(values):
+    return grid.list_runs(grid.parse([f"a={','.join(values)}"], lambda name, text: text))
+
+
+def sweep(values, jobs=1, metric="eval_accuracy", keep="best", **base):
+    """Runs a sweep in the working directory; returns the number of failed runs."""
+    child_command.command_line = lambda script: [sys.executable, "command.py"]
+    return sweep_loop.run(
+        sweep_loop.Sweep("train.py", [], metric, keep, [child_jobs.Slot()] * jobs),
+        sweep_directory.SweepDirectory("sweep", "train.py", base), runs_of(values))
+
+
+@pytest.fixture
+def directory(tmp_path, monkeypatch):
+    (tmp_path / "command.py").write_text(COMMAND)
+    (tmp_path / "driver.py").write_text(DRIVER)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(child_command, "command_line", None)  # restored after `sweep`
+    return tmp_path
+
+
+def table(directory):
+    with open(directory / "sweep" / "sweep.csv", newline="") as file:
+        return {row["a"]: row for row in csv.DictReader(file)}
+
+
+def starts(directory):
+    return [line.split()[0] for line in (directory / "starts").read_text().splitlines()]
+
+
+def weights(directory):
+    return [path.parent.name for path in sorted(directory.glob("sweep/runs/*/*.index"))]
+
+
+def test_each_run_has_a_row_and_only_the_best_keeps_its_weights(directory):
+    assert sweep(["0.2", "0.3", "0.5", "0.9", "0.6"]) == 1
+    rows = table(directory)
+    assert [rows[a]["status"] for a in ("0.2", "0.3", "0.5", "0.9")] == ["finished", "failed", "finished",
+                                                                         "finished"]
+    assert "no such file" in rows["0.3"]["message"] and "Degenerate" in rows["0.2"]["message"]
+    assert rows["0.9"]["eval_accuracy"] == "0.9" and rows["0.5"]["message"] == ""
+    assert rows["0.5"]["directory"] == os.path.join("sweep", "runs", "a=0.5")
+    assert weights(directory) == ["a=0.3", "a=0.9"]  # a failed run is repeated from its checkpoint
+    assert all((directory / row["directory"] / "eval_results.json").exists()
+               for row in rows.values() if row["status"] == "finished")
+    page = (directory / "sweep" / "sweep.html").read_text()
+    for heading in ("Metric against each setting", "Expected best of k runs", "degenerate runs"):
+        assert heading in page
+    assert "no such file" in page and "<script" not in page
+
+    # The same command repeats only the failed run; another grid adds its runs.
+    assert sweep(["0.2", "0.3", "0.5", "0.9", "0.6"]) == 1 and starts(directory)[5:] == ["0.3"]
+    assert sweep(["0.5", "0.95"], jobs=2) == 0 and starts(directory)[6:] == ["0.95"]
+    assert list(table(directory)) == ["0.2", "0.3", "0.5", "0.9", "0.6", "0.95"]
+    assert weights(directory) == ["a=0.3", "a=0.95"]
+    # With another metric nothing is repeated.
+    assert sweep(["0.5", "0.95"], metric="eval_loss") == 0 and len(starts(directory)) == 7
+    with pytest.raises(ValueError, match="eval_f1.*eval_accuracy, eval_loss"):
+        sweep(["0.5"], metric="eval_f1")
+    with pytest.raises(ValueError, match="--data_dir: not given -> b"):
+        sweep(["0.5"], data_dir="b")
+
+
+def test_weights_of_the_best_by_a_loss_and_of_none(directory):
+    assert sweep(["0.5", "0.9"], metric="eval_loss") == 0 and weights(directory) == ["a=0.9"]
+    assert sweep(["0.5", "0.9", "0.6"], keep="none") == 0 and weights(directory) == []
+
+
+def wait_for(condition, seconds=60):
+    limit = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < limit
+        time.sleep(0.02)
+
+
+def alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_a_killed_sweep_goes_on_and_its_children_end(directory):
+    (directory / "wait").touch()
+    command = [sys.executable, "driver.py", "2", "0.5", "0.7", "0.9"]
+    with subprocess.Popen(command, cwd=directory) as process:
+        # Two runs have ended beside the run that waits.
+        wait_for(lambda: (directory / "sweep" / "sweep.csv").exists() and len(table(directory)) == 2)
+        child, = [int(line.split()[1]) for line in (directory / "starts").read_text().splitlines()
+                  if line.startswith("0.7")]
+        second = subprocess.run(command, cwd=directory, capture_output=True, text=True)
+        assert second.returncode == 1 and "is in use" in second.stderr
+        assert alive(child)
+        process.send_signal(signal.SIGKILL)
+    wait_for(lambda: not alive(child))
+    (directory / "wait").unlink()
+    assert sweep(["0.5", "0.7", "0.9"]) == 0
+    assert starts(directory).count("0.7") == 2 and len(starts(directory)) == 4
+    assert {row["status"] for row in table(directory).values()} == {"finished"}
+    assert json.loads((directory / "sweep" / "sweep.json").read_text())["runs"] == [
+        {"a": "0.5"}, {"a": "0.7"}, {"a": "0.9"}]
+
+
+# --- Grids and statistics --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("texts, message", [
+    ([], "--grid is missing"), (["a"], "write a flag"), (["a="], "a value is empty"),
+    (["a=1,,2"], "a value is empty"), (["a=1,2,1"], "the value 1 occurs twice"),
+    (["a=1", "a=2"], "already lists values of a"), (["b=1"], "no flag b")])
+def test_grids_that_cannot_be(texts, message):
+    def parse_value(name, text):
+        if name != "a":
+            raise ValueError(f"no flag {name}")
+        return text
+
+    with pytest.raises(ValueError, match=message):
+        grid.parse(texts, parse_value)
+
+
+def names(number, seed=0, **changed):
+    values = {"a": list("123456"), "b": list("78"), **changed}
+    return {run.name for run in grid.list_runs(values, number, seed)}
+
+
+def test_samples_depend_on_the_content_of_the_grid_and_the_seed():
+    assert len(names(5)) == 5 and names(5) == names(5) == names(5, a=list("654321"), b=list("87"))
+    assert {run.name for run in grid.list_runs({"b": list("78"), "a": list("123456")}, 5)} == names(5)
+    assert names(5) != names(5, seed=1) and names(5) < names(7) and names(12) == names(None)
+    with pytest.raises(ValueError, match="only 12 runs"):
+        names(13)
+    with pytest.raises(ValueError, match="12,000 runs"):
+        names(2, c=list(map(str, range(1000))))
+
+
+@pytest.mark.parametrize("lower", [False, True])
+def test_expected_best_is_the_mean_over_all_draws(lower):
+    values = [0.3, 0.9, 0.5, 0.5]
+    best = min if lower else max
+    for count, expected in enumerate(run_rows.expected_best(values, lower), 1):
+        draws = itertools.product(values, repeat=count)
+        assert expected == pytest.approx(np.mean([best(draw) for draw in draws]))
