@@ -64,7 +64,7 @@ def run(script: str, flags: list[str], verbose: bool) -> None:
       KeyboardInterrupt: the caller was interrupted.
     """
     lines = collections.deque(maxlen=_KEPT_LINES)
-    with subprocess.Popen([*_ending_with_caller(), sys.executable, os.path.join(_ROOT, script), *flags],
+    with subprocess.Popen([*_ending_with_caller(), sys.executable, *_program(script), *flags],
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           encoding="utf-8", errors="backslashreplace", start_new_session=True) as process:
         try:
@@ -74,6 +74,16 @@ def run(script: str, flags: list[str], verbose: bool) -> None:
             raise
     if process.returncode:
         raise _error(script, process.returncode, list(lines))
+
+
+def _program(script):
+    """Returns Python's arguments that run a command. The installed package lacks the short files of the
+    commands in `bertlib.commands`."""
+    path = os.path.join(_ROOT, script)
+    if os.path.exists(path):
+        return [path]
+    return ["-c", f"import sys; from bertlib.command_line import console; sys.argv[0] = {script!r}; "
+            "console.run()"]
 
 
 def _ending_with_caller():

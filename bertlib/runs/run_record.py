@@ -11,13 +11,13 @@ import json
 import os
 import pathlib
 import platform
+import sys
 
 from absl import logging
-import numpy as np
 import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats, hugging_face_cache
-from bertlib.output_directory import model_files, output_files
+from bertlib.output_directory import environment, model_files, output_files
 from bertlib.replicas import replica_group
 from bertlib.runs.settings import INPUT, MACHINE, PATH_SUFFIXES, TASK, WEIGHTS, last_training_step
 from bertlib.system import code_fingerprint, files
@@ -39,6 +39,11 @@ _SHORT = 60
 # Names of flags that are recorded if batches are trimmed. These flags set the number of micro-batches, and
 # with trimming the dropout masks depend on this number. See `_count_micro_batches`.
 _SPLITTING = {"gradient_accumulation_steps", "tokens_per_micro_batch", "num_replicas"}
+# Fields that describe the first session of a training. A later session with other settings keeps them.
+_OF_FIRST_SESSION = ("started", "from_step", "command", "flags", "arguments", "working_directory", "inputs",
+                     "code", "environment")
+# If a training reads more files than this number, only their common fingerprint is recorded.
+_MOST_FILES = 100
 
 
 # --- Fingerprints ----------------------------------------------------------------------------------------
@@ -68,6 +73,22 @@ def hash_checkpoint(path):
         return hash_files(paths)["fingerprint"]
     except (OSError, ValueError, tf.errors.OpError):
         return None
+
+
+def hash_inputs(settings):
+    """Returns {absolute path: entry of `fingerprints.hash_files`} of the data that a command reads. Empty if
+    the command reads more than 100 files.
+
+    Args:
+      settings: a `Settings`.
+    """
+    paths = sorted({os.path.abspath(path) if not files.is_remote(path) else path
+                    for paths in settings.input_files().values() for path in paths
+                    if files.exists(path) and not files.is_directory(path) and not files.is_special(path)})
+    if len(paths) > _MOST_FILES:
+        return {}
+    return {path: {name: value for name, value in hash_files([path]).items() if name != "files"}
+            for path in paths}
 
 
 # --- The content of the record ---------------------------------------------------------------------------
@@ -126,6 +147,12 @@ def describe(settings, command, task, config, task_type=None, labels=None, token
         "files": {name: _absolute(getattr(settings, name)) for name in shaping
                   if name.endswith(PATH_SUFFIXES) and name != "init_checkpoint"},
         "versions": _versions(),
+        "flags": {name: getattr(settings, name) for name in settings.names() if settings.is_given(name)},
+        "arguments": sys.argv[1:],
+        "working_directory": os.getcwd(),
+        "inputs": hash_inputs(settings) if "do_train" in settings and settings.do_train else {},
+        "code": _hash_code(),
+        "environment": environment.describe(),
         "model_files": {},
         "changes": [],
     }
@@ -157,7 +184,8 @@ def check_replicas_agree(group, settings, **data):
 
 
 def _versions():
-    return {"python": platform.python_version(), "tensorflow": tf.version.VERSION, "numpy": np.__version__}
+    return {"python": platform.python_version(), **environment.package_versions(),
+            "tensorflow": tf.version.VERSION}
 
 
 def _hash_code():
@@ -502,7 +530,7 @@ class RunRecord:
                             _describe_differences(allowed))
         if allowed and trains:
             change = {"step": step, "at": self._now["started"], "changed": allowed}
-            first = {name: stored[name] for name in ("started", "from_step", "command") if name in stored}
+            first = {name: stored[name] for name in _OF_FIRST_SESSION if name in stored}
             self._new = {**self._now, **first, "changes": [*stored["changes"], change]}
         return trains
 
