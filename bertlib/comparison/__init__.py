@@ -1,1 +1,1 @@
-"""Compares trainings: a training with its repetition, and the predictions or scores of different trainings."""
+"""Compares trainings: a training with its repetition, and the results of different trainings."""
