@@ -67,16 +67,16 @@ def to_text(found, names):
         lines.append(f"n = {found['n']} {found['unit']}; paired bootstrap of {found['resamples']} samples")
         if test:
             lines.append(f"{test['discordant']} discordant {found['unit']}: {test['only_first']} are right "
-                         f"only in {names[0]}, {test['only_second']} only in {names[1]}; McNemar's exact test: p "
-                         f"{_p(test['p_value'])}")
+                         f"only in {names[0]}, {test['only_second']} only in {names[1]}; McNemar's exact "
+                         f"test: p {_p(test['p_value'])}")
         return lines
     test, runs, used = found["test"], found["runs"], found["used_runs"]
     for name, values in found["compared"].items():
         lines.append(f"compared setting: {name} = {values[0]} and {values[1]}")
     if found["is_paired"]:
-        lines.append(f"n = {test['n']} pairs of runs with the same "
-                     f"{', '.join(found['paired_by']) or 'settings'}; paired t-test: p {_p(test['p_value'])}"
-                     f"; Wilcoxon's test: p {_p(test['p_value_wilcoxon'])}")
+        same = ", ".join(found["paired_by"]) or "settings"
+        lines.append(f"n = {test['n']} pairs of runs with the same {same}; paired t-test: p "
+                     f"{_p(test['p_value'])}; Wilcoxon's test: p {_p(test['p_value_wilcoxon'])}")
     else:
         lines.append(f"n = {used[0]} and {used[1]} runs without pairs, because no settings are the same in "
                      f"both sweeps; Welch's t-test: p {_p(test['p_value'])}")

@@ -94,10 +94,10 @@ def _choose_metric(metric, columns, other_columns, directories):
     if metric is not None:
         metrics = [name for name in metrics if metric in (name, name.removeprefix("eval_"))]
     if not metrics:
-        wanted = f"--metric={metric}: " if metric else ""
-        raise ValueError(f"{wanted}{os.path.join(directories[0], TABLE)} and "
-                         f"{os.path.join(directories[1], TABLE)} have no such metric in common. Their columns "
-                         f"are {', '.join(columns)} and {', '.join(other_columns)}.")
+        wanted, paths = f"--metric={metric}: " if metric else "", [
+            os.path.join(directory, TABLE) for directory in directories]
+        raise ValueError(f"{wanted}{' and '.join(paths)} have no such metric in common. Their columns are "
+                         f"{', '.join(columns)} and {', '.join(other_columns)}.")
     return metrics[0]
 
 
@@ -116,7 +116,7 @@ def _by_settings(rows, keys, metric, directory):
         key = tuple(row[name] for name in keys)
         if key in found:
             values = ", ".join(f"{name}={value}" for name, value in zip(keys, key)) or "the common settings"
-            raise ValueError(f"{os.path.join(directory, TABLE)} has several runs with {values}. "
+            raise ValueError(f"{os.path.join(directory, TABLE)}: several runs have {values}. "
                              "Compare sweeps with the same flags in --grid.")
         found[key] = _number(row[metric])
     return found

@@ -65,6 +65,8 @@ def plan(directory, output_dir, until=None, overrides=()):
     _refuse_running(directory)
     notes = []
     step, is_whole = _last_step(directory, record, until, notes)
+    notes += [f"The training continued after step {session['step']} in another environment: "
+              f"{', '.join(session['changed'])}." for session in record.get("sessions", ())]
     given = _parse(overrides)
     if record.get("flags") is None:
         notes.append(f"{output_files.RECORD} is from an older version, which did not record the flags. Flags "

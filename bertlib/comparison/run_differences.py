@@ -7,7 +7,7 @@ import os
 import numpy as np
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats, metrics_history
-from bertlib.output_directory import output_files
+from bertlib.output_directory import environment, output_files
 from bertlib.system import files
 
 # Names of the values in metrics.jsonl that measure the machine and not the model.
@@ -16,7 +16,7 @@ _MEASURED = ("step", "evaluation", "time", "steps_per_second", "examples_per_sec
 _RESULTS = ("eval_results*.txt", "eval_results*.json", "test_results*.tsv", "test_predictions*.tsv",
             "predictions.json", "null_odds.json")
 _FIELDS_OF_DATA = ("task", "labels", "vocabulary", "do_lower_case", "bert_config", "train_data", "dev_rows")
-# The number of replicas and micro-batches is compared only by its effect.
+# Longest list of steps or metrics in a text.
 _MANY = 12
 
 
@@ -43,13 +43,13 @@ def compare(original, repeated, last_step, results_dir=None, is_whole=True):
         raise ValueError(f"{original} and {repeated} have no logged step and no checkpoint in common. Pass a "
                          "larger --until.")
     results = compare_results(results_dir or original, repeated) if is_whole else None
-    environment, unknown = compare_environments(*records)
+    differences, unknown = compare_environments(*records)
     same = not (losses["different"] or losses["missing"] or any(entry["different"] for entry in weights)
                 or any(not entry["same"] for entry in results or ()))
     return {"same": same, "last_step": last_step, "losses": losses, "weights": weights, "results": results,
             "data": _differences_of_data(*records), "settings": _compare_dicts(
                 records[0]["settings"], records[1]["settings"], only_common=True),
-            "environment": environment, "unknown": unknown}
+            "environment": differences, "unknown": unknown}
 
 
 # --- Losses and other logged values ----------------------------------------------------------------------
@@ -191,18 +191,9 @@ def compare_environments(old, new):
 
 
 def _flat(record):
-    """Returns {name: value} of the versions, the code and the environment in a record."""
-    values = {f"version of {name}": version for name, version in record.get("versions", {}).items()}
-    if record.get("code") is not None:
-        values["fingerprint of the code"] = record["code"]
-    environment = dict(record.get("environment") or {})
-    variables, git = environment.pop("variables", None), environment.pop("git", None)
-    values.update(environment)
-    if record.get("environment") is not None:
-        git = git if isinstance(git, dict) else {}
-        values.update({"git commit": git.get("commit"), "unchanged checkout": git.get("clean")})
-    values.update({f"variable {name}": value for name, value in (variables or {}).items()})
-    return values
+    """Returns {name: value} of the versions and the environment in a record."""
+    return {**{f"version of {name}": version for name, version in record.get("versions", {}).items()},
+            **environment.flatten(record)}
 
 
 def _compare_dicts(old, new, only_common=False):
@@ -221,7 +212,8 @@ def to_text(found, notes=(), overrides=()):
         lines.append(f"SAME BITS up to step {last}.")
     else:
         first = _first_difference(found)
-        lines.append("DIFFERENT." if first is None else f"DIFFERENT from step {first} on.")
+        lines.append("DIFFERENT." if first is None else
+                     f"DIFFERENT. The first difference is in the values of step {first}.")
     lines.append("")
     if losses["lines"]:
         where = f"{losses['lines']} lines of {metrics_history.FILE}, steps {losses['first_step']} to " \

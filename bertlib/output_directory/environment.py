@@ -38,6 +38,20 @@ def describe():
                           if name.startswith(_PREFIXES)}}
 
 
+def flatten(record):
+    """Returns {name: value} of the code and the environment in a record; {} for a record of an older version.
+    """
+    values = {} if record.get("code") is None else {"fingerprint of the code": record["code"]}
+    parts = record.get("environment")
+    if parts is None:
+        return values
+    git = parts.get("git") if isinstance(parts.get("git"), dict) else {}
+    variables = parts.get("variables") if isinstance(parts.get("variables"), dict) else {}
+    return {**values, **{name: value for name, value in parts.items() if name not in ("git", "variables")},
+            "git commit": git.get("commit"), "unchanged checkout": git.get("clean"),
+            **{f"variable {name}": value for name, value in variables.items()}}
+
+
 def package_versions():
     """Returns {name of a package: its version} of the installed packages in `PACKAGES`."""
     versions = {}

@@ -114,6 +114,9 @@ FIELDS = {
     "inputs": _or_null(_object_of(_fields("bytes and a fingerprint", bytes=_integer(0, MAX_SEED),
                                           fingerprint=_TEXT))),
     "environment": _or_null(_OBJECT),
+    "sessions": Rule(lambda value: isinstance(value, list) and all(
+        isinstance(one, dict) and type(one.get("step")) is int and isinstance(one.get("changed"), dict)
+        for one in value), "a list of objects with a step and changed values"),
     "changes": Rule(lambda value: isinstance(value, list) and all(isinstance(one, dict) for one in value),
                     "a list of objects"),
 }

@@ -257,6 +257,20 @@ def _differences(stored, now, training):
     return refused, allowed
 
 
+def _changes_of_environment(stored, now):
+    """Returns {name: [old value, new value]} of the environment in which a training continues. The old values
+    are those of the last session with a change. {} if the record does not contain them."""
+    if stored.get("environment") is None:
+        return {}
+    before, after = environment.flatten(stored), environment.flatten(now)
+    for session in stored.get("sessions", []):
+        before.update({name: values[-1] for name, values in session["changed"].items()
+                       if isinstance(values, list) and values})
+    names = sorted({*before, *after})
+    return {name: [before.get(name), after.get(name)] for name in names
+            if before.get(name) != after.get(name)}
+
+
 def _count_micro_batches(settings):
     """Returns the number of micro-batches of all replicas in a step; None if this number depends on free
     memory or on the number of tokens."""
@@ -532,6 +546,12 @@ class RunRecord:
             change = {"step": step, "at": self._now["started"], "changed": allowed}
             first = {name: stored[name] for name in _OF_FIRST_SESSION if name in stored}
             self._new = {**self._now, **first, "changes": [*stored["changes"], change]}
+        changed = _changes_of_environment(stored, self._now) if trains else None
+        if changed:
+            session = {"step": step, "at": self._now["started"], "changed": changed}
+            self._new = {**(self._new or stored), "sessions": [*stored.get("sessions", []), session]}
+        elif self._new and "sessions" in stored:
+            self._new["sessions"] = stored["sessions"]
         return trains
 
     def write(self):
