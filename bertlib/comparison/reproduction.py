@@ -257,8 +257,12 @@ def _compare_inputs(record, flags, given, notes):
     moved = {**record.get("files", {}), **flags}
     moves = [(old, _absolute(name, value, os.getcwd())) for name, value in given.items()
              if isinstance(old := moved.get(name), str) and value]
-    # A flag that is passed anew without a recorded value, such as --data_dir instead of the samples.
     paths = {path: _moved(path, moves) for path in recorded}
+    if any(name.endswith(PATH_SUFFIXES) for name in given):
+        # For example, --input_file was passed as another pattern: the command itself reports missing files.
+        unknown = [path for path, new in paths.items() if path == new and not files.exists(path)]
+        notes += [f"{path} does not exist, and is not compared before the training." for path in unknown]
+        paths = {path: new for path, new in paths.items() if path not in unknown}
     missing = [new for new in paths.values() if not files.exists(new)]
     for name in ("data_dir", "train_file", "init_checkpoint"):
         value = flags.get(name)
@@ -269,10 +273,10 @@ def _compare_inputs(record, flags, given, notes):
         raise FileNotFoundError("These files of the training do not exist here: " + ", ".join(missing) + ". "
                                 "Name their new place after --, for example: -- --data_dir=DIR.")
     changed = []
-    for path, entry in recorded.items():
-        now = fingerprints.hash_files([paths[path]])["fingerprint"]
-        if now != entry["fingerprint"]:
-            changed.append({"path": paths[path], "old": entry["fingerprint"], "new": now})
+    for path, new in paths.items():
+        now = fingerprints.hash_files([new])["fingerprint"]
+        if now != recorded[path]["fingerprint"]:
+            changed.append({"path": new, "old": recorded[path]["fingerprint"], "new": now})
     start = record.get("init_checkpoint") or {}
     path = given.get("init_checkpoint") or flags.get("init_checkpoint") or start.get("path")
     now = path and not path.startswith(hugging_face_cache.PREFIX) and run_record.hash_checkpoint(path)

@@ -126,8 +126,8 @@ def sweep(directory, rate, values, seeds=None, failed=()):
     directory.mkdir()
     lines = ["learning_rate,seed,status,directory,eval_accuracy,eval_loss"]
     for seed, value in zip(seeds or range(len(values)), values):
-        status = "failed,x,," if seed in failed else f"finished,x,{value},{1 - value}"
-        lines.append(f"{rate},{seed},{status}")
+        status = "failed" if seed in failed else "finished"  # a run may also fail after its evaluation
+        lines.append(f"{rate},{seed},{status},x,{value},{1 - value}")
     (directory / "sweep.csv").write_text("\n".join(lines) + "\n")
     return directory
 
