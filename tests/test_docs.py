@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import itertools
 import pathlib
 import re
 import shlex
@@ -165,7 +166,9 @@ def commands_of(page):
     for words in map(words_of, [*code_lines(text_of(page)), *code_spans(text_of(page))]):
         scripts = [index for index, word in enumerate(words) if re.fullmatch(r"[\w/]+\.py", word)]
         if scripts:
-            flags = [re.match(r"--([\w-]+)", word) for word in words[scripts[0] + 1:]]
+            # Flags after -- belong to another command.
+            own = itertools.takewhile(lambda word: word != "--", words[scripts[0] + 1:])
+            flags = [re.match(r"--([\w-]+)", word) for word in own]
             found.append((words[scripts[0]], [flag[1] for flag in flags if flag]))
     return found
 

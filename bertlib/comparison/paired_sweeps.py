@@ -12,7 +12,7 @@ from bertlib.system import files
 TABLE = "sweep.csv"
 _FINISHED = "finished"
 # Columns that describe a run. They are neither settings nor metrics.
-_OTHERS = ("status", "directory", "message", "error", "seconds", "started")
+_OTHERS = ("run", "status", "directory", "message", "error", "seconds", "started")
 _FLAGS_AT_TOP = ("task_name", "task_type", "do_lower_case", "max_steps", "recompute", "num_workers")
 _PERCENT = ("exact_match", "exact", "f1", "best_exact", "best_f1")
 
@@ -98,7 +98,8 @@ def _choose_metric(metric, columns, other_columns, directories):
             os.path.join(directory, TABLE) for directory in directories]
         raise ValueError(f"{wanted}{' and '.join(paths)} have no such metric in common. Their columns are "
                          f"{', '.join(columns)} and {', '.join(other_columns)}.")
-    return metrics[0]
+    scores = [name for name in metrics if name in _PERCENT or name.startswith("eval_") and "loss" not in name]
+    return (scores or metrics)[0]
 
 
 def _number(text):

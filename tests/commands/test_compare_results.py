@@ -124,10 +124,10 @@ def test_other_tasks_have_their_metrics(scripts, tmp_path):
 
 def sweep(directory, rate, values, seeds=None, failed=()):
     directory.mkdir()
-    lines = ["learning_rate,seed,status,directory,eval_accuracy,eval_loss"]
+    lines = ["run,learning_rate,seed,eval_loss,eval_accuracy,status,seconds,message,directory"]
     for seed, value in zip(seeds or range(len(values)), values):
         status = "failed" if seed in failed else "finished"  # a run may also fail after its evaluation
-        lines.append(f"{rate},{seed},{status},x,{value},{1 - value}")
+        lines.append(f"{len(lines)},{rate},{seed},{1 - value},{value},{status},{seed}.5,,x")
     (directory / "sweep.csv").write_text("\n".join(lines) + "\n")
     return directory
 
