@@ -224,8 +224,8 @@ def to_text(found, notes=(), overrides=()):
         lines += [f"         largest difference of {name}: {_numbers(entry['absolute'], entry['relative'])}"
                   for name, entry in losses["largest"].items()]
     else:
-        lines.append(f"Losses:  {metrics_history.FILE} has no line up to step {last}. To compare more steps, "
-                     "raise --until.")
+        lines.append(f"Losses:  not compared, because the training has no line of {metrics_history.FILE} "
+                     f"up to step {last}")
     if losses["missing"]:
         steps = ", ".join(map(str, losses["missing"][:_MANY]))
         lines.append(f"         missing in the repetition: steps {steps}")
