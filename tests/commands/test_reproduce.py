@@ -169,4 +169,4 @@ def test_all_trainings_are_repeated(name, scripts, tiny_model, tmp_path):
     assert done.code == 0 and done.out.startswith("SAME BITS up to step 5.\n"), done.err
     found = read(tmp_path / "output-reproduced")
     assert found["losses"]["lines"] > 5 and found["weights"][-1]["step"] == 5
-    assert any(entry["file"] == "eval_results.txt" for entry in found["results"])
+    assert found["results"] and all(entry["same"] for entry in found["results"])
