@@ -167,7 +167,9 @@ def commands_of(page):
     for words in itertools.chain.from_iterable(map(commands_in, lines)):
         scripts = [index for index, word in enumerate(words) if re.fullmatch(r"[\w/]+\.py", word)]
         if scripts:
-            flags = [re.match(r"--([\w-]+)", word) for word in words[scripts[0] + 1:]]
+            # Flags after -- belong to another command.
+            own = itertools.takewhile(lambda word: word != "--", words[scripts[0] + 1:])
+            flags = [re.match(r"--([\w-]+)", word) for word in own]
             found.append((words[scripts[0]], [flag[1] for flag in flags if flag]))
     return found
 

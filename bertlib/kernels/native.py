@@ -45,7 +45,7 @@ def load_ops():
     if tf.config.list_physical_devices("GPU"):
         return None
     try:
-        compiler = _compiler()
+        compiler = find_compiler()
         if compiler is not None:
             return _load_cached_ops(compiler) or _build_ops(compiler)
     except (OSError, ValueError, subprocess.SubprocessError, tf.errors.OpError) as error:
@@ -57,7 +57,7 @@ def load_ops():
     return None
 
 
-def _compiler():
+def find_compiler():
     """Returns the command line of the C++ compiler, a list; None without a compiler."""
     for command in [os.environ["CXX"]] if os.environ.get("CXX") else ["g++", "c++"]:
         words = shlex.split(command)

@@ -108,6 +108,15 @@ FIELDS = {
     "task_module": _or_null(_fields("name, fingerprint and texts", name=_LINE, fingerprint=_TEXT,
                                     texts=_or_null(_integer(1, 2)))),
     "files": _object_of(_or_null(_PATH)), "versions": _object_of(_LINE), "model_files": _object_of(_LINE),
+    "flags": _or_null(_OBJECT), "working_directory": _or_null(_PATH), "code": _or_null(_TEXT),
+    "arguments": _or_null(Rule(lambda value: isinstance(value, list) and all(
+        isinstance(one, str) for one in value), "a list of texts")),
+    "inputs": _or_null(_object_of(_fields("bytes and a fingerprint", bytes=_integer(0, MAX_SEED),
+                                          fingerprint=_TEXT))),
+    "environment": _or_null(_OBJECT),
+    "sessions": Rule(lambda value: isinstance(value, list) and all(
+        isinstance(one, dict) and type(one.get("step")) is int and isinstance(one.get("changed"), dict)
+        for one in value), "a list of objects with a step and changed values"),
     "changes": Rule(lambda value: isinstance(value, list) and all(isinstance(one, dict) for one in value),
                     "a list of objects"),
 }

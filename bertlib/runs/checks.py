@@ -267,6 +267,8 @@ def refuse_overwriting(settings, read, written):
     Raises:
       ValueError: a file would be overwritten.
     """
+    read = {flag: list(paths) for flag, paths in read.items()}
+    settings.add_input_files(read)  # run.json contains the fingerprints of these files
     flags = {}
     for flag, paths in (*_list_model_files(settings).items(), *read.items()):
         flags.update((files.file_identity(path), (flag, path)) for path in paths if files.exists(path))

@@ -11,13 +11,13 @@ import json
 import os
 import pathlib
 import platform
+import sys
 
 from absl import logging
-import numpy as np
 import tensorflow.compat.v1 as tf
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats, hugging_face_cache
-from bertlib.output_directory import model_files, output_files
+from bertlib.output_directory import environment, model_files, output_files
 from bertlib.replicas import replica_group
 from bertlib.runs import learning_curve
 from bertlib.runs.settings import INPUT, MACHINE, PATH_SUFFIXES, TASK, WEIGHTS, last_training_step
@@ -43,6 +43,11 @@ _SHORT = 60
 # Names of flags that are recorded if batches are trimmed. These flags set the number of micro-batches, and
 # with trimming the dropout masks depend on this number. See `_count_micro_batches`.
 _SPLITTING = {"gradient_accumulation_steps", "tokens_per_micro_batch", "num_replicas"}
+# Fields that describe the first session of a training. A later session with other settings keeps them.
+_OF_FIRST_SESSION = ("started", "from_step", "command", "flags", "arguments", "working_directory", "inputs",
+                     "code", "environment")
+# If a training reads more files than this number, only their common fingerprint is recorded.
+_MOST_FILES = 100
 
 
 # --- Fingerprints ----------------------------------------------------------------------------------------
@@ -72,6 +77,22 @@ def hash_checkpoint(path):
         return hash_files(paths)["fingerprint"]
     except (OSError, ValueError, tf.errors.OpError):
         return None
+
+
+def hash_inputs(settings):
+    """Returns {absolute path: entry of `fingerprints.hash_files`} of the data that a command reads. Empty if
+    the command reads more than 100 files.
+
+    Args:
+      settings: a `Settings`.
+    """
+    paths = sorted({os.path.abspath(path) if not files.is_remote(path) else path
+                    for paths in settings.input_files().values() for path in paths
+                    if files.exists(path) and not files.is_directory(path) and not files.is_special(path)})
+    if len(paths) > _MOST_FILES:
+        return {}
+    return {path: {name: value for name, value in hash_files([path]).items() if name != "files"}
+            for path in paths}
 
 
 # --- The content of the record ---------------------------------------------------------------------------
@@ -130,6 +151,12 @@ def describe(settings, command, task, config, task_type=None, labels=None, token
         "files": {name: _absolute(getattr(settings, name)) for name in shaping
                   if name.endswith(PATH_SUFFIXES) and name != "init_checkpoint"},
         "versions": _versions(),
+        "flags": {name: getattr(settings, name) for name in settings.names() if settings.is_given(name)},
+        "arguments": sys.argv[1:],
+        "working_directory": os.getcwd(),
+        "inputs": hash_inputs(settings) if "do_train" in settings and settings.do_train else {},
+        "code": _hash_code(),
+        "environment": environment.describe(),
         "model_files": {},
         "changes": [],
     }
@@ -161,7 +188,8 @@ def check_replicas_agree(group, settings, **data):
 
 
 def _versions():
-    return {"python": platform.python_version(), "tensorflow": tf.version.VERSION, "numpy": np.__version__}
+    return {"python": platform.python_version(), **environment.package_versions(),
+            "tensorflow": tf.version.VERSION}
 
 
 def _hash_code():
@@ -232,6 +260,20 @@ def _differences(stored, now, training):
         allowed.update({name: [before[name], version] for name, version in now["versions"].items()
                         if before.get(name) not in (None, version)})
     return refused, allowed
+
+
+def _changes_of_environment(stored, now):
+    """Returns {name: [old value, new value]} of the environment in which a training continues. The old values
+    are those of the last session with a change. {} if the record does not contain them."""
+    if stored.get("environment") is None:
+        return {}
+    before, after = environment.flatten(stored), environment.flatten(now)
+    for session in stored.get("sessions", []):
+        before.update({name: values[-1] for name, values in session["changed"].items()
+                       if isinstance(values, list) and values})
+    names = sorted({*before, *after})
+    return {name: [before.get(name), after.get(name)] for name in names
+            if before.get(name) != after.get(name)}
 
 
 def _count_micro_batches(settings):
@@ -510,8 +552,14 @@ class RunRecord:
                             _describe_differences(allowed))
         if allowed and trains:
             change = {"step": step, "at": self._now["started"], "changed": allowed}
-            first = {name: stored[name] for name in ("started", "from_step", "command") if name in stored}
+            first = {name: stored[name] for name in _OF_FIRST_SESSION if name in stored}
             self._new = {**self._now, **first, "changes": [*stored["changes"], change]}
+        changed = _changes_of_environment(stored, self._now) if trains else None
+        if changed:
+            session = {"step": step, "at": self._now["started"], "changed": changed}
+            self._new = {**(self._new or stored), "sessions": [*stored.get("sessions", []), session]}
+        elif self._new and "sessions" in stored:
+            self._new["sessions"] = stored["sessions"]
         return trains
 
     def write(self):

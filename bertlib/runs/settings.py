@@ -36,7 +36,7 @@ class Settings:
         """
         vars(self).update(values)
         self._classes, self._taken = dict(classes or {}), set()
-        self._given = set(given)
+        self._given, self._input_files = set(given), {}
         self._names = list(values if names is None else names)
 
     def __contains__(self, name):
@@ -70,6 +70,14 @@ class Settings:
         """
         vars(self).update(values)
         self._taken.update(values)
+
+    def add_input_files(self, paths):
+        """Stores the paths of the data that the command reads, {flag: list of paths}."""
+        self._input_files.update({name: list(values) for name, values in paths.items()})
+
+    def input_files(self):
+        """Returns {flag: paths of the data that the command reads}."""
+        return dict(self._input_files)
 
     def choose_phases(self):
         """Sets --do_train and --do_eval if no phase was given.

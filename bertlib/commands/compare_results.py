@@ -1,0 +1,109 @@
+"""Says whether two trainings differ, by statistical tests.
+
+    python compare_results.py output/a output/b
+
+Each argument is a directory with eval_predictions.csv (or .jsonl), or such a file. Both models must have been
+evaluated on the same examples. Directories with sweep.csv are compared over their seeds.
+"""
+
+import json
+import os
+
+from absl import flags
+
+from bertlib.command_line import common_flags
+
+from bertlib.comparison import paired_predictions, paired_sweeps, paired_tests
+from bertlib.system import files
+
+TAKES_PATHS = True
+
+
+def define_flags():
+    """Defines the flags of this command."""
+    with common_flags.section("Comparison"):
+        flags.DEFINE_string("metric", None, "The only metric to compare, such as f1. By default, all metrics "
+                            "of a table of predictions are compared, and the first metric of a sweep.")
+        flags.DEFINE_integer("resamples", 9999, "Number of samples of the bootstrap.", lower_bound=100)
+        flags.DEFINE_integer("seed", 0, "Seed of the bootstrap. The same seed gives the same interval.",
+                             lower_bound=0)
+        flags.DEFINE_enum("output_format", "text", ["text", "json"], "Format of the answer.")
+
+
+def find_tables(paths):
+    """Returns ("sweeps", directories) or ("predictions", paths of tables) of two arguments.
+
+    Raises:
+      ValueError, OSError: an argument contains nothing that can be compared.
+    """
+    if len(paths) != 2:
+        raise ValueError("Name two directories or tables. Example: python compare_results.py output/a "
+                         "output/b")
+    for path in paths:
+        if not files.exists(path):
+            raise FileNotFoundError(f"{path}: there is no such file or directory.")
+    if files.file_identity(paths[0]) == files.file_identity(paths[1]):
+        raise ValueError(f"{paths[0]} and {paths[1]} are the same. Name two different trainings.")
+    are_sweeps = [files.exists(os.path.join(path, paired_sweeps.TABLE)) for path in paths]
+    if all(are_sweeps):
+        return "sweeps", paths
+    found = [paired_predictions.find_table(path) for path in paths]
+    for path, table, is_sweep in zip(paths, found, are_sweeps):
+        if table is None:
+            what = "is a sweep, and the other argument is not" if is_sweep else (
+                f"contains no {paired_predictions.TABLE}.csv, no {paired_predictions.TABLE}.jsonl and no "
+                f"{paired_sweeps.TABLE}")
+            raise ValueError(f"{path} {what}. Evaluate the model with --do_eval=true, or name a table.")
+    return "predictions", found
+
+
+def to_text(found, names):
+    """Returns the lines of the answer."""
+    entries = [paired_tests.Difference(**{name: entry[name] for name in paired_tests.Difference._fields})
+               for entry in found["metrics"]]
+    lines = [paired_tests.to_words(entry, names) for entry in entries]
+    if found["kind"] == "predictions":
+        test = found["mcnemar"]
+        lines.append(f"n = {found['n']} {found['unit']}; paired bootstrap of {found['resamples']} samples")
+        if test:
+            lines.append(f"{test['discordant']} discordant {found['unit']}: {test['only_first']} are right "
+                         f"only in {names[0]}, {test['only_second']} only in {names[1]}; McNemar's exact "
+                         f"test: p {_p(test['p_value'])}")
+        return lines
+    test, runs, used = found["test"], found["runs"], found["used_runs"]
+    for name, values in found["compared"].items():
+        lines.append(f"compared setting: {name} = {values[0]} and {values[1]}")
+    if found["is_paired"]:
+        same = ", ".join(found["paired_by"]) or "settings"
+        lines.append(f"n = {test['n']} pairs of runs with the same {same}; paired t-test: p "
+                     f"{_p(test['p_value'])}; Wilcoxon's test: p {_p(test['p_value_wilcoxon'])}")
+    else:
+        lines.append(f"n = {used[0]} and {used[1]} runs without pairs, because no settings are the same in "
+                     f"both sweeps; Welch's t-test: p {_p(test['p_value'])}")
+    for name, total, count in zip(names, runs, used):
+        if total > count:
+            lines.append(f"{name}: {total - count} of {total} runs are left out, because they failed or have "
+                         "no partner")
+    return lines
+
+
+def _p(value):
+    if value is None:
+        return "is not defined, because all differences are equal"
+    return "< 0.0001" if value < 0.0001 else f"= {value:.3g}"
+
+
+def main(argv):
+    """Compares the two arguments and prints the answer."""
+    settings = common_flags.read_settings()
+    kind, paths = find_tables(argv[1:])
+    paired_tests.load_scipy()  # an error before the work if SciPy is missing
+    if kind == "sweeps":
+        found = paired_sweeps.compare(paths, settings.metric)
+    else:
+        found = paired_predictions.compare(paths, settings.metric, settings.resamples, settings.seed)
+    lines = to_text(found, argv[1:])
+    if settings.output_format == "json":
+        print(json.dumps({**found, "conclusion": lines}, indent=1))
+    else:
+        print("\n".join(lines))

@@ -1,0 +1,75 @@
+"""Repeats a training in another directory, and says whether each bit is the same.
+
+    python reproduce.py output/mrpc
+
+The argument is the output directory of a training. Its run.json contains the flags, the fingerprints of the
+data and the environment. The next command repeats only the first 20 steps:
+
+    python reproduce.py output/mrpc --until=20
+
+Flags after -- replace flags of the training, for example if the data are at another place:
+
+    python reproduce.py output/mrpc -- --data_dir=/data/MRPC
+
+The exit code is 0 for the same bits, 1 for an error and 3 for a difference.
+"""
+
+import contextlib
+import json
+import os
+import sys
+
+from absl import flags, logging
+
+from bertlib.command_line import common_flags
+
+from bertlib.api import child_command
+from bertlib.comparison import reproduction, run_differences
+from bertlib.system import files
+
+TAKES_PATHS = True
+DIFFERENT = 3
+
+
+def define_flags():
+    """Defines the flags of this command."""
+    with common_flags.section("Repetition"):
+        flags.DEFINE_string("output_dir", None, "Directory of the repeated training. The default is the "
+                            "directory of the training with the ending -reproduced.")
+        flags.DEFINE_integer("until", None, "Last step to repeat and to compare. By default, all steps.",
+                             lower_bound=1)
+        flags.DEFINE_bool("anyway", False, "Repeat the training even if its data files or starting weights "
+                          "were changed.")
+
+
+def main(argv):
+    """Repeats the training, compares it and prints the result."""
+    settings, words = common_flags.read_settings(), argv[1:]
+    paths = [word for word in words if not word.startswith("-")]
+    if len(paths) != 1 or words[:1] != paths:
+        raise ValueError("Name one directory of a training, and flags of the training after --. Example: "
+                         "python reproduce.py output/mrpc --until=20 -- --data_dir=DIR")
+    directory = paths[0].rstrip("/") or paths[0]
+    output_dir = settings.output_dir or f"{directory}-reproduced"
+    plan = reproduction.plan(directory, output_dir, settings.until, words[1:])
+    changed = reproduction.describe_changed(plan.changed)
+    if changed and not settings.anyway:
+        raise ValueError("\n".join([*changed, "Restore these files, or pass --anyway to repeat the training "
+                                    "with the changed files."]))
+    for line in (*changed, *plan.notes):
+        logging.warning("%s", line)
+    if any(flag.startswith("--task_module=") for flag in plan.flags):
+        logging.warning("The training has a --task_module: its Python code is run.")
+    logging.info("Repeating %s up to step %d in %s: %s %s", directory, plan.step, output_dir, plan.command,
+                 " ".join(plan.flags))
+    os.environ.pop("TF_CONFIG", None)  # the repetition runs on this machine only
+    with contextlib.redirect_stdout(sys.stderr):
+        child_command.run(plan.command, plan.flags, verbose=True)
+    found = run_differences.compare(directory, output_dir, plan.step, plan.results_dir, plan.is_whole)
+    found.update(training=os.path.abspath(directory), repetition=os.path.abspath(output_dir),
+                 command=[plan.command, *plan.flags], changed_files=plan.changed, overrides=plan.overrides,
+                 notes=plan.notes)
+    print(run_differences.to_text(found, [*changed, *plan.notes], plan.overrides))
+    files.write_text(os.path.join(output_dir, "reproduction.json"), json.dumps(found, indent=1) + "\n")
+    if not found["same"]:
+        sys.exit(DIFFERENT)

@@ -1,0 +1,1 @@
+"""Compares trainings: a training with its repetition, and the results of different trainings."""

@@ -1,0 +1,342 @@
+"""Pairs the rows of two tables of predictions, and computes the metrics of their task on some of the rows."""
+
+import csv
+import io
+import json
+import os
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bertlib.comparison import paired_tests
+from bertlib.output_directory import output_files
+from bertlib.reports import prediction_files
+from bertlib.rows import tables
+from bertlib.system import files
+from bertlib.tasks.tagging import tagging_data
+
+TABLE = "eval_predictions"
+_OURS = ("line", "label", "prediction", "probability", "probabilities", "is_right", "loss", "exact_match",
+         "f1", "null_odds")
+_FIX = "Evaluate both models on the same file, in the same order."
+
+
+class Table(NamedTuple):
+    """A table of predictions.
+
+    Attributes:
+      path: path of the file.
+      kind: kind of the head, see `output_files.head_kind`; "questions" and "tagging" are also recognized by
+        their columns.
+      task: name of the task, or None without run.json.
+      labels: list of str, or None.
+      rows: list of {column: text}; in JSON Lines, also numbers and lists.
+      separator: the text between several labels.
+    """
+
+    path: str
+    kind: str
+    task: Any
+    labels: Any
+    rows: list
+    separator: str
+
+
+def find_table(path, name=TABLE):
+    """Returns the path of the table of predictions in a directory; None if there is none. A path of a file is
+    returned unchanged."""
+    if not files.is_directory(path):
+        return path
+    candidates = [os.path.join(path, f"{name}.{ending}") for ending in prediction_files.FORMATS]
+    found = [candidate for candidate in candidates if files.exists(candidate)]
+    if len(found) > 1:
+        raise ValueError(f"{path} contains {' and '.join(map(os.path.basename, found))}. Name one of these "
+                         "files instead of the directory.")
+    return found[0] if found else None
+
+
+def read_table(path):
+    """Returns the `Table` in a file.
+
+    Raises:
+      ValueError: the file is not a table of predictions with labels.
+    """
+    rows = _read_json_lines(path) if path.endswith(".jsonl") else _read_csv(path)
+    record = output_files.read_record(os.path.dirname(path) or ".")
+    missing = [name for name in ("label", "prediction") if not rows or name not in rows[0]]
+    if missing:
+        raise ValueError(f"{path} is not a table of predictions: " + (
+            f"the column {missing[0]!r} is missing." if rows else "it has no rows."))
+    kind = _kind(rows, record)
+    if kind != "multilabel" and any(row["label"] in ("", None, []) for row in rows):
+        raise ValueError(f"{path}: rows without a label cannot be compared. Use a table of an evaluation.")
+    return Table(path, kind, record and record["task"], _labels(rows, record, kind), rows,
+                 (record or {"settings": {}})["settings"].get("label_separator", ","))
+
+
+def _read_csv(path):
+    csv.field_size_limit(max(csv.field_size_limit(), tables.MAX_FIELD_CHARACTERS))
+    with files.open_file(path, "rb") as stream:
+        text = stream.read().decode("utf-8")
+    return list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
+
+
+def _read_json_lines(path):
+    rows = []
+    for number, line in enumerate(files.read_bytes(path).split(b"\n"), 1):
+        if line.strip():
+            try:
+                rows.append(json.loads(line))
+            except ValueError as error:
+                raise ValueError(f"{path}, line {number}: not JSON: {error}. Restore the file.") from error
+            if not isinstance(rows[-1], dict):
+                raise ValueError(f"{path}, line {number}: not an object. Restore the file.")
+    return rows
+
+
+def _kind(rows, record):
+    columns = rows[0]
+    if {"exact_match", "f1", "question"} <= set(columns):
+        return "questions"
+    if {"sentence", "word"} <= set(columns):
+        return "tagging"
+    if record:
+        return output_files.head_kind(record)
+    if isinstance(columns["label"], list):
+        return "multilabel"
+    return "regression" if all(row.get("is_right") in ("", None) for row in rows) else "classification"
+
+
+def _labels(rows, record, kind):
+    if kind not in ("classification", "multilabel"):
+        return None
+    if record and record["labels"]:
+        return record["labels"]
+    of_columns = [name.removeprefix("probability_") for name in rows[0] if name.startswith("probability_")]
+    return of_columns or list(rows[0].get("probabilities") or ()) or sorted(
+        {str(row[name]) for row in rows for name in ("label", "prediction")})
+
+
+# --- Pairs -----------------------------------------------------------------------------------------------
+
+
+def check_pairs(first, second):
+    """Checks that two `Table`s have the same examples, in the same order.
+
+    Raises:
+      ValueError: the tables differ. The message names the first row that differs.
+    """
+    if first.kind != second.kind:
+        raise ValueError(f"{first.path} belongs to the task {first.task or first.kind}, and {second.path} to "
+                         f"the task {second.task or second.kind}. Only predictions of one task can be "
+                         "compared.")
+    names = [name for name in first.rows[0] if name in second.rows[0] and name not in _OURS
+             and not name.startswith("probability_")]
+    if not names:
+        raise ValueError(f"{first.path} and {second.path} have no column of texts in common, so their rows "
+                         f"cannot be paired. {_FIX}")
+    for number, (one, other) in enumerate(zip(first.rows, second.rows), 1):
+        for name in [*names, "label"]:
+            values = [_plain(row.get(name), table.separator)
+                      for row, table in ((one, first), (other, second))]
+            if values[0] != values[1]:
+                raise ValueError(f"{first.path} and {second.path} are not predictions for the same examples: "
+                                 f"in row {number}, the column {name!r} contains {values[0]!r:.60} and "
+                                 f"{values[1]!r:.60}. {_FIX}")
+    if len(first.rows) != len(second.rows):
+        raise ValueError(f"{first.path} has {len(first.rows)} rows, and {second.path} has "
+                         f"{len(second.rows)}. {_FIX}")
+
+
+def _plain(value, separator):
+    if isinstance(value, list):
+        return separator.join(map(str, value))
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return repr(float(value))
+    try:
+        return repr(float(value))  # CSV contains the same number as a text
+    except (TypeError, ValueError):
+        return "" if value is None else str(value)
+
+
+# --- Metrics ---------------------------------------------------------------------------------------------
+
+
+class Scored(NamedTuple):
+    """The metrics of a table.
+
+    Attributes:
+      metrics: {name: function of an int array of the numbers of units, which returns the metric in points}.
+      is_right: list of bool for each unit, or None for scores.
+      count: number of units.
+      unit: name of a unit in the plural, such as "rows" or "sentences".
+    """
+
+    metrics: dict
+    is_right: Any
+    count: int
+    unit: str
+
+
+def score(table, labels=None):
+    """Returns the `Scored` of a `Table`.
+
+    Args:
+      table: the table.
+      labels: list of str, the labels of a classification in their order.
+    """
+    return {"questions": _score_questions, "tagging": _score_tagging, "regression": _score_regression,
+            "multilabel": _score_multilabel}.get(table.kind, _score_classification)(table, labels)
+
+
+def _score_classification(table, labels):
+    indices = {label: index for index, label in enumerate(labels)}
+    right, predicted = (_indices(table, name, indices) for name in ("label", "prediction"))
+    size = len(labels)
+    codes = right * size + predicted
+
+    def matrix(rows):
+        return np.bincount(codes[rows], minlength=size * size).reshape(size, size).astype(np.float64)
+
+    def accuracy(rows):
+        return 100 * float(np.mean(right[rows] == predicted[rows]))
+
+    def f1(rows):
+        counts = matrix(rows)
+        scores = _divide(2 * counts.diagonal(), counts.sum(0) + counts.sum(1))
+        return 100 * float(scores[1] if size == 2 else scores.mean())
+
+    def matthews(rows):  # for more than two labels, Gorodkin's generalization, as in eval_results.txt
+        counts = matrix(rows)
+        total, real, found = counts.sum(), counts.sum(1), counts.sum(0)
+        root = np.sqrt((total**2 - (found**2).sum()) * (total**2 - (real**2).sum()))
+        return 100 * float(_divide(counts.trace() * total - (real * found).sum(), root))
+
+    return Scored({"eval_accuracy": accuracy, "eval_f1": f1, "eval_matthews": matthews},
+                  (right == predicted).tolist(), len(codes), "rows")
+
+
+def _indices(table, name, indices):
+    found = np.array([indices.get(str(row[name]), -1) for row in table.rows])
+    if (found < 0).any():
+        number = int(np.argmax(found < 0))
+        raise ValueError(f"{table.path}: the {name} {table.rows[number][name]!r:.60} in row {number + 1} is "
+                         f"not one of the labels {', '.join(indices)}. Restore the file.")
+    return found
+
+
+def _score_multilabel(table, labels):
+    def members(name):
+        sets = [set(value) if isinstance(value := row[name], list) else
+                set(filter(None, (value or "").split(table.separator))) for row in table.rows]
+        return np.array([[label in found for label in labels] for found in sets])
+
+    right, predicted = members("label"), members("prediction")
+
+    def counts(rows):
+        return ((right[rows] & predicted[rows]).sum(0), right[rows].sum(0) + predicted[rows].sum(0))
+
+    def micro(rows):
+        hits, both = counts(rows)
+        return 100 * float(_divide(2 * hits.sum(), both.sum()))
+
+    def macro(rows):
+        hits, both = counts(rows)
+        return 100 * float(_divide(2 * hits, both).mean())
+
+    return Scored({"eval_f1_micro": micro, "eval_f1_macro": macro}, (right == predicted).all(1).tolist(),
+                  len(right), "rows")
+
+
+def _score_regression(table, _):
+    stats = paired_tests.load_scipy()
+    right, predicted = (np.array([float(row[name]) for row in table.rows])
+                        for name in ("label", "prediction"))
+
+    def correlation(function):
+        def metric(rows):
+            if np.ptp(right[rows]) == 0 or np.ptp(predicted[rows]) == 0:
+                return 0.0
+            return 100 * float(function(right[rows], predicted[rows])[0])
+        return metric
+
+    return Scored({"eval_pearson": correlation(stats.pearsonr),
+                   "eval_spearman": correlation(stats.spearmanr)}, None, len(right), "rows")
+
+
+def _score_tagging(table, _):
+    sentences = {}
+    for row in table.rows:
+        sentences.setdefault(row["sentence"], []).append((str(row["label"]), str(row["prediction"])))
+    counts, right_words, is_right = [], [], []
+    for pairs in sentences.values():
+        right, predicted = map(list, zip(*pairs))
+        spans = [set(tagging_data.entity_spans(tags)) for tags in (right, predicted)]
+        counts.append((len(spans[0] & spans[1]), len(spans[0]) + len(spans[1])))
+        right_words.append((sum(map(str.__eq__, right, predicted)), len(right)))
+        is_right.append(right == predicted)
+    counts, right_words = np.array(counts), np.array(right_words)
+
+    def f1(rows):
+        hits, both = counts[rows].sum(0)
+        return 100 * float(_divide(2 * hits, both))
+
+    def accuracy(rows):
+        hits, words = right_words[rows].sum(0)
+        return 100 * float(hits / words)
+
+    return Scored({"eval_f1": f1, "eval_accuracy": accuracy}, is_right, len(counts), "sentences")
+
+
+def _score_questions(table, _):
+    exact, f1 = (np.array([float(row[name]) for row in table.rows]) for name in ("exact_match", "f1"))
+    return Scored({"f1": lambda rows: 100 * float(f1[rows].mean()),
+                   "exact_match": lambda rows: 100 * float(exact[rows].mean())},
+                  (exact > 0).tolist(), len(exact), "questions")
+
+
+def _divide(numbers, by):
+    """Returns quotients; 0 where `by` is 0."""
+    numbers, by = np.asarray(numbers, np.float64), np.asarray(by, np.float64)
+    return np.divide(numbers, by, out=np.zeros_like(numbers), where=by != 0)
+
+
+# --- The comparison --------------------------------------------------------------------------------------
+
+
+def compare(paths, metric=None, resamples=9999, seed=0):
+    """Compares the predictions of two trainings.
+
+    Args:
+      paths: two paths of tables.
+      metric: name of the only metric to compare, or None for all metrics of the task.
+      resamples, seed: see `paired_tests.bootstrap_interval`.
+
+    Returns:
+      a dict that can be written as JSON: "n", "unit", "metrics" and "mcnemar" (None for scores).
+    """
+    first, second = tables = [read_table(path) for path in paths]
+    check_pairs(first, second)
+    labels = first.labels and list(dict.fromkeys([*first.labels, *(second.labels or ())]))
+    scored = [score(table, labels) for table in tables]
+    names = list(scored[0].metrics)
+    if metric is not None:
+        chosen = [name for name in names if metric in (name, name.removeprefix("eval_"))]
+        if not chosen:
+            raise ValueError(f"--metric={metric}: the metrics of these predictions are {', '.join(names)}.")
+        names = chosen
+    count = scored[0].count
+    if count < 2:
+        raise ValueError(f"{first.path}: a comparison needs at least 2 {scored[0].unit}.")
+    differences = []
+    for name in names:
+        functions = [one.metrics[name] for one in scored]
+        values = [function(np.arange(count)) for function in functions]
+        differences.append(paired_tests.Difference(
+            name, values, values[1] - values[0],
+            paired_tests.bootstrap_interval(functions, count, resamples, seed)))
+    test = paired_tests.mcnemar(*(one.is_right for one in scored)) if scored[0].is_right else None
+    return {"kind": "predictions", "tables": list(paths), "n": count, "unit": scored[0].unit,
+            "metrics": [{**difference._asdict(), "is_evidence": difference.is_evidence}
+                        for difference in differences],
+            "mcnemar": test, "resamples": resamples, "seed": seed}

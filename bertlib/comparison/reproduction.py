@@ -1,0 +1,305 @@
+"""Plans the repetition of a training: the command, its flags and the checks of its data, from run.json."""
+
+import errno
+import os
+import re
+from typing import NamedTuple
+
+from bertlib.checkpoints import checkpoint_files, checkpoint_formats, hugging_face_cache, metrics_history
+from bertlib.output_directory import output_files, record_fields
+from bertlib.runs import run_record
+from bertlib.runs.settings import PATH_SUFFIXES
+from bertlib.system import files, fingerprints, locks
+from bertlib.tasks.classification.classifier_data import PROCESSORS
+
+COMMANDS = ("run_classifier.py", "run_classifier_with_tfhub.py", "run_ner.py", "run_squad.py",
+            "run_pretraining.py")
+# The repetition sets these flags itself.
+_OURS = ("output_dir", "results_dir", "max_steps", "do_export", "profile_steps")
+# These flags evaluate during a training, or at its end. A repetition of only the first steps needs none.
+_OF_EVALUATION = ("eval_each_checkpoint", "eval_every_steps", "keep_best", "early_stopping_evals")
+# {flag: copy in the output directory}. The copy is used if the file of the flag no longer exists.
+_COPIES = {"vocab_file": output_files.VOCABULARY, "spm_model_file": output_files.SENTENCE_PIECES,
+           "bert_config_file": output_files.CONFIG, "label_file": output_files.LABELS}
+_FLAG = re.compile(r"--?([a-z][a-z0-9_]*)(?:=(.*))?", re.DOTALL)
+
+
+class Plan(NamedTuple):
+    """The repetition of a training.
+
+    Attributes:
+      command: file name of the command.
+      flags: list of str, its command-line arguments.
+      step: int, the last step that is trained and compared.
+      is_whole: whether the repetition trains all steps of the training.
+      results_dir: the directory with the results of the training.
+      changed: list of {"path", "old", "new"}: data or weights with other fingerprints than in the training.
+      overrides: list of str, the flags that the caller passed.
+      notes: list of sentences on the limits of the comparison.
+    """
+
+    command: str
+    flags: list
+    step: int
+    is_whole: bool
+    results_dir: str
+    changed: list
+    overrides: list
+    notes: list
+
+
+def plan(directory, output_dir, until=None, overrides=()):
+    """Returns the `Plan` of the repetition of a training.
+
+    Args:
+      directory: the output directory of the training.
+      output_dir: the output directory of the repetition.
+      until: int, the last step to compare; None for all steps.
+      overrides: list of str, further command-line arguments, such as "--data_dir=other".
+
+    Raises:
+      ValueError, OSError: the training cannot be repeated, or one of its files is missing.
+    """
+    record = _read_record(directory)
+    _check_output_dir(directory, output_dir)
+    _refuse_running(directory)
+    notes = []
+    step, is_whole = _last_step(directory, record, until, notes)
+    notes += [f"The training continued after step {session['step']} in another environment: "
+              f"{', '.join(session['changed'])}." for session in record.get("sessions", ())]
+    given = _parse(overrides)
+    if record.get("flags") is None:
+        notes.append(f"{output_files.RECORD} is from an older version, which did not record the flags. Flags "
+                     "that change only the speed have their defaults here.")
+        flags, base = _flags_of_older_record(record), os.getcwd()
+    else:
+        flags, base = dict(record["flags"]), record.get("working_directory") or os.getcwd()
+    flags = {name: _absolute(name, value, base) for name, value in flags.items()}
+    results_dir = flags.get("results_dir") or directory
+    flags = {name: value for name, value in flags.items() if name not in (*_OURS, *given)}
+    _use_copies(flags, directory)
+    _find_starting_weights(flags, record, given)
+    changed = _compare_inputs(record, flags, given, notes)
+    replicas = record["settings"].get("num_replicas", 1)
+    if replicas > 1 and "num_replicas" not in given:
+        flags["num_replicas"] = replicas
+    if record["settings"].get("gradient_accumulation_steps", flags.get("gradient_accumulation_steps")) == 0:
+        notes.append("--gradient_accumulation_steps=0: the number of micro-batches depends on the free "
+                     "memory, and changes the last bits.")
+    if not is_whole:
+        flags = {name: value for name, value in flags.items() if name not in _OF_EVALUATION}
+        flags.update(do_train=True, do_eval=False)
+        if record["command"] in ("run_classifier.py", "run_classifier_with_tfhub.py", "run_ner.py",
+                                 "run_squad.py"):
+            flags["do_predict"] = False
+    flags.update(output_dir=output_dir, max_steps=step)
+    words = [f"--{name}={_text(value)}" for name, value in flags.items() if value is not None]
+    words += [f"--{name}" if value is None else f"--{name}={_absolute(name, value, os.getcwd())}"
+              for name, value in given.items()]
+    return Plan(record["command"], words, step, is_whole, results_dir, changed, list(overrides), notes)
+
+
+def _read_record(directory):
+    if not files.is_directory(directory):
+        raise NotADirectoryError(f"{directory}: there is no such directory. Name the output directory of a "
+                                 "training.")
+    record, path = output_files.read_record(directory), os.path.join(directory, output_files.RECORD)
+    if record is None:
+        raise ValueError(f"{directory} contains no {output_files.RECORD}. Name the output directory of a "
+                         "training with this project.")
+    if record.get("command") not in COMMANDS:
+        raise ValueError(f"{path}: the training was made by {record.get('command')!r}. Only trainings by "
+                         f"these commands can be repeated: {', '.join(COMMANDS)}.")
+    if record.get("from_step"):
+        raise ValueError(f"{path} describes only the steps after step {record['from_step']}, because the "
+                         "first steps were trained without this file. The training cannot be repeated.")
+    return record
+
+
+def _check_output_dir(directory, output_dir):
+    if files.file_identity(directory) == files.file_identity(output_dir):
+        raise ValueError(f"--output_dir={output_dir} is the training itself. Name another directory.")
+    if files.exists(os.path.join(output_dir, output_files.RECORD)) or (
+            files.is_directory(output_dir) and checkpoint_formats.latest_checkpoint(output_dir)):
+        raise ValueError(f"--output_dir={output_dir} already contains a training. Remove it, or name another "
+                         "directory.")
+
+
+def _refuse_running(directory):
+    """Raises `locks.InUseError` if a process trains in the directory."""
+    try:
+        with locks.lock_directory(directory):
+            pass
+    except locks.InUseError:
+        raise
+    except OSError as error:  # a directory that this user cannot write
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+
+
+def _last_step(directory, record, until, notes):
+    """Returns (last step to compare, whether this is the last step of the training)."""
+    newest = checkpoint_formats.latest_checkpoint(directory)
+    steps = [row["step"] for row in metrics_history.MetricsHistory(directory).read()
+             if "evaluation" not in row]
+    saved = checkpoint_files.step_in_name(newest) if newest else None
+    last = max([saved or 0, *steps])
+    if not last:
+        raise ValueError(f"{directory} contains no trained step, so there is nothing to compare. Run its "
+                         "training again.")
+    planned, limit = record.get("planned_steps"), last
+    if record.get("finished_step") is None and planned is not None and last < planned:
+        notes.append(f"The training is unfinished: its last known step is {last} of {planned}.")
+    for change in record["changes"]:
+        names = ", ".join(change.get("changed", {})) if isinstance(change.get("changed"), dict) else ""
+        if type(change.get("step")) is int and change["step"] < limit:
+            limit = change["step"]
+            notes.append(f"The training continued after step {limit} with other settings ({names}). Only the "
+                         f"steps up to {limit} are compared.")
+    if limit < 1:
+        raise ValueError(f"{os.path.join(directory, output_files.RECORD)}: the settings were changed before "
+                         "the first step. The training cannot be repeated.")
+    if until is not None and until > limit:
+        raise ValueError(f"--until={until}: only the steps up to {limit} can be compared. Pass at most "
+                         f"{limit}.")
+    step = limit if until is None else until
+    return step, step == last and saved == last
+
+
+def _parse(overrides):
+    """Returns {flag: value as text, or None} of command-line arguments."""
+    given = {}
+    for word in overrides:
+        match = _FLAG.fullmatch(word)
+        if not match:
+            raise ValueError(f"{word!r} is not a flag. Write flags of the training after --, as "
+                             "--name=value.")
+        if match[1] in (*_OURS, "do_train", "flagfile"):
+            other = {"max_steps": " Pass --until before the --.", "output_dir": " Pass --output_dir before "
+                     "the --."}.get(match[1], " Leave it out.")
+            raise ValueError(f"--{match[1]}: the repetition sets this flag itself.{other}")
+        given[match[1]] = match[2]
+    return given
+
+
+def _absolute(name, value, base):
+    """Returns the value of a flag, with absolute paths for local files."""
+    if not name.endswith(PATH_SUFFIXES) or not isinstance(value, str) or not value:
+        return value
+    return ",".join(part if "://" in part or part.startswith(hugging_face_cache.PREFIX)
+                    else os.path.join(os.path.abspath(base), part) for part in value.split(","))
+
+
+def _text(value):
+    if isinstance(value, list):
+        return ",".join(map(_text, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _flags_of_older_record(record):
+    """Returns {flag: value} of the settings in a record without "flags"."""
+    kind = output_files.head_kind(record)
+    flags = {name: value for name, value in record["settings"].items() if name in record_fields.SETTINGS
+             and value is not None and value != record_fields.default_in_older_versions(name, kind)}
+    if str(record["task"]).lower() != "xnli":
+        flags.pop("xnli_language", None)
+    if str(record["task"]).lower() in PROCESSORS:
+        flags["task_name"] = record["task"]
+    elif record["command"].startswith("run_classifier") and record.get("task_type"):
+        flags["task_type"] = record["task_type"]
+    if record.get("do_lower_case") is not None:
+        flags["do_lower_case"] = record["do_lower_case"]
+    flags.update((name, path) for name, path in record.get("files", {}).items() if path)
+    if record.get("init_checkpoint"):
+        flags["init_checkpoint"] = record["init_checkpoint"]["path"]
+    return flags
+
+
+def _use_copies(flags, directory):
+    """Replaces --task_module, and files of the model that no longer exist, by the copies in the directory."""
+    module = os.path.join(directory, output_files.TASK_MODULE)
+    if "task_module" in flags and files.exists(module):
+        flags["task_module"] = os.path.abspath(module)
+    for name, copy in _COPIES.items():
+        copy = os.path.join(directory, copy)
+        if isinstance(flags.get(name), str) and not files.exists(flags[name]) and files.exists(copy):
+            flags[name] = os.path.abspath(copy)
+
+
+def _find_starting_weights(flags, record, given):
+    """Replaces a snapshot of the Hugging Face Hub that is not on this machine by its name and revision."""
+    start = record.get("init_checkpoint") or {}
+    if "init_checkpoint" in given or not start.get("repository") or "init_checkpoint" not in flags:
+        return
+    if flags["init_checkpoint"].startswith(hugging_face_cache.PREFIX) or not files.exists(
+            flags["init_checkpoint"]):
+        flags["init_checkpoint"] = f"{hugging_face_cache.PREFIX}{start['repository']}@{start['revision']}"
+
+
+def _compare_inputs(record, flags, given, notes):
+    """Compares the files of data and the starting weights with their fingerprints in the record.
+
+    Returns:
+      list of {"path", "old", "new"}, the files that were changed.
+
+    Raises:
+      FileNotFoundError: files are missing. The message names them.
+    """
+    recorded = record.get("inputs")
+    if not recorded:
+        train, path = record.get("train_data") or {}, flags.get("train_file")
+        recorded = {}
+        if "bytes" in train and path:
+            recorded = {path: {name: train[name] for name in ("bytes", "fingerprint")}}
+        elif record.get("inputs") is None:
+            notes.append(f"{output_files.RECORD} has no fingerprints of the data files. The training data "
+                         "are compared after the training.")
+    moved = {**record.get("files", {}), **flags}
+    moves = [(old, _absolute(name, value, os.getcwd())) for name, value in given.items()
+             if isinstance(old := moved.get(name), str) and value]
+    paths = {path: _moved(path, moves) for path in recorded}
+    if any(name.endswith(PATH_SUFFIXES) for name in given):
+        # For example, --input_file was passed as another pattern: the command itself reports missing files.
+        unknown = [path for path, new in paths.items() if path == new and not files.exists(path)]
+        notes += [f"{path} does not exist, and is not compared before the training." for path in unknown]
+        paths = {path: new for path, new in paths.items() if path not in unknown}
+    missing = [new for new in paths.values() if not files.exists(new)]
+    for name in ("data_dir", "train_file", "init_checkpoint"):
+        value = flags.get(name)
+        if isinstance(value, str) and name not in given and not value.startswith(hugging_face_cache.PREFIX) \
+                and not _exists(value) and value not in missing:
+            missing.append(f"{value} (--{name})")
+    if missing:
+        raise FileNotFoundError("These files of the training do not exist here: " + ", ".join(missing) + ". "
+                                "Name their new place after --, for example: -- --data_dir=DIR.")
+    changed = []
+    for path, new in paths.items():
+        now = fingerprints.hash_files([new])["fingerprint"]
+        if now != recorded[path]["fingerprint"]:
+            changed.append({"path": new, "old": recorded[path]["fingerprint"], "new": now})
+    start = record.get("init_checkpoint") or {}
+    path = given.get("init_checkpoint") or flags.get("init_checkpoint") or start.get("path")
+    now = path and not path.startswith(hugging_face_cache.PREFIX) and run_record.hash_checkpoint(path)
+    if now and start.get("fingerprint") and now != start["fingerprint"]:
+        changed.append({"path": path, "old": start["fingerprint"], "new": now})
+    return changed
+
+
+def _exists(value):
+    """Returns whether a path, a pattern or the prefix of a checkpoint exists."""
+    return "://" in value or files.exists(value) or checkpoint_files.exists(value)
+
+
+def _moved(path, moves):
+    for old, new in moves:
+        if path == old:
+            return new
+        if path.startswith(old.rstrip("/") + "/"):
+            return os.path.join(new, os.path.relpath(path, old))
+    return path
+
+
+def describe_changed(changed):
+    """Returns lines that name changed files with both fingerprints."""
+    return [f"{entry['path']} was changed: fingerprint {entry['old']} in the training, {entry['new']} now."
+            for entry in changed]

@@ -1,0 +1,275 @@
+"""Compares two trainings bit by bit: losses, weights, results, data, settings and environment."""
+
+import glob
+import json
+import os
+
+import numpy as np
+
+from bertlib.checkpoints import checkpoint_files, checkpoint_formats, metrics_history
+from bertlib.output_directory import environment, output_files
+from bertlib.system import files
+
+# Names of the values in metrics.jsonl that measure the machine and not the model.
+_MEASURED = ("step", "evaluation", "time", "steps_per_second", "examples_per_second", "peak_memory_gb")
+# Files of results with the same content for the same weights and data.
+_RESULTS = ("eval_results*.txt", "eval_results*.json", "test_results*.tsv", "test_predictions*.tsv",
+            "predictions.json", "null_odds.json")
+_FIELDS_OF_DATA = ("task", "labels", "vocabulary", "do_lower_case", "bert_config", "train_data", "dev_rows")
+# Longest list of steps or metrics in a text.
+_MANY = 12
+
+
+def compare(original, repeated, last_step, results_dir=None, is_whole=True):
+    """Compares the training in a directory with its repetition.
+
+    Args:
+      original, repeated: the output directories.
+      last_step: int, the last step to compare.
+      results_dir: directory of the results of the original; by default the output directory.
+      is_whole: whether the repetition has all steps, so that its results can be compared.
+
+    Returns:
+      a dict that can be written as JSON: "same", "losses", "weights", "results", "data", "settings",
+      "environment" and "unknown".
+
+    Raises:
+      ValueError: the two directories have no step in common, so that nothing can be compared.
+    """
+    records = [output_files.read_record(directory) for directory in (original, repeated)]
+    losses = compare_losses(original, repeated, last_step)
+    weights = compare_weights(original, repeated, last_step)
+    if not losses["lines"] and not any(entry["step"] for entry in weights):
+        raise ValueError(f"{original} and {repeated} have no logged step and no checkpoint in common. Pass a "
+                         "larger --until.")
+    results = compare_results(results_dir or original, repeated) if is_whole else None
+    differences, unknown = compare_environments(*records)
+    same = not (losses["different"] or losses["missing"] or any(entry["different"] for entry in weights)
+                or any(not entry["same"] for entry in results or ()))
+    return {"same": same, "last_step": last_step, "losses": losses, "weights": weights, "results": results,
+            "data": _differences_of_data(*records), "settings": _compare_dicts(
+                records[0]["settings"], records[1]["settings"], only_common=True),
+            "environment": differences, "unknown": unknown}
+
+
+# --- Losses and other logged values ----------------------------------------------------------------------
+
+
+def compare_losses(original, repeated, last_step):
+    """Compares the values in metrics.jsonl of two directories up to a step.
+
+    Returns:
+      {"lines": number of lines in both, "first_step", "last_step": of these lines, "different": number of
+      lines that differ, "first_difference": step of the first one or None, "largest": {name: {"absolute",
+      "relative", "step"}}, "missing": steps of the original that the repetition lacks}.
+    """
+    old, new = (_logged(directory, last_step) for directory in (original, repeated))
+    common = [key for key in old if key in new]
+    largest, differing = {}, []
+    for key in common:
+        names = [name for name in old[key] if name in new[key] and name not in _MEASURED]
+        wrong = [name for name in names if old[key][name] != new[key][name]]
+        if wrong:
+            differing.append(key)
+        for name in wrong:
+            _note_largest(largest, name, key[0], *_difference(old[key][name], new[key][name]))
+    steps = [key[0] for key in common]
+    trained = [key for key in old if key[1] is None]
+    return {"lines": len(common), "first_step": min(steps, default=None),
+            "last_step": max(steps, default=None), "different": len(differing),
+            "first_difference": min((key[0] for key in differing), default=None),
+            "largest": largest, "missing": [key[0] for key in trained if key not in new]}
+
+
+def _logged(directory, last_step):
+    return {(row["step"], row.get("evaluation")): row
+            for row in metrics_history.MetricsHistory(directory).read() if row["step"] <= last_step}
+
+
+def _note_largest(largest, name, step, absolute, relative):
+    entry = largest.setdefault(name, {"absolute": 0.0, "relative": 0.0, "step": step})
+    entry.update(absolute=max(entry["absolute"], absolute), relative=max(entry["relative"], relative))
+
+
+def _difference(old, new):
+    """Returns the largest (absolute, relative) difference of two values; (0, 0) if they are not numbers."""
+    try:
+        old, new = np.asarray(old, np.float64), np.asarray(new, np.float64)
+        absolute = np.abs(old - new)
+    except (TypeError, ValueError):
+        return 0.0, 0.0
+    if not absolute.size:
+        return 0.0, 0.0
+    with np.errstate(all="ignore"):
+        relative = np.nan_to_num(absolute / np.maximum(np.abs(old), np.abs(new)), nan=0.0)
+    return float(np.nan_to_num(absolute).max()), float(relative.max())
+
+
+# --- Weights ---------------------------------------------------------------------------------------------
+
+
+def compare_weights(original, repeated, last_step):
+    """Compares the checkpoints that both directories have, bit by bit.
+
+    Returns:
+      a list of {"step", "variables", "different": number of variables that differ, "largest_absolute",
+      "largest_relative", "variable": name of the variable with the largest absolute difference}.
+    """
+    old, new = ({checkpoint_files.step_in_name(prefix): prefix
+                 for prefix in checkpoint_files.list_training_checkpoints(directory)}
+                for directory in (original, repeated))
+    return [_compare_checkpoints(step, old[step], new[step]) for step in old
+            if step in new and step <= last_step]
+
+
+def _compare_checkpoints(step, old, new):
+    old, new = (checkpoint_formats.open_checkpoint(prefix) for prefix in (old, new))
+    names = sorted({*old.shapes, *new.shapes})
+    found = {"step": step, "variables": len(names), "different": 0, "largest_absolute": 0.0,
+             "largest_relative": 0.0, "variable": None}
+    for name in names:
+        if name not in old.shapes or name not in new.shapes:
+            found["different"] += 1
+            found["variable"] = found["variable"] or name
+            continue
+        arrays = old.read(name), new.read(name)
+        if arrays[0].shape == arrays[1].shape and arrays[0].tobytes() == arrays[1].tobytes():
+            continue
+        found["different"] += 1
+        absolute, relative = _difference(*arrays) if arrays[0].shape == arrays[1].shape else (0.0, 0.0)
+        if found["variable"] is None or absolute > found["largest_absolute"]:
+            found.update(largest_absolute=absolute, variable=name)
+        found["largest_relative"] = max(found["largest_relative"], relative)
+    return found
+
+
+# --- Results, data and environment -----------------------------------------------------------------------
+
+
+def compare_results(original, repeated):
+    """Returns a list of {"file", "same", "metrics"} of the result files that both directories have."""
+    names = sorted({os.path.basename(path) for pattern in _RESULTS
+                    for path in glob.glob(os.path.join(glob.escape(repeated), pattern))})
+    found = []
+    for name in names:
+        old, new = (os.path.join(directory, name) for directory in (original, repeated))
+        if files.exists(old):
+            contents = [files.read_bytes(path) for path in (old, new)]
+            found.append({"file": name, "same": contents[0] == contents[1]})
+            if name.endswith(".json") and name.startswith("eval_results") and not found[-1]["same"]:
+                found[-1]["metrics"] = _compare_dicts(*(_parse(content) for content in contents))
+    return found
+
+
+def _parse(content):
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _differences_of_data(old, new):
+    fields = {name: (old.get(name), new.get(name)) for name in _FIELDS_OF_DATA}
+    fields["init_checkpoint"], fields["task_module"] = (
+        [(record.get(name) or {}).get("fingerprint") for record in (old, new)]
+        for name in ("init_checkpoint", "task_module"))
+    return {name: list(values) for name, values in fields.items() if values[0] != values[1]}
+
+
+def compare_environments(old, new):
+    """Returns ({name: [old value, new value]}, names of the values that the old record does not contain)."""
+    flat = [_flat(record) for record in (old, new)]
+    differences = {name: [flat[0][name], flat[1].get(name)] for name in sorted(flat[0])
+                   if flat[0][name] != flat[1].get(name)}
+    unknown = sorted(set(flat[1]) - set(flat[0]))
+    if old.get("environment") is not None:  # a variable that is not in the record was not set
+        variables = [name for name in unknown if name.startswith("variable ")]
+        differences.update({name: [None, flat[1][name]] for name in variables})
+        unknown = [name for name in unknown if name not in variables]
+    return differences, unknown
+
+
+def _flat(record):
+    """Returns {name: value} of the versions and the environment in a record."""
+    return {**{f"version of {name}": version for name, version in record.get("versions", {}).items()},
+            **environment.flatten(record)}
+
+
+def _compare_dicts(old, new, only_common=False):
+    names = [name for name in {**old, **new} if not only_common or name in old and name in new]
+    return {name: [old.get(name), new.get(name)] for name in names if old.get(name) != new.get(name)}
+
+
+# --- Text ------------------------------------------------------------------------------------------------
+
+
+def to_text(found, notes=(), overrides=()):
+    """Returns the lines of text that describe the result of `compare`."""
+    lines = []
+    losses, last = found["losses"], found["last_step"]
+    if found["same"]:
+        lines.append(f"SAME BITS up to step {last}.")
+    else:
+        first = _first_difference(found)
+        lines.append("DIFFERENT." if first is None else
+                     f"DIFFERENT. The first difference is in the values of step {first}.")
+    lines.append("")
+    if losses["lines"]:
+        where = f"{losses['lines']} lines of {metrics_history.FILE}, steps {losses['first_step']} to " \
+                f"{losses['last_step']}"
+        lines.append(f"Losses:  {where}: " + (
+            "the same" if not losses["different"] else
+            f"{losses['different']} differ, the first at step {losses['first_difference']}"))
+        lines += [f"         largest difference of {name}: {_numbers(entry['absolute'], entry['relative'])}"
+                  for name, entry in losses["largest"].items()]
+    else:
+        lines.append(f"Losses:  not compared, because the training has no line of {metrics_history.FILE} "
+                     f"up to step {last}")
+    if losses["missing"]:
+        steps = ", ".join(map(str, losses["missing"][:_MANY]))
+        lines.append(f"         missing in the repetition: steps {steps}")
+    for entry in found["weights"]:
+        lines.append(f"Weights: step {entry['step']}, {entry['variables']} variables: " + (
+            "the same" if not entry["different"] else
+            f"{entry['different']} differ; largest difference: "
+            f"{_numbers(entry['largest_absolute'], entry['largest_relative'])} ({entry['variable']})"))
+    if last not in [entry["step"] for entry in found["weights"]]:
+        lines.append(f"Weights: step {last}: not compared, because the training kept no checkpoint of this "
+                     "step")
+    if found["results"] is None:
+        lines.append("Results: not compared, because only a part of the steps was repeated")
+    elif not found["results"]:
+        lines.append("Results: not compared, because the training command wrote none")
+    for entry in found["results"] or ():
+        lines.append(f"Results: {entry['file']}: {'the same' if entry['same'] else 'differs'}")
+        lines += [f"         {name}: {_short(old)} -> {_short(new)}"
+                  for name, (old, new) in list(entry.get("metrics", {}).items())[:_MANY]]
+    for title, part in (("Data", "data"), ("Settings", "settings"), ("Environment", "environment")):
+        lines.append(f"{title}: " + ("no known difference" if not found[part] else "these values differ"))
+        lines += [f"         {name}: {_short(old)} -> {_short(new)}"
+                  for name, (old, new) in found[part].items()]
+    if found["unknown"]:
+        lines.append("Unknown for the training: " + ", ".join(found["unknown"]))
+    if overrides:
+        lines.append(f"Flags passed after --: {' '.join(overrides)}")
+    return "\n".join([*lines, *(f"Note: {note}" for note in notes)])
+
+
+def _first_difference(found):
+    """Returns the first step at which a difference was seen, or None."""
+    steps = [entry["step"] for entry in found["weights"] if entry["different"]]
+    if found["losses"]["first_difference"] is not None:
+        steps.append(found["losses"]["first_difference"])
+    return min(steps, default=None)
+
+
+def _numbers(absolute, relative):
+    return f"{absolute:.2g} absolute, {relative:.2g} relative"
+
+
+def _short(value):
+    if value is None:
+        return "not set"
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= 100 and text.isprintable() else repr(text[:100]) + "…"

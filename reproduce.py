@@ -1,0 +1,7 @@
+"""Repeats a training, and compares each bit. See `python reproduce.py --help`."""
+from bertlib.command_line import launch
+
+from bertlib.commands import reproduce
+
+if __name__ == "__main__":
+    launch.start(reproduce)

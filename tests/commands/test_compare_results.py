@@ -1,0 +1,186 @@
+"""compare_results.py: the numbers of SciPy, each task, sweeps, and refusals."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn import metrics
+
+CHANCE = np.random.default_rng(3)
+LABELS = ["no", "yes"]
+COUNT = 60
+
+
+def write(directory, rows):
+    """Writes eval_predictions.csv; returns the directory."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with open(directory / "eval_predictions.csv", "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    return directory
+
+
+def classified(right, predicted):
+    return [{"line": number, "text": f"text {number},\u2028\x0b with \"quotes\"\nand lines", "label": label,
+             "prediction": prediction, "probability_no": 0.5, "probability_yes": 0.5,
+             "is_right": str(label == prediction).lower(), "loss": 0.7}
+            for number, (label, prediction) in enumerate(zip(right, predicted), 2)]
+
+
+def wrong(labels, fraction):
+    """Labels, of which a fraction was changed."""
+    return [LABELS[(label == "yes") == (CHANCE.random() > fraction)] for label in labels]
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    """(directory, directory, right labels, predictions of the first, predictions of the second)."""
+    folder = tmp_path_factory.mktemp("two")
+    right = CHANCE.choice(LABELS, COUNT).tolist()
+    first, second = wrong(right, 0.4), wrong(right, 0.1)
+    return (write(folder / "a", classified(right, first)), write(folder / "b", classified(right, second)),
+            np.array(right), np.array(first), np.array(second))
+
+
+def compare(scripts, *words, cwd):
+    done = scripts.run("compare_results.py", *words, "--output_format=json", cwd=cwd)
+    assert done.code == 0, done.err
+    return json.loads(done.out)
+
+
+def test_classification_has_the_numbers_of_scipy(two, scripts, tmp_path):
+    a, b, right, first, second = two
+    found = compare(scripts, a, b, "--resamples=500", "--seed=4", cwd=tmp_path)
+    assert found["n"] == COUNT
+    for entry, score in zip(found["metrics"], (
+            metrics.accuracy_score, lambda *pair: metrics.f1_score(*pair, pos_label="yes"),
+            metrics.matthews_corrcoef), strict=True):
+        rows = (np.arange(COUNT),) * 2
+        interval = stats.bootstrap(
+            rows, lambda one, other, score=score: 100 * (score(right[other], second[other])
+                                                         - score(right[one], first[one])),
+            paired=True, vectorized=False, n_resamples=500, method="percentile",
+            rng=np.random.default_rng(4)).confidence_interval
+        np.testing.assert_allclose(entry["interval"], interval, rtol=1e-9)
+        np.testing.assert_allclose(entry["values"], [100 * score(right, found) for found in (first, second)])
+    only = [int(((one == right) & (other != right)).sum())
+            for one, other in ((first, second), (second, first))]
+    test = found["mcnemar"]
+    assert [test["only_first"], test["only_second"]] == only and test["discordant"] == sum(only) > 5
+    assert test["p_value"] == pytest.approx(stats.binomtest(only[0], sum(only), 0.5).pvalue)
+
+    done = scripts.run("compare_results.py", a, b, "--metric=accuracy", cwd=tmp_path)
+    lines = done.out.splitlines()
+    assert lines[0].startswith("eval_accuracy: ") and " points, 95 % interval " in lines[0]
+    assert lines[0].endswith(f": evidence that {b} is better") and not lines[1].startswith("eval_")
+    swapped = scripts.run("compare_results.py", b, a, "--metric=accuracy", cwd=tmp_path).out
+    assert swapped.splitlines()[0].endswith(f": evidence that {b} is better")
+    assert f"{sum(only)} discordant rows: {only[0]} are right only in {a}, {only[1]} only in {b}" in lines[-1]
+
+
+def test_other_tasks_have_their_metrics(scripts, tmp_path):
+    scores = CHANCE.normal(size=(3, COUNT))
+    scores[1:] = scores[0] + scores[1:] * [[0.5], [2.0]]
+    for name, predicted in (("a", scores[1]), ("b", scores[2])):
+        write(tmp_path / name, [{"text": f"t{number}", "label": right, "prediction": value, "is_right": ""}
+                                for number, (right, value) in enumerate(zip(scores[0], predicted))])
+    found = compare(scripts, tmp_path / "a", tmp_path / "b", "--resamples=200", cwd=tmp_path)
+    assert [entry["metric"] for entry in found["metrics"]] == ["eval_pearson", "eval_spearman"]
+    assert found["metrics"][1]["values"] == pytest.approx(
+        [100 * stats.spearmanr(scores[0], row)[0] for row in scores[1:]])
+    assert found["metrics"][0]["is_evidence"] and found["mcnemar"] is None
+
+    tags = [["B-PER", "I-PER", "O"], ["O", "B-LOC", "O"], ["O", "O", "B-PER"]]
+    for name, changed in (("c", "O"), ("d", "B-LOC")):
+        write(tmp_path / name, [
+            {"sentence": number, "word": f"w{place}", "label": tag,
+             "prediction": changed if (number, place) == (1, 1) else tag, "is_right": ""}
+            for number, sentence in enumerate(tags) for place, tag in enumerate(sentence)])
+    found = compare(scripts, tmp_path / "c", tmp_path / "d", "--resamples=200", cwd=tmp_path)
+    assert found["unit"] == "sentences" and found["n"] == 3
+    assert found["metrics"][0]["values"] == pytest.approx([80.0, 100.0])
+    assert found["mcnemar"]["discordant"] == 1
+
+    for name, values in (("e", [0.25, 1, 0]), ("f", [0.5, 1, 1])):
+        write(tmp_path / name, [{"id": number, "question": "q", "label": "x", "prediction": "y",
+                                 "exact_match": float(value == 1), "f1": value}
+                                for number, value in enumerate(values)])
+    found = compare(scripts, tmp_path / "e", tmp_path / "f", "--resamples=200", cwd=tmp_path)
+    assert {entry["metric"]: entry["values"] for entry in found["metrics"]} == {
+        "f1": pytest.approx([125 / 3, 250 / 3]), "exact_match": pytest.approx([100 / 3, 200 / 3])}
+
+    for name, value in (("g", ["x"]), ("h", ["x", "y"])):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "eval_predictions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [
+            {"text": "1", "label": ["x", "y"], "prediction": value, "probabilities": {"x": 0.9, "y": 0.6}},
+            {"text": "2", "label": [], "prediction": [], "probabilities": {"x": 0.1, "y": 0.2}}]))
+    found = compare(scripts, tmp_path / "g", tmp_path / "h", "--resamples=200", cwd=tmp_path)
+    assert {entry["metric"]: entry["values"] for entry in found["metrics"]} == {
+        "eval_f1_micro": pytest.approx([200 / 3, 100]), "eval_f1_macro": [50.0, 100.0]}
+
+
+def sweep(directory, rate, values, seeds=None, failed=()):
+    directory.mkdir()
+    lines = ["run,learning_rate,seed,eval_loss,eval_accuracy,status,seconds,message,directory"]
+    for seed, value in zip(seeds or range(len(values)), values):
+        status = "failed" if seed in failed else "finished"  # a run may also fail after its evaluation
+        lines.append(f"{len(lines)},{rate},{seed},{1 - value},{value},{status},{seed}.5,,x")
+    (directory / "sweep.csv").write_text("\n".join(lines) + "\n")
+    return directory
+
+
+def test_sweeps_are_paired_by_their_settings(scripts, tmp_path):
+    first, second = [0.80, 0.82, 0.79, 0.85, 0.81, 0.5], [0.83, 0.84, 0.83, 0.86, 0.85, 0.9]
+    a, b = sweep(tmp_path / "a", 2e-5, first), sweep(tmp_path / "b", 5e-5, second, failed={5})
+    done = scripts.run("compare_results.py", a, b, cwd=tmp_path)
+    assert done.code == 0, done.err
+    test = stats.ttest_rel(second[:5], first[:5])
+    low, high = (100 * value for value in test.confidence_interval(0.95))
+    assert done.out.startswith(f"eval_accuracy: 81.4 -> 84.2: 2.8 points, 95 % interval {low:.1f} to "
+                               f"{high:.1f}: evidence that {b} is better\n"
+                               "compared setting: learning_rate = 2e-05 and 5e-05\nn = 5 pairs of runs with "
+                               f"the same seed; paired t-test: p = {test.pvalue:.3g}; Wilcoxon's "
+                               f"test: p = {stats.wilcoxon(second[:5], first[:5]).pvalue:.3g}\n")
+    assert f"{a}: 1 of 6 runs are left out" in done.out and f"{b}: 1 of 6 runs are left out" in done.out
+    loss = compare(scripts, a, b, "--metric=loss", cwd=tmp_path)
+    assert loss["conclusion"][0].endswith(f"evidence that {b} is better")
+
+    c = sweep(tmp_path / "c", 5e-5, second, seeds=range(10, 16))
+    found = compare(scripts, a, c, cwd=tmp_path)
+    assert not found["is_paired"] and found["test"]["n"] == [6, 6]
+    assert found["test"]["p_value"] == pytest.approx(stats.ttest_ind(first, second, equal_var=False).pvalue)
+    assert "runs without pairs, because no settings are the same in both sweeps" in found["conclusion"][2]
+
+
+def test_tables_that_cannot_be_compared_are_refused(two, scripts, tmp_path):
+    a, b, right, first, _ = two
+
+    def refused(*words):
+        done = scripts.run("compare_results.py", *words, cwd=tmp_path)
+        assert done.code == 1 and not done.out and "Traceback" not in done.err, done.err
+        return done.err
+
+    assert "Name two directories or tables." in refused(a)
+    assert "are the same. Name two different trainings." in refused(a, f"{a}/../a")
+    assert "there is no such file or directory" in refused(a, tmp_path / "none")
+    assert "contains no eval_predictions.csv, no eval_predictions.jsonl and no sweep.csv" in (
+        refused(a, tmp_path))
+    rows = classified(right, first)
+    shorter = write(tmp_path / "shorter", rows[:-1])
+    assert f"has {COUNT} rows, and {shorter}/eval_predictions.csv has {COUNT - 1}." in refused(a, shorter)
+    other = write(tmp_path / "other", [*rows[:4], {**rows[4], "text": "another"}, *rows[5:]])
+    assert "in row 5, the column 'text' contains " in refused(a, other)
+    turned = write(tmp_path / "turned", [{**rows[0], "label": LABELS[rows[0]["label"] == "no"]}, *rows[1:]])
+    assert "in row 1, the column 'label' contains " in refused(a, turned)
+    scores = write(tmp_path / "scores", [{"text": "t", "label": 1.5, "prediction": 2.5, "is_right": ""}])
+    assert "belongs to the task classification, and " in refused(a, scores)
+    assert "--metric=bleu: the metrics of these predictions are eval_accuracy, eval_f1, eval_matthews." in (
+        refused(a, b, "--metric=bleu"))
+    assert "is a sweep, and the other argument is not" in refused(a, sweep(tmp_path / "sweep", 1, [1, 2]))
+    assert "no such metric in common" in refused(sweep(tmp_path / "d", 2, [1, 2]), tmp_path / "sweep",
+                                                "--metric=f1")
+    assert "only one finished run with the same settings" in refused(
+        sweep(tmp_path / "e", 2, [1, 2], failed={1}), tmp_path / "sweep")

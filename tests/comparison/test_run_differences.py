@@ -1,0 +1,55 @@
+"""Differences of two directories: single bits, missing lines, environments."""
+
+import json
+
+import numpy as np
+import pytest
+import tiny
+
+from bertlib.comparison import run_differences
+
+
+def write(directory, arrays, rows=()):
+    tiny.write_tensorflow(directory / "model.ckpt-3", arrays)
+    (directory / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(directory)
+
+
+def test_one_bit_of_one_weight_is_a_difference(tmp_path):
+    arrays = {"a": np.ones(4, np.float32), "b": np.zeros(3, np.float32), "c": np.array(np.nan, np.float32)}
+    near = {**arrays, "a": np.array([1, 1, np.nextafter(np.float32(1), np.float32(2)), 1], np.float32)}
+    negative = {**arrays, "b": np.array([0, -0.0, 0], np.float32)}
+    first, second, third, same = (write(tmp_path / name, values) for name, values in (
+        ("first", arrays), ("second", near), ("third", negative), ("same", arrays)))
+    assert run_differences.compare_weights(first, same, 3)[0]["different"] == 0
+    found, = run_differences.compare_weights(first, second, 3)
+    assert (found["step"], found["variables"], found["different"], found["variable"]) == (3, 3, 1, "a")
+    assert found["largest_absolute"] == pytest.approx(2**-23) == found["largest_relative"]
+    found, = run_differences.compare_weights(first, third, 3)
+    assert (found["different"], found["largest_absolute"], found["variable"]) == (1, 0.0, "b")
+    assert run_differences.compare_weights(first, second, 2) == []
+
+
+def test_lines_are_compared_without_times_and_missing_ones_are_named(tmp_path):
+    rows = [{"step": step, "loss": 1 / step, "time": step, "steps_per_second": step} for step in (1, 2, 3)]
+    rows.append({"step": 3, "evaluation": "dev", "eval_loss": 0.5, "time": 1})
+    changed = [{**rows[0], "time": 9}, {**rows[1], "loss": 0.75}, {**rows[3], "eval_loss": None}]
+    first, second = (write(tmp_path / name, {"a": np.zeros(1, np.float32)}, values)
+                     for name, values in (("first", rows), ("second", changed)))
+    found = run_differences.compare_losses(first, second, 3)
+    assert found["lines"] == 3 and found["different"] == 2 and found["first_difference"] == 2
+    assert found["missing"] == [3]
+    assert found["largest"]["loss"] == {"absolute": 0.25, "relative": pytest.approx(1 / 3), "step": 2}
+    assert run_differences.compare_losses(first, second, 1)["different"] == 0
+
+
+def test_a_variable_that_was_not_set_is_known_and_an_older_record_is_not():
+    new = {"versions": {"numpy": "2", "tf-keras": "2.21"}, "code": "ab", "environment": {
+        "cpu": "x", "git": {"commit": "c1", "clean": True}, "variables": {"ONEDNN_MAX_CPU_ISA": "AVX2"}}}
+    old = json.loads(json.dumps({**new, "environment": {**new["environment"], "variables": {}, "git": None}}))
+    differences, unknown = run_differences.compare_environments(old, new)
+    assert differences == {"git commit": [None, "c1"], "unchanged checkout": [None, True],
+                           "variable ONEDNN_MAX_CPU_ISA": [None, "AVX2"]} and unknown == []
+    differences, unknown = run_differences.compare_environments({"versions": {"numpy": "1"}}, new)
+    assert differences == {"version of numpy": ["1", "2"]}
+    assert {"cpu", "git commit", "fingerprint of the code", "version of tf-keras"} <= set(unknown)
