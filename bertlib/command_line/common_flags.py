@@ -490,8 +490,8 @@ def define_training_flags():
         flags.DEFINE_string("keep_best", None, "Name of a metric of the evaluation, such as eval_accuracy or "
                             "eval_loss. The weights with the best value are kept in best/ in --output_dir; "
                             "evaluation, prediction and export use them. The flag needs --eval_every_steps "
-                            "or --eval_each_checkpoint. For losses, and for metrics whose names end in "
-                            "_error, a lower value is better. For all other metrics, a higher value is "
+                            "or --eval_each_checkpoint. A lower value is better for a name that ends in "
+                            "loss, perplexity, mae, rmse or error. For all other names, a higher value is "
                             "better.")
         flags.DEFINE_integer("early_stopping_evals", None, "With --keep_best: end the training after this "
                              "number of evaluations without a better value.", lower_bound=1)

@@ -45,7 +45,7 @@ def define_flags():
     with common_flags.section("Results"):
         flags.DEFINE_string("metric", None, "Metric by which the runs are compared, such as eval_accuracy, "
                             "eval_f1 or f1: a name in the eval_results.json of a run. A lower value is "
-                            "better for a name that ends in loss, perplexity, mae or rmse.")
+                            "better for a name that ends in loss, perplexity, mae, rmse or error.")
         flags.DEFINE_enum("keep_checkpoints", "best", sweep_directory.KEPT, "Runs whose checkpoints are "
                           "kept. best: the run with the best metric. The results of all runs are kept.")
 

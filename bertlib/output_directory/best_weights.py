@@ -25,12 +25,14 @@ from bertlib.system import files
 
 DIRECTORY, FILE = "best", "best.json"
 BEST, LAST = "best", "last"  # values of --weights
+# A lower value of a metric is better if its name ends in one of these words. For all other metrics, a higher
+# value is better.
+_LOWER_IS_BETTER = ("loss", "perplexity", "mae", "rmse", "error")
 
 
 def is_lower_better(metric):
-    """Returns whether a lower value of a metric is better. This is so for losses and for metrics whose names
-    end in `_error`."""
-    return metric == "loss" or metric.endswith(("_loss", "_error"))
+    """Returns whether a lower value of a metric is better, according to the last word of its name."""
+    return metric.rpartition("_")[2] in _LOWER_IS_BETTER
 
 
 def choose_best(metric, values):

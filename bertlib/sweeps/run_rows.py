@@ -7,6 +7,7 @@ import re
 
 import numpy as np
 
+from bertlib.output_directory import best_weights
 from bertlib.system import files
 
 DONE, DIVERGED, FAILED, RUNNING = "finished", "diverged", "failed", "running"
@@ -14,7 +15,6 @@ ENDED = DONE, DIVERGED  # runs with one of these statuses are not repeated
 
 # The message of `session_hooks.NanLossError`.
 _NOT_FINITE = re.compile(r"The \S+ of step \d+ is -?(nan|inf)|not finite, although", re.IGNORECASE)
-_LOWER_IS_BETTER = re.compile(r"(loss|perplexity|mae|rmse)$")
 
 
 @dataclasses.dataclass
@@ -117,18 +117,14 @@ def _degeneracy(matrix):
 
 def is_better(metric, first, second):
     """Returns whether the first of two values of a metric is better."""
-    return first < second if lower_is_better(metric) else first > second
-
-
-def lower_is_better(metric):
-    """Returns whether a lower value of a metric is better, as for a loss."""
-    return bool(_LOWER_IS_BETTER.search(metric))
+    return first < second if best_weights.is_lower_better(metric) else first > second
 
 
 def by_rank(rows, metric):
     """Returns the rows with a value of the metric, the best first. Equal values keep their order."""
+    sign = 1 if best_weights.is_lower_better(metric) else -1
     ranked = [row for row in rows if row.value(metric) is not None]
-    return sorted(ranked, key=lambda row: row.value(metric) * (1 if lower_is_better(metric) else -1))
+    return sorted(ranked, key=lambda row: sign * row.value(metric))
 
 
 def expected_best(values, lower=False):

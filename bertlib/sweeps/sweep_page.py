@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from bertlib.output_directory import best_weights
 from bertlib.reports import charts, report_page
 from bertlib.reports.report_page import Html, paragraph, section, table
 from bertlib.sweeps import run_rows
@@ -43,7 +44,7 @@ def _summary(rows, ranked, metric, planned):
     text = f"{len(rows)} of {planned} runs have ended: {counts}."
     if ranked:
         text += f" The best run has {metric} {ranked[0].value(metric):.6g}: {_describe(ranked[0].settings)}."
-    order = "lower" if run_rows.lower_is_better(metric) else "higher"
+    order = "lower" if best_weights.is_lower_better(metric) else "higher"
     note = paragraph(f"A {order} {metric} is better. The best of many runs is chosen on the same development "
                      "set that gives its score, so this score is too optimistic for new data.")
     return Html(paragraph(text, "summary") + note)
@@ -101,7 +102,7 @@ def _seeds_section(ranked, settings, metric):
     strips = _strips(ranked, lambda row: _describe(row.settings, SEEDS) or "all runs", metric)
     if not any(len(values) > 1 for _, values in strips):
         return Html()
-    ascending = run_rows.lower_is_better(metric)
+    ascending = best_weights.is_lower_better(metric)
     strips.sort(key=lambda strip: np.mean(strip[1]) * (1 if ascending else -1))
     rows = [[label, len(values), float(np.mean(values)),
              float(np.std(values, ddof=1)) if len(values) > 1 else "", min(values), max(values)]
@@ -117,7 +118,7 @@ def _expected_section(ranked, metric):
     if len(ranked) < 2:
         return Html()
     expected = run_rows.expected_best([row.value(metric) for row in ranked],
-                                      run_rows.lower_is_better(metric))
+                                      best_weights.is_lower_better(metric))
     shown = [k for k in (1, 2, 3, 5, 10, 20, 50, 100, 200, 500) if k < len(expected)] + [len(expected)]
     points = list(enumerate(expected, 1))
     return section(

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from bertlib.api import child_command
+from bertlib.output_directory import best_weights
 from bertlib.sweeps import child_jobs, grid, run_rows, sweep_directory, sweep_loop
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -190,3 +191,11 @@ def test_expected_best_is_the_mean_over_all_draws(lower):
     for count, expected in enumerate(run_rows.expected_best(values, lower), 1):
         draws = itertools.product(values, repeat=count)
         assert expected == pytest.approx(np.mean([best(draw) for draw in draws]))
+
+
+@pytest.mark.parametrize("metric, is_lower", [
+    ("loss", True), ("eval_loss", True), ("perplexity", True), ("eval_mae", True), ("eval_rmse", True),
+    ("eval_accuracy", False), ("eval_lossless", False), ("f1", False)])
+def test_of_losses_and_errors_the_lower_value_is_better(metric, is_lower):
+    assert best_weights.choose_best(metric, [(1, 0.5), (2, 0.25)]) == ((2, 0.25) if is_lower else (1, 0.5))
+    assert run_rows.is_better(metric, 0.25, 0.5) == is_lower

@@ -11,8 +11,8 @@ _ROOT = pathlib.Path(__file__).resolve().parents[2]
 PUBLISHED = {"create_pretraining_data", "extract_features", "modeling", "optimization", "run_classifier",
              "run_classifier_with_tfhub", "run_pretraining", "run_squad", "tokenization"}
 # These commands exist as modules only in a checkout, not in the installed package.
-_IN_CHECKOUT = {"build_vocab", "compare_results", "convert_checkpoint", "download", "export", "glue_submission",
-                "plan_memory", "predict", "reproduce", "run_ner", "sweep"}
+_IN_CHECKOUT = {"build_vocab", "compare_results", "convert_checkpoint", "download", "export",
+                "glue_submission", "plan_memory", "predict", "reproduce", "run_ner", "sweep"}
 MODULES = PUBLISHED | (_IN_CHECKOUT if (_ROOT / "pyproject.toml").is_file() else set())
 
 
