@@ -2,12 +2,12 @@
 
 import json
 import os
-import types
 
 import pytest
 import tiny
 
 from bertlib.runs import checks
+from bertlib.runs.settings import Settings
 
 CLUSTER = json.dumps({"cluster": {"worker": ["a:1"], "ps": ["b:1"]}, "task": {"type": "worker", "index": 0}})
 
@@ -74,7 +74,7 @@ def test_a_vocabulary_on_a_full_disk(scripts, tmp_path):
 
 
 def test_an_output_dir_without_permission_is_refused(tmp_path, monkeypatch):
-    settings = types.SimpleNamespace(output_dir=str(tmp_path / "a" / "b"), results_dir=None, do_train=False)
+    settings = Settings({"output_dir": str(tmp_path / "a" / "b"), "results_dir": None, "do_train": False})
     checks.check_output_dir(settings)
     asked = []
     monkeypatch.setattr(os, "access", lambda path, mode: asked.append(path))
