@@ -64,7 +64,7 @@ def _calculated(title, total, compute_capability):
                    f"- {reserve:,} MiB that TensorFlow reserves")
 
 
-# Value of --card -> the card, the smallest first.
+# {value of --card: `GpuCard`}, in the order of `usable_mib`.
 CARDS = {
     "rtx3080ti": _logged("GeForce RTX 3080 Ti, 12 GB", 9436),
     "rtx2080ti": _logged("GeForce RTX 2080 Ti, 11 GB", 9454, 9637),
