@@ -63,6 +63,7 @@ def test_the_metadata_are_complete(site):
     assert extras == {"beam": {"apache-beam<3,>=2.77"}, "export": {"tensorflow-text==2.21.*"},
                       "gpu": {"tensorflow[and-cuda]==2.21.*"}, "hub": {"huggingface_hub<3,>=0.30"},
                       "pandas": {"pandas>=2.2"}, "serving-text": {"tensorflow-text==2.21.*"},
+                      "stats": {"scipy>=1.15"},
                       "tensorboard": {"tensorboard>=2.19"}}
     assert needed.keys() == {""} and "tensorflow==2.21.*" in needed[""]
 
