@@ -17,7 +17,7 @@ from bertlib.data import input_pipeline
 from bertlib.estimator import replica_sync, session_hooks
 from bertlib.estimator.estimator_spec import ModeKeys
 from bertlib.graph import collectives, graph_keys
-from bertlib.system import files
+from bertlib.system import files, stopping
 
 BuiltStep = collections.namedtuple("BuiltStep", ["spec", "input_hooks", "own_micro_batches", "accumulate_op"])
 BuiltStep.__doc__ = """The ops of a training step in the current graph.
@@ -84,7 +84,8 @@ class TrainingSession:
                 if self.group:
                     collectives.check_sums(self.group, self.exchange_dtype, self.config.session_config)
                 self.take_steps(session, built, vote)
-        self.config.stop_request.check()
+        if self.config.stop_request.is_set:  # `check` would not raise again after an evaluation in a hook
+            raise stopping.Stopped
 
     # --- The graph
 
