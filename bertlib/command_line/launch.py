@@ -234,6 +234,8 @@ def _interruption_wins():
 
     - a SystemError after Ctrl-C during an import in C,
     - a RuntimeError after a signal at the end of a scope,
+    - a RuntimeError "… ORIGINAL NotFoundError REPLACED BY Stopped: …" of pybind11, if the signal arrives
+      while TensorFlow's C++ code raises an error, for example for a file that does not exist,
     - a TensorFlow error whose message names the interruption, after a signal in a function that TensorFlow
       calls.
     """
@@ -242,7 +244,8 @@ def _interruption_wins():
     except Exception as error:
         inner = error
         while inner is not None:
-            message = inner.message.partition("Traceback")[0] if isinstance(inner, tf.errors.OpError) else ""
+            message = (inner.message if isinstance(inner, tf.errors.OpError) else
+                       str(inner) if isinstance(inner, RuntimeError) else "").partition("Traceback")[0]
             for kind in (KeyboardInterrupt, stopping.Stopped):
                 if isinstance(inner, kind):
                     raise inner from None

@@ -197,6 +197,22 @@ def test_a_signal_in_a_function_that_tensorflow_calls_is_answered_alike(error, c
     assert done.returncode == code and "Traceback" not in done.stderr, done.stderr
 
 
+@pytest.mark.slow(reason="interpreters of their own, which load TensorFlow")
+@pytest.mark.parametrize("error, code", [("KeyboardInterrupt", 130), ("Stopped", 143), ("ValueError", 1)])
+def test_a_signal_that_replaces_an_error_in_c_is_answered_alike(error, code, tmp_path):
+    """The reader of a checkpoint takes a RuntimeError for damage. Only the message names the signal."""
+    done = run_python("from bertlib.command_line import launch\n"
+                      "from bertlib.checkpoints import checkpoint_formats\n"
+                      "def interrupted(name):\n"
+                      "  raise RuntimeError('pybind11::error_already_set: MISMATCH of original and '\n"
+                      "                     'normalized active exception types: ORIGINAL NotFoundError '\n"
+                      f"                     'REPLACED BY {error}: <EMPTY MESSAGE>')\n"
+                      "def main(_):\n  checkpoint_formats.Checkpoint('a', {}, interrupted).read('w')\n"
+                      "launch.run(main)\n", tmp_path)
+    assert done.returncode == code, done.stderr
+    assert ("a is damaged" in done.stderr) == (code == 1), done.stderr
+
+
 def test_a_script_of_somebody_else_keeps_its_traceback(tmp_path):
     (tmp_path / "tensorflow").mkdir()
     (tmp_path / "tensorflow" / "compat").mkdir()
