@@ -129,7 +129,7 @@ class _Recorder(tensorflow_internals.Saver):
     removed = ()
 
     def removes(self, prefix):
-        return "-1" in prefix
+        return prefix.endswith("-1")
 
     def remove(self, prefix):
         self.removed = [*self.removed, prefix]
