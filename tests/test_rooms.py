@@ -36,7 +36,7 @@ LAYERS = [
     {"bertlib.tasks.classification", "bertlib.tasks.tagging", "bertlib.tasks.squad",
      "bertlib.tasks.pretraining"},
     {"bertlib.tasks.vectors", "bertlib.output_directory", "bertlib.reports"},
-    {"bertlib.serving"},
+    {"bertlib.serving", "bertlib.keras"},
     {"bertlib.runs", "bertlib.api"},
     {"bertlib.runs.classification", "bertlib.sweeps", "bertlib.comparison"},
     {"bertlib.command_line"},

@@ -1,0 +1,101 @@
+"""How much better is the best run of a sweep on the examples that chose it than on other examples?
+
+    python benchmarks/selection_cost.py --sweep_dir=output/sweep --metric=eval_accuracy [--splits=2000] \\
+      [--results=NAME]
+
+The command splits the development set at random into two halves. The run with the best metric on the first
+half is chosen. Its metric on the second half is its fair score, because these examples did not choose it. The
+difference of the two metrics is the cost of the choice. The command repeats this for many splits and prints
+means. A metric of half of the examples varies more than a metric of all examples, so the cost of a choice on
+the whole development set is lower.
+
+All finished runs of the sweep must have the file eval_predictions.csv for the same development set.
+"""
+
+import argparse
+import os
+import pathlib
+import sys
+
+import numpy as np
+import results
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from bertlib.comparison import paired_predictions, paired_sweeps  # noqa: E402 (needs the path above)
+
+
+def read_runs(sweep_dir, metric):
+    """Reads the predictions of all finished runs.
+
+    Returns:
+      (list of the names of the runs, list of functions that compute the metric in points from an int array of
+      rows, number of rows).
+    """
+    names, metrics, first = [], [], None
+    for row in paired_sweeps.read_sweep(sweep_dir)[1]:
+        if row["status"] != "finished":
+            continue
+        name = os.path.basename(row["directory"])
+        path = paired_predictions.find_table(os.path.join(sweep_dir, "runs", name))
+        if path is None:
+            raise SystemExit(f"The run {name} has no eval_predictions.csv.")
+        table = paired_predictions.read_table(path)
+        if first is not None:
+            paired_predictions.check_pairs(first, table)
+        first = first or table
+        scored = paired_predictions.score(table, first.labels)
+        if metric not in scored.metrics:
+            raise SystemExit(f"--metric={metric}: the predictions have only {', '.join(scored.metrics)}.")
+        names.append(name)
+        metrics.append(scored.metrics[metric])
+    if len(names) < 2:
+        raise SystemExit(f"{sweep_dir} has {len(names)} finished runs; at least two are needed for a choice.")
+    return names, metrics, scored.count
+
+
+def split_scores(metrics, count, splits, generator):
+    """Returns float arrays of shape [splits]: for the chosen run the metric on the half that chose it and on
+    the other half; and the mean metric of all runs on the other half."""
+    chosen, fair, mean = np.zeros(splits), np.zeros(splits), np.zeros(splits)
+    for index in range(splits):
+        order = generator.permutation(count)
+        first, second = order[:count // 2], order[count // 2:]
+        on_first = np.array([metric(first) for metric in metrics])
+        on_second = np.array([metric(second) for metric in metrics])
+        best = generator.choice(np.flatnonzero(on_first == on_first.max()))  # ties are broken at random
+        chosen[index], fair[index], mean[index] = on_first[best], on_second[best], on_second.mean()
+    return chosen, fair, mean
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--sweep_dir", required=True)
+    parser.add_argument("--metric", default="eval_accuracy")
+    parser.add_argument("--splits", type=int, default=2000)
+    parser.add_argument("--results")
+    arguments = parser.parse_args()
+    names, metrics, count = read_runs(arguments.sweep_dir, arguments.metric)
+    recorder = results.Recorder(arguments.results, {
+        "best": "points", "chosen": "points", "fair": "points", "cost": "points", "mean_run": "points"})
+    everything = np.arange(count)
+    scores = [metric(everything) for metric in metrics]
+    best = int(np.argmax(scores))
+    chosen, fair, mean = split_scores(metrics, count, arguments.splits, np.random.default_rng(0))
+    print(f"{len(names)} runs, {count} examples, {arguments.splits} random splits, in points of "
+          f"{arguments.metric}:")
+    print(f"  best run on all examples: {scores[best]:.2f} ({names[best]})")
+    print(f"  chosen run on the half that chose it: {chosen.mean():.2f}")
+    print(f"  chosen run on the other half: {fair.mean():.2f} (standard deviation of the splits "
+          f"{fair.std():.2f})")
+    print(f"  cost of the choice: {(chosen - fair).mean():.2f}")
+    print(f"  mean of all runs on the other half: {mean.mean():.2f}; the choice gains "
+          f"{(fair - mean).mean():.2f}")
+    recorder.add(runs=len(names), best=scores[best], chosen=chosen.mean(), fair=fair.mean(),
+                 cost=(chosen - fair).mean(), mean_run=mean.mean())
+    recorder.write()
+
+
+if __name__ == "__main__":
+    main()

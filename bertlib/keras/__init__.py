@@ -1,0 +1,15 @@
+"""Offers the BERT encoder as a Keras layer, for code in TensorFlow 2.
+
+    from bertlib.keras import BertEncoder
+
+    encoder = BertEncoder.from_checkpoint("uncased_L-12_H-768_A-12")
+    outputs = encoder({"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids})
+    outputs["pooled_output"]    # float32 [B, W]
+
+The layer belongs to `tf.keras`. This is Keras 3, or tf_keras if the environment variable TF_USE_LEGACY_KERAS
+is 1 when TensorFlow is imported. Eager execution stays on.
+"""
+
+from bertlib.keras.encoder import BertEncoder
+
+__all__ = ["BertEncoder"]
