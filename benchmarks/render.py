@@ -1,4 +1,5 @@
-"""Writes the tables of docs/development, and its picture compare.svg, from benchmarks/results.
+"""Writes the tables of docs/development and docs/howto/sweep.md, and the picture compare.svg, from
+benchmarks/results.
 
     python benchmarks/render.py            after a result was added or changed
     python benchmarks/render.py --check    changes nothing; exits with 1 if a table or the picture differs
@@ -17,7 +18,7 @@ import drawing
 import results
 
 FOLDER = os.path.join(results.ROOT, "docs", "development")
-PAGES = ("benchmarks.md", "scaling.md", "report_numbers.md")
+PAGES = ("benchmarks.md", "scaling.md", "report_numbers.md", "../howto/sweep.md")
 PICTURE = "compare.svg"
 OURS, PEER = "this project", "Hugging Face"
 _BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -308,6 +309,32 @@ def report_numbers_table():
     return f"{table(titles, rows)}\n\nMeasured by `{result['command']}` ({place(result)}; {packages})."
 
 
+def selection_table():
+    """Returns the table of the runs of a sweep, the cost of the choice, and their origin."""
+    result = results.read("selection_cost")
+    *runs, cost = result["rounds"]
+    columns = list(dict.fromkeys((run["train_batch_size"], run["learning_rate"]) for run in runs))
+    rows = []
+    for epochs in dict.fromkeys(run["num_train_epochs"] for run in runs):
+        scores = {(run["train_batch_size"], run["learning_rate"]): run["score"]
+                  for run in rows_of(result, num_train_epochs=epochs)}
+        rows.append([f"{float(epochs):g} epochs", *(f"{scores[column]:.2f}" for column in columns)])
+    titles = ["accuracy, %", *(f"batch {size}, rate {float(rate):g}" for size, rate in columns)]
+    return f"""{table(titles, rows)}
+
+| mean over {cost["splits"]:,} random halves of the {cost["examples"]} examples | accuracy, % |
+| --- | --- |
+| the run that is best on the first half, measured on the first half | {cost["chosen"]:.1f} |
+| the same run, measured on the second half | {cost["fair"]:.1f} |
+| all runs, measured on the second half | {cost["mean_run"]:.1f} |
+
+So the choice gains {cost["fair"] - cost["mean_run"]:.1f} points, but the best score promises {
+        cost["chosen"] - cost["mean_run"]:.1f} points. The difference of {
+        cost["cost"]:.1f} points is the cost of the choice. It is smaller if more examples choose.
+
+Measured by `{result["command"]}` ({place(result)})."""
+
+
 def origins_table():
     """How each table was measured."""
     rows = []
@@ -321,7 +348,7 @@ def origins_table():
     return table(["table", "command, machine and date"], rows)
 
 
-ON_OTHER_PAGES = ("replicas", "report_numbers")
+ON_OTHER_PAGES = ("replicas", "report_numbers", "selection")
 # {name in a page: (function that returns the text, results that it is made of)}
 TABLES = {
     "compare": (compare_table, ["compare"]),
@@ -337,6 +364,7 @@ TABLES = {
     "input": (input_table, ["input_pipeline", "featurization", "pretraining_data", "pretraining"]),
     "replicas": (replicas_table, ["replicas"]),
     "report_numbers": (report_numbers_table, ["report_numbers"]),
+    "selection": (selection_table, ["selection_cost"]),
     "origins": (origins_table, [])}
 
 

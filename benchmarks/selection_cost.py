@@ -13,6 +13,7 @@ All finished runs of the sweep must have the file eval_predictions.csv for the s
 """
 
 import argparse
+import json
 import os
 import pathlib
 import sys
@@ -30,11 +31,14 @@ def read_runs(sweep_dir, metric):
     """Reads the predictions of all finished runs.
 
     Returns:
-      (list of the names of the runs, list of functions that compute the metric in points from an int array of
-      rows, number of rows).
+      (list with the settings of each run as {flag: value}, list of functions that compute the metric in
+      points from an int array of rows, number of rows).
     """
-    names, metrics, first = [], [], None
-    for row in paired_sweeps.read_sweep(sweep_dir)[1]:
+    with open(os.path.join(sweep_dir, "sweep.json"), encoding="utf-8") as reader:
+        flags = list(json.load(reader)["runs"][0])
+    rows = paired_sweeps.read_sweep(sweep_dir)[1]
+    runs, metrics, first = [], [], None
+    for row in rows:
         if row["status"] != "finished":
             continue
         name = os.path.basename(row["directory"])
@@ -48,11 +52,11 @@ def read_runs(sweep_dir, metric):
         scored = paired_predictions.score(table, first.labels)
         if metric not in scored.metrics:
             raise SystemExit(f"--metric={metric}: the predictions have only {', '.join(scored.metrics)}.")
-        names.append(name)
+        runs.append({flag: row[flag] for flag in flags})
         metrics.append(scored.metrics[metric])
-    if len(names) < 2:
-        raise SystemExit(f"{sweep_dir} has {len(names)} finished runs; at least two are needed for a choice.")
-    return names, metrics, scored.count
+    if len(runs) < 2:
+        raise SystemExit(f"{sweep_dir} has {len(runs)} finished runs; at least two are needed for a choice.")
+    return runs, metrics, scored.count
 
 
 def split_scores(metrics, count, splits, generator):
@@ -76,24 +80,26 @@ def main():
     parser.add_argument("--splits", type=int, default=2000)
     parser.add_argument("--results")
     arguments = parser.parse_args()
-    names, metrics, count = read_runs(arguments.sweep_dir, arguments.metric)
-    recorder = results.Recorder(arguments.results, {
-        "best": "points", "chosen": "points", "fair": "points", "cost": "points", "mean_run": "points"})
+    runs, metrics, count = read_runs(arguments.sweep_dir, arguments.metric)
+    recorder = results.Recorder(arguments.results, dict.fromkeys(
+        ("score", "best", "chosen", "fair", "cost", "mean_run"), "points"))
     everything = np.arange(count)
     scores = [metric(everything) for metric in metrics]
     best = int(np.argmax(scores))
     chosen, fair, mean = split_scores(metrics, count, arguments.splits, np.random.default_rng(0))
-    print(f"{len(names)} runs, {count} examples, {arguments.splits} random splits, in points of "
+    print(f"{len(runs)} runs, {count} examples, {arguments.splits} random splits, in points of "
           f"{arguments.metric}:")
-    print(f"  best run on all examples: {scores[best]:.2f} ({names[best]})")
+    print(f"  best run on all examples: {scores[best]:.2f} ({runs[best]})")
     print(f"  chosen run on the half that chose it: {chosen.mean():.2f}")
     print(f"  chosen run on the other half: {fair.mean():.2f} (standard deviation of the splits "
           f"{fair.std():.2f})")
     print(f"  cost of the choice: {(chosen - fair).mean():.2f}")
     print(f"  mean of all runs on the other half: {mean.mean():.2f}; the choice gains "
           f"{(fair - mean).mean():.2f}")
-    recorder.add(runs=len(names), best=scores[best], chosen=chosen.mean(), fair=fair.mean(),
-                 cost=(chosen - fair).mean(), mean_run=mean.mean())
+    for settings, score in zip(runs, scores):
+        recorder.add(**settings, score=score)
+    recorder.add(examples=count, splits=arguments.splits, best=scores[best], chosen=chosen.mean(),
+                 fair=fair.mean(), cost=(chosen - fair).mean(), mean_run=mean.mean())
     recorder.write()
 
 
