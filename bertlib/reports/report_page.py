@@ -30,10 +30,10 @@ p { margin: .4rem 0; overflow-wrap: anywhere; } .text { white-space: pre-wrap; u
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 td, th { text-align: left; padding: .15rem .9rem .15rem 0; border-bottom: 1px solid var(--line);
-         vertical-align: top; overflow-wrap: anywhere; max-width: 36rem; min-width: 3rem; }
+         vertical-align: top; overflow-wrap: anywhere; max-width: 36rem; min-width: 5rem; }
 thead th { vertical-align: bottom; overflow-wrap: normal; }
 tbody th { font-weight: normal; min-width: 7rem; }
-.number { text-align: right; } td.number { white-space: nowrap; }
+.number { text-align: right; min-width: 3rem; } td.number { white-space: nowrap; }
 .matrix td { text-align: right; padding: .15rem .5rem; min-width: 2.5rem; border: 1px solid var(--line); }
 .matrix th { padding: .15rem .5rem; min-width: 0; max-width: 14rem; overflow: hidden;
              text-overflow: ellipsis; white-space: nowrap; overflow-wrap: normal; }
