@@ -1,7 +1,8 @@
-"""ask_export.py ASKED ANSWERS: loads the newest version of an exported model, and answers rows of texts.
+"""ask_export.py REQUEST ANSWERS: loads the newest version of an exported model, and answers rows of texts.
 
-ASKED is {"directory": …, "text": whether it takes text, "rows": [[text, …], …]}; ANSWERS will be the list of
-each row's probabilities or score. Works in graph mode, which the process may be in already.
+REQUEST is a JSON file: {"directory": …, "text": true if the model takes text, "rows": [[text, …], …]}.
+ANSWERS is the JSON file to write: a list with the probabilities, or the score, of each row. The module works
+in graph mode, also if the process is already in graph mode.
 """
 
 import json
@@ -24,7 +25,7 @@ with tf.Graph().as_default(), tf.Session() as session:
     signatures = tf.saved_model.loader.load(session, ["serve"], str(newest)).signature_def
     signature = signatures["serving_default" if asked["text"] else "ids"]
     output = signature.outputs["probabilities" if "probabilities" in signature.outputs else "score"]
-    for row in asked["rows"]:  # one at a time: without padding, no row depends on another one
+    for row in asked["rows"]:  # each row alone, because without padding no row depends on another row
         given = {"text_a": [row[0]], "text_b": [row[1] if len(row) > 1 else ""]} if asked["text"] else {
             "input_ids": [oracle.ids_of(*row)]}
         values = session.run(output.name, {signature.inputs[name].name: value

@@ -1,6 +1,7 @@
-"""Mutations: of flags, of files, of what stands where a file should be.
+"""Changes that make an input bad: of flags, of files, and of the kind of thing that a path names.
 
-Each is a function in a table, of what it changes and of random choices; it returns what takes its place.
+Each change is a function in a table. Its arguments are the input and random choices; it returns the changed
+input.
 """
 
 import functools
@@ -20,7 +21,7 @@ import tiny
 INTEGERS = [0, -1, 1, 3, 2**31 - 1, 2**31, 2**32, 2**63 - 1, 2**63, 10**18, 10**30, 10**100, -2**63, "1e3",
             "٣", "", " 5", "0x10", "1_000", "nan"]
 FLOATS = [0, "-0.0", -1, 0.5, 1, "1e-320", "1e308", "-1e308", "1e400", "nan", "inf", "-inf", 1e10, "", "1,5"]
-# Of paths none that leaves the case's directory: whoever is root writes everywhere. `null` and `full` are
+# Paths stay inside of the directory of the case, because root can write everywhere. `null` and `full` are
 # devices.
 STRINGS = ["", ".", "..", "nowhere", "none/there", "null", "full", "data", "model", "output", "text.txt",
            "model/vocab.txt", "./text.txt", "data/../text.txt", "dev.json", "train.json", "link.txt",
@@ -34,7 +35,7 @@ VALUES = {"int": INTEGERS, "float": FLOATS, "bool": BOOLEANS}
 
 
 def flags_of(scripts, script, cwd):
-    """{flag: values to try} of a command's own flags, from its --helpxml."""
+    """Returns {flag: values to try} of the flags that a command defines itself, from its --helpxml."""
     text = scripts.run(script, "--helpxml", cwd=cwd).out
     found = {}
     for flag in xml.etree.ElementTree.fromstring(text[text.index("<?xml"):].encode()).iter("flag"):
@@ -103,7 +104,7 @@ CONTENTS = {
     "an empty line": _on_lines(lambda lines, index, chance: lines.insert(index, b"\n")),
     "another field": _on_lines(_replace_field),
 }
-# After these no file is what it was made for.
+# After these changes, no file has its original purpose.
 SPOILED = {"empty", "nothing but random bytes", "nothing but white space"}
 
 # --- JSON ------------------------------------------------------------------------------------------------
@@ -114,7 +115,7 @@ JSON_VALUES = [None, [], {}, "", "x", True, -1, 0, 1.5, 10**30, 2**31, 2**63, fl
 
 
 def mutate_json(content, chance):
-    """Replaces or removes a random value of a JSON text, or all of it."""
+    """Replaces or removes a random value of a JSON text, or the whole text."""
     found = json.loads(content)
     places = []
 
@@ -140,7 +141,7 @@ def _json_line(lines, index, chance):
 
 
 def mutate_safetensors(content, chance):
-    """Mutates the header, or what says how long it is."""
+    """Changes the header of a safetensors file, or the number that gives the length of the header."""
     size, = struct.unpack("<Q", content[:8])
     header, rest = content[8:8 + size], content[8 + size:]
     if chance.random() < 0.2:
@@ -153,7 +154,7 @@ def mutate_safetensors(content, chance):
 
 
 def mutate_records(path, chance):
-    """Replaces or removes a feature of one record in a file, or its values."""
+    """Replaces or removes a feature, or the values of a feature, in one record of a file."""
     records = list(tf.python_io.tf_record_iterator(str(path)))
     index = chance.randrange(len(records))
     example = tf.train.Example.FromString(records[index])
@@ -181,7 +182,7 @@ def mutate_records(path, chance):
 
 
 def mutate_checkpoint(path, chance):
-    """Writes a checkpoint anew, with a tensor that is missing, of another shape or type, or not finite."""
+    """Writes a checkpoint again with one bad tensor: missing, of another shape or type, or not finite."""
     prefix = path.with_suffix("")
     reader = tf.train.load_checkpoint(str(prefix))
     arrays = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
@@ -223,10 +224,11 @@ ODD_NAMES = ["[a]", "a]b[", "back\\slash", "with space", "ünï…", "new\nline"
 
 
 def mutation(chance, here, run):
-    """Spoils one input of a run: changes files under `here`.
+    """Makes one input of a run bad: changes files under `here`.
 
     Returns:
-      (what was done, changed flags, "refused" or "valid" or None: how the run must end).
+      (description of the change, changed flags, the end that the run must have: "refused", "valid" or None
+      for any).
     """
     name = chance.choice(run.inputs)
     path = here / name.rstrip("/")
@@ -253,7 +255,7 @@ def mutation(chance, here, run):
         mutations[kind](path, chance)
     except shutil.SameFileError:
         return f"{name} as it is", {}, "valid"
-    optional = path.name in ("checkpoint", "tokenizer_config.json")  # without them is an answer, too
+    optional = path.name in ("checkpoint", "tokenizer_config.json")  # not needed
     # Vectors of blank lines are those of [CLS] and [SEP], as published.
     blank = run.script == "extract_features.py" and name == "text.txt" and "white" in kind
     refused = kind in SPOILED and not optional and not blank

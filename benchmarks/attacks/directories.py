@@ -1,4 +1,5 @@
-"""Output directories of trainings that were damaged, reordered, cut off or contradicted; their dev rows."""
+"""Output directories of trainings that were damaged, reordered, cut off or contradicted, and their dev rows.
+"""
 
 import json
 import random
@@ -18,16 +19,16 @@ _NONSENSE = [None, [], {}, "", "x", True, -1, 0.5, 10**9, 10**30, -10**9, float(
 
 
 def ask(trial, name, must, **flags):
-    """Has one of the commands use a directory, and compares with the undamaged model.
+    """Runs one of the commands on a directory, and compares the answers with those of the undamaged model.
 
     Args:
       trial: a `Trial`.
-      name: the model's, which is also its directory.
+      name: the name of the model, which is also its directory.
       must: see `Trial.expect`.
-      flags: further ones for predict.py and run_classifier.py.
+      flags: more flags of predict.py and run_classifier.py.
 
     Returns:
-      how the command ended.
+      the `Finished` of the command.
     """
     command = trial.chance.choice(["predict", "predict", "test", "export", "convert", "features"])
     rows = world.rows(trial.chance, name, 6)
@@ -77,7 +78,7 @@ def _test(trial, name, rows, must, flags):
 
 
 def records(trial):
-    """run.json with nonsense: refused, or the answers of the undamaged directory."""
+    """Writes nonsense into run.json: it is refused, or the answers are those of the undamaged directory."""
     chance, name = trial.chance, trial.chance.choice(_CLASSIFIERS)
     trial.world.take(trial.here, name)
     path = trial.here / name / "run.json"
@@ -105,7 +106,7 @@ def records(trial):
 
 
 def vocabularies(trial):
-    """A vocabulary or labels in another order, beside run.json or by a flag: refused."""
+    """A vocabulary or labels in another order, in the directory or given by a flag: refused."""
     chance, name = trial.chance, trial.chance.choice(("single", "pair"))
     trial.world.take(trial.here, name)
     kind = chance.choice(["vocab.txt", "vocab.txt, one pair", "labels.txt", "--vocab_file", "labels.txt cut",
@@ -118,7 +119,7 @@ def vocabularies(trial):
     elif kind.startswith("labels.txt"):
         labels = world.LABELS[name][::-1] if "cut" not in kind else world.LABELS[name][:-1]
         (trial.here / name / "labels.txt").write_text("".join(f"{label}\n" for label in labels))
-        must = "either"  # of the commands that need no labels
+        must = "either"  # only commands that need no labels
     elif kind == "configuration":
         path = trial.here / name / "bert_config.json"
         path.write_text(json.dumps({**json.loads(path.read_text()), **chance.choice([
@@ -132,7 +133,7 @@ def vocabularies(trial):
 
 
 def _reordered(chance, whole=True):
-    """The tiny vocabulary in another order behind its special tokens."""
+    """Returns the tiny vocabulary, with the words after its special tokens in another order."""
     rest = list(tiny.VOCABULARY[5:])
     if whole:
         rest.reverse()
@@ -143,7 +144,9 @@ def _reordered(chance, whole=True):
 
 
 def pretrained_vocabularies(trial):
-    """The vocabulary's fingerprint goes from the records to pre-training to fine-tuning."""
+    """The fingerprint of the vocabulary is passed from the records to pre-training, and from there to fine-
+    tuning.
+    """
     chance = trial.chance
     kind = chance.choice(["fine-tuning, same", "fine-tuning, another order", "no flag",
                           "records, another order", "records, same"])
@@ -197,7 +200,10 @@ def contradictions(trial):
 
 
 def unfinished(trial):
-    """Step 0 is refused; a training that was cut off is used with a warning of its steps."""
+    """The checkpoint of step 0 is refused.
+
+    A training that was cut off is used with a warning that names its steps.
+    """
     name = trial.chance.choice(["unfinished", "empty"])
     trained = trial.world.take(trial.here, name)
     trial.note(name)
@@ -225,7 +231,7 @@ def unfinished(trial):
 
 
 def dev_rows(trial):
-    """A later evaluation never takes rows that were trained on."""
+    """A later evaluation never uses rows of the training."""
     chance = trial.chance
     trial.world.take(trial.here, "split")
     kind = chance.choice(["same flags", "no seed", "other seed", "other fraction", "rows appended",
@@ -270,7 +276,7 @@ def dev_rows(trial):
 
 
 def _check_apart(trial, trained, evaluated):
-    """Raises `Bad` if rows that were trained on are evaluated on."""
+    """Raises `Bad` if the evaluation used rows of the training."""
     before = {ids for ids, _ in oracle.fed(trial.here / trained)}
     now = [ids for ids, _ in oracle.fed(trial.here / evaluated)]
     if both := [ids for ids in now if ids in before]:
@@ -280,8 +286,11 @@ def _check_apart(trial, trained, evaluated):
 
 
 def splits(trial):
-    """The split depends on the rows' content alone: not on their order, nor on --seed; equal texts stay
-    together, near-duplicates are not shared out in silence."""
+    """The split depends only on the content of the rows: not on their order, and not on --seed.
+
+    Equal texts are in
+    the same part. If nearly equal texts are in different parts, there is a warning.
+    """
     chance = trial.chance
     rows = [(texts[0], label) for texts, label in world.rows(chance, "single", 30)]
     kind = chance.choice(["two seeds", "two orders", "twins", "near twins"])
@@ -311,7 +320,7 @@ def splits(trial):
 
 
 def collisions(trial):
-    """Results of two runs do not meet in one directory in silence."""
+    """Two runs in one directory do not mix their results without a message."""
     chance = trial.chance
     kind = chance.choice(["two files of one name", "dev is train", "test of another task", "output is data"])
     trial.note(kind)

@@ -1,4 +1,5 @@
-"""The kinds of cases that bring an oracle, functions of a `trial.Trial`, and how often each is drawn."""
+"""The kinds of cases with an exact expectation, as functions of a `trial.Trial`, and how often each is drawn.
+"""
 
 from attacks import (
     classifying,
@@ -11,11 +12,11 @@ from attacks import (
 )
 from attacks.trial import Bad
 
-_FILES = 10  # that the readers are compared on in a case
+_FILES = 10  # number of files on which the readers are compared in a case
 
 
 def all_readers(trial):
-    """Files of `readers`, on which the readers of all commands have to agree."""
+    """Writes files of the kinds of `readers`. The readers of all commands must agree on them."""
     seed, found = trial.chance.randrange(10**6), []
     trial.command = "readers.py"
     trial.note(f"{_FILES} files")
@@ -60,5 +61,5 @@ WEIGHTS = {kind: weight for kind, (_, weight) in _FAMILIES.items()}
 
 
 def run(kind, trial):
-    """Runs a case; raises `trial.Bad` for a finding."""
+    """Runs a case. Raises `trial.Bad` for a finding."""
     _FAMILIES[kind][0](trial)

@@ -1,4 +1,6 @@
-"""What may go wrong around a command while it runs: space, memory, descriptors, signals, directories."""
+"""Faults around a command while it runs: too little disk space, memory or descriptors, signals, lost
+directories.
+"""
 
 import contextlib
 import json
@@ -9,9 +11,10 @@ import subprocess
 import time
 
 FAULTS = {
-    # Each: chance → what inside.py does, environment, what is done at a random moment, where a disk is small.
+    # Each function returns one of these: faults for inside.py, environment variables, an action at a random
+    # moment, or the directory whose disk is small.
     "files of at most some bytes": lambda chance: dict(limits={
-        "RLIMIT_FSIZE": chance.choice([20000, 30000, 60000, 200000])}),  # the log is a file too
+        "RLIMIT_FSIZE": chance.choice([20000, 30000, 60000, 200000])}),  # the log file counts, too
     "little memory": lambda chance: dict(limits={"RLIMIT_AS": int(10**chance.uniform(6.5, 9.3))}),
     "few descriptors": lambda chance: dict(limits={"RLIMIT_NOFILE": chance.randrange(8, 60)}),
     "stdout closed": lambda chance: dict(stdout="closed"),
@@ -32,20 +35,20 @@ FAULTS = {
 }
 if os.geteuid():
     del FAULTS["a small disk"]
-else:  # root may write everywhere
+else:  # not for root, who may write everywhere
     del FAULTS["a directory that is read-only"]
 SIGNALS = {"SIGTERM": (143, -signal.SIGTERM), "SIGINT": (130, -signal.SIGINT),
            "SIGHUP": (129, -signal.SIGHUP)}
 
 
 class Fault:
-    """One fault of a run in a directory: `before`, `during` and `after` it."""
+    """One fault of a run in a directory, with actions before, during and after the run."""
 
     def __init__(self, chance, here, run):
         self.name = chance.choice(sorted(FAULTS))
         self.values = FAULTS[self.name](chance)
         self.ends = SIGNALS.get(self.values.get("signal"), ())
-        # Before, the run is still in the hands of the server that starts it.
+        # Before this moment, the process still belongs to the server that starts it.
         self._moment = 0.1 + chance.uniform(0, 2) ** 2
         if "fresh" in self.values:
             self._moment += chance.uniform(0, 3)
@@ -56,7 +59,7 @@ class Fault:
         self._mounted = False
 
     def inside(self, here):
-        """The argument of inside.py."""
+        """Returns the argument of inside.py, as JSON."""
         values = {name: self.values[name] for name in ("limits", "stdout") if name in self.values}
         if "gone" in self.values:
             values["gone"] = str(here / "gone")
@@ -76,7 +79,7 @@ class Fault:
             os.symlink("/dev/full", f"{self._output}.partial")
 
     def during(self, pid):
-        """Acts at its moment, unless the run ends before."""
+        """Acts at the moment of the fault, unless the run ends earlier."""
         if "signal" not in self.values and "removed" not in self.values:
             return
         end = time.time() + self._moment
@@ -96,7 +99,7 @@ class Fault:
 
     @property
     def leaves_no_trace(self):
-        """Whether the output is still there to look at."""
+        """Returns whether the fault makes it impossible to look at the output."""
         return self._mounted or "removed" in self.values
 
     def __str__(self):

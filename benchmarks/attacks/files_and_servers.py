@@ -1,4 +1,4 @@
-"""GLUE's own files, lines of text, vectors, conversions, submissions, and downloads."""
+"""Files of GLUE, lines of text, vectors, conversions, submissions and downloads."""
 
 import json
 import os
@@ -16,7 +16,7 @@ import tiny
 
 
 def glue_files(trial):
-    """GLUE's own files: the columns that the task's training reads, by both commands."""
+    """Files of GLUE: both commands must read the columns that the training of the task reads."""
     chance, task = trial.chance, trial.chance.choice(["mrpc", "cola"])
     part = chance.choice(["train", "dev", "test"])
     trial.note(f"{task}, {part}.tsv")
@@ -24,7 +24,7 @@ def glue_files(trial):
     path = f"data/{task}/{part}.tsv"
     rows = oracle.table_in(trial.here / path)[tiny.header(task, part) is not None:]
     columns = {"mrpc": (3, 4), "cola": (3,)}[task]
-    if task == "cola" and part == "test":  # GLUE's: a header, and two columns
+    if task == "cola" and part == "test":  # files of GLUE with a header and two columns
         rows = [[str(index), row[3]] for index, row in enumerate(rows)]
         (trial.here / path).write_text("".join("\t".join(row) + "\n"
                                                for row in [["index", "sentence"], *rows]))
@@ -48,7 +48,7 @@ def glue_files(trial):
 
 
 def text_lines(trial):
-    """Lines of text on the standard input's form: one text, or two with ||| between."""
+    """Lines of text as on standard input: one text, or two texts with ||| between them."""
     chance = trial.chance
     name = chance.choice(["single", "pair"])
     rows = [texts for texts, _ in world.rows(chance, name, 8)]
@@ -73,7 +73,7 @@ def text_lines(trial):
         lines[3] += b" ||| the cat"
         must = "either"
         texts = [*rows[3], "the cat"]
-        # A model of single texts takes the separator for a part of the text.
+        # For a model of single texts, the separator is a part of the text.
         rows[3] = (texts[0], " ||| ".join(texts[1:])) if len(rows[3]) > 1 else (" ||| ".join(texts),)
     end = b"\r\n" if kind == "crlf" else b"\n"
     content = b"\xef\xbb\xbf" * (kind == "mark") + end.join(lines) + end * (kind != "no end")
@@ -92,7 +92,8 @@ _MOST_LAYERS = 12
 
 
 def conversions(trial):
-    """A converted checkpoint has the same numbers under Hugging Face's names, and converts back."""
+    """A converted checkpoint has the same numbers under the names of Hugging Face, and can be converted back.
+    """
     chance = trial.chance
     name = chance.choice(["single", "scores", "words", "questions", "tags", "model/bert_model.ckpt"])
     kind = chance.choice(["plain", "there and back", "weights only", "output is input", "output is there",
@@ -137,7 +138,9 @@ def conversions(trial):
 
 
 def _tensors(path):
-    """The weights in a directory or checkpoint, {name: array}, without the optimizer's."""
+    """Returns the weights in a directory or checkpoint, {name: array}, without the variables of the
+    optimizer.
+    """
     prefix = tf.train.latest_checkpoint(str(path)) if path.is_dir() else str(path)
     reader = tf.train.load_checkpoint(prefix)
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()
@@ -159,7 +162,7 @@ def _squad(chance):
 
 
 def downloads(trial):
-    """A server that sends something else: refused, and nothing is under a final name."""
+    """A server sends something else: the download is refused, and no file has its final name."""
     chance = trial.chance
     kind = chance.choice(["right", "empty", "HTML", "{}", "cut off", "no zip", "escapes", "absolute", "clash",
                           "bomb", "files missing", "damaged zip", "not JSON", "404", "resumed"])
@@ -181,7 +184,7 @@ def downloads(trial):
                              base_url=server.address, environment={"no_proxy": "*"},
                              limits={"RLIMIT_FSIZE": 400 << 20})
     trial.command = "download.py"
-    # Ten answers that break off after 20 bytes each may go on and on.
+    # A download that breaks off after 20 bytes ten times may still continue.
     succeeded = trial.expect(finished, "either" if kind == "cut off" else must)
     outside = sorted(os.path.relpath(found, trial.here) for found in trial.here.parent.rglob("*")
                      if found.is_file() and not found.is_relative_to(trial.here / "data"))
@@ -199,7 +202,7 @@ def downloads(trial):
 
 
 def _spoil_download(chance, kind, files, path):
-    """Changes what the server sends."""
+    """Changes the files that the server sends."""
     data = files[path]
     if kind == "404":
         del files[path]
@@ -257,7 +260,7 @@ def submissions(trial):
 
 
 def vectors(trial):
-    """extract_features.py and predict.py --task=vectors give a vector for each line, and the same ones."""
+    """extract_features.py and predict.py --task=vectors write the same vector for each line."""
     chance = trial.chance
     trial.world.take(trial.here, "single")
     lines = [world.words(chance) for _ in range(6)]

@@ -1,7 +1,8 @@
-"""inside.py FAULTS SCRIPT FLAGS: a script in a process that something is wrong with; FAULTS are JSON.
+"""inside.py FAULTS SCRIPT FLAGS: runs a script in a process with a fault.
 
-{"limits": {"RLIMIT_FSIZE": bytes, …}, "stdout": "closed" or "full" or "none", "gone": directory}. A memory
-limit is what may be taken beyond what the process has already.
+FAULTS is JSON: {"limits": {"RLIMIT_FSIZE": bytes, …}, "stdout": "closed" or "full" or "none", "gone":
+directory}. A memory limit counts only the memory that the script takes in addition to the memory that the
+process already has.
 """
 
 import json

@@ -1,7 +1,7 @@
 """SIGKILL at random moments of commands that do not train, of taggers and of replicas.
 
-The same command again must end in the bytes of an undisturbed run and leave no unfinished file; between, no
-file under its final name may differ from the undisturbed run's.
+If the same command runs again, it must write the same bytes as an undisturbed run, and must leave no
+unfinished file. After each kill, a file under its final name must be equal to that of the undisturbed run.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from attacks.files_and_servers import _SQUAD_PATHS, _squad
 from attacks.trial import Bad, contents_of, unfinished_in
 from file_server import Server
 
-# TensorFlow puts a random number into it.
+# TensorFlow writes a random number into this file.
 _RANDOM_FILES = ("fingerprint.pb",)
 _TRAINING = dict(world.STEPS, num_train_epochs=4, save_checkpoints_steps=2)
 _NER = dict(world.MODEL, **_TRAINING, train_file="data/tags.conll", dev_file="data/tags.conll",
@@ -26,8 +26,8 @@ _NER = dict(world.MODEL, **_TRAINING, train_file="data/tags.conll", dev_file="da
 _REPLICAS = dict(world.MODEL, **_TRAINING, train_file="data/single.csv", dev_file="data/single.csv",
                  output_dir="out", num_replicas=2)
 _ASKED = dict(model_dir="single", input_file="asked.jsonl", batch_size=4)
-# Each: (script, flags, the model taken, what it writes). What it writes: a file, a directory of files,
-# "versions" of exports (or "versions with text"), or the output directory of a "training".
+# Each entry: (script, flags, model that it reads, output). The output is a file, a directory of files,
+# "versions" of exports ("versions with text"), or the output directory of a "training".
 SETTINGS = {
     "predict": ("predict.py", dict(_ASKED, output_file="out/answers.jsonl"), "single", "files"),
     "predict, .gz": ("predict.py", dict(_ASKED, output_file="out/answers.jsonl.gz"), "single", "files"),
@@ -51,7 +51,7 @@ _WEIGHTS = {"run_ner": 2, "replicas": 1, "replicas predict": 1, "download": 2}
 
 
 def kill(trial):
-    """Kills one of the commands some times."""
+    """Kills one of the commands several times."""
     chance = trial.chance
     setting = chance.choices(sorted(SETTINGS), [_WEIGHTS.get(name, 3) for name in sorted(SETTINGS)])[0]
     script, flags, model, written = SETTINGS[setting]
@@ -86,12 +86,17 @@ def kill(trial):
 
 
 def _is_there(trial, script, written, expected):
-    """Whether a conversion, which writes over nothing, was killed when all of it was there."""
+    """Returns whether a conversion was killed after its output was complete.
+
+    A conversion never overwrites files.
+    """
     return script == "convert_checkpoint.py" and _state(trial.here / "out", written) == expected
 
 
 def _inputs(trial, model):
-    """The same inputs in every case, so that the undisturbed run's output serves all of a worker's cases."""
+    """Writes the same inputs in each case, so that all cases of a worker can use the output of one
+    undisturbed run.
+    """
     trial.world.take(trial.here, model)
     chance = random.Random(5)
     (trial.here / "asked.jsonl").write_text("".join(json.dumps({"text": world.words(chance)}) + "\n"
@@ -101,19 +106,22 @@ def _inputs(trial, model):
 
 @contextlib.contextmanager
 def _server(setting):
-    """Gives the address of a server of SQuAD's files, or None."""
+    """Yields the address of a server with files of SQuAD, or None."""
     if setting != "download":
         yield None
         return
     chance = random.Random(5)
     files = {path: _squad(chance)[:-1] + b" " * (8 << 20) + b"}" for path in _SQUAD_PATHS}
     with Server(files) as server:
-        server._server.handle_error = lambda *_: None  # a client that was killed
+        server._server.handle_error = lambda *_: None  # for a client that was killed
         yield server.address
 
 
 def _wait_for_the_rest(here):
-    """Waits until no process works in a directory: replicas end by themselves when their launcher is gone."""
+    """Waits until no process works in a directory.
+
+    Replicas end by themselves after their launcher was killed.
+    """
     end = time.time() + 60
     while time.time() < end and any(_works_in(path, here) for path in pathlib.Path("/proc").glob("[0-9]*")):
         time.sleep(0.1)
@@ -126,7 +134,7 @@ def _works_in(process, here):
 
 
 def _state(directory, written):
-    """{name: content} of what a command wrote."""
+    """Returns {name: content} of the output of a command."""
     if written == "training":
         name, tensors = kills.tensors_of(directory)
         results = {path.name: path.read_bytes() for pattern in ("*results.txt", "*.conll")
@@ -136,7 +144,7 @@ def _state(directory, written):
         versions = sorted(path for path in directory.iterdir() if path.name.isdigit())
         found = {} if not versions else {name: content for name, content in contents_of(versions[-1]).items()
                                          if os.path.basename(name) not in _RANDOM_FILES}
-        if found and "text" in written:  # random names of tables, of one length, are in it
+        if found and "text" in written:  # its names of tables are random, of equal length
             found["saved_model.pb"] = (versions[-1] / "saved_model.pb").stat().st_size
         return found
     return {name: content for name, content in contents_of(directory).items()
@@ -148,6 +156,6 @@ def _is_unfinished(part):
 
 
 def _check_whole(found, expected):
-    """Raises `Bad` if a file has its final name and not its final content."""
+    """Raises `Bad` if a file has its final name but not its final content."""
     if wrong := sorted(name for name, content in found.items() if expected.get(name) != content):
         raise Bad("half written", f"after the kill, under final names: {wrong[:5]}")

@@ -1,6 +1,6 @@
-"""The attack's own reading of files, and its own metrics: simple code that shares nothing with the project's.
+"""Simple code of the attack that reads files and computes metrics. It shares no code with the project.
 
-Texts of the attack are words of the tiny vocabulary with spaces between, so that tokens are looked up.
+The texts of the attack are words of the tiny vocabulary with spaces between them. So each word is a token.
 """
 
 import csv
@@ -18,22 +18,22 @@ import tensorflow.compat.v1 as tf
 import tiny
 
 _IDS = {word: index for index, word in enumerate(tiny.VOCABULARY)}
-_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # which the tokenizer removes
-TOLERANCE = 4e-6  # probabilities are rounded to six decimals, and batches round otherwise
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # characters that the tokenizer removes
+TOLERANCE = 4e-6  # written probabilities have six decimals, and other batches round differently
 
 
 class Unreadable(Exception):
-    """A file that the simple reader does not understand."""
+    """The simple reader cannot read a file."""
 
 
 # --- Files -----------------------------------------------------------------------------------------------
 
 
 def rows_of(path, delimiter=",", has_header=True):
-    """Returns the rows of a CSV, TSV or JSON Lines file as dicts; without a header, keys are "1", "2", …
+    """Returns the rows of a CSV, TSV or JSON Lines file, as dicts. Without a header, the keys are "1", "2", …
 
     Raises:
-      Unreadable: rows are of several widths, or it is not UTF-8, CSV or JSON.
+      Unreadable: the rows have different widths, or the file is not UTF-8, CSV or JSON.
     """
     path = pathlib.Path(path)
     content = path.read_bytes()
@@ -76,7 +76,10 @@ def table_in(path):
 
 
 def ids_of(text_a, text_b=None, length=tiny.SEQ_LENGTH):
-    """Returns the ids of one text or two, tuple; the longer text loses its last word until both fit."""
+    """Returns the ids of one or two texts, a tuple.
+
+    The longer text loses its last word until both texts fit.
+    """
     first, second = ([_IDS.get(word, 1) for word in _CONTROL.sub("", text or "").lower().split()]
                      for text in (text_a, text_b))
     room = length - (2 if text_b is None else 3)
@@ -86,9 +89,9 @@ def ids_of(text_a, text_b=None, length=tiny.SEQ_LENGTH):
 
 
 def fed(path):
-    """Returns what a TFRecord file of a classifier feeds: list of (ids without padding, label).
+    """Returns the examples in a TFRecord file of a classifier: a list of (ids without padding, label).
 
-    Rows that only fill up a batch are left out.
+    Rows that only fill a batch are left out.
     """
     found = []
     for record in tf.python_io.tf_record_iterator(str(path)):
@@ -139,7 +142,10 @@ def tags(right, predicted):
 
 
 def differing(found, expected, tolerance=2e-6):
-    """Returns the metrics that differ, {name: (found, expected)}; NaN equals NaN and an undefined 0."""
+    """Returns {name: (found, expected)} of the metrics that differ.
+
+    NaN equals NaN, and an undefined metric equals 0.
+    """
     wrong = {}
     for name, value in expected.items():
         given = found.get(name)

@@ -1,6 +1,6 @@
-"""Valid runs of every command on a tiny model, to be spoiled, and what their output must be like.
+"""Valid runs of every command on a tiny model, which an attack then changes, and checks of their output.
 
-All paths are relative to the directory that a run is started in, a copy of the template.
+All paths are relative to the working directory of a run, which is a copy of the template.
 """
 
 import collections
@@ -95,7 +95,7 @@ RUNS = {
                                          gpu_memory_gb=0.01, reserve_gb=0.009, output_file="chart.svg"),
                   ["model/shallow.json"], ["chart.svg"]),
 }
-# Names of files and directories that a run may change, besides those it makes.
+# Names of files and directories that a run may change, in addition to the files that it creates.
 OWN = ("output", "trained", "records", "chart.svg")
 
 
@@ -103,7 +103,7 @@ OWN = ("output", "trained", "records", "chart.svg")
 
 
 def write_squad(path, chance, size, version_2=False, lines=False):
-    """Writes questions whose answers are words of the context."""
+    """Writes questions in the format of SQuAD. The answers are words of the context."""
     questions = []
     for index in range(size):
         words = chance.sample(tiny.WORDS[:24], 14)
@@ -122,7 +122,7 @@ def write_squad(path, chance, size, version_2=False, lines=False):
 
 
 def write_template(here, scripts):
-    """Writes all that the runs read into a directory; two of the runs make part of it."""
+    """Writes all files that the runs read into a directory. Two of the runs create a part of these files."""
     (here / "model").mkdir(parents=True)
     model = tiny.Model(here / "model")
     model.config.write_bytes(model.shallow.read_bytes())
@@ -147,7 +147,7 @@ def write_template(here, scripts):
 
 
 def arguments(flags):
-    """Command-line arguments; None leaves a flag out."""
+    """Returns command-line arguments. A flag with the value None is left out."""
     return tiny.flags(**{name: value for name, value in flags.items() if value is not None})
 
 
@@ -188,7 +188,7 @@ def _check_records(path):
 def _check_arrays(path):
     with np.load(path) as arrays:
         for name in arrays.files:
-            arrays[name]  # raises if it is not whole
+            arrays[name]  # raises an error if the file is not complete
 
 
 def _check_checkpoint(path):
@@ -214,7 +214,7 @@ CHECKS = {
 
 
 def problem_of(path):
-    """What is wrong with a file that a command left under its final name, str; None if nothing is."""
+    """Returns a description of the fault of a file under its final name, or None if the file has no fault."""
     check = _check_results if path.name.endswith("eval_results.txt") else CHECKS.get(path.suffix)
     try:
         if check:

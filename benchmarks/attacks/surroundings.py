@@ -1,4 +1,5 @@
-"""Devices, pipes and links as output, closed outputs, TF_CONFIG, replicas, and machines that do not agree."""
+"""Devices, pipes and links as output, closed outputs, TF_CONFIG, replicas, and machines with different files.
+"""
 
 import json
 import os
@@ -35,7 +36,7 @@ def _inputs(trial):
 
 
 def outputs(trial):
-    """Output into what is no plain file: written through, or refused; links and devices stay."""
+    """The output is not a plain file: it is written through the link, or refused. Links and devices stay."""
     script, flag, ending, flags = trial.chance.choice(_WRITERS)
     place = trial.chance.choice(_PLACES)
     trial.note(place)
@@ -79,7 +80,7 @@ def outputs(trial):
         name, must = f"nowhere/deep/{name}", "right"
         path = trial.here / name
     if script == "build_vocab.py" and place in ("link", "hard link"):
-        must = "refused"  # it never writes over a vocabulary
+        must = "refused"  # build_vocab.py never overwrites a vocabulary
     kind_before = os.lstat(path).st_mode if os.path.lexists(path) else None
     try:
         finished = trial.run(script, **flags, **{flag: name})
@@ -96,7 +97,7 @@ def outputs(trial):
         if received[:2] != b"\x1f\x8b" and script in ("predict.py", "extract_features.py"):
             raise Bad("wrong result", f"{name} is not compressed")
         return
-    # Two runs of these commands write the same bytes.
+    # For these commands, two runs write the same bytes.
     if received is not None and received != expected:
         raise Bad("wrong result", f"{place}: {len(received)} bytes, not the {len(expected)} of a plain file")
 
@@ -125,7 +126,7 @@ class _Reader:
                 self._ended.wait(0.02)
 
     def end(self):
-        """Returns what was read, bytes."""
+        """Returns the bytes that were read."""
         self._ended.set()
         self._thread.join()
         os.close(self._file)
@@ -133,7 +134,7 @@ class _Reader:
 
 
 def closed_outputs(trial):
-    """Answers that nobody can read are no success."""
+    """If the answers cannot be written, the command must fail."""
     _inputs(trial)
     how = trial.chance.choice(["none", "full", "closed"])
     many = trial.chance.random() < 0.5
@@ -163,7 +164,7 @@ _TASKS = [None, "x", -1, 1, 5, 10**30, 0.5, True, [], {}, float("nan"), "0", "1e
 
 
 def tf_configs(trial):
-    """Nonsense in TF_CONFIG: refused, or the run of one process."""
+    """Nonsense in TF_CONFIG: it is refused, or the run is that of one process."""
     chance = trial.chance
     if chance.random() < 0.5:
         config = chance.choice(_TF_CONFIGS)
@@ -174,7 +175,7 @@ def tf_configs(trial):
         key = chance.choice(["index", "type"])
         value = chance.choice(_TASKS)
         if key == "index" and value in (1, True):
-            value = 7  # another machine's place is waited for
+            value = 7  # the command waits for another machine
         changed["task"][key] = value
         if len(changed["cluster"]["worker"]) > 1 and key == "type" and value is None:
             changed["task"][key] = "x"
@@ -200,7 +201,7 @@ def tf_configs(trial):
 
 
 def replicas(trial):
-    """Two replicas answer as one process does; bad lines end both, or are skipped by both."""
+    """Two replicas answer like one process. Both end at a bad line, or both skip it."""
     chance = trial.chance
     name = chance.choice(["single", "pair"])
     kind = chance.choice(["plain", "bad line", "bad line skipped", "fewer lines than replicas", "empty"])
@@ -223,7 +224,7 @@ def replicas(trial):
 
 
 def _free_ports(count):
-    """Ports of 127.0.0.1 that nobody listens at."""
+    """Returns free ports of 127.0.0.1."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for one in sockets:
@@ -239,7 +240,7 @@ _DISAGREEMENTS = ["nothing", "lines", "same number of other lines", "configurati
 
 
 def machines(trial):
-    """Two machines, each with files of its own: what differs between them is refused."""
+    """Two machines with separate files: a difference between the files is refused."""
     kind = trial.chance.choice(_DISAGREEMENTS)
     command = trial.chance.choice(["predict.py", "extract_features.py"])
     trial.note(kind)
@@ -251,7 +252,7 @@ def machines(trial):
     _disagree(trial, kind, other)
     ports = _free_ports(2)
     started = []
-    for index in (1, 0):  # the second server takes a while to start, and the chief should not wait for it
+    for index in (1, 0):  # the second server needs time to start, and the chief should not wait for it
         at = "" if index == 0 else "other/"
         environment = {"TF_CONFIG": json.dumps({
             "cluster": {"worker": [f"127.0.0.1:{port}" for port in ports]},
@@ -270,7 +271,7 @@ def machines(trial):
     ended = trial.finish_all(started[::-1])
     codes = [one.code for one in ended]
     if command == "predict.py" and "lines" in kind and codes == [0, 0]:
-        # Machine 0 alone reads the lines, and writes.
+        # Only machine 0 reads the lines and writes.
         rows = [json.loads(line)["text"] for line in (trial.here / "asked.jsonl").read_text().splitlines()]
         answers = read_answers(trial.here / "out.jsonl")
         check_answers(trial, "single", [(text,) for text in rows],
@@ -284,7 +285,7 @@ def machines(trial):
 
 
 def _disagree(trial, kind, other):
-    """Changes a machine's files."""
+    """Changes the files of one machine."""
     if "lines" in kind:
         for name in ("asked.jsonl", "lines.txt"):
             text = (other / name).read_text()
@@ -314,7 +315,7 @@ _LOCALES = ["C", "tr_TR.UTF-8", "az_AZ.UTF-8", "lt_LT.UTF-8", "tr", "C.UTF-8", "
 
 
 def exports(trial):
-    """An exported model answers as predict.py, in any locale."""
+    """An exported model answers like predict.py, in any locale."""
     chance = trial.chance
     name = chance.choice(["single", "pair", "scores", "several"])
     locale, is_text = chance.choice(_LOCALES), chance.random() < 0.7
@@ -336,7 +337,7 @@ def exports(trial):
 
 
 def two_exports(trial):
-    """Two exports at the same time leave two whole versions, or one is refused."""
+    """Two exports at the same time write two complete versions, or one of them is refused."""
     trial.world.take(trial.here, "single")
     trial.note("two at the same time")
     started = [trial.start("export.py", model_dir="single", warmup_requests=0, server=server)

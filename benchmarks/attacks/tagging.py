@@ -1,4 +1,6 @@
-"""Sentences under run_ner.py and predict.py: columns, separators, schemes, comments; scores of seqeval."""
+"""Sentences for run_ner.py and predict.py: columns, separators, schemes and comments. seqeval checks the
+scores.
+"""
 
 import json
 
@@ -11,7 +13,10 @@ _MODELS = ("tags", "crf")
 
 
 class Sentences:
-    """A file of columns to be written, with the words and tags to be read of it; see `sheets.Sheet`."""
+    """A file of columns to be written, and the words and tags that a reader must find.
+
+    Compare `sheets.Sheet`.
+    """
 
     def __init__(self, chance):
         self.chance = chance
@@ -35,7 +40,7 @@ class Sentences:
 
 
 def plain(file):
-    """Nothing is spoiled."""
+    """Changes nothing."""
 
 
 def tabs(file):
@@ -63,7 +68,7 @@ def without_tags(file):
 
 
 def odd_spaces_in_words(file):
-    """Words that hold what Unicode calls a space, and no column separator."""
+    """Writes words that contain a space character of Unicode that does not separate columns."""
     index = file.any_sentence()
     word, _ = file.sentences[index][0]
     file.sentences[index][0] = word + file.chance.choice(["\u3000", "\u00a0", "\u2028", "\x85"]) + "the", "O"
@@ -112,7 +117,9 @@ def empty(file):
 
 
 def contradicting_columns(file):
-    """The flags describe another file: there is no such column, or words and tags are in one."""
+    """Passes flags that do not fit the file: a column that does not exist, or the same column for words and
+    tags.
+    """
     file.flags = file.chance.choice([{"token_column": 9}, {"token_column": 0}, {"tag_column": 2}])
     file.must = "either" if file.flags == {"tag_column": 2} else "refused"
 
@@ -123,7 +130,7 @@ KINDS = {function.__name__.replace("_", " "): function for function in (
 
 
 def sentences(trial):
-    """Predicts a spoiled file of columns without the columns' flags, which the training had."""
+    """Predicts a changed file of columns. The flags of the columns come from the training."""
     name, kind = trial.chance.choice(_MODELS), trial.chance.choice(sorted(KINDS))
     trial.note(f"{name}: {kind}")
     file = Sentences(trial.chance)
@@ -151,7 +158,7 @@ def sentences(trial):
 
 
 def _predicted(trial, file):
-    """The last column of the words' lines in the file that run_ner.py wrote, for each sentence."""
+    """Returns the tags that run_ner.py wrote in the last column, a list for each sentence."""
     text = (trial.here / "results/test_predictions.conll").read_text("utf-8-sig")
     found = [[]]
     for line in text.replace("\r\n", "\n").split("\n"):
@@ -166,7 +173,7 @@ def _predicted(trial, file):
 
 
 def lines(trial):
-    """Asks predict.py for the tags of texts, as lines, columns and lists of words."""
+    """Lets predict.py tag texts that are given as lines, as columns and as lists of words."""
     name = trial.chance.choice(_MODELS)
     words = [[word for word, _ in sentence] for sentence in world.sentences(trial.chance, 6)]
     words[2].insert(1, "|||")
@@ -199,7 +206,8 @@ def lines(trial):
 
 
 def questions(trial):
-    """Answers of run_squad.py are those of predict.py: the training's settings are taken over."""
+    """run_squad.py and predict.py give the same answers, because the settings of the training are taken over.
+    """
     chance = trial.chance
     kind = chance.choice(["plain", "no context", "null", "escape", "id twice", "long context", "array"])
     trial.note(kind)
@@ -222,7 +230,7 @@ def questions(trial):
     trial.write("given.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     answered = trial.run("predict.py", model_dir=trained.directory, input_file="given.jsonl",
                          output_file="answers.jsonl")
-    # A question twice is none of predict.py's business.
+    # predict.py does not check for repeated questions.
     if not trial.expect(answered, "right" if kind == "id twice" else must):
         return
     finished = trial.run("run_squad.py", output_dir=trained.directory, do_predict=True,
@@ -243,7 +251,7 @@ def questions(trial):
 
 
 def near_ties(trial):
-    """Scores of one text many times: the metrics are those of the scores that were written."""
+    """Many nearly equal scores: the metrics must be those of the written scores."""
     trained = trial.world.take(trial.here, "scores")
     chance = trial.chance
     few = world.rows(chance, "scores", 5)

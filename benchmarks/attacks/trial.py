@@ -1,6 +1,6 @@
-"""A case at work: its directory, random choices and commands, and the checks of any command.
+"""A case during its run: its directory, random choices and commands, and checks that fit any command.
 
-A case ends with success, with a refusal, or with the exception `Bad`, which names the kind of finding.
+A case ends with success, with a refusal, or with the exception `Bad`, which names the kind of the finding.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ import tiny
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 INSIDE = "benchmarks/attacks/inside.py"
-# More memory than any of the runs needs, and less than would hurt other programs on the machine.
+# More memory than any of the runs needs, but so little that other programs of the machine are not disturbed.
 MEMORY = 12 << 30
 _MESSAGE = re.compile(r"^(?:[\w.]+\.py: (?:error: |interrupted|terminated|stopped)|FATAL Flags parsing)"
                       r"(?P<text>.*)", re.MULTILINE | re.DOTALL)
@@ -30,16 +30,16 @@ _NAMES_SOMETHING = re.compile(r"--\w|[\w.-]/|\.\w{2,}|'.+'|memory|no space|descr
                               r"[Rr]eplicas differ|no such", re.IGNORECASE)
 _CRASH = re.compile(r"Traceback \(most recent call last\)|Fatal Python error|Check failed|Exception ignored|"
                     r"terminate called|core dumped")
-# C0 without tab and newline, DEL, and C1: a terminal acts on them.
+# The control characters C0, DEL and C1 without tab and newline. A terminal would act on them.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 # Names of unfinished files and directories.
 _UNFINISHED = re.compile(r"\.partial$|^temp-|^\.convert_checkpoint\.|^\.tmp|\.tmp$|\.tempstate|^tmp")
-# What a command may leave beside its output on purpose.
+# Files that a command may leave in addition to its output.
 _LOCKS = re.compile(r"\.lock$")
 
 
 class Bad(Exception):
-    """A finding: `verdict` is its kind in a few words, `detail` what was seen."""
+    """A finding. `verdict` is its kind in a few words, and `detail` describes it."""
 
     def __init__(self, verdict, detail=""):
         super().__init__(f"{verdict}: {detail}")
@@ -47,10 +47,10 @@ class Bad(Exception):
 
 
 class Fresh:
-    """A script in an interpreter of its own, like `running.Running`."""
+    """A script in its own Python process, with the methods of `running.Running`."""
 
     def __init__(self, arguments, cwd, environment, closes=False):
-        """Starts it; `closes` starts it without a standard output."""
+        """Starts the script. If `closes` is true, it has no standard output."""
         script, *flags = arguments
         started = [sys.executable, ROOT / script, *flags]
         if closes:
@@ -71,30 +71,37 @@ class Fresh:
 
 
 def cpu_seconds(pid):
-    """Returns the CPU seconds that a process and its descendants have used so far.
+    """Returns the CPU seconds that a process and its descendants have used.
 
-    A launcher of replicas uses none itself while they work.
+    The descendants are needed because a launcher of replicas uses no CPU time while they work.
     """
     fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     seconds = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
     for children in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
-        with contextlib.suppress(OSError):  # it ended in between
+        with contextlib.suppress(OSError):  # the process has ended in the meantime
             seconds += sum(map(cpu_seconds, children.read_text().split()))
     return seconds
 
 
 def watch(run, limit, overtime):
-    """Kills a run that takes too long, and appends "still working" or "hang" to a list; returns the function
-    that ends the watch.
+    """Watches a run, and kills it if it needs too many CPU seconds or uses no CPU time for a while.
 
-    Seconds are of CPU, since others may use the machine; a run that takes none for a while hangs.
+    Limits are CPU seconds, because other programs may use the machine.
+
+    Args:
+      run: the run.
+      limit: CPU seconds.
+      overtime: list to which "still working" or "hang" is appended before the run is killed.
+
+    Returns:
+      a function that ends the watch.
     """
     ended = threading.Event()
 
     def look():
         used, logged, idle = 0, 0, 0
         while not ended.wait(10):
-            with contextlib.suppress(OSError):  # it ended in between
+            with contextlib.suppress(OSError):  # the process has ended in the meantime
                 before, used = used, cpu_seconds(run.pid)
                 idle = idle + 1 if used - before < 0.1 else 0
                 logged_before, logged = logged, len(run.read("stderr"))
@@ -108,7 +115,7 @@ def watch(run, limit, overtime):
 
 
 def crash_in(text):
-    """Returns the end of a traceback or abort in a command's output, str; None if there is none."""
+    """Returns the end of a traceback or of an abort message in the output of a command, or None."""
     if not _CRASH.search(text):
         return None
     end = text[_CRASH.search(text).start():].strip().splitlines()
@@ -117,7 +124,7 @@ def crash_in(text):
 
 
 def judge_message(finished):
-    """Returns "message", "no message" or "vague" for a run that failed."""
+    """Returns "message", "no message" or "vague" for a failed run."""
     found = _MESSAGE.search(finished.err)
     if not found:
         return "no message"
@@ -126,13 +133,15 @@ def judge_message(finished):
 
 
 def unfinished_in(directory):
-    """Returns the unfinished files and directories below a directory, sorted paths (str)."""
+    """Returns the sorted paths of unfinished files and directories below a directory."""
     return sorted(os.path.join(folder, name) for folder, names, files in os.walk(directory)
                   for name in (*names, *files) if _UNFINISHED.search(name))
 
 
 def contents_of(directory):
-    """Returns {relative path: hash of the content} of the regular files below a directory, without locks."""
+    """Returns {relative path: hash of the content} of the regular files below a directory, without lock
+    files.
+    """
     found = {}
     for folder, _, names in os.walk(directory):
         for name in names:
@@ -147,12 +156,13 @@ class Trial:
     """One case.
 
     Attributes:
-      chance: its `random.Random`.
-      here: its directory, pathlib.Path, in which commands run.
+      chance: the `random.Random` of the case.
+      here: pathlib.Path of its directory, in which its commands run.
       world: the `world.World` of trained models.
-      commands: lines that repeat what it ran so far.
-      notes: what was done, in words, for the report. command: the script that the case is about.
-      refused: whether a command ended with an error that was allowed.
+      commands: lines that repeat the commands that ran until now.
+      notes: descriptions of the actions, for the report.
+      command: the script that the case tests.
+      refused: whether a command ended with an allowed error.
       memory: dict that the cases of a worker share.
     """
 
@@ -169,7 +179,10 @@ class Trial:
     # --- Files
 
     def write(self, name, content):
-        """Writes an input, str or bytes; it must be the same when the case ends. Returns the path."""
+        """Writes an input, a str or bytes, and returns its path.
+
+        The file must be unchanged when the case ends.
+        """
         path = self.here / name
         path.parent.mkdir(parents=True, exist_ok=True)
         content = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
@@ -178,7 +191,7 @@ class Trial:
         return path
 
     def check_inputs(self):
-        """Raises `Bad` if a command changed what it only reads."""
+        """Raises `Bad` if a command changed one of its inputs."""
         for path, content in self._read_only.items():
             if not path.is_file() or path.read_bytes() != content:
                 raise Bad("input lost or changed", str(path))
@@ -186,7 +199,10 @@ class Trial:
     # --- Commands
 
     def start(self, script, *arguments, server=0, stdout=None, limits=None, environment=None, **flags):
-        """Starts a command; returns what `finish` takes. See `run`; two servers run two at a time."""
+        """Starts a command with the arguments of `run`, and returns the argument of `finish`.
+
+        Each of two servers starts one command at a time. So two commands can run at the same time.
+        """
         environment = environment or {}
         self.command = script
         line = [*arguments, *tiny.flags(**{name: value for name, value in flags.items()
@@ -197,7 +213,7 @@ class Trial:
         self.commands.append(" ".join([*shown, "python", str(ROOT / script), shlex.join(map(str, line)),
                                        {"none": ">&-", "full": ">/dev/full", "closed": "| true"}.get(
                                            stdout, "")]).strip())
-        if stdout == "none":  # Python has no sys.stdout then, which a fork of the server has
+        if stdout == "none":  # a process that the server forks would have one
             started = Fresh([INSIDE, inside, str(ROOT / script), *line], self.here, environment, closes=True)
         else:
             started = self._servers[server].start(INSIDE, inside, str(ROOT / script), *line, cwd=self.here,
@@ -206,10 +222,10 @@ class Trial:
         return script, started, watch(started, self._limit, overtime), overtime, stdout
 
     def finish(self, started):
-        """Waits for a command; returns its `Finished`.
+        """Waits for a command, and returns its `Finished`.
 
         Raises:
-          Bad: it crashed, hangs, failed without a clear message, or wrote control characters.
+          Bad: the command crashed, hung, failed without a clear message, or wrote control characters.
         """
         _, process, stop, overtime, _ = started
         finished = process.wait()
@@ -226,7 +242,7 @@ class Trial:
         if finished.code:
             verdict = judge_message(finished)
             said = finished.err[finished.err.rfind(".py: error: "):].strip()
-            # Further lines are details, which are indented.
+            # The other lines are details, which are indented.
             if verdict == "message" and re.search(r"\n\S", said) and not re.search(r"\n  \S", said) and (
                     "FATAL" not in finished.err):
                 verdict = "message of several lines"
@@ -235,8 +251,11 @@ class Trial:
         return finished
 
     def finish_all(self, started):
-        """Waits for commands that run at the same time; returns the `Finished` of each. Errors are those of
-        `finish`, of the first that has one."""
+        """Waits for commands that run at the same time, and returns the `Finished` of each.
+
+        Raises:
+          Bad: see `finish`. With several findings, the first one is raised.
+        """
         found, bad = [], []
         for one in started:
             try:
@@ -248,7 +267,7 @@ class Trial:
         return found
 
     def kill(self, started, moment):
-        """Kills a command at a moment, in seconds from now, unless it ended before; returns its exit code."""
+        """Kills a command after `moment` seconds, unless it has ended. Returns its exit code."""
         _, process, stop, _, _ = started
         end = time.time() + moment
         while time.time() < end and os.path.exists(f"/proc/{process.pid}"):
@@ -261,13 +280,14 @@ class Trial:
         return code
 
     def run(self, script, *arguments, **options):
-        """Runs a command to its end; returns its `Finished`.
+        """Runs a command, and returns its `Finished`.
 
         Args:
-          script: file name in the repository's root.
-          arguments: what follows as it is.
-          options: flags by name, None for one that is left out; and: stdout: "none", "full" or "closed".
-            limits: {resource limit: value}. environment: {name: value}.
+          script: name of a file in the root of the repository.
+          arguments: arguments that are passed unchanged.
+          options: flags by name; a flag with the value None is left out. Three names have another meaning:
+            stdout is "none", "full" or "closed", limits is {resource limit: value}, and environment is
+            {name: value}.
         """
         return self.finish(self.start(script, *arguments, **options))
 
@@ -275,8 +295,8 @@ class Trial:
         """Returns whether a command succeeded.
 
         Args:
-          finished: its `Finished`.
-          must: "right" if it must have succeeded, "refused" if it must not, "either".
+          finished: the `Finished` of the command.
+          must: "right" if it must have succeeded, "refused" if it must have failed, or "either".
         """
         if finished.code and must == "right":
             raise Bad("refused though valid", finished.err[-700:])

@@ -1,4 +1,4 @@
-"""Tiny models of every task, trained once; their answers, as the Python predictor gives them."""
+"""Tiny models of every task, trained once, and the answers that the Python predictor gives with them."""
 
 import json
 import pathlib
@@ -17,7 +17,7 @@ STEPS = dict(train_batch_size=8, num_train_epochs=2, learning_rate=0.01, save_ch
 LABELS = {"single": ["no", "yes"], "pair": ["agree", "differ", "other"], "odd": ["no", "yes"],
           "numbered": ["no", "yes"], "json": ["no", "yes"], "several": ["big", "old", "red"],
           "split": ["no", "yes"], "unfinished": ["no", "yes"], "empty": ["no", "yes"]}
-# Of each model of one's own data: names of the texts, name of the label, ending, whether there is a header.
+# For each model of a user's own data: columns of texts, column of the label, ending, whether it has a header.
 LAYOUTS = {
     "single": (["text"], "label", ".csv", True),
     "pair": (["question", "answer"], "label", ".csv", True),
@@ -32,7 +32,9 @@ TAGGED = {**dict.fromkeys(["cat", "dog", "bird"], "ANIMAL"), **dict.fromkeys(["p
 
 
 class Trained(NamedTuple):
-    """A trained model: its directory (a path relative to a case's directory), texts' and label's columns."""
+    """A trained model: its directory (relative to the directory of a case), and its columns of texts and
+    labels.
+    """
 
     name: str
     directory: str
@@ -46,12 +48,12 @@ class Trained(NamedTuple):
 
 
 def words(chance, most=7):
-    """A text of a few words of the vocabulary."""
+    """Returns a text of a few words of the vocabulary."""
     return " ".join(chance.choice(tiny.WORDS[:32]) for _ in range(chance.randint(2, most)))
 
 
 def rows(chance, name, count):
-    """Rows of a model's data: list of (texts, label), texts all different."""
+    """Returns rows for a model: a list of (texts, label). All texts are different."""
     found, seen = [], set()
     while len(found) < count:
         texts = tuple(words(chance) for _ in LAYOUTS.get(name, LAYOUTS["single"])[0])
@@ -69,7 +71,7 @@ def rows(chance, name, count):
 
 
 def _table(name, found):
-    """The content of a model's training file."""
+    """Returns the content of the training file of a model."""
     texts, label, ending, header = LAYOUTS.get(name, LAYOUTS["single"])
     if ending == ".jsonl":
         return "".join(json.dumps({**dict(zip(texts, values)), label: value}) + "\n"
@@ -82,13 +84,15 @@ def _table(name, found):
 
 
 def conll(sentences, separator=" ", ending="\n"):
-    """A file of columns: a number, the word, its tag, a last column of another kind."""
+    """Returns the content of a file with these columns: a number, the word, its tag, and an unused last
+    column.
+    """
     return ending.join("".join(f"{number}{separator}{word}{separator}{tag}{separator}X{ending}"
                                for number, (word, tag) in enumerate(sentence)) for sentence in sentences)
 
 
 def sentences(chance, count):
-    """Sentences for the tagger: lists of (word, tag in IOB2)."""
+    """Returns sentences for the tagger: lists of (word, tag in IOB2)."""
     found = []
     for _ in range(count):
         here = words(chance).split() + [chance.choice(sorted(TAGGED))]
@@ -97,7 +101,7 @@ def sentences(chance, count):
 
 
 class World:
-    """The models' directories and data below a directory, and their predictors."""
+    """The directories and data of the models below a directory, and their predictors."""
 
     def __init__(self, directory, scripts):
         self.directory, self._scripts = directory, scripts
@@ -106,7 +110,7 @@ class World:
     # --- Training
 
     def build(self):
-        """Trains everything."""
+        """Trains all models."""
         chance = random.Random(11)
         (self.directory / "model").mkdir(parents=True)
         (self.directory / "data").mkdir()
@@ -135,7 +139,7 @@ class World:
                 path.unlink()
 
     def _others(self, chance):
-        """Trains taggers, a model of questions and a pre-trained one."""
+        """Trains the taggers, a model of SQuAD and a pre-trained model."""
         (self.directory / "data/tags.conll").write_text(conll(sentences(chance, 24)))
         for name, crf in (("tags", False), ("crf", True)):
             self._train(name, "run_ner.py", train_file="data/tags.conll", token_column=2, tag_column=3,
@@ -161,7 +165,7 @@ class World:
             raise RuntimeError(f"{script} {flags} fails undisturbed:\n{finished.err[-3000:]}")
 
     def _cut(self, name, step):
-        """Leaves the checkpoint of one step alone, as a training does that was killed after it."""
+        """Keeps only the checkpoint of one step, as if the training was killed after this step."""
         directory = self.directory / name
         record = json.loads((directory / "run.json").read_text())
         if "finished_step" in record:
@@ -176,7 +180,9 @@ class World:
     # --- For cases
 
     def take(self, here, name):
-        """Copies a trained model, its data and the starting model into a case's directory; returns it."""
+        """Copies a trained model, its data and the starting model into the directory of a case, and returns
+        the model.
+        """
         shutil.copytree(self.directory / name, here / name, dirs_exist_ok=True)
         shutil.copytree(self.directory / "model", here / "model", dirs_exist_ok=True)
         (here / "data").mkdir(exist_ok=True)
@@ -189,7 +195,10 @@ class World:
         return Trained(name, name, texts, label, LABELS.get(name))
 
     def answers(self, name, questions):
-        """Returns the Python predictor's answers of the undamaged model to [texts]."""
+        """Returns the answers of the Python predictor with the undamaged model.
+
+        Each question is a list [text].
+        """
         with self._lock:
             if name not in self._predictors:
                 self._predictors[name] = serving.load(str(self.directory / name))
@@ -202,7 +211,7 @@ class World:
 
 
 def copy_of(path, target):
-    """Copies a file or directory; returns the target."""
+    """Copies a file or directory, and returns the target."""
     path, target = pathlib.Path(path), pathlib.Path(target)
     (shutil.copytree if path.is_dir() else shutil.copyfile)(path, target)
     return target
