@@ -1,11 +1,11 @@
-"""Does a batch split into micro-batches train the same model? Runs run_classifier.py as a user does, once for
-each number of micro-batches, dropout on, and compares the weights.
+"""Compares trainings whose batch is split into different numbers of micro-batches: is the model the same?
 
     python benchmarks/accumulation.py [--splits=1,2,4,8,16,32] [--steps=20] [--results=NAME] \\
       [flags of run_classifier.py]
 
-Prints ‖w_N − w_1‖ / ‖w_1 − w_0‖ over all variables of the model, the CPU seconds and the peak memory of each
-run.
+The script runs run_classifier.py once for each number N of micro-batches, with dropout. Let w_N be the
+weights after a training with N micro-batches, and w_0 the initial weights. The script prints ‖w_N − w_1‖ /
+‖w_1 − w_0‖ over all variables of the model, and the CPU seconds and the peak memory of each training.
 """
 
 import argparse
@@ -24,7 +24,7 @@ BATCH_SIZE = 32
 
 
 def train(directory, splits, steps, flags):
-    """Trains; returns (CPU seconds, peak memory in GB, gradient norms of the steps)."""
+    """Trains, and returns (CPU seconds, peak memory in GB, gradient norms of the steps)."""
     examples = (ROOT / "samples" / "MRPC" / "train.tsv").read_bytes().count(b"\n") - 1
     command = [sys.executable, str(ROOT / "run_classifier.py"), "--task_name=MRPC", "--max_seq_length=128",
                "--do_train=true", "--trim_padding=false", f"--train_batch_size={BATCH_SIZE}",
@@ -42,7 +42,7 @@ def train(directory, splits, steps, flags):
 
 
 def weights(checkpoint):
-    """{name: array} of the model's variables."""
+    """Returns {name: array} of the variables of the model."""
     import tensorflow.compat.v1 as tf
     reader = tf.train.load_checkpoint(checkpoint)
     names = [name for name in reader.get_variable_to_shape_map()
@@ -51,7 +51,7 @@ def weights(checkpoint):
 
 
 def distance(first, second):
-    """Euclidean distance over all variables."""
+    """Returns the Euclidean distance of two sets of variables."""
     return sum(((first[name].astype("float64") - second[name]) ** 2).sum() for name in first) ** 0.5
 
 

@@ -63,7 +63,7 @@ class Allocator:
         self.highest = max(self.highest, address + chunk)
 
     def free(self, name):
-        """Frees what was allocated under a name."""
+        """Frees the chunk of a name."""
         address, size = self._used.pop(name)
         if address + size in self._sizes:
             size += self._remove(address + size)

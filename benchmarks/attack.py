@@ -1,12 +1,12 @@
-"""Attacks every command: spoiled flags and files, files of rows, records, exports, surroundings, kills.
+"""Attacks every command: bad flags and files, files of rows, records, exports, surroundings, kills.
 
     python benchmarks/attack.py [--seed=0] [--cases=1500 | --minutes=60] [--kinds=rows,tags,…] \\
       [--only=N,M] [--results=NAME]
 
-A case is numbered, and its number and the seed decide what it is: --only=N repeats one, --keep leaves its
-directory. The modules of benchmarks/attacks make and judge the cases: each ends with a result that an oracle
-of its own found right, or with one message that names a flag or a file. Everything else is printed with the
-commands that repeat it. A table counts cases by command and kind; exit code 1 says that there are bad ones.
+The seed and the number of a case determine the case. --only=N repeats case N, and --keep keeps its directory.
+The modules in benchmarks/attacks make the cases and judge them. A case is good if its result is the expected
+one, or if it ends with one message that names a flag or a file. All other cases are printed with the commands
+that repeat them. A table counts the cases by command and kind. The exit code is 1 if a case is bad.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from attacks import families, spoiled, trial, world  # noqa: E402
 import results  # noqa: E402
 import scripts as running  # noqa: E402
 
-# How often a kind is drawn, compared with the others. Those of `spoiled` first.
+# How often each kind is drawn, relative to the other kinds. The first kinds are those of `spoiled`.
 KINDS = {"flags": 5, "files": 6, "faults": 3, "trainings killed": 1, **families.WEIGHTS}
 _SPOILED = list(KINDS)[:4]
 FINE = ("no memory, in C++", "message", "success", "ended by the signal", "still working", "refused")
@@ -40,7 +40,7 @@ Case = collections.namedtuple("Case", "number kind command done verdict detail r
 
 
 class Servers(dict):
-    """Servers of runs by their number, each started when it is first needed."""
+    """{number: server of runs}. Each server is started at its first use."""
 
     def __missing__(self, number):
         return self.setdefault(number, running.Scripts())
@@ -51,7 +51,7 @@ class Servers(dict):
 
 
 class Worker:
-    """Runs cases one after the other, on servers of its own."""
+    """Runs cases one after the other, on its own servers."""
 
     def __init__(self, arguments, directory, models):
         self._arguments, self._directory, self._models = arguments, directory, models
@@ -64,7 +64,7 @@ class Worker:
         self._servers.close()
 
     def case(self, number):
-        """Runs a case; returns the `Case`."""
+        """Runs a case, and returns the `Case`."""
         chance = random.Random(f"{self._arguments.seed}/{number}")
         kinds = self._arguments.kinds.split(",")
         kind = chance.choices(kinds, [KINDS[kind] for kind in kinds])[0]
@@ -87,7 +87,7 @@ class Worker:
             verdict = "refused" if case.refused else verdict
         except trial.Bad as bad:
             verdict, detail = bad.verdict, bad.detail
-        except Exception:  # noqa: BLE001  what a command wrote is not even readable
+        except Exception:  # the files of the command may be unreadable
             verdict, detail = "output cannot be judged", traceback.format_exc()[-1500:]
         return Case(number, kind, case.command, "; ".join(case.notes), verdict, detail,
                     "\n".join(case.commands))
@@ -106,14 +106,14 @@ def numbers(arguments):
 
 
 def report(case, verbose):
-    """Prints a bad case, or any if `verbose`."""
+    """Prints a bad case. If `verbose` is true, it also prints the other cases."""
     if case.verdict not in FINE or verbose:
         print(f"\n--- case {case.number}: {case.verdict.upper()}: {case.kind}: {case.done}\n{case.repeat}\n"
               f"{case.detail}", flush=True)
 
 
 def print_table(cases, recorder):
-    """Prints and records how many cases there were of each command and kind, and how they ended."""
+    """Prints and records the number of cases of each command and kind, and their ends."""
     counts = collections.defaultdict(collections.Counter)
     for case in cases:
         end = "bad" if case.verdict not in FINE else (
@@ -147,8 +147,10 @@ def parsed():
 
 
 def _models(arguments, above):
-    """Makes the trained models and the template below a directory, unless they are there; returns the
-    `world.World`."""
+    """Makes the trained models and the template below a directory if they are missing.
+
+    Returns the `world.World`.
+    """
     with running.Scripts() as scripts:
         if set(_SPOILED) & set(arguments.kinds.split(",")) and not (above / "template").exists():
             spoiled.write_template(above / "template", scripts)
@@ -159,10 +161,10 @@ def _models(arguments, above):
 
 
 def main():
-    """Prints bad cases when they are found, and the counts at the end."""
+    """Prints each bad case as soon as it is found, and the counts at the end."""
     arguments = parsed()
     recorder = results.Recorder(arguments.results, {})
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background, and then inherited
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # for child processes, too
     directory = pathlib.Path(tempfile.mkdtemp(prefix="attack."))
     models = _models(arguments, pathlib.Path(arguments.models or directory))
     workers = [Worker(arguments, directory, models) for _ in range(arguments.jobs)]

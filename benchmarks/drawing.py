@@ -1,10 +1,11 @@
-"""Bars in SVG, for benchmarks/render.py."""
+"""Bar charts as SVG, for benchmarks/render.py."""
 
 import xml.sax.saxutils
 
 PUBLISHED = "published code"
 COLORS = {"this project": "#4878a8", "Hugging Face": "#c05a28", PUBLISHED: "#8a8a8a"}
-# Pixels: of a panel, of its longest bar, of a bar with its gap, of a title, and around everything.
+# In pixels: widths of a panel and of its longest bar, heights of a bar with its gap and of a title, and the
+#   margin.
 _PANEL, _LONGEST, _BAR, _TITLE, _MARGIN = 440, 250, 19, 22, 20
 
 
@@ -30,10 +31,12 @@ def _panel(x, y, title, groups):
 
 
 def bar_panels(panels):
-    """Returns panels of horizontal bars as SVG: the first on the left, the others in a column on the right.
+    """Returns panels of horizontal bars as SVG.
+
+    The first panel is on the left; the others form a column on the right.
 
     Args:
-      panels: list of (title, groups); a group is (name, list of (series, value, label)), a series a key of
+      panels: list of (title, groups). A group is (name, list of (series, value, label)). A series is a key of
         `COLORS`.
     """
     parts, x = [], _MARGIN

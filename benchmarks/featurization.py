@@ -1,13 +1,12 @@
-"""Featurization, words remembered beside plain: CPU seconds from text pair to serialized example.
+"""Measures featurization, from text pairs to serialized examples, with and without remembered words.
 
     python benchmarks/featurization.py --glue_dir=$GLUE_DIR [--rounds=5] [--results=NAME]
     python benchmarks/featurization.py --unicode_strings=20000
 
-The first takes all splits of MRPC and CoLA and tells the wall time of workers too. The second compares the
-tokens of random strings and of each code point.
+The first command converts all splits of MRPC and CoLA. It prints CPU seconds, and the wall time for several
+workers. The second command compares the tokens of random strings and of each code point.
 
-Both take turns, each with a new tokenizer, so that nothing is remembered from before. Exits with 1 if a token
-or a byte differs.
+Each measurement has a new tokenizer, so its memory is empty. The exit code is 1 if a token or a byte differs.
 """
 
 import argparse
@@ -32,7 +31,7 @@ LENGTH = 128
 
 
 def read_examples(glue_dir):
-    """All examples of MRPC and CoLA."""
+    """Returns all examples of MRPC and CoLA."""
     examples = []
     for task in ("MRPC", "CoLA"):
         processor = classifier_data.get_processor(task)
@@ -42,25 +41,28 @@ def read_examples(glue_dir):
 
 
 class PlainTokenizer(tokenization.FullTokenizer):
-    """The reference. That it is no FullTokenizer also makes the encoding plain."""
+    """The reference without a memory.
+
+    The encoding is plain, too, because this class is no FullTokenizer itself.
+    """
 
     tokenize = tokenization.FullTokenizer.tokenize_plainly
 
 
 def cpu_seconds(make_tokenizer, function):
-    """Returns what a function makes of a new tokenizer, and its CPU seconds without making the tokenizer."""
+    """Creates a tokenizer, calls a function with it, and returns (its result, its CPU seconds)."""
     for classify in (tokenization._is_whitespace, tokenization._is_control, tokenization._is_punctuation):
         classify.cache_clear()
     tokenizer = make_tokenizer()
     gc.collect()
-    gc.freeze()  # what the benchmark itself holds, such as the results before
+    gc.freeze()  # objects of the benchmark itself, such as earlier results
     start = time.process_time()
     result = function(tokenizer)
     return result, time.process_time() - start
 
 
 def compare(name, vocab_file, rounds, function, recorder):
-    """Prints both paths' CPU seconds, the best of the rounds; returns whether results agree."""
+    """Prints the CPU seconds of both ways, from the best round. Returns whether their results are equal."""
     seconds, equal = {PlainTokenizer: [], tokenization.FullTokenizer: []}, True
     for _ in range(rounds):
         found = []
@@ -79,7 +81,7 @@ def compare(name, vocab_file, rounds, function, recorder):
 
 
 def time_workers(examples, vocab_file, repeat, recorder):
-    """Prints the wall time of a file, by the number of workers; returns whether all files are equal."""
+    """Prints the wall time for each number of workers. Returns whether all files are equal."""
     contents = set()
     for factor in (1, repeat):
         for num_workers in (1, 2, 4):
@@ -100,7 +102,7 @@ def time_workers(examples, vocab_file, repeat, recorder):
 
 
 def check_strings(vocab_file, count):
-    """Tokenizes random strings and each code point in both ways and cases; returns how many differ."""
+    """Tokenizes random strings and each code point in both ways. Returns how many of them differ."""
     sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests"))
     from texts import texts
 
@@ -128,7 +130,7 @@ def check_strings(vocab_file, count):
 
 
 def main():
-    """Prints the tables; exits with 1 if a claim fails."""
+    """Prints the tables. The exit code is 1 if results differ."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--glue_dir", help="directory that holds MRPC and CoLA")
     parser.add_argument("--vocab_file",

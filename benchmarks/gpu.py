@@ -87,17 +87,17 @@ TIME_LIMIT_SECONDS = 3600
 
 
 def in_process(function, *arguments, environment=None, **settings):
-    """Calls a function in a separate process and returns its result.
+    """Calls a function in a separate process, and returns its result.
 
     Args:
       function: function whose result is plain data.
-      *arguments, **settings: its arguments.
-      environment: {name: value}, changes of the environment; None hides all GPUs except the first.
+      *arguments, **settings: arguments of the function.
+      environment: {name: value}, changes of the environment. With None, all GPUs except the first are hidden.
 
     Raises:
       RuntimeError: the function raised an error, the process ended without a result, or it took too long.
     """
-    # A fork, because it need not load TensorFlow again. This process itself never uses a device.
+    # The process is a fork, because a fork has TensorFlow loaded. The parent process never uses a device.
     gpus = replica_launcher.visible_gpus()
     if environment is None:
         environment = {"CUDA_VISIBLE_DEVICES": gpus[0]} if gpus else {}
@@ -257,11 +257,11 @@ def compare_losses(run, name, on_cpu):
 
 
 def judge_losses(measured, reference, noisy):
-    """Returns {"ok", "difference", "bound", …}: whether losses are near those of the reference.
+    """Compares losses with those of a reference, and returns {"ok", "difference", "bound", …}.
 
     Args:
       measured, reference: lists of losses.
-      noisy: lists of losses, each of a run like the reference with noise in its weights.
+      noisy: lists of losses. Each list is from a run like the reference, but with noise in its weights.
     """
     def distance(one):
         return max(abs(a - b) for a, b in zip(one, reference))
@@ -359,12 +359,13 @@ def memory(session):
 
 
 def compare_memory(step, plans, index, cap):
-    """Measures the largest batch; returns it beside the plan, and "ok": whether the planned batch fits.
+    """Measures the largest batch, and returns it together with the plan. "ok" says whether the planned batch
+    fits.
 
     Args:
       step: (config, length, recompute, precision).
       plans: list of the planner's results, or the planner's error.
-      index: of the card in `plans`.
+      index: index of the card in `plans`.
       cap: bytes of the card; None for all of this card.
     """
     if isinstance(plans, RuntimeError):

@@ -1,9 +1,10 @@
-"""What reading training batches costs by itself: CPU and wall milliseconds a step, with no model behind it.
+"""Measures the cost of reading training batches without a model: CPU and wall milliseconds for each step.
 
     python benchmarks/input_pipeline.py --data_dir=$GLUE_DIR/MRPC [--steps=1000] [--results=NAME]
 
-MRPC's training pairs as run_classifier.py writes and reads them, 32 a step, in the ways that its flags offer.
-Each way is measured in a session of its own, after 20 steps that do not count.
+The input is the training pairs of MRPC, as run_classifier.py writes and reads them, with 32 pairs in a step.
+The script measures the ways of reading that the flags offer. Each way has its own session, and the first 20
+steps do not count.
 """
 
 import argparse
@@ -22,7 +23,7 @@ import run_classifier
 import tokenization
 
 BATCH_SIZE, WARM_UP = 32, 20
-# (in words, length, micro-batches, trimmed, cut by tokens)
+# (description, length, micro-batches, trimmed, micro-batches cut by tokens)
 WAYS = [("length 128, trimmed (the default)", 128, 1, True, False), ("length 128", 128, 1, False, False),
         ("length 128, trimmed, 4 micro-batches", 128, 4, True, False),
         ("length 128, trimmed, 4 micro-batches cut by tokens", 128, 4, True, True),
@@ -30,7 +31,7 @@ WAYS = [("length 128, trimmed (the default)", 128, 1, True, False), ("length 128
 
 
 def seconds_a_step(path, length, micro_batches, trim, unequal_micro_batches, steps):
-    """(CPU seconds, wall seconds) of reading one step's examples."""
+    """Returns (CPU seconds, wall seconds) for reading the examples of one step."""
     with tf.Graph().as_default(), tf.Session() as session:
         tf.train.create_global_step()
         input_fn = run_classifier.file_based_input_fn_builder(path, length, True, True, trim,
@@ -39,7 +40,7 @@ def seconds_a_step(path, length, micro_batches, trim, unequal_micro_batches, ste
                              "gradient_accumulation_steps": micro_batches}).make_initializable_iterator()
         batch = [tensor.op for tensor in iterator.get_next().values()]
         session.run(tf.global_variables_initializer())
-        session.run(iterator.initializer)  # which reads the step
+        session.run(iterator.initializer)  # this op reads the step
         read = session.make_callable(batch)
         for step in range(WARM_UP + steps):
             if step == WARM_UP:

@@ -1,10 +1,10 @@
-"""Kills one training run ten times at random moments (SIGKILL), resumes it each time, and compares the end.
+"""Kills one training ten times at random moments, and compares it with an undisturbed training.
 
     python benchmarks/kill_resume.py [--kills=10] [--seed=0] [--results=NAME] [any flag of run_classifier.py]
 
-The same command is run once undisturbed. At the end every tensor of both last checkpoints, the optimizer's
-included, must be the same to the bit, and the logs must show that no resumption redid more than
---save_checkpoints_steps steps.
+At the end, each tensor of the last checkpoints of both trainings must have the same bits. This includes the
+variables of the optimizer. The logs must show that no resumption repeated more than --save_checkpoints_steps
+steps.
 """
 
 import argparse
@@ -29,20 +29,20 @@ RECIPE = ["--task_name=MRPC", "--do_train=true", "--max_seq_length=64", "--train
 
 
 def start(output_dir, flags, log):
-    """Starts the script with its output appended to a file."""
+    """Starts the script. Its output is appended to a file."""
     command = [sys.executable, os.path.join(ROOT, "run_classifier.py"), *RECIPE, f"--output_dir={output_dir}",
                *flags]
     return subprocess.Popen(command, stdout=log, stderr=log)
 
 
 def last_step(text):
-    """The last step that a log mentions, or 0."""
+    """Returns the last step in a log, or 0."""
     steps = re.findall(r" step (\d+)/\d+ ", text)
     return int(steps[-1]) if steps else 0
 
 
 def compare(first, second):
-    """Returns (number of tensors, names of those that differ) of two checkpoints."""
+    """Returns (number of tensors, names of the tensors that differ) for two checkpoints."""
     readers = [tf.train.load_checkpoint(tf.train.latest_checkpoint(directory))
                for directory in (first, second)]
     names = [reader.get_variable_to_shape_map() for reader in readers]
@@ -52,7 +52,7 @@ def compare(first, second):
 
 
 def main():
-    """Prints a line a kill and the comparison; exits with 1 if a claim fails."""
+    """Prints a line for each kill, and the comparison. The exit code is 1 if a condition is not met."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
@@ -77,7 +77,8 @@ def main():
             position = os.path.getsize(log.name)
             process = start(killed, flags, log)
             try:
-                # Moments spread over the whole run, so that start-up, steps, savings and the end are all hit.
+                # The moments are spread over the whole run. So some kills hit the start, steps, savings and
+                # the end.
                 process.wait(moments.uniform(0.02, 0.6) * duration if kills < arguments.kills else None)
                 finished = process.returncode == 0
             except subprocess.TimeoutExpired:
@@ -98,7 +99,7 @@ def main():
                   "kills")
             if not finished and process.returncode not in (None, -signal.SIGKILL):
                 sys.exit(f"the run failed by itself:\n{text[-2000:]}")
-            # A run that ends before all kills are done starts again from nothing, in the same directory.
+            # If a run ends before all kills are done, it starts again from step 0, in the same directory.
             if finished and kills < arguments.kills:
                 count, differing = compare(undisturbed, killed)
                 failed |= bool(differing)

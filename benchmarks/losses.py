@@ -1,11 +1,11 @@
-"""The first training losses at dropout 0, and the batches they come from, for a peer to compare with.
+"""Writes the first training losses without dropout, and their batches, for a comparison.
 
     python benchmarks/losses.py --data_dir=$GLUE_DIR/MRPC --output=/tmp/losses.npz [--steps=50] \\
       [--results=NAME]
-    python benchmarks/peers/hf_losses.py MODEL_DIR /tmp/losses.npz    (where torch and transformers are)
+    python benchmarks/peers/hf_losses.py MODEL_DIR /tmp/losses.npz
 
-Everything is as run_classifier.py does it: features, order of the data, model, optimizer, schedule of 3
-epochs.
+The second command needs torch and transformers. Features, order of the data, model, optimizer and the
+schedule of 3 epochs are those of run_classifier.py.
 """
 
 import os
@@ -51,7 +51,7 @@ class LossRecorder(tf.train.SessionRunHook):
 
 
 def main(_):
-    """Trains, then writes batches, losses, schedule and the head's initial weights."""
+    """Trains. Then writes the batches, the losses, the schedule and the initial weights of the head."""
     store = results.Recorder(FLAGS.results, {"loss": ""})
     directory = model_config.find_installed_model()
     config = modeling.BertConfig.from_json_file(os.path.join(directory, "config.json"))

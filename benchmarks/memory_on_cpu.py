@@ -2,10 +2,10 @@
 
     python benchmarks/memory_on_cpu.py [--results=NAME]    three configurations: 5 GB of RAM, 300 CPU seconds
 
-Measured is the peak of the resident size in a step, less the resident size before it, when the same step has
-run once and freed memory is back at the system. Each configuration runs in a process of its own, in which
-oneDNN is off: its allocator would give nothing back. glibc's has its default thresholds. Of the prediction
-only the activations are compared; variables are static.
+The measured value is the peak resident size during a step, minus the resident size before the step. The same
+step has run once before, and has returned its memory to the system. Each configuration runs in a separate
+process. oneDNN is off there, because its allocator returns no memory. glibc has its default thresholds. Only
+the activations of the prediction are compared, because the memory of the variables does not change.
 """
 
 import argparse
@@ -28,13 +28,13 @@ import modeling
 import optimization
 
 Sizes = collections.namedtuple("Sizes", ["recompute", "layers", "width", "length", "batch_size"])
-# Wide enough batches: glibc returns to the system what is above 32 MiB, and keeps and splits what is below.
+# Batches are large enough for this: glibc returns blocks above 32 MiB to the system, and keeps smaller ones.
 CONFIGURATIONS = [Sizes("none", 3, 256, 128, 272), Sizes("attention", 3, 256, 384, 91),
                   Sizes("layers", 6, 256, 128, 272)]
 
 
 def build(sizes, batch_size):
-    """Builds a training step in the current graph; returns its op."""
+    """Builds a training step in the current graph, and returns its op."""
     config = modeling.BertConfig(1000, sizes.width, sizes.layers, sizes.width // 64, 4 * sizes.width,
                                  type_vocab_size=2)
     ids = tf.placeholder(tf.int32, [batch_size, sizes.length], name="ids")
@@ -45,7 +45,9 @@ def build(sizes, batch_size):
 
 
 def resident(field):
-    """A size of this process in bytes: "VmRSS" now, "VmHWM" at most since it was reset."""
+    """Returns a size of this process in bytes: "VmRSS" is the present size, "VmHWM" the largest since the
+    last reset.
+    """
     with open("/proc/self/status", encoding="utf-8") as lines:
         return next(int(line.split()[1]) for line in lines if line.startswith(field + ":")) * 1024
 

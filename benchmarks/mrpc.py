@@ -1,9 +1,9 @@
-"""Fine-tunes on real MRPC with several seeds: accuracy and F1 on dev, CPU seconds and peak memory.
+"""Fine-tunes on real MRPC with several seeds, and prints accuracy and F1 on dev, CPU seconds and peak memory.
 
     python benchmarks/mrpc.py --data_dir=$GLUE_DIR/MRPC [--seeds=3] [--results=NAME] \\
       [any flag of run_classifier.py]
 
-Each seed is a run of run_classifier.py as a user would start it. One run takes about 7 CPU minutes.
+Each seed is a run of run_classifier.py, started as a user would start it. One run takes about 7 CPU minutes.
 """
 
 import argparse
@@ -21,13 +21,16 @@ RECIPE = ["--task_name=MRPC", "--do_train=true", "--do_eval=true", "--max_seq_le
 
 
 def cpu_seconds():
-    """CPU seconds, user and system, of all children that have ended."""
+    """Returns the CPU seconds (user and system) of all child processes that have ended."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
 
 def run_once(data_dir, seed, flags):
-    """Runs the script; returns its eval_results.txt as a dict of strings, with "cpu"."""
+    """Runs the script.
+
+    Returns the values of eval_results.txt as a dict of strings, with the CPU seconds in "cpu".
+    """
     with tempfile.TemporaryDirectory() as output_dir:
         before = cpu_seconds()
         subprocess.run([sys.executable, os.path.join(ROOT, "run_classifier.py"), *RECIPE,
@@ -39,7 +42,7 @@ def run_once(data_dir, seed, flags):
 
 
 def main():
-    """Prints a row a seed, and the means."""
+    """Prints a row for each seed, and the means."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--data_dir", required=True)
     parser.add_argument("--seeds", type=int, default=3)

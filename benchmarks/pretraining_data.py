@@ -1,12 +1,12 @@
-"""Pre-training data, streamed beside the published algorithm: CPU seconds from text to TFRecords.
+"""Compares the streamed creation of pre-training data with the published algorithm: CPU seconds.
 
     python benchmarks/pretraining_data.py --input_file=corpus.txt [--max_seq_length=128] [--rounds=5] \\
       [--workers] [--results=NAME]
 
-Streamed and plain (tests/plain_pretraining.py) take turns, each with a new tokenizer, so that nothing is
-remembered from before. They draw different random numbers, so that what they make of the text agrees in its
-counts only. `--workers` also compares what 1, 2 and 4 processes write, and their wall time. Exits with 1 if
-that differs, or if the ratio is below 5.
+The published algorithm is in tests/plain_pretraining.py. The two programs run alternately, each with a new
+tokenizer, so that no words are remembered. They draw different random numbers, so only the counts of their
+results agree. With `--workers`, the script also compares the files of 1, 2 and 4 processes, and their wall
+times. The exit code is 1 if these files differ, or if the ratio is below 5.
 """
 
 import argparse
@@ -28,14 +28,14 @@ from bertlib.tasks.pretraining import pretraining_data, pretraining_stream
 import tokenization
 
 sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests"))
-import plain_pretraining  # isort: skip  (there only now)
+import plain_pretraining  # isort: skip  (needs the path above)
 
 SEED = 12345
 WANTED_RATIO = 5
 
 
 def plain(path, outputs, vocab_file, recipe):
-    """Writes the data plainly; returns the number of instances and of their tokens."""
+    """Writes the data with the published algorithm. Returns the number of instances and of their tokens."""
     tokenizer = plain_pretraining.PlainTokenizer(vocab_file)
     instances = plain_pretraining.create_instances([path], tokenizer, random.Random(SEED), *recipe[:6])
     plain_pretraining.write(instances, tokenizer, recipe.max_seq_length, recipe.max_predictions_per_seq,
@@ -44,18 +44,21 @@ def plain(path, outputs, vocab_file, recipe):
 
 
 def streamed(path, outputs, vocab_file, recipe, block=1000, num_workers=1):
-    """Writes the data in a stream; returns its statistics."""
+    """Writes the data in a stream, and returns its statistics."""
     tokenizer = tokenization.FullTokenizer(vocab_file)
     return pretraining_stream.write_training_data([path], outputs, tokenizer, recipe, SEED, block,
                                                   num_workers)["statistics"]
 
 
 def measure(write, clock, *arguments):
-    """Returns what a function returns, its seconds, and a hash of each of the two files it writes."""
+    """Calls a function.
+
+    Returns its result, its seconds, and a hash of each of the two files that it wrote.
+    """
     for classify in (tokenization._is_whitespace, tokenization._is_control, tokenization._is_punctuation):
         classify.cache_clear()
     gc.collect()
-    gc.freeze()  # what TensorFlow and the benchmark itself hold
+    gc.freeze()  # objects of TensorFlow and of the benchmark itself
     with tempfile.TemporaryDirectory() as directory:
         outputs = [os.path.join(directory, name) for name in ("a.tfrecord", "b.tfrecord")]
         start = clock()
@@ -69,7 +72,7 @@ def measure(write, clock, *arguments):
 
 
 def main():
-    """Prints the figures; exits with 1 if a claim fails."""
+    """Prints the figures. The exit code is 1 if a condition is not met."""
     defaults = pretraining_data.Recipe()
     parser = argparse.ArgumentParser()
     parser.add_argument("--input_file", required=True)

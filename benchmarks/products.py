@@ -1,10 +1,11 @@
-"""How fast TensorFlow multiplies rows with an encoder's weights, and its gradients: GFLOP per CPU second.
+"""Measures how fast TensorFlow multiplies rows with the weights of an encoder, in GFLOP per CPU second.
 
     python benchmarks/products.py [--rows=4096] [--width=768] [--precision=bf16] [--results=NAME]
 
-Each product is computed in several forms: as a matrix product; as a convolution of 1 × 1 over images of
-`--pixels` rows; and, for the gradient of weights, as the sum of the products of such blocks of rows.
-`bertlib/kernels` uses what is fastest in a whole step, which need not be what is fastest here.
+The products of the gradients are measured, too. Each product is computed in several forms: as a matrix
+product, and as a 1 × 1 convolution over images of `--pixels` rows. The gradient of weights is also computed
+as the sum of the products of such blocks of rows. `bertlib/kernels` uses the form that is fastest in a whole
+step, which may be another one than the fastest form here.
 """
 
 import argparse
@@ -22,7 +23,7 @@ import modeling
 
 
 def forms(rows, width, units, pixels):
-    """{what: {form: function of (inputs, weights, output gradient), all of them matrices}}."""
+    """Returns {name of the product: {form: function of the matrices (inputs, weights, output gradient)}}."""
     images = [rows // pixels, 1, pixels]
     convolution = {"strides": [1] * 4, "padding": "VALID"}
 
@@ -50,7 +51,7 @@ def forms(rows, width, units, pixels):
 
 
 def cpu_seconds(run, times=10, rounds=4):
-    """CPU seconds of one run: those of the fastest round."""
+    """Returns the CPU seconds of one call, from the fastest round."""
     run()
     found = []
     for _ in range(rounds):

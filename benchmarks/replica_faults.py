@@ -1,16 +1,16 @@
-"""Kills, stops, cuts off and terminates replicas and their launcher at random moments, and compares the end.
+"""Kills, stops, cuts off and terminates replicas at random moments, and compares the results.
 
     python benchmarks/replica_faults.py [--faults=50] [--seed=0] [--fresh] [--machines]
       [--results=NAME] [any flag of run_classifier.py]
 
-After each fault all processes have to end within --replica_timeout, with one message that says which replica
-and why, and leave no file half written; then the same command, or in every other run --max_restarts, has to
-end in the weights of the undisturbed run, bit for bit, and in the same results. Linux, as root.
+After each fault, all processes must end within --replica_timeout. One message must name the replica and the
+reason, and no file may be incomplete. Then the training continues: in every other run by --max_restarts, else
+by the same command. It must end with the weights of the undisturbed run, bit for bit, and with the same
+results. The script needs Linux and root.
 
-With --machines each replica has a launcher of its own, as on several machines that TF_CONFIG names.
+With --machines, each replica has its own launcher, as on several machines that TF_CONFIG names.
 
-Replicas are forks of this process, which has loaded TensorFlow; with --fresh they are interpreters of their
-own.
+Replicas are forks of this process, which has loaded TensorFlow. With --fresh, they are new Python processes.
 """
 
 import argparse
@@ -50,17 +50,17 @@ from bertlib.system import network_namespace  # noqa: E402
 RECIPE = ["--task_name=MRPC", "--do_train=true", "--train_batch_size=12", "--save_checkpoints_steps=5",
           "--log_steps=1", "--max_seq_length=32", "--num_train_epochs=0.32"]
 ALL_PHASES = ["--do_eval=true", "--do_predict=true"]
-# What the machine may take longer than the timeout.
+# The additional seconds that the machine may need beyond the timeout.
 SLACK = 6.0
 LONGEST = 240.0
-# Moments: what the log has said by then, and the most seconds that pass afterwards.
+# Moments of a fault: a text that the log must contain, and the largest number of seconds that pass after it.
 MOMENTS = {"start": (r"", 1.0), "meeting": (r"", 4.0), "building": (r"Training in|Resuming", 4.0),
            "first step": (r"Devices: ", 1.0), "steps": (r" step {step}/", 0.02),
            "saving": (r" step {step}/", 0),
            "evaluation": (r"Weights for evaluating", 4.0), "prediction": (r"Weights for predicting", 4.0),
            "last step": (r" step {last}/", 0.3)}
 FAULTS = ["kill", "stop", "cut", "silence", "terminate", "kill launcher", "terminate launcher"]
-# Files that tell times, or that differ with what was redone.
+# Files that contain times, or that depend on the repeated steps.
 OF_A_RUN = re.compile(r"events\.out|graph\.pbtxt|run\.json|checkpoint$|\.meta$|replicas/|\.lock|lock$")
 CHECKPOINT = re.compile(r"model\.ckpt-(?!16\.)\d+\.(index|data-00000-of-00001)$")
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -70,7 +70,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Forked:
-    """What `replica_launcher` uses of `subprocess.Popen`: a fork of this process."""
+    """A fork of this process, with the methods of `subprocess.Popen` that `replica_launcher` uses."""
 
     def __init__(self, command, env, stdout, stderr=None, stdin=None, start_new_session=True, pass_fds=()):
         both = {signal.SIGTERM, signal.SIGINT}
@@ -91,19 +91,19 @@ class Forked:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, both)
 
     def poll(self):
-        """The exit code, or None while it runs."""
+        """Returns the exit code, or None while the process runs."""
         if self.returncode is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             self.returncode = os.waitstatus_to_exitcode(status) if pid else None
         return self.returncode
 
     def wait(self):
-        """Waits for its end."""
+        """Waits for the end of the process."""
         while self.poll() is None:
             time.sleep(0.01)
 
     def send_signal(self, number):
-        """Sends a signal, if it runs."""
+        """Sends a signal if the process runs."""
         if self.poll() is None:
             os.kill(self.pid, number)
 
@@ -117,7 +117,7 @@ class Forked:
 
 
 def run_script(command):
-    """Runs a script in this process, and ends it."""
+    """Runs a script in this process, and ends the process."""
     sys.argv[:], sys.orig_argv[:] = command, [sys.executable, *command]
     code = 0
     try:
@@ -133,7 +133,10 @@ def run_script(command):
 
 
 class Machines:
-    """Launchers that each have one replica, as if on a machine of its own; like a process of one launcher."""
+    """Launchers with one replica each, as on separate machines.
+
+    The object has the methods of one launcher's process.
+    """
 
     def __init__(self, start_one, count):
         with contextlib.ExitStack() as stack:
@@ -147,7 +150,7 @@ class Machines:
 
     @property
     def returncode(self):
-        """The first exit code that is not 0, if there is one; None while a launcher runs."""
+        """Returns the first exit code that is not 0, else 0. Returns None while a launcher runs."""
         codes = [launcher.returncode for launcher in self.launchers]
         return None if None in codes else max(codes, key=abs)
 
@@ -159,7 +162,7 @@ class Machines:
 
 
 def start(command, log, fresh, machines=0):
-    """Starts a launcher, or one for each of some machines; returns its process, or `Machines`."""
+    """Starts a launcher, or one launcher for each machine. Returns its process, or a `Machines`."""
     open(log, "wb").close()
 
     def start_one(environment):
@@ -174,17 +177,17 @@ def start(command, log, fresh, machines=0):
 
 
 def launchers_of(process):
-    """Process numbers of the launchers of a run."""
+    """Returns the process numbers of the launchers of a run."""
     return [one.pid for one in getattr(process, "launchers", [process])]
 
 
 def replicas_of(process):
-    """Process numbers of the replicas of a run, in order."""
+    """Returns the process numbers of the replicas of a run, in order."""
     return [pid for launcher in launchers_of(process) for pid in children(launcher)]
 
 
 def children(pid):
-    """Process numbers of what a process started, in that order."""
+    """Returns the process numbers of the children of a process, in the order of their start."""
     try:
         found = map(int, pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
         return [child for child in found if not makes_namespace(child)]
@@ -193,7 +196,7 @@ def children(pid):
 
 
 def makes_namespace(pid):
-    """Whether a process creates the network namespace of a launcher's replicas, or a socket in it."""
+    """Returns whether a process creates the network namespace of a launcher's replicas, or a socket in it."""
     with contextlib.suppress(OSError):
         command = pathlib.Path(f"/proc/{pid}/cmdline").read_text()
         return os.path.basename(network_namespace.__file__) in command and "enter" not in command
@@ -201,14 +204,17 @@ def makes_namespace(pid):
 
 
 def is_replica(pid):
-    """Whether a launcher's child is a replica in an interpreter of its own."""
+    """Returns whether a child of a launcher is a replica in a new Python process."""
     with contextlib.suppress(OSError):
         return b"BERT_REPLICA=" in pathlib.Path(f"/proc/{pid}/environ").read_bytes()
     return False
 
 
 def left_over():
-    """What runs still of a run whose launcher has ended: its orphans are children of this process."""
+    """Returns the processes of a run that still run after its launcher has ended.
+
+    They are children of this process.
+    """
     found = []
     for pid in children(os.getpid()):
         try:
@@ -232,7 +238,7 @@ class _Program(ctypes.Structure):
 
 
 def sockets(pid):
-    """The internet sockets of another process, to operate on."""
+    """Yields the internet sockets of another process, so that they can be changed."""
     pidfd = os.pidfd_open(pid)
     for name in os.listdir(f"/proc/{pid}/fd"):
         number = _libc.syscall(438, pidfd, int(name), 0)  # pidfd_getfd
@@ -253,7 +259,7 @@ def sockets(pid):
 
 
 def strike(fault, launcher, pids, index):
-    """Does what the fault's name says."""
+    """Performs the fault with this name."""
     if fault == "kill":
         os.kill(pids[index], signal.SIGKILL)
     elif fault == "stop":
@@ -268,7 +274,7 @@ def strike(fault, launcher, pids, index):
         for found in sockets(pids[index]):
             with contextlib.suppress(OSError):
                 found.shutdown(socket.SHUT_RDWR)
-    elif fault == "silence":  # its packets are lost, in both directions
+    elif fault == "silence":  # the packets of the socket are lost, in both directions
         for pid in pids:
             for found in sockets(pid):
                 if pid == pids[index] or _peer_is(found, pids[index]):
@@ -302,14 +308,14 @@ class Case:
 
 
 def contents(directory):
-    """{file: fingerprint} of what does not tell times."""
+    """Returns {file: fingerprint} of the files that contain no times."""
     return {str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest()
             for path in sorted(pathlib.Path(directory).rglob("*"))
             if path.is_file() and not OF_A_RUN.search(str(path.relative_to(directory)))}
 
 
 def saves(directory):
-    """Whether a checkpoint is being written."""
+    """Returns whether a checkpoint is being written."""
     try:
         return any("temp" in name for name in os.listdir(directory))
     except OSError:
@@ -317,7 +323,7 @@ def saves(directory):
 
 
 class Faults:
-    """Runs cases, and counts."""
+    """Runs cases, and counts their results."""
 
     def __init__(self, arguments, flags):
         self.flags, self.fresh, self.timeout = flags, arguments.fresh, arguments.timeout
@@ -333,18 +339,18 @@ class Faults:
                 f"--replica_timeout={self.timeout:g}", f"--max_restarts={restarts}"]
 
     def start(self, case, output, log, restarts=0):
-        """Starts a run; see `start`."""
+        """Starts a run. See the function `start`."""
         return start(self.command(case, output, restarts), log, self.fresh, self.machines and case.replicas)
 
     def finish(self, process, seconds):
-        """Waits; returns whether it ended."""
+        """Waits for a process. Returns whether it ended."""
         end = time.monotonic() + seconds
         while process.poll() is None and time.monotonic() < end:
             time.sleep(0.05)
         return process.poll() is not None
 
     def undisturbed(self, case):
-        """The contents of the output directory of an undisturbed run."""
+        """Returns the contents of the output directory of an undisturbed run."""
         key = case.replicas, case.moment in ("evaluation", "prediction")
         if key not in self.expected:
             output, log = self.directory / f"undisturbed-{key[0]}-{key[1]}", self.directory / "log"
@@ -355,7 +361,10 @@ class Faults:
         return self.expected[key]
 
     def wait_for(self, case, process, log, output):
-        """Waits for the moment of a case; returns the replicas' processes; None if the run ended before."""
+        """Waits for the moment of a case.
+
+        Returns the processes of the replicas, or None if the run ended earlier.
+        """
         said, _ = MOMENTS[case.moment]
         said = said.format(step=case.step, last=16)
         while process.poll() is None:
@@ -372,7 +381,7 @@ class Faults:
         return None if process.poll() is not None or len(pids) <= case.index else pids
 
     def run(self, case):
-        """Runs a case; prints a line."""
+        """Runs a case, and prints a line."""
         expected = self.undisturbed(case)
         output, log = self.directory / f"{case.number}", self.directory / f"{case.number}.log"
         process = self.start(case, output, log, 3 * case.restarts)
@@ -401,7 +410,7 @@ class Faults:
                     os.kill(pid, signal.SIGKILL)
         if not problems:
             found = contents(output)
-            # Which checkpoints there are on the way depends on when it ended.
+            # The checkpoints of the unfinished run depend on the moment of its end.
             names = sorted(name for name in {*found, *expected} if found.get(name) != expected.get(name)
                            and not (CHECKPOINT.match(name) and (name in found) != (name in expected)))
             if names:
@@ -419,8 +428,8 @@ class Faults:
             shutil.rmtree(output, ignore_errors=True)
 
     def after(self, case, process, log, struck, pids):
-        """Checks how a run ends after its fault; returns (problems, its message)."""
-        # Before they have met, the machines that are left wait for the one that is gone: see cluster.md.
+        """Checks the end of a run after its fault. Returns (problems, message of the run)."""
+        # Before the machines are connected, the other machines wait for a lost one. See cluster.md.
         waits = self.machines and case.moment in ("start", "meeting")
         limit = self.timeout * (1 + replica_meeting.START_TIMEOUTS * waits) + SLACK
         goes_on = case.restarts and case.fault in ("kill", "stop", "cut", "silence")
@@ -457,7 +466,7 @@ class Faults:
         return self.check(case, process.returncode, lines, message, text), message
 
     def check(self, case, code, lines, message, text):
-        """Returns what is wrong with the messages and the exit code."""
+        """Returns the problems in the messages and in the exit code."""
         problems = []
         if "Traceback" in text:
             problems.append(f"a traceback: {text[-2500:]}")
@@ -465,7 +474,7 @@ class Faults:
             return problems
         if case.fault == "kill launcher":
             return problems
-        # Each machine says how its own replica ended.
+        # Each machine reports the end of its own replica.
         if not 1 <= len(lines) <= (case.replicas if self.machines else 1):
             problems.append(f"{len(lines)} messages, code {code}: {text[-800:]}")
         if case.fault.startswith("terminate"):
@@ -480,7 +489,7 @@ class Faults:
         return problems
 
     def half_written(self, output, expected):
-        """Files that are there and not as in the undisturbed run; what is written aside does not count."""
+        """Returns files that differ from those of the undisturbed run. Temporary files do not count."""
         if not output.exists():
             return []
         found = contents(output)
@@ -489,7 +498,7 @@ class Faults:
 
 
 def stacks(pid):
-    """Prints where a process is, if a tool is there."""
+    """Prints the stack of a process, if a tool for this is installed."""
     try:
         done = subprocess.run(["py-spy", "dump", "--pid", str(pid)], capture_output=True, text=True,
                               timeout=20)
@@ -514,7 +523,7 @@ def cases(count, seed):
 
 
 def main():
-    """Prints a line for each fault and the counts; exits with 1 if a claim fails."""
+    """Prints a line for each fault, and the counts. The exit code is 1 if a condition is not met."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--faults", type=int, default=50)
     parser.add_argument("--first", type=int, default=0, help="number of the first one")
@@ -529,7 +538,7 @@ def main():
     _libc.prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
     faults, done = Faults(arguments, flags), 0
     for case in cases(arguments.first + arguments.faults, arguments.seed):
-        # A machine that was told to end may come back: with restarts, the others would wait for it.
+        # A machine that was terminated may start again: with restarts, the other machines would wait for it.
         ends = case.fault not in ("kill", "stop", "cut", "silence")
         case = dataclasses.replace(case, restarts=case.restarts and not (arguments.machines and ends))
         if case.number >= arguments.first and re.search(arguments.only, f"{case.fault}@{case.moment}"):

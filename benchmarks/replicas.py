@@ -1,25 +1,28 @@
-"""What replicas cost at equal work: CPU seconds, wall, waiting and traffic of 1, 2 and 4 processes.
+"""Measures the costs of replicas for equal work: CPU seconds, wall time, waiting and traffic.
 
     python benchmarks/replicas.py [--replicas=2,4] [--dtypes=fp32,bf16] [--rounds=3] [--steps=4] \\
       [--rows=16] [--length=64] [--threads=1] [--results=NAME]
     python benchmarks/replicas.py --work=ring [--replicas=2,3,4]
     python benchmarks/replicas.py --work=pieces [--replicas=2,3,4]
 
-A step is 4 micro-batches of `rows` sequences of random words, by a model of the installed one's shape: R
-replicas with N each, R × N = 4, beside one process that accumulates 4. All of it is done by the same R
-processes, which take turns (benchmarks/peers/replica_steps.py), each turn in a session of its own whose first
-steps do not count, so that starting drops out and each round is a set of pairs. Figures are medians over the
-rounds.
+A step has 4 micro-batches of `rows` sequences of random words. The model has the shape of the installed one.
+R replicas compute N micro-batches each, with R × N = 4. They are compared with one process that accumulates 4
+micro-batches. The same R processes do all of this work in turns (benchmarks/peers/replica_steps.py). Each
+turn has its own session, and its first steps do not count, so the time of the start has no influence. The
+figures are medians over the rounds.
 
-    outside of sums = CPU of replicas that leave the sums out / CPU of one process with accumulation, `alone`
-    apart           = CPU of as many processes that share the work and know nothing of each other / `alone`
-    sums            = (CPU of replicas - CPU of replicas that leave them out) / CPU of a bare all-reduce
+    alone           = CPU of one process with accumulation
+    outside of sums = CPU of replicas that leave out the sums / `alone`
+    apart           = CPU of R processes that share the work but do not communicate / `alone`
+    sums            = (CPU of replicas - CPU of replicas that leave out the sums) / CPU of a bare all-reduce
 
-`apart` is what the machine asks for so many processes: what is outside of sums and above it is ours.
+`apart` is the cost of R processes on this machine. The difference between `outside of sums` and `apart` is
+the cost of this project's code.
 
-The bare all-reduce is TensorFlow's collective alone, on the same tensors, and on the same bytes as one
-tensor. --work=ring runs it at several sizes and fits seconds = latency + bytes / bandwidth; --work=pieces
-sends the same bytes in pieces. Traffic is what the loopback interface counted, whoever sent it.
+The bare all-reduce is the collective op of TensorFlow without a training: on the same tensors, and on one
+tensor with the same bytes. --work=ring measures it at several sizes, and fits seconds = latency + bytes /
+bandwidth. --work=pieces divides the same bytes into pieces. The traffic includes the bytes of all programs
+that use the loopback interface.
 """
 
 import argparse
@@ -41,20 +44,24 @@ PIECES = 48  # MiB
 MODEL = {"vocab_size": 30522, "hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12,
          "intermediate_size": 1536, "max_position_embeddings": 512, "type_vocab_size": 2}
 
-# A turn of all processes: bytes of each sum; CPU seconds of all and wall seconds of a step, waiting and lead
-# of replica 0 in it, and what loopback sent.
+# One turn of all processes: bytes of each sum; CPU seconds of all processes and wall seconds of a step;
+# waiting and lead of replica 0 in the step; and bytes that were sent over loopback.
 Turn = collections.namedtuple("Turn", ["sizes", "cpu", "wall", "waiting", "lead", "sent"])
 
 
 def environment(threads):
-    """So many threads in every process, as the launcher would give each of several."""
+    """Returns variables that give every process this number of threads, as the launcher of several processes
+    does.
+    """
     return {**os.environ, "TF_NUM_INTRAOP_THREADS": str(threads), "OMP_NUM_THREADS": str(threads),
             "TF_NUM_INTEROP_THREADS": str(max(2, threads)), "TF_CPP_MIN_LOG_LEVEL": "2"}
 
 
 def run(count, options, turns, **more):
-    """Has so many processes take turns; returns {(kind, dtype), or bytes of a "ring":
-    [`Turn` of each round]}."""
+    """Lets `count` processes take turns. Returns {(kind, dtype): [`Turn` of each round]}.
+
+    For turns of the kind "ring", the keys are numbers of bytes.
+    """
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
     for one in sockets:
@@ -87,7 +94,7 @@ def middle(turns, name):
 
 
 def measure_training(options):
-    """Prints the tables of training."""
+    """Prints the tables of the training."""
     print("| replicas × micro-batches | what | CPU s a step | wall s | waiting s | lead s | MB sent |\n"
           "|---|---|---|---|---|---|---|")
     rows = []
@@ -106,7 +113,7 @@ def measure_training(options):
 
 
 def ratios(count, dtype, found):
-    """A line of the table of ratios."""
+    """Returns a line of the table of ratios."""
     rest, sums = found["none", dtype], found["sums", dtype]
     outside, apart = (
         statistics.median(one.cpu / whole.cpu for one, whole in zip(some, found["alone", "fp32"]))
@@ -119,7 +126,7 @@ def ratios(count, dtype, found):
 
 
 def measure_ring(options):
-    """Prints the bare all-reduce at several sizes, and the lines fitted to it."""
+    """Measures the bare all-reduce at several sizes. Prints the times and the fitted lines."""
     print("| replicas | bytes | CPU s of all | wall s |\n|---|---|---|---|")
     for count in options.replicas:
         found = run(count, options, [["ring", "fp32"]], sizes=[[size] for size in SIZES])
@@ -132,7 +139,7 @@ def measure_ring(options):
 
 
 def measure_pieces(options):
-    """Prints what the same bytes take in pieces of several sizes."""
+    """Prints the times of the same bytes in pieces of several sizes."""
     print("| replicas | pieces of, MiB | CPU s of all | wall s |\n|---|---|---|---|")
     for count in options.replicas:
         sizes = [[size * 2**20] * (PIECES // size) for size in (48, 16, 8, 4, 2, 1)]
@@ -142,8 +149,11 @@ def measure_pieces(options):
 
 
 def fitted(points):
-    """Returns (latency, slope) of seconds = latency + bytes · slope, by least squares of relative errors."""
-    # Each equation is divided by its seconds, so that small sizes count as much as large ones.
+    """Fits seconds = latency + bytes · slope by least squares of relative errors.
+
+    Returns (latency, slope).
+    """
+    # Each equation is divided by its seconds, so that small and large sizes have the same weight.
     rows = [(1 / seconds, size / seconds) for size, seconds in points]
     a, b, d = (sum(one[i] * one[j] for one in rows) for i, j in ((0, 0), (0, 1), (1, 1)))
     e, f = (sum(one[i] for one in rows) for i in (0, 1))

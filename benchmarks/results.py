@@ -52,14 +52,15 @@ class Recorder:
         """Begins a benchmark.
 
         Args:
-          name: of the file, without directory and ".json". If it is None or empty, nothing is written.
+          name: name of the file, without directory and ".json". If it is None or empty, nothing is written.
           units: {name of a value: its unit}.
-          peers: interpreters of other programs in the comparison, whose versions are recorded, too.
-            None and empty ones are skipped.
-          packages: names of other packages that the benchmark uses, whose versions are recorded, too.
+          peers: Python interpreters of other programs in the comparison. Their versions are recorded, too.
+            None and
+            empty strings are skipped.
+          packages: names of other packages that the benchmark uses. Their versions are recorded, too.
 
         Raises:
-          SystemExit: the name is no file name, or such a result is stored already.
+          SystemExit: the name is not a file name, or a result with this name exists.
         """
         self._name, self._rounds = name, []
         if not name:
@@ -80,7 +81,7 @@ class Recorder:
         self._rounds.append(values)
 
     def write(self):
-        """Writes the file, aside first, and says so."""
+        """Writes the file, and prints its path. The file gets its final name when it is complete."""
         if self._name:
             write(self._name, {**self._result, "rounds": self._rounds})
             print(f"Stored: {os.path.relpath(path_of(self._name))}", file=sys.stderr)
@@ -97,12 +98,12 @@ def add_flag(parser):
 
 
 def path_of(name):
-    """The file of a result."""
+    """Returns the path of a result."""
     return os.path.join(DIRECTORY, f"{name}.json")
 
 
 def write(name, result):
-    """Writes a result, one round on each line; aside first, then renamed."""
+    """Writes a result with one round on each line. The file gets its final name when it is complete."""
     os.makedirs(DIRECTORY, exist_ok=True)
     fields = [f" {json.dumps(field)}: {_lines(value)}" for field, value in result.items()]
     aside = f"{path_of(name)}.partial"
@@ -112,7 +113,7 @@ def write(name, result):
 
 
 def _lines(value):
-    """A value as JSON; a list of rounds with a line for each."""
+    """Returns a value as JSON. A list of rounds has a line for each round."""
     if isinstance(value, list) and value and isinstance(value[0], dict):
         return "[\n" + ",\n".join(f"  {json.dumps(entry, ensure_ascii=False)}" for entry in value) + "\n ]"
     return json.dumps(value, ensure_ascii=False)
@@ -136,14 +137,13 @@ def read(name):
 
 
 def command_line():
-    """The command that runs now, as a user would type it in the root of the repository."""
+    """Returns the command line of this process, as a user would type it in the root of the repository."""
     script = os.path.relpath(os.path.abspath(sys.argv[0]), ROOT)
     return " ".join(["python", script, *(shlex.quote(_short(word)) for word in sys.argv[1:])])
 
 
 def _short(word):
-    """An argument; of an absolute path outside of the repository only the last part, since directories say
-    nothing on another machine."""
+    """Returns an argument. An absolute path outside of the repository is shortened to its last part."""
     flag, equals, value = word.rpartition("=")
     if not os.path.isabs(value):
         return word
@@ -152,7 +152,7 @@ def _short(word):
 
 
 def describe(about, installed):
-    """Returns a machine and its versions in words.
+    """Returns a description of a machine and its versions.
 
     Args:
       about: see `machine`.
@@ -193,7 +193,7 @@ def versions(peers=()):
     """Returns {package: version}: Python, TensorFlow and NumPy, and the packages of the peers.
 
     Args:
-      peers: their interpreters. None and empty ones are skipped.
+      peers: Python interpreters of other programs. None and empty strings are skipped.
     """
     found = {"python": platform.python_version(), **_installed(PACKAGES)}
     code = f"import results, json; print(json.dumps(results._installed({PEER_PACKAGES!r})))"
@@ -205,7 +205,7 @@ def versions(peers=()):
 
 
 def _installed(packages):
-    """Returns {package: version} of those that are installed here."""
+    """Returns {package: version} of the given packages that are installed in this environment."""
     found = {}
     for name in packages:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):

@@ -1,10 +1,10 @@
-"""The sample of MRPC: what its pairs teach the installed model, and what is guessed without understanding.
+"""Measures the sample of MRPC: scores of the trained model, and scores of simple guesses.
 
     python benchmarks/sample.py [--seeds=5] [--results=NAME] [any flag of run_classifier.py]
 
-First the accuracy of simple baselines (tests/pair_baselines.py) on dev, fitted on train, and over all pairs
-in ten folds. Then the training of `make mrpc`, with the flags that the Makefile gives it: a row a seed.
---seeds=0 leaves the training out.
+First, the script prints the accuracy of simple baselines (tests/pair_baselines.py): fitted on train and
+measured on dev, and over all pairs in ten folds. Then it runs the training of `make mrpc`, with the flags in
+the Makefile, once for each seed. --seeds=0 leaves out the training.
 """
 
 import argparse
@@ -27,14 +27,17 @@ ROW = "accuracy {:.4f}  Matthews {:.4f}  CPU {:.0f} s  wall {:.0f} s"
 
 
 def makefile_flags():
-    """The flags that `make mrpc` gives to run_classifier.py."""
+    """Returns the flags that `make mrpc` passes to run_classifier.py."""
     with open(os.path.join(ROOT, "Makefile"), encoding="utf-8") as reader:
         recipe = re.search(r"^mrpc:.*\n\t.* run_classifier\.py ((?:.*\\\n)*.*)", reader.read(), re.MULTILINE)
     return recipe[1].replace("\\\n", " ").split()
 
 
 def run_once(seed, flags):
-    """Trains and evaluates as `make mrpc` does; returns eval_results.txt's metrics, CPU and wall seconds."""
+    """Trains and evaluates like `make mrpc`.
+
+    Returns the metrics of eval_results.txt, CPU and wall seconds.
+    """
     with tempfile.TemporaryDirectory() as output_dir:
         start, before = time.time(), resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run([sys.executable, os.path.join(ROOT, "run_classifier.py"), *makefile_flags(),
@@ -47,7 +50,7 @@ def run_once(seed, flags):
 
 
 def main():
-    """Prints the baselines, a row a seed, and the means."""
+    """Prints the baselines, a row for each seed, and the means."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=5)
     results.add_flag(parser)

@@ -1,8 +1,8 @@
-"""What docs/development/scaling.md says of 8, 64 and 1,024 replicas, by its formulas and assumptions.
+"""Computes the statements of docs/development/scaling.md about 8, 64 and 1,024 replicas, from its formulas.
 
     python benchmarks/scaling.py
 
-Everything about GPUs and networks below is an assumption; nothing of it was measured.
+All numbers about GPUs and networks below are assumptions. They were not measured.
 """
 
 import collections
@@ -10,10 +10,11 @@ import math
 
 import compare
 
-# Parameters, those of the last tensor that is ready (the words' embedding), sums in a step, rows of a
-# micro-batch, and floating point operations that a sequence's forward and backward pass take.
+# Per model: number of parameters, parameters of the last gradient that is ready (the word embeddings),
+# number of sums in a step, rows of a micro-batch, and floating point operations of a sequence's forward and
+# backward pass.
 Model = collections.namedtuple("Model", ["parameters", "last", "sums", "rows", "operations"])
-# Bytes/s that enter and leave each replica, and seconds from one to the next.
+# Bytes per second in and out of each replica, and seconds of the way from one replica to the next.
 Network = collections.namedtuple("Network", ["bandwidth", "latency"])
 
 LENGTH, BATCHES = 128, [256, 4096, 65536]
@@ -21,25 +22,27 @@ LARGE = {**compare.BASE, "hidden_size": 1024, "num_hidden_layers": 24, "intermed
 MODELS = {
     "Base": Model(110e6, 23.4e6, 3 * 12 + 3, 64, 3 * compare.forward_operations(compare.BASE, LENGTH)),
     "Large": Model(335e6, 31.3e6, 4 * 24 + 3, 32, 3 * compare.forward_operations(LARGE, LENGTH))}
-OPERATIONS, MEMORY = 100e12, 1.5e12  # of a GPU in a second: floating point in bf16; bytes read or written
-BYTES_OF_UPDATE = 28  # a parameter's gradient read, its weight and two slots read and written
+# A GPU's floating point operations in bf16, and the bytes that it reads or writes, both per second.
+OPERATIONS, MEMORY = 100e12, 1.5e12
+# Bytes per parameter: its gradient is read, and its weight and its two slots are read and written.
+BYTES_OF_UPDATE = 28
 NVLINK, ETHERNET = Network(150e9, 5e-6), Network(12.5e9, 20e-6)
 NETWORKS = {8: NVLINK, 64: ETHERNET, 1024: ETHERNET}
 
 
 def seconds_of_sum(replicas, size, network, sums, tree):
-    """Seconds of so many sums of `size` bytes altogether, each over all replicas."""
+    """Returns the seconds of `sums` sums over all replicas, with `size` bytes in total."""
     hops = math.ceil(math.log2(replicas)) if tree else replicas - 1
     return 2 * hops * sums * network.latency + 2 * (replicas - 1) / replicas * size / network.bandwidth
 
 
 def step(model, replicas, batch, width, tree):
-    """Seconds of a step: (compute, waiting for sums of `width` bytes a gradient, update)."""
+    """Returns the seconds of a step: (compute, waiting for sums with `width` bytes per gradient, update)."""
     network, rows = NETWORKS[replicas], batch / replicas
     sequence = model.operations / OPERATIONS
     sums = seconds_of_sum(replicas, model.parameters * width, network, model.sums, tree)
     last = seconds_of_sum(replicas, model.last * width, network, 1, tree)
-    backward = 2 / 3 * min(rows, model.rows) * sequence  # of the last micro-batch
+    backward = 2 / 3 * min(rows, model.rows) * sequence  # seconds of the last micro-batch
     return rows * sequence, max(sums - backward, last), model.parameters * BYTES_OF_UPDATE / MEMORY
 
 

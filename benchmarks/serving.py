@@ -1,13 +1,15 @@
-"""Answers of a trained classifier beside transformers' pipeline with the same weights: one call, and many.
+"""Compares the cost of a classifier's answers with that of transformers' pipeline.
 
     python benchmarks/serving.py --peer_python=PYTHON --model_dir=output/mrpc [--rounds=3] [--lines=2000] \\
       [--results=NAME]
 
-PYTHON has torch and transformers; without --peer_python only this project is measured. The model is
-converted by convert_checkpoint.py. Both sides answer the same pairs, from a file of the sample, over and
-over: first one at a time, then all of them in batches of 32 (our side sorts by length; the pipeline is given
-them sorted). A process for each round and side, in turns. CPU seconds are user and system time; loading is
-counted separately. The answers are compared too.
+PYTHON is a Python interpreter with torch and transformers. Without --peer_python, the script measures only
+this project. convert_checkpoint.py converts the model for the pipeline. Both programs answer the same pairs
+of
+the sample, repeated as often as needed: first one pair in each call, then all pairs in batches of 32. This
+project sorts the pairs by length; the pipeline gets sorted pairs. Each round of a program is a separate
+process, and the programs run alternately. CPU seconds are user and system time. Loading is measured
+separately. The script also compares the answers.
 """
 
 import argparse
@@ -29,7 +31,10 @@ UNITS = {"load and first answer, CPU ms": "CPU ms", "load and first answer, ms":
 
 
 def pairs_of(path, count):
-    """Returns that many pairs of texts of a file of MRPC's form, over and over."""
+    """Returns `count` pairs of texts from a file in the format of MRPC.
+
+    The pairs are repeated if necessary.
+    """
     with open(path, encoding="utf-8-sig", newline="") as lines:
         rows = list(csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))[1:]
     return [rows[index % len(rows)][3:5] for index in range(count)]

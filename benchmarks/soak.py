@@ -35,10 +35,10 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "benchmarks")]
 import results  # noqa: E402
 import tiny  # noqa: E402  its model and its data
 
-# Seconds between samples, and the fewest samples that say something.
+# Seconds between two samples, and the smallest number of samples for a conclusion.
 _SECONDS, _FEWEST = 0.5, 20
 _MEGABYTE = 2**20
-# Parts of the samples. The median of the tenth of all samples that ends there is compared.
+# Places in the list of samples. At each place, the median of the last tenth of all samples is compared.
 _PLACES = {"start": 0.2, "middle": 0.6, "end": 1.0}
 _WIDTH = 0.1
 _BEGUN = re.compile(r"step [1-9]\d*/|Extracting")
@@ -50,11 +50,11 @@ class Part:
     """A command to run.
 
     Attributes:
-      script: its file.
+      script: name of its file.
       flags: {name: value}.
-      units: steps or lines that it takes.
-      unit_bytes: bytes that memory may grow by for each of them.
-      replicas: its processes.
+      units: number of steps or lines.
+      unit_bytes: bytes by which the memory may grow for each step or line.
+      replicas: number of its replicas.
     """
 
     script: str
@@ -65,7 +65,7 @@ class Part:
 
     @property
     def bounds(self):
-        """How much more there may be in the end: {what is counted: number}."""
+        """Returns {counted quantity: largest allowed growth}."""
         handles = 4 + 4 * self.replicas * (self.replicas > 1)
         return {"threads": handles, "open files": handles, "temporary files": 2,
                 "memory": 20 * _MEGABYTE + self.unit_bytes * self.units}
@@ -75,7 +75,7 @@ class Part:
 
 
 class Parts:
-    """The parts, made when they are asked for; their data lie in a directory."""
+    """Functions that make the parts. The data of the parts are in a directory."""
 
     def __init__(self, directory, steps, lines):
         self._here, self._steps, self._lines = directory, steps, lines
@@ -84,7 +84,7 @@ class Parts:
         self._common = dict(self._model.flags, bert_config_file=self._model.shallow)
 
     def _training(self, **changes):
-        """A classification of 64 examples."""
+        """Returns the part of a classification of 64 examples."""
         data = self._here / "mrpc"
         if not data.exists():
             data.mkdir()
@@ -134,7 +134,7 @@ class Parts:
         return Part("run_pretraining.py", flags, self._steps)
 
     def _text(self):
-        """A file of lines to answer."""
+        """Writes a file of lines for predictions, and returns its path."""
         path = self._here / "lines.txt"
         if not path.exists():
             chance = random.Random(0)
@@ -143,7 +143,7 @@ class Parts:
         return path
 
     def predict(self):
-        """Answers to many lines."""
+        """Predictions for many lines."""
         data = self._here / "cola"
         data.mkdir()
         tiny.write_task(data, "cola", train=16)
@@ -175,7 +175,7 @@ def run(command, directory):
 
 
 def family(pid):
-    """A process and all that it started, as process numbers."""
+    """Returns the process numbers of a process and of all its descendants."""
     try:
         own = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except OSError:
@@ -184,7 +184,7 @@ def family(pid):
 
 
 def sample(pid, directory):
-    """Returns {what is counted: number} of a process, those that it started, and its directory."""
+    """Returns {counted quantity: number} of a process, its descendants and its directory."""
     found = {"threads": 0, "open files": 0, "memory": 0}
     for number in family(pid):
         try:
@@ -193,13 +193,13 @@ def sample(pid, directory):
             found["memory"] += int((re.search(r"^VmRSS:\s*(\d+)", status, re.MULTILINE) or "00")[1]) * 1024
             found["open files"] += len(list(pathlib.Path(f"/proc/{number}/fd").iterdir()))
         except (OSError, TypeError):
-            pass  # it has ended
+            pass  # the process has ended
     found["temporary files"] = sum(bool(_TEMPORARY.search(path.name)) for path in directory.rglob("*"))
     return found
 
 
 def watch(part, directory):
-    """Runs a part; returns (its samples, its exit code, its log)."""
+    """Runs a part. Returns (its samples, its exit code, its log)."""
     log, temporary = directory / "log", directory / "tmp"
     temporary.mkdir(parents=True)
     output = {"output_dir": directory / "output"} if part.flags.get("do_train") else {
@@ -219,14 +219,16 @@ def watch(part, directory):
 
 
 def has_begun(directory):
-    """Whether a part has taken its first steps, or written its first answers."""
+    """Returns whether a part has taken its first steps, or has written its first answers."""
     return bool(_BEGUN.search((directory / "log").read_text(errors="replace"))) or any(
         path.stat().st_size for path in directory.glob("*answers*"))
 
 
 def table(samples):
-    """Returns {what is counted: {place: median of the samples there}}. Samples of the end of a process, which
-    has fewer threads, are left out."""
+    """Returns {counted quantity: {place: median of the samples there}}.
+
+    The last samples of a process are left out, because a process that ends has fewer threads.
+    """
     samples, found = list(samples), {}
     threads = statistics.median(one["threads"] for one in samples)
     while samples[-1]["threads"] < 0.9 * threads:
@@ -240,11 +242,11 @@ def table(samples):
 
 
 def grown(values, bounds):
-    """Returns what is not flat: list of names.
+    """Returns the names of the quantities that grew by more than their bounds.
 
     Args:
       values: see `table`.
-      bounds: {what is counted: how much more there may be in the end}.
+      bounds: {counted quantity: largest allowed growth}.
     """
     return [name for name, bound in bounds.items()
             if values[name]["end"] - values[name]["start"] > bound]
@@ -254,12 +256,12 @@ def grown(values, bounds):
 
 
 def text_of(name, value):
-    """A number as it is printed."""
+    """Returns a number as it is printed."""
     return f"{value / _MEGABYTE:.1f} MB" if name == "memory" else f"{value:g}"
 
 
 def check(name, part, directory, recorder):
-    """Runs a part and prints its lines of the table; returns whether it is flat."""
+    """Runs a part, and prints its lines of the table. Returns whether no quantity grew too much."""
     begun = time.monotonic()
     samples, code, log = watch(part, directory)
     seconds = time.monotonic() - begun
@@ -281,7 +283,7 @@ def check(name, part, directory, recorder):
 
 
 def main():
-    """Runs the parts, prints a table, and exits with 1 if something is not flat."""
+    """Runs the parts, and prints a table. The exit code is 1 if a quantity grew too much."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--steps", type=int, default=5000)
     parser.add_argument("--lines", type=int, default=100000)

@@ -1,16 +1,18 @@
-"""Fine-tunes on SQuAD with several seeds: exact match, F1 and CPU seconds, beside Hugging Face's model.
+"""Fine-tunes on SQuAD with several seeds, and compares with Hugging Face's model.
 
     python benchmarks/squad.py --data_dir=$SQUAD_DIR [--versions=1.1,2.0] [--seeds=0,1,2] \\
       [--peer_python=python] [--results=NAME]
     python benchmarks/squad.py --data_dir=$SQUAD_DIR --losses --peer_python=python
 
-Each seed is a run of run_squad.py as a user would start it, trimmed, on train-v1.1.json and dev-v1.1.json,
-and then one on those of 2.0. The first starts from the installed model, the second from the first, as there
-are too few questions to learn from both what an answer is and whether there is one. With an interpreter that
-has torch and transformers, benchmarks/peers/hf_squad.py follows each run: the same starting weights, windows,
-order, optimizer and schedule, and its logits are scored by our code, so that only training differs. With
---losses, 50 steps of both at dropout 0 are compared instead; exits with 1 if a loss differs by more than
-1e-4.
+Each seed has two runs of run_squad.py with trimmed batches, started as a user would start them. The first run
+uses train-v1.1.json and dev-v1.1.json, and starts from the installed model. The second run uses the files of
+version 2.0, and starts from the weights of the first run. The reason is that the data are too few to learn
+both: answers, and whether an answer exists.
+
+--peer_python names a Python interpreter with torch and transformers. benchmarks/peers/hf_squad.py then
+repeats each run with the same starting weights, windows, order, optimizer and schedule. Our code computes
+the scores from its logits, so that only the training differs. With --losses, the script compares 50 losses
+of both programs without dropout instead. The exit code is 1 if a loss differs by more than 1e-4.
 """
 
 import argparse
@@ -37,8 +39,8 @@ from bertlib.tasks.squad import squad_answers, squad_data, squad_predictions, sq
 import tokenization
 
 ROOT = sys.path[0]
-# For a few hundred questions and a small model: more epochs, and a higher rate, than published; shorter
-# windows, to be cheap.
+# More epochs and a higher learning rate than published, for a few hundred questions and a small model.
+# Shorter windows, to be cheap.
 RECIPE = {"max_seq_length": 256, "doc_stride": 128, "train_batch_size": 8, "learning_rate": 1e-4,
           "precision": "fp32"}
 MAX_QUERY_LENGTH, N_BEST_SIZE, MAX_ANSWER_LENGTH = 64, 20, 30
@@ -49,7 +51,7 @@ STEPS_AT_DROPOUT_0, TOLERANCE = 50, 1e-4
 
 
 class Task:
-    """A version of SQuAD: its files, recipe and right answers."""
+    """A version of SQuAD: its files, its recipe and its right answers."""
 
     def __init__(self, data_dir, version, recipe):
         self.version = version
@@ -61,7 +63,10 @@ class Task:
         self.examples = squad_data.read_squad_examples(self.dev_file, False, self.version_2)
 
     def run(self, output_dir, seed, start=None, **changes):
-        """Runs run_squad.py from the installed model or the training in `start`; returns its CPU seconds."""
+        """Runs run_squad.py, starting from the installed model or from the training in `start`.
+
+        Returns the CPU seconds.
+        """
         if start:
             model = model_config.find_installed_model()
             changes = {"init_checkpoint": start, "bert_config_file": os.path.join(model, "config.json"),
@@ -80,7 +85,9 @@ class Task:
                                                  report=False))
 
     def scores(self, directory):
-        """Returns {name: figure} of the answers in a directory, at threshold 0 and, of 2.0, at the best."""
+        """Returns {name: score} of the answers in a directory: at threshold 0 and, for 2.0, at the best
+        threshold.
+        """
         def content(name):
             with open(os.path.join(directory, name), encoding="utf-8") as reader:
                 return json.load(reader)
@@ -106,7 +113,7 @@ class Task:
 
 
 def cpu_seconds(command):
-    """Runs a command; returns its CPU seconds, user and system."""
+    """Runs a command, and returns its CPU seconds (user and system)."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(command, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -114,7 +121,7 @@ def cpu_seconds(command):
 
 
 def stored(path, length, is_training):
-    """The windows of a TFRecord file as {name: int64 array}."""
+    """Returns the windows in a TFRecord file as {name: int64 array}."""
     fields = squad_data.feature_fields(length, is_training)
     records = input_pipeline.RecordFile(path, fields)
     rows = [tf.train.Example.FromString(record).features.feature
@@ -125,7 +132,10 @@ def stored(path, length, is_training):
 
 
 def run_peer(python, output_dir, recipe, seed, steps, dropout):
-    """Repeats with the peer what run_squad.py did in a directory; returns (CPU seconds, what it wrote)."""
+    """Repeats the run of run_squad.py in a directory with the peer.
+
+    Returns (CPU seconds, arrays that it wrote).
+    """
     length, batch_size = recipe["max_seq_length"], recipe["train_batch_size"]
     arrays = {}
     for part in ("train", "eval"):
@@ -152,7 +162,7 @@ def run_peer(python, output_dir, recipe, seed, steps, dropout):
 
 
 def losses_agree(task, python, recorder, seed=0):
-    """Compares the losses at dropout 0; returns whether they agree."""
+    """Compares the losses without dropout. Returns whether they agree."""
     with tempfile.TemporaryDirectory() as output_dir:
         model = model_config.find_installed_model()
         config = {**files.read_json_object(os.path.join(model, "config.json")), "hidden_dropout_prob": 0.0,
@@ -180,7 +190,7 @@ def losses_agree(task, python, recorder, seed=0):
 
 
 def run_seed(task, python, seed, output_dir, start):
-    """Yields (program, its figures with "cpu") of one seed."""
+    """Yields (program, its scores with "cpu") for one seed."""
     cpu = task.run(output_dir, seed, start)
     yield "run_squad.py", {**task.scores(output_dir), "cpu": cpu}
     if python:
@@ -202,7 +212,7 @@ def print_row(name, figures):
 
 
 def main():
-    """Prints a row for each seed and program, and the means; exits with 1 if losses differ."""
+    """Prints a row for each seed and program, and the means. The exit code is 1 if losses differ."""
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data_dir", required=True, help="directory of train-v1.1.json, dev-v1.1.json and "

@@ -1,10 +1,10 @@
-"""CPU seconds of run_squad.py between the logits and the files, compared with its whole evaluation.
+"""Measures the share of run_squad.py's evaluation that comes after the logits, in CPU seconds.
 
     python benchmarks/squad_predictions.py --do_eval=true [--results=NAME] [any flags of run_squad.py]
 
-It runs run_squad.py with these flags in its own process, waits for all logits and then measures the rest: the
-search for the answers, the result files, the scores and the report. Exits with 1 if that is more than a tenth
-of the CPU seconds of the process.
+The script runs run_squad.py with these flags in its own process. After all logits are computed, it measures
+the rest: the search for the answers, the result files, the scores and the report. The exit code is 1 if the
+rest takes more than a tenth of the CPU seconds of the process.
 """
 
 import argparse
@@ -24,7 +24,7 @@ ALLOWED_SHARE = 0.1
 
 
 class MeasuredEvaluation(question_answering.Evaluation):
-    """An evaluation with a clock that starts after the prediction, and a `results.Recorder`."""
+    """An evaluation with a clock, which starts after the prediction, and with a `results.Recorder`."""
 
     def model_outputs(self, input_fn):
         self.features, raw = map(list, super().model_outputs(input_fn))

@@ -1,14 +1,15 @@
-"""Fine-tuning of three kinds of head beside PyTorch's transformers: regression, classification and tagging.
+"""Compares fine-tuning with PyTorch's transformers: regression, classification and tagging.
 
     python benchmarks/tasks.py --peer_python=PYTHON --glue_dir=$GLUE_DIR --conll_dir=$CONLL_DIR \\
       [--rounds=5] [--results=NAME]
     python benchmarks/tasks.py --peer_python=PYTHON --glue_dir=$GLUE_DIR --tasks=STS-B,CoLA
 
-PYTHON has torch, transformers, scikit-learn, SciPy and seqeval. Both sides start at the installed model, have
-the same recipe (batches of 32, AdamW, warm-up over a tenth, linear decay, clipping at norm 1), and run whole,
-evaluation included, a process each, in turns; a round's seed is its number. Precision, and on the other side
-the kernel of attention, are the fastest that short runs find. CPU seconds, memory and ratios are those of
-benchmarks/compare.py. Tagging is scored by `seqeval` on both sides: ours writes its predictions.
+PYTHON is an interpreter with torch, transformers, scikit-learn, SciPy and seqeval. Both programs start with
+the weights of the installed model, and have the same recipe: batches of 32, AdamW, warm-up over a tenth of
+the steps, linear decay, and clipping at norm 1. Each run is a separate process with training and evaluation,
+and the programs run alternately. The seed of a round is its number. The precision, and the attention kernel
+of the other program, are the fastest ones in short runs. CPU seconds, memory and ratios are defined in
+benchmarks/compare.py. seqeval scores the tags of both programs.
 """
 
 import argparse
@@ -24,16 +25,16 @@ import results
 
 from bertlib.runs import model_config
 
-# Per task: epochs, learning rate, the metric that counts and that is shown beside it.
+# For each task: epochs, learning rate, the main metric, and the second metric in the table.
 RECIPES = {"STS-B": (1, 5e-5, "pearson", "spearman"), "CoLA": (2, 5e-5, "matthews", "accuracy"),
            "CoNLL-2003": (2, 5e-5, "f1", "precision")}
 BATCH_SIZE, LENGTH = compare.BATCH_SIZE, compare.LENGTH
 
 
 class Task:
-    """A task's whole fine-tuning; a work of `compare.compare`."""
+    """The whole fine-tuning of a task; a kind of work for `compare.compare`."""
 
-    operations = 0  # not counted here
+    operations = 0  # these operations are not counted here
 
     def __init__(self, name, arguments, directory):
         self.title, self.arguments, self.directory = name, arguments, directory
@@ -49,7 +50,10 @@ class Task:
         return self.title == "CoNLL-2003"
 
     def count_examples(self):
-        """The number of training examples: sentences, or rows below the header that CoLA does not have."""
+        """Returns the number of training examples: sentences, or rows below the header.
+
+        The file of CoLA has no header.
+        """
         with open(os.path.join(self.data_dir, "train.txt" if self.tags else "train.tsv"),
                   encoding="utf-8-sig") as lines:
             if self.tags:
@@ -58,13 +62,13 @@ class Task:
             return len(lines.read().splitlines()) - (self.title == "STS-B")
 
     def choices(self, side):
-        """{setting: values}; see `compare.Work`."""
+        """Returns {setting: values}. See `compare.Work`."""
         attention = self.arguments.attention.split(",")
         return {"precision": self.arguments.precisions.split(","),
                 **({"attention": attention} if side == compare.HUGGING_FACE else {})}
 
     def command(self, side, count, settings, seed=0):
-        """The command of that many steps; of all of them, with evaluation."""
+        """Returns the command for `count` steps. For all steps, the command also evaluates."""
         whole = count == self.steps
         if side == compare.HUGGING_FACE:
             return [self.arguments.peer_python, os.path.join(compare.PEERS, "hf_tasks.py"), json.dumps({
@@ -84,7 +88,7 @@ class Task:
                 *(f"--{name}={value}" for name, value in flags.items())]
 
     def cost(self, side, settings, turn=None):
-        """What an example costs; see `compare.Work`."""
+        """Returns the cost of an example. See `compare.Work`."""
         if turn is None:
             return compare.beyond(lambda count: self.command(side, count, settings),
                                   *compare.STEPS_OF_TRIALS, BATCH_SIZE)
@@ -102,7 +106,8 @@ class Task:
 
 
 def table(work, line):
-    """The rows of a task in Markdown: each side's metrics by seed and their mean, costs, and ratios."""
+    """Returns the rows of a task in Markdown: the metrics of each program and their mean, costs, and ratios.
+    """
     rows = []
     for side, costs in line.costs.items():
         cells = [work.title, f"{side} ({compare.describe(line.settings[side])})"]
@@ -122,7 +127,7 @@ def table(work, line):
 
 
 def main():
-    """Prints the table, a task at a time."""
+    """Prints the table, one task after the other."""
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peer_python", required=True)

@@ -1,4 +1,4 @@
-"""The clock of what benchmarks/serving.py starts."""
+"""The clock in the programs that benchmarks/serving.py starts."""
 
 import json
 import sys
@@ -6,14 +6,15 @@ import time
 
 
 def measure(load, answer_one, answer_all):
-    """Measures a side; prints a line of JSON.
+    """Measures a program, and prints a line of JSON.
 
-    The command line has the model, a file of pairs and the number of single calls.
+    The command line names the model, a file of pairs, and the number of calls with one pair.
 
     Args:
-      load: function of the model's path.
-      answer_one: function of what that returned and a pair; its answer's probability of the second label.
-      answer_all: the same of all pairs.
+      load: function of the path of the model.
+      answer_one: function of the loaded model and a pair. It returns the probability of the second label.
+      answer_all: function of the loaded model and all pairs. It returns the probabilities of the second
+        label.
     """
     model, path, single_calls = sys.argv[1:]
     with open(path, encoding="utf-8") as reader:

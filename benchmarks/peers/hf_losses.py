@@ -1,6 +1,8 @@
-"""Peer: Hugging Face's model on batches of benchmarks/losses.py, the published optimizer, dropout 0.
+"""Computes the losses of Hugging Face's model on the batches of benchmarks/losses.py, without dropout.
 
     python benchmarks/peers/hf_losses.py MODEL_DIR LOSSES.npz
+
+The optimizer is the published one.
 """
 
 import sys
@@ -20,11 +22,12 @@ class PublishedAdam:
                    "weight_decay": 0.0 if excluded else 0.01} for excluded in (False, True)]
         self.optimizer = torch.optim.AdamW(groups, eps=1e-6, fused=True)
         for parameter in self.parameters:
-            # After so many steps the bias correction is 1.
+            # After this number of steps, the factor of the bias correction is 1.
             self.optimizer.state[parameter] = {"step": torch.tensor(1e6),
                                                "exp_avg": torch.zeros_like(parameter),
                                                "exp_avg_sq": torch.zeros_like(parameter)}
-        # The published norm counts the word embeddings' gradient by token, before a word's rows are summed.
+        # For the published norm, the gradient of the word embeddings has a row for each token, not for each
+        # word.
         self.words = model.bert.embeddings.word_embeddings
         self.words.register_full_backward_hook(self._keep_token_gradients)
 

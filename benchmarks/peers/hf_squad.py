@@ -1,9 +1,10 @@
-"""Peer: Hugging Face's model on windows of benchmarks/squad.py, in its order, with the published optimizer.
+"""Trains Hugging Face's model on the windows of benchmarks/squad.py, in the same order, with the published
+optimizer.
 
     python benchmarks/peers/hf_squad.py MODEL_DIR WINDOWS.npz LOGITS.npz
 
-Writes the loss of each step and, if there are windows to answer, their logits. Its own span loss is the
-published one: both normalize over padding too.
+The script writes the loss of each step. If the file contains windows to answer, it also writes their logits.
+The loss of the model's own class is equal to the published one: both normalize over padding, too.
 """
 
 import sys
@@ -14,12 +15,12 @@ import torch
 from transformers import BertForQuestionAnswering
 
 PREDICT_BATCH_SIZE = 8
-# As our side does: batches are cut after their longest window, at a multiple of this.
+# As in this project, a batch is trimmed after its longest window, to a multiple of this number.
 LENGTH_STEP = 8
 
 
 def arguments_of(recorded, part, rows):
-    """What the model takes, for these windows of a part."""
+    """Returns the arguments of the model for these windows of a part."""
     names = {"input_ids": "input_ids", "attention_mask": "input_mask", "token_type_ids": "segment_ids"}
     if part == "train":
         names.update(start_positions="start_positions", end_positions="end_positions")
@@ -34,7 +35,8 @@ def precision(recorded):
 
 
 def head_in_fp32(model):
-    """Keeps autocast from rounding logits and loss to bfloat16: our side computes both in float32."""
+    """Prevents autocast from rounding logits and loss to bfloat16, because our side computes both in float32.
+    """
     head = model.qa_outputs.forward
     model.qa_outputs.forward = torch.autocast("cpu", enabled=False)(lambda states: head(states.float()))
 
@@ -75,11 +77,11 @@ def main():
     model_dir, windows, output = sys.argv[1:]
     with np.load(windows) as file:
         recorded = dict(file)
-    torch.set_num_threads(1)  # several would spin while they wait for each other, which counts as CPU seconds
+    torch.set_num_threads(1)  # several threads would use CPU time while they wait for each other
     torch.manual_seed(recorded["seed"].item())
     dropout = {} if recorded["dropout"] else {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     model = BertForQuestionAnswering.from_pretrained(model_dir, **dropout)
-    # Else [PAD], which the loss depends on, would not be trained.
+    # Otherwise [PAD] would not be trained, and the loss depends on [PAD].
     model.bert.embeddings.word_embeddings.padding_idx = None
     head_in_fp32(model)
     results = {"losses": train(model, recorded)}

@@ -1,8 +1,8 @@
-"""Hugging Face's part of benchmarks/tasks.py: STS-B, CoLA and CoNLL-2003, as fast as PyTorch does them.
+"""The part of benchmarks/tasks.py for Hugging Face: STS-B, CoLA and CoNLL-2003 in PyTorch's fastest way.
 
-    python benchmarks/peers/hf_tasks.py SETTINGS            (JSON; tasks.py says what is in it)
+    python benchmarks/peers/hf_tasks.py SETTINGS            (JSON; see tasks.py)
 
-The scores of the dev set are printed as JSON.
+The script prints the scores on the development set as JSON.
 """
 
 import csv
@@ -20,12 +20,12 @@ from sklearn import metrics
 import torch
 import transformers
 
-# Beside pieces that have no tag; torch's losses leave it out.
+# The label of word pieces without a tag. The losses of torch leave it out.
 NO_TAG = -100
 
 
 def read_glue(settings, part):
-    """The rows of STS-B or CoLA: [(texts, a tuple; label)]."""
+    """Returns the rows of STS-B or CoLA: [(tuple of texts, label)]."""
     with open(os.path.join(settings["data_dir"], f"{part}.tsv"), encoding="utf-8-sig", newline="") as lines:
         rows = list(csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
     if settings["task"] == "CoLA":
@@ -36,7 +36,7 @@ def read_glue(settings, part):
 
 
 def read_conll(settings, part):
-    """The sentences of CoNLL's columns: [(words, tags)]."""
+    """Returns the sentences in a file of columns: [(words, tags)]."""
     with open(os.path.join(settings["data_dir"], f"{part}.txt"), encoding="utf-8") as lines:
         blocks = [list(block) for filled, block in itertools.groupby(lines, lambda line: bool(line.strip()))
                   if filled]
@@ -45,7 +45,7 @@ def read_conll(settings, part):
 
 
 def batch(settings, rows):
-    """Returns (arguments of the model, labels), padded to the longest."""
+    """Returns (arguments of the model, labels). The batch is padded to its longest row."""
     if settings["tags"] is None:
         texts = list(zip(*(texts for texts, _ in rows)))
         arguments = settings["tokenizer"](*map(list, texts), truncation=True, max_length=settings["length"],
@@ -61,7 +61,7 @@ def batch(settings, rows):
 
 
 def first_pieces(word_ids):
-    """Yields (place, word) of the first piece of each word."""
+    """Yields (place, word) for the first piece of each word."""
     previous = None
     for place, word in enumerate(word_ids):
         if word is not None and word != previous:
@@ -70,7 +70,7 @@ def first_pieces(word_ids):
 
 
 def train(settings, model, rows):
-    """Takes `count` steps."""
+    """Takes `count` training steps."""
     trainer = Trainer(settings, model, settings["total_steps"])
     for group in trainer.optimizer.param_groups:
         group["initial_lr"] = settings["learning_rate"]
@@ -85,7 +85,11 @@ def train(settings, model, rows):
 
 @torch.inference_mode()
 def outputs(settings, model, rows):
-    """Yields (row, logits, the arguments, index in the batch), longest first, which pads least."""
+    """Yields (row, logits, arguments of the model, index in the batch).
+
+    The longest rows come first, because this
+    order needs the least padding.
+    """
     model.eval()
     rows = sorted(rows, key=lambda row: -sum(map(len, row[0])))
     for first in range(0, len(rows), settings["batch_size"]):
@@ -97,7 +101,7 @@ def outputs(settings, model, rows):
 
 
 def scores(settings, model, rows):
-    """The task's metrics, a dict."""
+    """Returns the metrics of the task as a dict."""
     found = list(outputs(settings, model, rows))
     if settings["tags"] is not None:
         actual, predicted = [], []
@@ -118,7 +122,7 @@ def scores(settings, model, rows):
 
 
 def main():
-    """Trains, and evaluates if that is asked for."""
+    """Trains. If the settings ask for it, also evaluates."""
     settings = json.loads(sys.argv[1])
     transformers.logging.set_verbosity_error()
     torch.manual_seed(settings["seed"])

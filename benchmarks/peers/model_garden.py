@@ -1,9 +1,8 @@
-"""TensorFlow Model Garden's part of benchmarks/compare.py: training steps of a random model.
+"""The part of benchmarks/compare.py for TensorFlow's Model Garden: training steps of a random model.
 
-    python benchmarks/peers/model_garden.py SETTINGS        (JSON; compare.py says what is in it)
+    python benchmarks/peers/model_garden.py SETTINGS        (JSON; see compare.py)
 
-Of the package tf-models-official and its many requirements only these are needed beside TensorFlow and
-tf_keras:
+In addition to TensorFlow and tf_keras, only these packages are needed:
 
     pip install --no-deps tf-models-official gin-config scipy
 """
@@ -46,14 +45,14 @@ def step(settings):
         with tf.GradientTape() as tape:
             loss = loss_of(labels, tf.cast(model(inputs, training=True), tf.float32))
         gradients = tape.gradient(loss, model.trainable_variables)
-        optimizer.apply_gradients(zip(gradients, model.trainable_variables))  # it clips them to norm 1
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables))  # clips to norm 1
         return loss
 
     measure(lambda: train(inputs, labels).numpy(), settings["warm_up"], settings["count"])
 
 
 def main():
-    """Does the work that is asked for."""
+    """Does the work that the settings name."""
     step(json.loads(sys.argv[1]))
 
 

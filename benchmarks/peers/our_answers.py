@@ -1,4 +1,4 @@
-"""This project's part of benchmarks/serving.py.
+"""The part of benchmarks/serving.py for this project.
 
     python benchmarks/peers/our_answers.py MODEL_DIR PAIRS CALLS
 """
@@ -13,7 +13,7 @@ from bertlib import serving
 
 
 def second(answer):
-    """The probability of the second label."""
+    """Returns the probability of the second label."""
     return list(answer["probabilities"].values())[1]
 
 

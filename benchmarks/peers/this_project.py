@@ -1,6 +1,6 @@
-"""This project's part of benchmarks/compare.py: training steps of a random model, or matrix products.
+"""The part of benchmarks/compare.py for this project: training steps of a random model, or matrix products.
 
-    python benchmarks/peers/this_project.py SETTINGS        (JSON; compare.py says what is in it)
+    python benchmarks/peers/this_project.py SETTINGS        (JSON; see compare.py)
 """
 
 import json
@@ -51,7 +51,7 @@ def matmul(settings):
 
 
 def main():
-    """Does the work that is asked for."""
+    """Does the work that the settings name."""
     settings = json.loads(sys.argv[1])
     tf.disable_v2_behavior()
     tf.enable_resource_variables()
