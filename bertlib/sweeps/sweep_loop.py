@@ -153,8 +153,8 @@ def _log(sweep, directory, each, row, left):
     result = f"{row.status}. {row.message}"
     if value is not None:
         ranked = run_rows.by_rank(ended, sweep.metric)
-        better = sum(run_rows.is_better(sweep.metric, other.value(sweep.metric), value) for other in ranked)
-        result = f"{sweep.metric} {value:.6g}, rank {better + 1} of {len(ranked)}."
+        rank = run_rows.ranks(ranked, sweep.metric)[value]
+        result = f"{sweep.metric} {value:.6g}, rank {rank} of {len(ranked)}."
     times = [row.seconds for row in ended if row.status == run_rows.DONE]
     rest = f" {left} {'run' if left == 1 else 'runs'} to go"
     if times and left:

@@ -264,6 +264,12 @@ def test_expected_best_is_the_mean_over_all_draws(lower):
         assert expected == pytest.approx(np.mean([best(draw) for draw in draws]))
 
 
+def test_equal_values_have_the_same_rank():
+    rows = [run_rows.Row({}, run_rows.DONE, {"m": value}) for value in (0.5, 0.7, 0.5, None, 0.4)]
+    ranked = run_rows.by_rank(rows, "m")
+    assert run_rows.ranks(ranked, "m") == {0.7: 1, 0.5: 2, 0.4: 4}
+
+
 @pytest.mark.parametrize("metric, is_lower", [
     ("loss", True), ("eval_loss", True), ("perplexity", True), ("eval_mae", True), ("eval_rmse", True),
     ("eval_accuracy", False), ("eval_lossless", False), ("f1", False)])
