@@ -123,7 +123,8 @@ def _find_compared(sweeps, settings, flags):
       flags: for each sweep, {flag: value} of the flags that all of its runs share.
     """
     def values(name, rows, shared):
-        return {row[name] or _NOT_GIVEN for row in rows} if name in rows[0] else {shared.get(name, _NOT_GIVEN)}
+        texts = {row[name] for row in rows} if name in rows[0] else {shared.get(name)}
+        return {text or _NOT_GIVEN for text in texts}
 
     found = {name: [values(name, *pair) for pair in zip(sweeps, flags)]
              for name in sorted({*settings, *flags[0], *flags[1]})}

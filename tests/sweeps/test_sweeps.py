@@ -141,7 +141,7 @@ def test_runs_with_other_data_are_not_compared(directory):
         assert process.wait() == 2
     rows = table(directory)
     assert [rows[a]["status"] for a in ("0.5", "0.7", "0.8")] == ["finished", "failed", "failed"]
-    assert "data was changed during the sweep: sweep/runs/a=0.5 and sweep/runs/a=0.8" in rows["0.8"]["message"]
+    assert "was changed during the sweep: sweep/runs/a=0.5 and sweep/runs/a=0.8" in rows["0.8"]["message"]
     data.write_text("one")
     with pytest.raises(ValueError, match="remove the output directory with the other content"):
         sweep(["0.8"])
@@ -275,4 +275,5 @@ def test_equal_values_have_the_same_rank():
     ("eval_accuracy", False), ("eval_lossless", False), ("f1", False)])
 def test_of_losses_and_errors_the_lower_value_is_better(metric, is_lower):
     assert best_weights.choose_best(metric, [(1, 0.5), (2, 0.25)]) == ((2, 0.25) if is_lower else (1, 0.5))
-    assert run_rows.is_better(metric, 0.25, 0.5) == is_lower
+    rows = [run_rows.Row({}, run_rows.DONE, {metric: value}) for value in (0.5, 0.25)]
+    assert (run_rows.by_rank(rows, metric)[0].value(metric) == 0.25) == is_lower
