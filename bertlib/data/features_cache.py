@@ -85,7 +85,8 @@ def write(path, cache, inputs, examples, convert):
 def _fingerprint(inputs, examples):
     """Returns the name of an entry, which also depends on the code of this process. Returns None if an input
     cannot be pickled."""
-    from bertlib.system import fingerprints  # see `_describe`
+    # The import is here and not at the top for the reason in `_describe`.
+    from bertlib.system import fingerprints
 
     try:
         pickles = [pickle.dumps(value, protocol=5) for value in inputs]
