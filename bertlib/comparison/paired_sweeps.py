@@ -3,18 +3,20 @@
 import csv
 import io
 import os
+import re
 
-from bertlib.comparison import paired_tests
-from bertlib.output_directory import record_fields
+from bertlib.comparison import paired_predictions, paired_tests
+from bertlib.output_directory import best_weights, record_fields
 from bertlib.runs.settings import PATH_SUFFIXES
 from bertlib.system import files
 
-TABLE = "sweep.csv"
-_FINISHED = "finished"
+TABLE, RECORD = "sweep.csv", "sweep.json"
+_FINISHED, _NOT_GIVEN = "finished", "not given"
 # Columns that describe a run. They are neither settings nor metrics.
 _OTHERS = ("run", "status", "directory", "message", "error", "seconds", "started")
 _FLAGS_AT_TOP = ("task_name", "task_type", "do_lower_case", "max_steps", "recompute", "num_workers")
-_PERCENT = ("exact_match", "exact", "f1", "best_exact", "best_f1")
+# Metrics of SQuAD, which are in percent. All other scores are shares.
+_PERCENT = re.compile("(HasAns_|NoAns_|best_)?(exact|exact_match|f1)")
 
 
 def read_sweep(directory):
@@ -29,6 +31,24 @@ def read_sweep(directory):
     return list(reader.fieldnames), rows
 
 
+def read_settings(directory, columns):
+    """Returns (set of the columns that are settings, {flag: value as text} of the flags that all runs share).
+
+    Args:
+      directory: the directory of the sweep. Without its sweep.json, the columns are recognized by their
+        names, and the flags are unknown.
+      columns: columns of its table.
+    """
+    path = os.path.join(directory, RECORD)
+    if not files.exists(path):
+        return {name for name in columns if _is_setting(name)}, {}
+    record = files.read_json_object(path)
+    try:
+        return {name for settings in record["runs"] for name in settings}, dict(record["flags"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} is not the record of a sweep. Restore the file.") from error
+
+
 def compare(directories, metric=None):
     """Compares two sweeps.
 
@@ -41,26 +61,27 @@ def compare(directories, metric=None):
 
     Returns:
       a dict that can be written as JSON: "metrics" with one entry, "test", and the numbers of runs.
+
+    Raises:
+      ValueError: the sweeps have no common metric, too few runs, or different development sets.
     """
     (columns, first), (other_columns, second) = map(read_sweep, directories)
-    settings = [name for name in columns if name in other_columns and _is_setting(name)]
-    name = _choose_metric(metric, columns, other_columns, directories)
+    described = [read_settings(*pair) for pair in zip(directories, (columns, other_columns))]
+    settings = described[0][0] | described[1][0]
+    name = _choose_metric(metric, columns, other_columns, settings, directories)
     sweeps = [[row for row in rows if row["status"] == _FINISHED and _number(row.get(name)) is not None]
               for rows in (first, second)]
     for directory, rows in zip(directories, sweeps):
         if not rows:
             raise ValueError(f"{os.path.join(directory, TABLE)} has no finished run with the metric {name}. "
                              "Continue the sweep, or pass another --metric.")
-    # A setting with one value in each sweep, but not the same value, is the compared difference.
-    compared = {}
-    for one in settings:
-        values = [{row[one] for row in rows} for rows in sweeps]
-        if len(values[0]) == len(values[1]) == 1 and values[0] != values[1]:
-            compared[one] = [value.pop() for value in values]
-    keys = [one for one in settings if one not in compared]
+    _check_same_examples(directories, [rows[0] for rows in sweeps])
+    compared = _find_compared(sweeps, settings, [flags for _, flags in described])
+    keys = [one for one in columns if one in settings and one in other_columns and one not in compared]
     groups = [_by_settings(rows, keys, name, directory) for rows, directory in zip(sweeps, directories)]
     common = [key for key in groups[0] if key in groups[1]]
-    scale = 1.0 if name in _PERCENT or "loss" in name or "perplexity" in name else 100.0
+    lower = best_weights.is_lower_better(name)
+    scale = 1.0 if lower or _PERCENT.fullmatch(name) else 100.0
     if common:
         values = [[scale * group[key] for key in common] for group in groups]
         if len(common) < 2:
@@ -74,7 +95,6 @@ def compare(directories, metric=None):
                              "only one run. A test needs at least two. Add seeds to the sweeps.")
         test = paired_tests.compare_groups(*values)
     means = [sum(group) / len(group) for group in values]
-    lower = "loss" in name or "perplexity" in name
     difference = paired_tests.Difference(name, means, means[1] - means[0], test.pop("interval"), lower,
                                          "" if lower else "points")
     return {"kind": "sweeps", "tables": [os.path.join(directory, TABLE) for directory in directories],
@@ -83,14 +103,43 @@ def compare(directories, metric=None):
             "metrics": [{**difference._asdict(), "is_evidence": difference.is_evidence}], "test": test}
 
 
+def _check_same_examples(directories, rows):
+    """Checks that two runs were evaluated on the same examples, if both have a table of predictions."""
+    outputs = [os.path.join(directory, "runs", os.path.basename(row.get("directory") or ""))
+               for directory, row in zip(directories, rows)]
+    tables = [path for output in outputs if files.is_directory(output)
+              if (path := paired_predictions.find_table(output))]
+    if len(tables) == 2:
+        paired_predictions.check_pairs(*map(paired_predictions.read_table, tables))
+
+
+def _find_compared(sweeps, settings, flags):
+    """Returns {setting: [value in the first sweep, value in the second sweep]} of the settings that have one
+    value in each sweep, but not the same value.
+
+    Args:
+      sweeps: two lists of rows.
+      settings: names of the columns that are settings.
+      flags: for each sweep, {flag: value} of the flags that all of its runs share.
+    """
+    def values(name, rows, shared):
+        texts = {row[name] for row in rows} if name in rows[0] else {shared.get(name)}
+        return {text or _NOT_GIVEN for text in texts}
+
+    found = {name: [values(name, *pair) for pair in zip(sweeps, flags)]
+             for name in sorted({*settings, *flags[0], *flags[1]})}
+    return {name: [next(iter(first)), next(iter(second))] for name, (first, second) in found.items()
+            if len(first) == len(second) == 1 and first != second}
+
+
 def _is_setting(name):
     return (name in record_fields.SETTINGS or name in _FLAGS_AT_TOP or name.endswith(PATH_SUFFIXES)) and (
         name not in _OTHERS)
 
 
-def _choose_metric(metric, columns, other_columns, directories):
+def _choose_metric(metric, columns, other_columns, settings, directories):
     metrics = [name for name in columns if name in other_columns and name not in _OTHERS
-               and not _is_setting(name) and name != "global_step"]
+               and name not in settings and name != "global_step"]
     if metric is not None:
         metrics = [name for name in metrics if metric in (name, name.removeprefix("eval_"))]
     if not metrics:
@@ -98,7 +147,8 @@ def _choose_metric(metric, columns, other_columns, directories):
             os.path.join(directory, TABLE) for directory in directories]
         raise ValueError(f"{wanted}{' and '.join(paths)} have no such metric in common. Their columns are "
                          f"{', '.join(columns)} and {', '.join(other_columns)}.")
-    scores = [name for name in metrics if name in _PERCENT or name.startswith("eval_") and "loss" not in name]
+    scores = [name for name in metrics if (name.startswith("eval_") or _PERCENT.fullmatch(name))
+              and not best_weights.is_lower_better(name)]
     return (scores or metrics)[0]
 
 

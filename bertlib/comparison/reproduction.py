@@ -8,7 +8,7 @@ from typing import NamedTuple
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats, hugging_face_cache, metrics_history
 from bertlib.output_directory import output_files, record_fields
 from bertlib.runs import run_record
-from bertlib.runs.settings import PATH_SUFFIXES
+from bertlib.runs.settings import PATH_SUFFIXES, absolute_paths
 from bertlib.system import files, fingerprints, locks
 from bertlib.tasks.classification.classifier_data import PROCESSORS
 
@@ -74,7 +74,7 @@ def plan(directory, output_dir, until=None, overrides=()):
         flags, base = _flags_of_older_record(record), os.getcwd()
     else:
         flags, base = dict(record["flags"]), record.get("working_directory") or os.getcwd()
-    flags = {name: _absolute(name, value, base) for name, value in flags.items()}
+    flags = {name: absolute_paths(name, value, base) for name, value in flags.items()}
     results_dir = flags.get("results_dir") or directory
     flags = {name: value for name, value in flags.items() if name not in (*_OURS, *given)}
     _use_copies(flags, directory)
@@ -94,7 +94,7 @@ def plan(directory, output_dir, until=None, overrides=()):
             flags["do_predict"] = False
     flags.update(output_dir=output_dir, max_steps=step)
     words = [f"--{name}={_text(value)}" for name, value in flags.items() if value is not None]
-    words += [f"--{name}" if value is None else f"--{name}={_absolute(name, value, os.getcwd())}"
+    words += [f"--{name}" if value is None else f"--{name}={absolute_paths(name, value, os.getcwd())}"
               for name, value in given.items()]
     return Plan(record["command"], words, step, is_whole, results_dir, changed, list(overrides), notes)
 
@@ -182,14 +182,6 @@ def _parse(overrides):
     return given
 
 
-def _absolute(name, value, base):
-    """Returns the value of a flag, with absolute paths for local files."""
-    if not name.endswith(PATH_SUFFIXES) or not isinstance(value, str) or not value:
-        return value
-    return ",".join(part if "://" in part or part.startswith(hugging_face_cache.PREFIX)
-                    else os.path.join(os.path.abspath(base), part) for part in value.split(","))
-
-
 def _text(value):
     if isinstance(value, list):
         return ",".join(map(_text, value))
@@ -255,7 +247,7 @@ def _compare_inputs(record, flags, given, notes):
             notes.append(f"{output_files.RECORD} has no fingerprints of the data files. The training data "
                          "are compared after the training.")
     moved = {**record.get("files", {}), **flags}
-    moves = [(old, _absolute(name, value, os.getcwd())) for name, value in given.items()
+    moves = [(old, absolute_paths(name, value, os.getcwd())) for name, value in given.items()
              if isinstance(old := moved.get(name), str) and value]
     paths = {path: _moved(path, moves) for path in recorded}
     if any(name.endswith(PATH_SUFFIXES) for name in given):

@@ -7,15 +7,17 @@ import os
 import numpy as np
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats, metrics_history
-from bertlib.output_directory import environment, output_files
+from bertlib.output_directory import best_weights, environment, output_files
 from bertlib.system import files
 
 # Names of the values in metrics.jsonl that measure the machine and not the model.
-_MEASURED = ("step", "evaluation", "time", "steps_per_second", "examples_per_second", "peak_memory_gb")
+_MEASURED = ("step", "evaluation", "time", "steps_per_second", "examples_per_second", "peak_memory_gb",
+             "waiting_seconds")
 # Files of results with the same content for the same weights and data.
 _RESULTS = ("eval_results*.txt", "eval_results*.json", "test_results*.tsv", "test_predictions*.tsv",
             "predictions.json", "null_odds.json")
 _FIELDS_OF_DATA = ("task", "labels", "vocabulary", "do_lower_case", "bert_config", "train_data", "dev_rows")
+_RESULT = {True: "the same", False: "differs", None: "not compared, because only one directory has this file"}
 # Longest list of steps or metrics in a text.
 _MANY = 12
 
@@ -30,8 +32,8 @@ def compare(original, repeated, last_step, results_dir=None, is_whole=True):
       is_whole: whether the repetition has all steps, so that its results can be compared.
 
     Returns:
-      a dict that can be written as JSON: "same", "losses", "weights", "results", "data", "settings",
-      "environment" and "unknown".
+      a dict that can be written as JSON: "same", "last_step", "reached_step" (the last step of the
+      repetition), "losses", "weights", "best", "results", "data", "settings", "environment" and "unknown".
 
     Raises:
       ValueError: the two directories have no step in common, so that nothing can be compared.
@@ -42,11 +44,16 @@ def compare(original, repeated, last_step, results_dir=None, is_whole=True):
     if not losses["lines"] and not any(entry["step"] for entry in weights):
         raise ValueError(f"{original} and {repeated} have no logged step and no checkpoint in common. Pass a "
                          "larger --until.")
+    best = compare_best(original, repeated) if is_whole else None
     results = compare_results(results_dir or original, repeated) if is_whole else None
     differences, unknown = compare_environments(*records)
-    same = not (losses["different"] or losses["missing"] or any(entry["different"] for entry in weights)
-                or any(not entry["same"] for entry in results or ()))
-    return {"same": same, "last_step": last_step, "losses": losses, "weights": weights, "results": results,
+    newest = checkpoint_formats.latest_checkpoint(repeated)
+    reached = checkpoint_files.step_in_name(newest) if newest else 0
+    same = not (reached < last_step or losses["different"] or any(entry["different"] for entry in weights)
+                or best and (best["different"] or best["step"] != best["repeated_step"])
+                or any(entry["same"] is False for entry in results or ()))
+    return {"same": same, "last_step": last_step, "reached_step": reached, "losses": losses,
+            "weights": weights, "best": best, "results": results,
             "data": _differences_of_data(*records), "settings": _compare_dicts(
                 records[0]["settings"], records[1]["settings"], only_common=True),
             "environment": differences, "unknown": unknown}
@@ -61,7 +68,8 @@ def compare_losses(original, repeated, last_step):
     Returns:
       {"lines": number of lines in both, "first_step", "last_step": of these lines, "different": number of
       lines that differ, "first_difference": step of the first one or None, "largest": {name: {"absolute",
-      "relative", "step"}}, "missing": steps of the original that the repetition lacks}.
+      "relative", "step"}}, "missing": steps of log lines that only the original has}. A training that was
+      killed and continued has such lines: the first step after the start is always logged.
     """
     old, new = (_logged(directory, last_step) for directory in (original, repeated))
     common = [key for key in old if key in new]
@@ -122,6 +130,23 @@ def compare_weights(original, repeated, last_step):
             if step in new and step <= last_step]
 
 
+def compare_best(original, repeated):
+    """Compares the best weights of two trainings, bit by bit.
+
+    Returns:
+      an entry of `compare_weights` with the additional key "repeated_step"; None if the original did not keep
+      its best weights. If the two steps differ, the weights are not compared: "variables" is None, and
+      "different" is 0.
+    """
+    old, new = (best_weights.find(directory) for directory in (original, repeated))
+    if old is None:
+        return None
+    if new is None or old["step"] != new["step"]:
+        return {"step": old["step"], "repeated_step": new and new["step"], "variables": None, "different": 0}
+    return {**_compare_checkpoints(old["step"], old["checkpoint"], new["checkpoint"]),
+            "repeated_step": new["step"]}
+
+
 def _compare_checkpoints(step, old, new):
     old, new = (checkpoint_formats.open_checkpoint(prefix) for prefix in (old, new))
     names = sorted({*old.shapes, *new.shapes})
@@ -147,17 +172,20 @@ def _compare_checkpoints(step, old, new):
 
 
 def compare_results(original, repeated):
-    """Returns a list of {"file", "same", "metrics"} of the result files that both directories have."""
-    names = sorted({os.path.basename(path) for pattern in _RESULTS
-                    for path in glob.glob(os.path.join(glob.escape(repeated), pattern))})
+    """Returns a list of {"file", "same", "metrics"} of the result files. "same" is None for a file that only
+    one of the two directories has."""
+    names = [{os.path.basename(path) for pattern in _RESULTS
+              for path in glob.glob(os.path.join(glob.escape(directory), pattern))}
+             for directory in (original, repeated)]
     found = []
-    for name in names:
-        old, new = (os.path.join(directory, name) for directory in (original, repeated))
-        if files.exists(old):
-            contents = [files.read_bytes(path) for path in (old, new)]
-            found.append({"file": name, "same": contents[0] == contents[1]})
-            if name.endswith(".json") and name.startswith("eval_results") and not found[-1]["same"]:
-                found[-1]["metrics"] = _compare_dicts(*(_parse(content) for content in contents))
+    for name in sorted(set.union(*names)):
+        if not all(name in some for some in names):
+            found.append({"file": name, "same": None})
+            continue
+        contents = [files.read_bytes(os.path.join(directory, name)) for directory in (original, repeated)]
+        found.append({"file": name, "same": contents[0] == contents[1]})
+        if name.endswith(".json") and name.startswith("eval_results") and not found[-1]["same"]:
+            found[-1]["metrics"] = _compare_dicts(*(_parse(content) for content in contents))
     return found
 
 
@@ -228,21 +256,14 @@ def to_text(found, notes=(), overrides=()):
                      f"up to step {last}")
     if losses["missing"]:
         steps = ", ".join(map(str, losses["missing"][:_MANY]))
-        lines.append(f"         missing in the repetition: steps {steps}")
-    for entry in found["weights"]:
-        lines.append(f"Weights: step {entry['step']}, {entry['variables']} variables: " + (
-            "the same" if not entry["different"] else
-            f"{entry['different']} differ; largest difference: "
-            f"{_numbers(entry['largest_absolute'], entry['largest_relative'])} ({entry['variable']})"))
-    if last not in [entry["step"] for entry in found["weights"]]:
-        lines.append(f"Weights: step {last}: not compared, because the training kept no checkpoint of this "
-                     "step")
+        lines.append(f"         not compared, because only the training has these log lines: steps {steps}")
+    lines += _weights_to_text(found)
     if found["results"] is None:
         lines.append("Results: not compared, because only a part of the steps was repeated")
     elif not found["results"]:
         lines.append("Results: not compared, because the training command wrote none")
     for entry in found["results"] or ():
-        lines.append(f"Results: {entry['file']}: {'the same' if entry['same'] else 'differs'}")
+        lines.append(f"Results: {entry['file']}: {_RESULT[entry['same']]}")
         lines += [f"         {name}: {_short(old)} -> {_short(new)}"
                   for name, (old, new) in list(entry.get("metrics", {}).items())[:_MANY]]
     for title, part in (("Data", "data"), ("Settings", "settings"), ("Environment", "environment")):
@@ -256,9 +277,32 @@ def to_text(found, notes=(), overrides=()):
     return "\n".join([*lines, *(f"Note: {note}" for note in notes)])
 
 
+def _weights_to_text(found):
+    last = found["last_step"]
+    lines = [f"Weights: step {entry['step']}, {_variables_to_text(entry)}" for entry in found["weights"]]
+    if last not in [entry["step"] for entry in found["weights"]]:
+        why = ("the training kept no checkpoint of this step" if found["reached_step"] == last else
+               f"the repetition ended at step {found['reached_step']}")
+        lines.append(f"Weights: step {last}: not compared, because {why}")
+    best = found["best"]
+    if best and best["variables"] is None:
+        lines.append(f"Weights: best/: step {best['step']} -> {best['repeated_step'] or 'no weights'}")
+    elif best:
+        lines.append(f"Weights: best/, step {best['step']}, {_variables_to_text(best)}")
+    return lines
+
+
+def _variables_to_text(entry):
+    return f"{entry['variables']} variables: " + (
+        "the same" if not entry["different"] else
+        f"{entry['different']} differ; largest difference: "
+        f"{_numbers(entry['largest_absolute'], entry['largest_relative'])} ({entry['variable']})")
+
+
 def _first_difference(found):
     """Returns the first step at which a difference was seen, or None."""
-    steps = [entry["step"] for entry in found["weights"] if entry["different"]]
+    best = [found["best"]] if found["best"] else []
+    steps = [entry["step"] for entry in [*found["weights"], *best] if entry["different"]]
     if found["losses"]["first_difference"] is not None:
         steps.append(found["losses"]["first_difference"])
     return min(steps, default=None)

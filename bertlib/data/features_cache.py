@@ -85,7 +85,7 @@ def write(path, cache, inputs, examples, convert):
 def _fingerprint(inputs, examples):
     """Returns the name of an entry, which also depends on the code of this process. Returns None if an input
     cannot be pickled."""
-    # The import is here and not at the top, because it imports NumPy, which worker processes do not need.
+    # The import is here and not at the top for the reason in `_describe`.
     from bertlib.system import fingerprints
 
     try:
@@ -99,11 +99,21 @@ def _fingerprint(inputs, examples):
     return fingerprints.hash_texts(itertools.chain(codes, pickles, texts))
 
 
+def _describe(records):
+    """Returns {"bytes", "fingerprint"} of a TFRecord file."""
+    # The import is here and not at the top, because it imports NumPy, which worker processes do not need.
+    from bertlib.system import fingerprints
+
+    found = fingerprints.hash_files([records])
+    return {name: found[name] for name in ("bytes", "fingerprint")}
+
+
 def _read(entry):
-    """Returns the content of an entry's JSON file as a dict; None if the entry is missing or damaged."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+    """Returns the content of an entry's JSON file as a dict; None if the entry is missing or damaged. The
+    check of a large file reads only a part of it, see `fingerprints`."""
+    with contextlib.suppress(OSError, ValueError, TypeError):
         facts = files.read_json_object(os.path.join(entry, _FACTS))
-        if facts["bytes"] == os.path.getsize(os.path.join(entry, _RECORDS)) and "value" in facts:
+        if "value" in facts and _describe(os.path.join(entry, _RECORDS)).items() <= facts.items():
             return facts
     return None
 
@@ -132,7 +142,7 @@ def _make(entry, convert):
     try:
         records = os.path.join(partial, _RECORDS)
         value = convert(records)
-        facts = {"bytes": os.path.getsize(records), "value": value}
+        facts = {**_describe(records), "value": value}
         files.write_text(os.path.join(partial, _FACTS), json.dumps(facts))
         os.rename(partial, entry)
     except BaseException:

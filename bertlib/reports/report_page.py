@@ -43,7 +43,7 @@ tbody th { font-weight: normal; min-width: 7rem; }
 .dense { font-size: .85rem; } .dense td { padding: .1rem .25rem; min-width: 1.2rem; }
 .share { width: 18rem; height: 1rem; margin-top: .3rem;
          background: linear-gradient(to right, #4878a8 calc(var(--share) * 100%), #8882 0); }
-data { white-space: nowrap; }
+data, .unbroken { white-space: nowrap; }
 .text + .text { border-top: 1px dashed var(--line); padding-top: .4rem; }
 .hit { background: rgb(46 158 91 / var(--share)); } .miss { background: rgb(208 70 59 / var(--share)); }
 article { border: 1px solid var(--line); border-left: .4rem solid var(--line); border-radius: .3rem;

@@ -5,6 +5,7 @@ import re
 
 from absl import logging
 
+from bertlib.checkpoints import hugging_face_cache
 from bertlib.system import files
 
 # Flags of the phases of a run. If none of these flags is given, a command trains and evaluates.
@@ -104,6 +105,20 @@ class Settings:
         """
         setattr(self, name, value)
         logging.info("--%s not given: using %s%s", name, value, f" ({why})" if why else "")
+
+
+def absolute_paths(name, value, directory):
+    """Returns the value of a flag. If it contains local paths, they are made absolute.
+
+    Args:
+      name: name of the flag.
+      value: its value. Several paths are separated by commas.
+      directory: the working directory to which relative paths refer.
+    """
+    if not name.endswith(PATH_SUFFIXES) or not isinstance(value, str) or not value:
+        return value
+    return ",".join(part if "://" in part or part.startswith(hugging_face_cache.PREFIX)
+                    else os.path.join(os.path.abspath(directory), part) for part in value.split(","))
 
 
 def parse_profile_steps(text):

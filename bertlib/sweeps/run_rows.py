@@ -115,16 +115,24 @@ def _degeneracy(matrix):
 # --- Ranks and statistics --------------------------------------------------------------------------------
 
 
-def is_better(metric, first, second):
-    """Returns whether the first of two values of a metric is better."""
-    return first < second if best_weights.is_lower_better(metric) else first > second
-
-
 def by_rank(rows, metric):
     """Returns the rows with a value of the metric, the best first. Equal values keep their order."""
     sign = 1 if best_weights.is_lower_better(metric) else -1
     ranked = [row for row in rows if row.value(metric) is not None]
     return sorted(ranked, key=lambda row: sign * row.value(metric))
+
+
+def ranks(ranked, metric):
+    """Returns {value of the metric: rank, from 1}. Equal values have the same rank.
+
+    Args:
+      ranked: the result of `by_rank`.
+      metric: name of the metric.
+    """
+    found = {}
+    for number, row in enumerate(ranked, 1):
+        found.setdefault(row.value(metric), number)
+    return found
 
 
 def expected_best(values, lower=False):

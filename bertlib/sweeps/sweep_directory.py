@@ -7,6 +7,7 @@ import json
 import os
 
 from bertlib.checkpoints import checkpoint_files
+from bertlib.runs.settings import absolute_paths
 from bertlib.sweeps import grid as grids
 from bertlib.sweeps import run_rows
 from bertlib.system import files
@@ -49,8 +50,9 @@ class SweepDirectory:
         if stored.get("format") != _FORMAT:
             raise ValueError(f"{path} has the format {stored.get('format')!r}, but this version reads the "
                              f"format {_FORMAT}. Pass another --sweep_dir.")
-        before, now = ({"the command": script, **flags} for script, flags in (
-            (stored["script"], stored["flags"]), (self._script, self.base)))
+        before = _with_absolute_paths(stored["script"], stored["flags"],
+                                      stored.get("working_directory", os.getcwd()))
+        now = _with_absolute_paths(self._script, self.base, os.getcwd())
         changed = [f"{_flag(name)}: {before.get(name, 'not given')} -> {now.get(name, 'not given')}"
                    for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
         if changed:
@@ -67,7 +69,7 @@ class SweepDirectory:
             return
         self._runs.update(new)
         content = {"format": _FORMAT, "script": self._script, "flags": self.base,
-                   "runs": [run.settings for run in self._runs.values()]}
+                   "working_directory": os.getcwd(), "runs": [run.settings for run in self._runs.values()]}
         files.write_text(os.path.join(self.path, RECORD), json.dumps(content, indent=2) + "\n")
 
     @property
@@ -137,6 +139,11 @@ class SweepDirectory:
                 # --keep_best of a training writes a second directory.
                 for directory in (self.output_dir(run), os.path.join(self.output_dir(run), "best")):
                     _remove_checkpoints(directory)
+
+
+def _with_absolute_paths(script, flags, directory):
+    return {"the command": script,
+            **{name: absolute_paths(name, value, directory) for name, value in flags.items()}}
 
 
 def _flag(name):

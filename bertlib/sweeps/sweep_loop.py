@@ -7,7 +7,7 @@ from typing import NamedTuple
 from absl import logging
 
 from bertlib.api import child_command
-from bertlib.sweeps import child_jobs, run_rows, sweep_directory, sweep_page
+from bertlib.sweeps import child_jobs, run_inputs, run_rows, sweep_directory, sweep_page
 from bertlib.system import files, locks
 
 _LAST_BYTES = 100_000  # the part of a log in which an error message is looked for
@@ -46,14 +46,16 @@ def run(sweep, directory, runs):
       the number of runs in `runs` that failed.
 
     Raises:
-      ValueError: the runs have no metric of this name.
+      ValueError: the runs have no metric of this name; or a file was changed after earlier runs have read it.
       locks.InUseError: another sweep uses the directory.
     """
     files.make_directories(directory.path)
     lock = os.path.join(directory.path, "children.lock")
     with locks.lock_directory(directory.path), child_jobs.no_other_children(lock) as descriptor:
-        directory.add(runs)
         missing = [each for each in runs if not _has_ended(directory, each)]
+        if missing:
+            run_inputs.check_unchanged(map(directory.output_dir, directory.runs))
+        directory.add(runs)
         logging.info("%d runs: %d have ended before, %d to go. Results: %s.", len(runs),
                      len(runs) - len(missing), len(missing),
                      os.path.join(directory.path, sweep_directory.PAGE))
@@ -100,6 +102,8 @@ def _record(sweep, directory, end):
             error = _error(sweep.script, end.code, directory.log(end.key))
         else:
             results = run_rows.read_results(directory.output_dir(end.key))
+            run_inputs.check_equal([directory.output_dir(each) for each, other in directory.ended_rows()
+                                    if other.status in run_rows.ENDED] + [directory.output_dir(end.key)])
     except (OSError, ValueError) as problem:
         error, end = str(problem), end._replace(code=1)
     run_rows.of_ended_run(row, end.code, error, results, sweep.metric)
@@ -149,8 +153,8 @@ def _log(sweep, directory, each, row, left):
     result = f"{row.status}. {row.message}"
     if value is not None:
         ranked = run_rows.by_rank(ended, sweep.metric)
-        better = sum(run_rows.is_better(sweep.metric, other.value(sweep.metric), value) for other in ranked)
-        result = f"{sweep.metric} {value:.6g}, rank {better + 1} of {len(ranked)}."
+        rank = run_rows.ranks(ranked, sweep.metric)[value]
+        result = f"{sweep.metric} {value:.6g}, rank {rank} of {len(ranked)}."
     times = [row.seconds for row in ended if row.status == run_rows.DONE]
     rest = f" {left} {'run' if left == 1 else 'runs'} to go"
     if times and left:

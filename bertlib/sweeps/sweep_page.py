@@ -54,6 +54,15 @@ def _describe(settings, without=()):
     return ", ".join(f"{name} {value}" for name, value in settings.items() if name not in without)
 
 
+def _settings_cell(text):
+    """Returns the `Html` of a result of `_describe`. A line break never separates a setting from its value,
+    unless the value is long. No value contains a comma."""
+    *parts, last = text.split(", ")
+    return Html(" ".join(
+        f'<span class="unbroken">{report_page.escape(part)}</span>' if len(part) <= _MAX_LABEL else
+        report_page.escape(part) for part in [*(f"{part}," for part in parts), last]))
+
+
 def _strips(rows, label_of, metric):
     """Returns [(label, values)] of groups of rows, in the order of their first rows."""
     groups = {}
@@ -104,7 +113,7 @@ def _seeds_section(ranked, settings, metric):
         return Html()
     ascending = best_weights.is_lower_better(metric)
     strips.sort(key=lambda strip: np.mean(strip[1]) * (1 if ascending else -1))
-    rows = [[label, len(values), float(np.mean(values)),
+    rows = [[_settings_cell(label), len(values), float(np.mean(values)),
              float(np.std(values, ddof=1)) if len(values) > 1 else "", min(values), max(values)]
             for label, values in strips]
     return section("Distribution over seeds", paragraph(
@@ -143,7 +152,8 @@ def _problems_section(rows, settings):
         return section(heading, note, paragraph("There are no such runs.", "summary"))
     return section(heading, note, table(
         ["run", "status", "message"],
-        [[_describe({name: row.settings[name] for name in settings if name in row.settings}), row.status,
+        [[_settings_cell(_describe({name: row.settings[name] for name in settings if name in row.settings})),
+          row.status,
           row.message[:report_page.TEXT_CHARACTERS]] for row in found]))
 
 
@@ -151,7 +161,8 @@ def _table_section(ranked, settings, metric):
     """Returns the table of the finished runs."""
     if not ranked:
         return Html()
+    ranks = run_rows.ranks(ranked, metric)
     return section("Runs by rank", table(
         ["rank", *settings, metric, "seconds"],
-        [[str(rank), *(row.settings.get(name, "") for name in settings), row.value(metric),
-          report_page.number(row.seconds, 1)] for rank, row in enumerate(ranked, 1)]))
+        [[str(ranks[row.value(metric)]), *(row.settings.get(name, "") for name in settings),
+          row.value(metric), report_page.number(row.seconds, 1)] for row in ranked]))

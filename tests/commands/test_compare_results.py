@@ -155,6 +155,43 @@ def test_sweeps_are_paired_by_their_settings(scripts, tmp_path):
     assert "runs without pairs, because no settings are the same in both sweeps" in found["conclusion"][2]
 
 
+def test_settings_and_metrics_of_a_sweep_come_from_its_record(scripts, tmp_path):
+    """Columns whose names are unknown settings, flags outside of the grid, and metrics for which a lower
+    value is better."""
+    def write_sweep(name, rate, values, tables=None):
+        (tmp_path / name).mkdir()
+        lines = ["run,num_warmup_steps,log_steps,eval_mae,HasAns_f1,status,seconds,message,directory"]
+        for value, number in zip(values, ("1", "2", "3", "4")):
+            output = tmp_path / name / "runs" / f"log_steps={number}"
+            lines.append(f"{number},0,{number},{value},{10 * value},finished,1.0,,{output}")
+            if tables:
+                write(output, classified(["no", "yes"], ["no", "no"]) if tables == "rows" else [
+                    {"text": "t", "label": "no", "prediction": "no", "is_right": "true"}] * 2)
+        (tmp_path / name / "sweep.csv").write_text("\n".join(lines) + "\n")
+        (tmp_path / name / "sweep.json").write_text(json.dumps(
+            {"format": 1, "script": "run_classifier.py", "flags": {"learning_rate": rate, "data_dir": "d"},
+             "runs": [{"num_warmup_steps": "0", "log_steps": number} for number in "1234"]}))
+        return tmp_path / name
+
+    low, high = [0.30, 0.31, 0.32, 0.35], [0.40, 0.42, 0.43, 0.44]
+    a, b = write_sweep("a", "2e-05", low, "rows"), write_sweep("b", "5e-05", high, "rows")
+    found = compare(scripts, a, b, "--metric=mae", cwd=tmp_path)
+    assert found["conclusion"][0].startswith("eval_mae: 0.32 -> 0.4225: 0.1025, 95 % interval ")
+    assert found["conclusion"][0].endswith(f"evidence that {a} is better")
+    assert found["compared"] == {"learning_rate": ["2e-05", "5e-05"]}
+    assert found["is_paired"] and found["paired_by"] == ["num_warmup_steps", "log_steps"]
+    default = compare(scripts, a, b, cwd=tmp_path)
+    assert default["metrics"][0]["metric"] == "HasAns_f1"
+    assert default["metrics"][0]["values"] == pytest.approx([3.2, 4.225])
+
+    c = write_sweep("c", "5e-05", high, "other rows")
+    done = scripts.run("compare_results.py", a, c, cwd=tmp_path)
+    assert done.code == 1 and "are not predictions for the same examples" in done.err and not done.out
+    (tmp_path / "c" / "sweep.json").write_text('{"flags": 3}')
+    done = scripts.run("compare_results.py", a, c, cwd=tmp_path)
+    assert done.code == 1 and "is not the record of a sweep. Restore the file." in done.err
+
+
 def test_tables_that_cannot_be_compared_are_refused(two, scripts, tmp_path):
     a, b, right, first, _ = two
 

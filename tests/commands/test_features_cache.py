@@ -114,7 +114,7 @@ def test_processes_that_need_the_same_features_convert_once(tmp_path):
     assert (tmp_path / "file1").read_text() == "features of a"
 
 
-@pytest.mark.parametrize("damage", ["killed", "truncated", "no facts"])
+@pytest.mark.parametrize("damage", ["killed", "truncated", "one byte", "no facts"])
 def test_an_incomplete_entry_is_made_again(tmp_path, damage):
     write_text(tmp_path, "file")
     entry, = (tmp_path / "cache").iterdir()
@@ -122,6 +122,8 @@ def test_an_incomplete_entry_is_made_again(tmp_path, damage):
         entry.rename(f"{entry}.partial")
     elif damage == "truncated":
         (entry / "features.tf_record").write_text("feat")
+    elif damage == "one byte":
+        (entry / "features.tf_record").write_text("features of b")
     else:
         (entry / "facts.json").write_text("{")
     assert write_text(tmp_path, "other") == [1, 0.1, None] and calls(tmp_path) == 2

@@ -43,6 +43,69 @@ def test_lines_are_compared_without_times_and_missing_ones_are_named(tmp_path):
     assert run_differences.compare_losses(first, second, 1)["different"] == 0
 
 
+def write_training(directory, best_step=2, changes=(), step=3, rows=({"step": 1, "loss": 2.0},)):
+    """Writes a training with best weights; returns its directory."""
+    arrays = {"a": np.ones(4, np.float32)}
+    write(directory, arrays, rows)
+    (directory / "model.ckpt-3.index").rename(directory / f"model.ckpt-{step}.index")
+    (directory / "model.ckpt-3.data-00000-of-00001").rename(
+        directory / f"model.ckpt-{step}.data-00000-of-00001")
+    (directory / "checkpoint").write_text(f'model_checkpoint_path: "model.ckpt-{step}"\n')
+    record = {"format": 1, "task": "t", "labels": ["0", "1"], "bert_config": {}, "changes": [],
+              "started": "now", "settings": {"keep_best": "m"}}
+    (directory / "run.json").write_text(json.dumps(record))
+    tiny.write_tensorflow(directory / "best" / f"model.ckpt-{best_step}", {**arrays, **dict(changes)})
+    (directory / "best" / "best.json").write_text(json.dumps(
+        {"metric": "m", "step": best_step, "value": 0.5, "first_step": 0, "training": "now", "earlier": []}))
+    return str(directory)
+
+
+def test_best_weights_are_compared(tmp_path):
+    original = write_training(tmp_path / "original")
+    found = run_differences.compare(original, write_training(tmp_path / "same"), 3)
+    assert found["same"] and found["best"]["variables"] == 1
+    assert "Weights: best/, step 2, 1 variables: the same\n" in run_differences.to_text(found)
+    changed = write_training(tmp_path / "changed", changes={"a": np.array([1, 1, 1, 2], np.float32)})
+    found = run_differences.compare(original, changed, 3)
+    assert not found["same"]
+    text = run_differences.to_text(found)
+    assert text.startswith("DIFFERENT. The first difference is in the values of step 2.")
+    assert "Weights: best/, step 2, 1 variables: 1 differ; largest difference: 1 absolute" in text
+    found = run_differences.compare(original, write_training(tmp_path / "later", best_step=3), 3)
+    assert not found["same"] and "Weights: best/: step 2 -> 3\n" in run_differences.to_text(found)
+    assert run_differences.compare(original, changed, 3, is_whole=False)["same"]
+
+
+def test_a_continued_training_with_replicas_has_the_same_bits(tmp_path):
+    rows = [{"step": 1, "loss": 2.0, "waiting_seconds": 0.5}, {"step": 2, "loss": 1.0}]
+    original = write_training(tmp_path / "original", rows=rows)
+    repeated = write_training(tmp_path / "repeated", rows=[{**rows[0], "waiting_seconds": 0.75}])
+    found = run_differences.compare(original, repeated, 3)
+    assert found["same"] and found["losses"]["missing"] == [2]
+    assert "not compared, because only the training has these log lines: steps 2\n" in (
+        run_differences.to_text(found))
+
+
+def test_a_repetition_that_ended_earlier_is_different(tmp_path):
+    original, repeated = write_training(tmp_path / "original"), write_training(tmp_path / "b", step=2)
+    found = run_differences.compare(original, repeated, 3)
+    assert not found["same"] and found["reached_step"] == 2
+    assert "Weights: step 3: not compared, because the repetition ended at step 2\n" in (
+        run_differences.to_text(found))
+
+
+def test_results_of_one_directory_are_named(tmp_path):
+    original, repeated = write_training(tmp_path / "original"), write_training(tmp_path / "repeated")
+    (tmp_path / "original" / "eval_results.txt").write_text("eval_loss = 1\n")
+    (tmp_path / "original" / "test_results.tsv").write_text("0.5\t0.5\n")
+    (tmp_path / "repeated" / "eval_results.txt").write_text("eval_loss = 2\n")
+    found = run_differences.compare(original, repeated, 3)
+    assert not found["same"]
+    text = run_differences.to_text(found)
+    assert "Results: eval_results.txt: differs\n" in text
+    assert "Results: test_results.tsv: not compared, because only one directory has this file\n" in text
+
+
 def test_a_variable_that_was_not_set_is_known_and_an_older_record_is_not():
     new = {"versions": {"numpy": "2", "tf-keras": "2.21"}, "code": "ab", "environment": {
         "cpu": "x", "git": {"commit": "c1", "clean": True}, "variables": {"ONEDNN_MAX_CPU_ISA": "AVX2"}}}

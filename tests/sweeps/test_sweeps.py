@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,13 +17,14 @@ import pytest
 from bertlib.api import child_command
 from bertlib.output_directory import best_weights
 from bertlib.sweeps import child_jobs, grid, run_rows, sweep_directory, sweep_loop
+from bertlib.system import gpu_libraries
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 # Trains in place of a command: "a" is its accuracy. a=0.3 fails, a=0.2 has two classes but predicts one.
 # It notes its start in the file `starts`. While the file `wait` exists, it does not end.
 COMMAND = """
-import json, os, pathlib, sys, time
+import hashlib, json, os, pathlib, sys, time
 flags = dict(word.removeprefix("--").split("=", 1) for word in sys.argv[1:])
 output = pathlib.Path(flags["output_dir"])
 output.mkdir(parents=True, exist_ok=True)
@@ -34,6 +36,13 @@ while os.path.exists("wait") and flags["a"] == "0.7":
 if flags["a"] == "0.3":
     sys.exit("train.py: error: no such file")
 matrix = [[3, 0], [2, 0]] if flags["a"] == "0.2" else [[3, 0], [1, 1]]
+if os.path.exists("data"):
+    content = hashlib.blake2b(digest_size=16)
+    data = pathlib.Path("data").read_bytes()
+    content.update(f"{len(data)}\\n".encode() + data)
+    (output / "run.json").write_text(json.dumps({
+        "format": 1, "task": "t", "labels": ["0", "1"], "bert_config": {}, "settings": {}, "changes": [],
+        "inputs": {os.path.abspath("data"): {"bytes": len(data), "fingerprint": content.hexdigest()}}}))
 results = {"eval_accuracy": float(flags["a"]), "eval_loss": 1 - float(flags["a"]),
            "eval_confusion_matrix": matrix}
 (output / "eval_results.json").write_text(json.dumps(results))
@@ -107,8 +116,70 @@ def test_each_run_has_a_row_and_only_the_best_keeps_its_weights(directory):
     assert sweep(["0.5", "0.95"], metric="eval_loss") == 0 and len(starts(directory)) == 7
     with pytest.raises(ValueError, match="eval_f1.*eval_accuracy, eval_loss"):
         sweep(["0.5"], metric="eval_f1")
-    with pytest.raises(ValueError, match="--data_dir: not given -> b"):
+    with pytest.raises(ValueError, match=r"--data_dir: not given -> /.*/b\."):
         sweep(["0.5"], data_dir="b")
+
+
+def test_runs_with_other_data_are_not_compared(directory):
+    data = directory / "data"
+    data.write_text("one")
+    assert sweep(["0.5"]) == 0
+    data.write_text("another")
+    with pytest.raises(ValueError, match=r"data was changed: fingerprint \w+ in sweep/runs/a=0.5, \w+ now"):
+        sweep(["0.5", "0.6"])
+    assert list(table(directory)) == ["0.5"] and starts(directory) == ["0.5"]
+    assert json.loads((directory / "sweep" / "sweep.json").read_text())["runs"] == [{"a": "0.5"}]
+    assert sweep(["0.5"]) == 0  # nothing is missing
+
+    # A file that changes while the sweep waits for a run.
+    data.write_text("one")
+    (directory / "wait").touch()
+    with subprocess.Popen([sys.executable, "driver.py", "1", "0.7", "0.8"], cwd=directory) as process:
+        wait_for(lambda: starts(directory)[-1] == "0.7")
+        data.write_text("another")
+        (directory / "wait").unlink()
+        assert process.wait() == 2
+    rows = table(directory)
+    assert [rows[a]["status"] for a in ("0.5", "0.7", "0.8")] == ["finished", "failed", "failed"]
+    assert "was changed during the sweep: sweep/runs/a=0.5 and sweep/runs/a=0.8" in rows["0.8"]["message"]
+    data.write_text("one")
+    with pytest.raises(ValueError, match="remove the output directory with the other content"):
+        sweep(["0.8"])
+    for name in ("a=0.7", "a=0.8"):
+        shutil.rmtree(directory / "sweep" / "runs" / name)
+    assert sweep(["0.7", "0.8"]) == 0
+
+
+def test_relative_paths_of_another_directory_are_another_command(directory, monkeypatch):
+    assert sweep(["0.5"], data_dir="data", init_checkpoint="hf:bert") == 0
+    path = os.path.abspath("sweep")
+    (directory / "other").mkdir()
+    monkeypatch.chdir(directory / "other")
+    with pytest.raises(ValueError, match=rf"--data_dir: {directory}/data -> {directory}/other/data"):
+        sweep_directory.SweepDirectory(path, "train.py", {"data_dir": "data", "init_checkpoint": "hf:bert"})
+    sweep_directory.SweepDirectory(path, "train.py", {"data_dir": f"{directory}/data",
+                                                      "init_checkpoint": "hf:bert"})
+
+
+def test_each_job_has_its_own_gpu(directory, monkeypatch):
+    monkeypatch.setattr(gpu_libraries, "missing_libraries", list)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, GPU-ab,5")
+    slots = child_jobs.divide_machine(2)
+    assert [slot.gpu for slot in slots] == ["3", "GPU-ab"]
+    assert [slot.gpu for slot in child_jobs.divide_machine(1)] == [None]
+    with pytest.raises(ValueError, match="--jobs=4: each job needs a GPU, but this machine has 3"):
+        child_jobs.divide_machine(4)
+
+    # Each of four children waits until another one runs, and writes its GPU.
+    program = ("import os, pathlib, time; gpu = os.environ['CUDA_VISIBLE_DEVICES']\n"
+               "mark = pathlib.Path('running ' + gpu); mark.touch(exist_ok=False)\n"
+               "time.sleep(0.2); mark.unlink(); print(gpu)")
+    with child_jobs.no_other_children("lock") as descriptor:
+        ends = list(child_jobs.run_all(
+            range(4), lambda key: ([sys.executable, "-c", program], f"log {key}"), slots, descriptor))
+    assert sorted(end.key for end in ends) == [0, 1, 2, 3] and {end.code for end in ends} == {0}
+    gpus = [(directory / f"log {key}").read_text().strip() for key in range(4)]
+    assert gpus[:2] == ["3", "GPU-ab"] and set(gpus) == {"3", "GPU-ab"}
 
 
 def test_weights_of_the_best_by_a_loss_and_of_none(directory):
@@ -193,9 +264,16 @@ def test_expected_best_is_the_mean_over_all_draws(lower):
         assert expected == pytest.approx(np.mean([best(draw) for draw in draws]))
 
 
+def test_equal_values_have_the_same_rank():
+    rows = [run_rows.Row({}, run_rows.DONE, {"m": value}) for value in (0.5, 0.7, 0.5, None, 0.4)]
+    ranked = run_rows.by_rank(rows, "m")
+    assert run_rows.ranks(ranked, "m") == {0.7: 1, 0.5: 2, 0.4: 4}
+
+
 @pytest.mark.parametrize("metric, is_lower", [
     ("loss", True), ("eval_loss", True), ("perplexity", True), ("eval_mae", True), ("eval_rmse", True),
     ("eval_accuracy", False), ("eval_lossless", False), ("f1", False)])
 def test_of_losses_and_errors_the_lower_value_is_better(metric, is_lower):
     assert best_weights.choose_best(metric, [(1, 0.5), (2, 0.25)]) == ((2, 0.25) if is_lower else (1, 0.5))
-    assert run_rows.is_better(metric, 0.25, 0.5) == is_lower
+    rows = [run_rows.Row({}, run_rows.DONE, {metric: value}) for value in (0.5, 0.25)]
+    assert (run_rows.by_rank(rows, metric)[0].value(metric) == 0.25) == is_lower
