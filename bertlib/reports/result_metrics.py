@@ -52,8 +52,15 @@ def _errors(pairs):
 
 
 def _scores(labels, hits, actual, predicted):
-    """Returns the scores of each label. `hits`, `actual` and `predicted` contain, for each label, the number
-    of rows with a right prediction, with the label and with the prediction."""
+    """Returns {label: {"precision", "recall", "f1", "support"}}.
+
+    Args:
+      labels: list of str.
+      hits: array with the number of rows that have the label, and for which the label was predicted; for each
+        label.
+      actual: array with the number of rows that have the label; for each label.
+      predicted: array with the number of rows for which the label was predicted; for each label.
+    """
     scores = {}
     for label, hit, real, found in zip(labels, hits.tolist(), actual.tolist(), predicted.tolist()):
         scores[label] = {"precision": hit / found if found else 0.0, "recall": hit / real if real else 0.0,
