@@ -40,7 +40,8 @@ def compare(directories, metric=None):
       metric: name of the column to compare; None for the first metric of both tables.
 
     Returns:
-      a dict that can be written as JSON: "metrics" with one entry, "test", and the numbers of runs.
+      a dict that can be written as JSON. It contains "metrics", with one entry; "test", the statistical test;
+      and the numbers of runs.
     """
     (columns, first), (other_columns, second) = map(read_sweep, directories)
     settings = [name for name in columns if name in other_columns and _is_setting(name)]
@@ -51,7 +52,7 @@ def compare(directories, metric=None):
         if not rows:
             raise ValueError(f"{os.path.join(directory, TABLE)} has no finished run with the metric {name}. "
                              "Continue the sweep, or pass another --metric.")
-    # A setting with one value in each sweep, but not the same value, is the compared difference.
+    # The sweeps compare a setting if it has a single value in each sweep, and the two values differ.
     compared = {}
     for one in settings:
         values = [{row[one] for row in rows} for rows in sweeps]
@@ -71,7 +72,7 @@ def compare(directories, metric=None):
         values = [[scale * value for value in group.values()] for group in groups]
         if min(map(len, values)) < 2:
             raise ValueError("The sweeps have no pairs of runs with the same settings, and one of them has "
-                             "only one run. A test needs at least two. Add seeds to the sweeps.")
+                             "only one run. A test needs at least two runs. Add seeds to the sweeps.")
         test = paired_tests.compare_groups(*values)
     means = [sum(group) / len(group) for group in values]
     lower = "loss" in name or "perplexity" in name
@@ -111,7 +112,7 @@ def _number(text):
 
 
 def _by_settings(rows, keys, metric, directory):
-    """Returns {values of the settings: metric}."""
+    """Returns {tuple with the values of the settings: value of the metric}, one entry for each run."""
     found = {}
     for row in rows:
         key = tuple(row[name] for name in keys)

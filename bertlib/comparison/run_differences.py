@@ -10,7 +10,7 @@ from bertlib.checkpoints import checkpoint_files, checkpoint_formats, metrics_hi
 from bertlib.output_directory import environment, output_files
 from bertlib.system import files
 
-# Names of the values in metrics.jsonl that measure the machine and not the model.
+# Values in metrics.jsonl that are not compared: positions, and values that measure the machine.
 _MEASURED = ("step", "evaluation", "time", "steps_per_second", "examples_per_second", "peak_memory_gb")
 # Files of results with the same content for the same weights and data.
 _RESULTS = ("eval_results*.txt", "eval_results*.json", "test_results*.tsv", "test_predictions*.tsv",
@@ -59,9 +59,10 @@ def compare_losses(original, repeated, last_step):
     """Compares the values in metrics.jsonl of two directories up to a step.
 
     Returns:
-      {"lines": number of lines in both, "first_step", "last_step": of these lines, "different": number of
-      lines that differ, "first_difference": step of the first one or None, "largest": {name: {"absolute",
-      "relative", "step"}}, "missing": steps of the original that the repetition lacks}.
+      {"lines": number of lines that both files have, "first_step" and "last_step": the first and the last
+      step of these lines, "different": number of lines that differ, "first_difference": step of the first
+      such line or None, "largest": {name of a value: {"absolute", "relative", "step"}}, the largest
+      differences, "missing": steps of the original that the repetition lacks}.
     """
     old, new = (_logged(directory, last_step) for directory in (original, repeated))
     common = [key for key in old if key in new]
@@ -183,7 +184,7 @@ def compare_environments(old, new):
     differences = {name: [flat[0][name], flat[1].get(name)] for name in sorted(flat[0])
                    if flat[0][name] != flat[1].get(name)}
     unknown = sorted(set(flat[1]) - set(flat[0]))
-    if old.get("environment") is not None:  # a variable that is not in the record was not set
+    if old.get("environment") is not None:  # the record lists only the variables that were set
         variables = [name for name in unknown if name.startswith("variable ")]
         differences.update({name: [None, flat[1][name]] for name in variables})
         unknown = [name for name in unknown if name not in variables]
