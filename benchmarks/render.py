@@ -324,13 +324,14 @@ def selection_table():
 
 | mean over {cost["splits"]:,} random halves of the {cost["examples"]} examples | accuracy, % |
 | --- | --- |
-| the run that is best on the first half, measured on the first half | {cost["chosen"]:.1f} |
+| the best run on the first half, measured on the first half | {cost["chosen"]:.1f} |
 | the same run, measured on the second half | {cost["fair"]:.1f} |
 | all runs, measured on the second half | {cost["mean_run"]:.1f} |
 
-So the choice gains {cost["fair"] - cost["mean_run"]:.1f} points, but the best score promises {
+So the choice of the best run improves the accuracy by {
+        cost["fair"] - cost["mean_run"]:.1f} points, but its score on the first half suggests {
         cost["chosen"] - cost["mean_run"]:.1f} points. The difference of {
-        cost["cost"]:.1f} points is the cost of the choice. It is smaller if more examples choose.
+        cost["cost"]:.1f} points is the cost of the choice. It is smaller if the development set is larger.
 
 Measured by `{result["command"]}` ({place(result)})."""
 

@@ -54,12 +54,12 @@ class Recorder:
         Args:
           name: of the file, without directory and ".json". If it is None or empty, nothing is written.
           units: {name of a value: its unit}.
-          peers: interpreters of other programs in the comparison, whose versions are recorded, too.
-            None and empty ones are skipped.
-          packages: names of other packages that the benchmark uses, whose versions are recorded, too.
+          peers: Python interpreters of the other programs in the comparison. The versions of their packages
+            are also recorded. None and "" are skipped.
+          packages: names of other packages that the benchmark uses. Their versions are also recorded.
 
         Raises:
-          SystemExit: the name is no file name, or such a result is stored already.
+          SystemExit: the name is not a file name, or a result with this name is already stored.
         """
         self._name, self._rounds = name, []
         if not name:

@@ -410,7 +410,7 @@ def differences(case, found):
                 text for _, texts in written for text in texts]
         needs_labels = name not in ("predict", "predict, as lines come", "test file")
         is_refused = case.line is not None and (needs_labels or not case.in_labels)
-        # An error lists all bad lines of a file. One fault can spoil an earlier or a later line, too.
+        # An error lists all bad lines of a file. A fault in one line can also make another line bad.
         is_named = seen.line == case.line or f":{case.line}: " in (seen.refusal or "")
         if is_refused and not (seen.refusal and is_named):
             wrong.append(f"{name}: line {case.line} has to be refused ({case.spoiled}), and it says: "

@@ -213,7 +213,7 @@ def define_classification_flags():
                             f"{', '.join(sorted(PROCESSORS))}. For your own data, pass --train_file instead.")
         flags.DEFINE_string("task_module", None, "Python file that defines your own task, instead of "
                             "--task_name. It contains one class derived from DataProcessor. The methods of "
-                            "this class get --data_dir. See docs/howto/own_task.md.")
+                            "this class get --data_dir. For an example, see own_task.md in docs/howto.")
     with section("Task", INPUT):
         flags.DEFINE_string("data_dir", None, "Directory of the task's TSV files.")
         flags.DEFINE_enum("xnli_language", "zh", XnliProcessor.LANGUAGES,

@@ -1,4 +1,4 @@
-"""Compares two trainings bit by bit: losses, weights, results, data, settings and environment."""
+"""Compares two trainings bit by bit: their losses, weights, results, data, settings and environment."""
 
 import glob
 import json
