@@ -24,7 +24,7 @@ BATCH_SIZE = 32
 
 
 def train(directory, splits, steps, flags):
-    """Trains; returns (CPU seconds, peak memory in GB, gradient norms of the steps)."""
+    """Trains. Returns (CPU seconds, peak memory in GB, list with the gradient norm of each step)."""
     examples = (ROOT / "samples" / "MRPC" / "train.tsv").read_bytes().count(b"\n") - 1
     command = [sys.executable, str(ROOT / "run_classifier.py"), "--task_name=MRPC", "--max_seq_length=128",
                "--do_train=true", "--trim_padding=false", f"--train_batch_size={BATCH_SIZE}",
@@ -42,7 +42,7 @@ def train(directory, splits, steps, flags):
 
 
 def weights(checkpoint):
-    """{name: array} of the model's variables."""
+    """Returns the variables of the model, {name: array}."""
     import tensorflow.compat.v1 as tf
     reader = tf.train.load_checkpoint(checkpoint)
     names = [name for name in reader.get_variable_to_shape_map()
@@ -51,7 +51,7 @@ def weights(checkpoint):
 
 
 def distance(first, second):
-    """Euclidean distance over all variables."""
+    """Returns the Euclidean distance over all variables."""
     return sum(((first[name].astype("float64") - second[name]) ** 2).sum() for name in first) ** 0.5
 
 

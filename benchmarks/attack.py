@@ -40,7 +40,7 @@ Case = collections.namedtuple("Case", "number kind command done verdict detail r
 
 
 class Servers(dict):
-    """Servers of runs by their number, each started when it is first needed."""
+    """The servers of runs, by number. A server is started when it is first needed."""
 
     def __missing__(self, number):
         return self.setdefault(number, running.Scripts())
@@ -51,7 +51,7 @@ class Servers(dict):
 
 
 class Worker:
-    """Runs cases one after the other, on servers of its own."""
+    """Runs cases one after the other, with separate servers."""
 
     def __init__(self, arguments, directory, models):
         self._arguments, self._directory, self._models = arguments, directory, models
@@ -106,14 +106,14 @@ def numbers(arguments):
 
 
 def report(case, verbose):
-    """Prints a bad case, or any if `verbose`."""
+    """Prints a case that is a finding. If `verbose` is true, prints any case."""
     if case.verdict not in FINE or verbose:
         print(f"\n--- case {case.number}: {case.verdict.upper()}: {case.kind}: {case.done}\n{case.repeat}\n"
               f"{case.detail}", flush=True)
 
 
 def print_table(cases, recorder):
-    """Prints and records how many cases there were of each command and kind, and how they ended."""
+    """Prints and records a table: for each command and kind, the number of cases and how they ended."""
     counts = collections.defaultdict(collections.Counter)
     for case in cases:
         end = "bad" if case.verdict not in FINE else (
@@ -147,7 +147,7 @@ def parsed():
 
 
 def _models(arguments, above):
-    """Makes the trained models and the template below a directory, unless they are there; returns the
+    """Makes the trained models and the template below a directory, unless they already exist. Returns the
     `world.World`."""
     with running.Scripts() as scripts:
         if set(_SPOILED) & set(arguments.kinds.split(",")) and not (above / "template").exists():
@@ -159,7 +159,7 @@ def _models(arguments, above):
 
 
 def main():
-    """Prints bad cases when they are found, and the counts at the end."""
+    """Prints each finding when it occurs, and the table at the end."""
     arguments = parsed()
     recorder = results.Recorder(arguments.results, {})
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background, and then inherited

@@ -1,4 +1,4 @@
-"""Bars in SVG, for benchmarks/render.py."""
+"""Draws bars in SVG, for benchmarks/render.py."""
 
 import xml.sax.saxutils
 

@@ -32,7 +32,7 @@ LENGTH = 128
 
 
 def read_examples(glue_dir):
-    """All examples of MRPC and CoLA."""
+    """Returns all examples of MRPC and CoLA."""
     examples = []
     for task in ("MRPC", "CoLA"):
         processor = classifier_data.get_processor(task)
@@ -42,13 +42,14 @@ def read_examples(glue_dir):
 
 
 class PlainTokenizer(tokenization.FullTokenizer):
-    """The reference. That it is no FullTokenizer also makes the encoding plain."""
+    """The reference tokenizer. It is not a FullTokenizer, so the plain encoding is used."""
 
     tokenize = tokenization.FullTokenizer.tokenize_plainly
 
 
 def cpu_seconds(make_tokenizer, function):
-    """Returns what a function makes of a new tokenizer, and its CPU seconds without making the tokenizer."""
+    """Calls a function with a new tokenizer. Returns (result of the function, its CPU seconds without the
+    construction of the tokenizer)."""
     for classify in (tokenization._is_whitespace, tokenization._is_control, tokenization._is_punctuation):
         classify.cache_clear()
     tokenizer = make_tokenizer()
@@ -60,7 +61,8 @@ def cpu_seconds(make_tokenizer, function):
 
 
 def compare(name, vocab_file, rounds, function, recorder):
-    """Prints both paths' CPU seconds, the best of the rounds; returns whether results agree."""
+    """Prints the CPU seconds of both ways, each of its fastest round. Returns whether the results are equal.
+    """
     seconds, equal = {PlainTokenizer: [], tokenization.FullTokenizer: []}, True
     for _ in range(rounds):
         found = []
@@ -79,7 +81,8 @@ def compare(name, vocab_file, rounds, function, recorder):
 
 
 def time_workers(examples, vocab_file, repeat, recorder):
-    """Prints the wall time of a file, by the number of workers; returns whether all files are equal."""
+    """Prints the wall time to write a file with different numbers of workers. Returns whether all files are
+    equal."""
     contents = set()
     for factor in (1, repeat):
         for num_workers in (1, 2, 4):
@@ -100,7 +103,8 @@ def time_workers(examples, vocab_file, repeat, recorder):
 
 
 def check_strings(vocab_file, count):
-    """Tokenizes random strings and each code point in both ways and cases; returns how many differ."""
+    """Tokenizes random strings and each code point in both ways, cased and uncased. Returns the number of
+    differences."""
     sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests"))
     from texts import texts
 
@@ -128,7 +132,7 @@ def check_strings(vocab_file, count):
 
 
 def main():
-    """Prints the tables; exits with 1 if a claim fails."""
+    """Prints the tables. Exits with 1 if a check fails."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--glue_dir", help="directory that holds MRPC and CoLA")
     parser.add_argument("--vocab_file",

@@ -30,7 +30,7 @@ WAYS = [("length 128, trimmed (the default)", 128, 1, True, False), ("length 128
 
 
 def seconds_a_step(path, length, micro_batches, trim, unequal_micro_batches, steps):
-    """(CPU seconds, wall seconds) of reading one step's examples."""
+    """Returns (CPU seconds, wall seconds) to read the examples of one step."""
     with tf.Graph().as_default(), tf.Session() as session:
         tf.train.create_global_step()
         input_fn = run_classifier.file_based_input_fn_builder(path, length, True, True, trim,

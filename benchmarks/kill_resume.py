@@ -36,13 +36,13 @@ def start(output_dir, flags, log):
 
 
 def last_step(text):
-    """The last step that a log mentions, or 0."""
+    """Returns the last step in a log; 0 if the log contains no step."""
     steps = re.findall(r" step (\d+)/\d+ ", text)
     return int(steps[-1]) if steps else 0
 
 
 def compare(first, second):
-    """Returns (number of tensors, names of those that differ) of two checkpoints."""
+    """Returns (number of tensors, names of the tensors that differ) of two checkpoints."""
     readers = [tf.train.load_checkpoint(tf.train.latest_checkpoint(directory))
                for directory in (first, second)]
     names = [reader.get_variable_to_shape_map() for reader in readers]
@@ -52,7 +52,7 @@ def compare(first, second):
 
 
 def main():
-    """Prints a line a kill and the comparison; exits with 1 if a claim fails."""
+    """Prints a line for each kill, and the comparison. Exits with 1 if a check fails."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0, help="of the moments")

@@ -51,7 +51,7 @@ class LossRecorder(tf.train.SessionRunHook):
 
 
 def main(_):
-    """Trains, then writes batches, losses, schedule and the head's initial weights."""
+    """Trains. Then writes the batches, the losses, the schedule and the initial weights of the head."""
     store = results.Recorder(FLAGS.results, {"loss": ""})
     directory = model_config.find_installed_model()
     config = modeling.BertConfig.from_json_file(os.path.join(directory, "config.json"))

@@ -45,7 +45,8 @@ def build(sizes, batch_size):
 
 
 def resident(field):
-    """A size of this process in bytes: "VmRSS" now, "VmHWM" at most since it was reset."""
+    """Returns a size of this process in bytes: "VmRSS" is the present size, and "VmHWM" the peak since the
+    last reset."""
     with open("/proc/self/status", encoding="utf-8") as lines:
         return next(int(line.split()[1]) for line in lines if line.startswith(field + ":")) * 1024
 

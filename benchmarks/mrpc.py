@@ -21,13 +21,13 @@ RECIPE = ["--task_name=MRPC", "--do_train=true", "--do_eval=true", "--max_seq_le
 
 
 def cpu_seconds():
-    """CPU seconds, user and system, of all children that have ended."""
+    """Returns the CPU seconds (user and system) of all child processes that have ended."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
 
 def run_once(data_dir, seed, flags):
-    """Runs the script; returns its eval_results.txt as a dict of strings, with "cpu"."""
+    """Runs the script. Returns its eval_results.txt as a dict of str, with the additional key "cpu"."""
     with tempfile.TemporaryDirectory() as output_dir:
         before = cpu_seconds()
         subprocess.run([sys.executable, os.path.join(ROOT, "run_classifier.py"), *RECIPE,
@@ -39,7 +39,7 @@ def run_once(data_dir, seed, flags):
 
 
 def main():
-    """Prints a row a seed, and the means."""
+    """Prints a row for each seed, and the means."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--data_dir", required=True)
     parser.add_argument("--seeds", type=int, default=3)

@@ -35,7 +35,7 @@ WANTED_RATIO = 5
 
 
 def plain(path, outputs, vocab_file, recipe):
-    """Writes the data plainly; returns the number of instances and of their tokens."""
+    """Writes the data with the published algorithm. Returns (number of instances, number of their tokens)."""
     tokenizer = plain_pretraining.PlainTokenizer(vocab_file)
     instances = plain_pretraining.create_instances([path], tokenizer, random.Random(SEED), *recipe[:6])
     plain_pretraining.write(instances, tokenizer, recipe.max_seq_length, recipe.max_predictions_per_seq,
@@ -44,14 +44,14 @@ def plain(path, outputs, vocab_file, recipe):
 
 
 def streamed(path, outputs, vocab_file, recipe, block=1000, num_workers=1):
-    """Writes the data in a stream; returns its statistics."""
+    """Writes the data as a stream. Returns the statistics of the data."""
     tokenizer = tokenization.FullTokenizer(vocab_file)
     return pretraining_stream.write_training_data([path], outputs, tokenizer, recipe, SEED, block,
                                                   num_workers)["statistics"]
 
 
 def measure(write, clock, *arguments):
-    """Returns what a function returns, its seconds, and a hash of each of the two files it writes."""
+    """Returns (result of a function, its seconds, hash of each of the two files that it writes)."""
     for classify in (tokenization._is_whitespace, tokenization._is_control, tokenization._is_punctuation):
         classify.cache_clear()
     gc.collect()
@@ -69,7 +69,7 @@ def measure(write, clock, *arguments):
 
 
 def main():
-    """Prints the figures; exits with 1 if a claim fails."""
+    """Prints the figures. Exits with 1 if a check fails."""
     defaults = pretraining_data.Recipe()
     parser = argparse.ArgumentParser()
     parser.add_argument("--input_file", required=True)

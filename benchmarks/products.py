@@ -22,7 +22,8 @@ import modeling
 
 
 def forms(rows, width, units, pixels):
-    """{what: {form: function of (inputs, weights, output gradient), all of them matrices}}."""
+    """Returns {name of a product: {form: function}}. A function takes (inputs, weights, output gradient),
+    which are matrices."""
     images = [rows // pixels, 1, pixels]
     convolution = {"strides": [1] * 4, "padding": "VALID"}
 
@@ -50,7 +51,7 @@ def forms(rows, width, units, pixels):
 
 
 def cpu_seconds(run, times=10, rounds=4):
-    """CPU seconds of one run: those of the fastest round."""
+    """Returns the CPU seconds of one run, in the fastest round."""
     run()
     found = []
     for _ in range(rounds):

@@ -26,12 +26,12 @@ import modeling
 
 
 def _inputs(batch_size, length):
-    """Placeholders of input_ids, input_mask and segment_ids, [B, F]."""
+    """Returns the placeholders of input_ids, input_mask and segment_ids, [B, F]."""
     return [tf.placeholder(tf.int32, [batch_size, length]) for _ in range(3)]
 
 
 def _loss(outputs, batch_size, task):
-    """The loss of a linear layer of two units on [B, W], or for "squad" on [B·F, W]."""
+    """Returns the loss of a linear layer with two outputs, on [B, W], or for "squad" on [B·F, W]."""
     weights = tf.get_variable("output_weights", [2, outputs.shape.as_list()[-1]])
     logits = tf.nn.bias_add(tf.matmul(outputs, weights, transpose_b=True),
                             tf.get_variable("output_bias", [2]))
@@ -44,9 +44,10 @@ def _loss(outputs, batch_size, task):
 
 
 def published_step(config, batch_size, length, task):
-    """Builds a training step that takes the memory of the published one; returns its op.
+    """Builds a training step that needs as much memory as a step of the published code. Returns its op.
 
-    Reference variables, dropout with a state, layers as they were composed, and Adam from elementwise ops.
+    Like the published code, it uses reference variables, stateful dropout, layers composed of basic ops, and
+    Adam from elementwise ops.
 
     Args:
       config: a `modeling.BertConfig`.
@@ -107,7 +108,7 @@ def published_step(config, batch_size, length, task):
 
 
 def _published_update(loss):
-    """Clipping, Adam with weight decay, all elementwise."""
+    """Returns the op of the update: clipping, and Adam with weight decay, from elementwise ops."""
     variables = tf.trainable_variables()
     gradients, _ = tf.clip_by_global_norm(tf.gradients(loss, variables), 1.0)
     step = tf.train.get_or_create_global_step()
@@ -127,7 +128,8 @@ def _published_update(loss):
 
 
 def simulations(config, length, task):
-    """Returns {program: function of the batch size that simulates a step} of both programs."""
+    """Returns {program: function of the batch size that simulates a step} for the published code and for this
+    project."""
     model = plan_memory.task_model(config, task)
 
     def ours(mode, size):

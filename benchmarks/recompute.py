@@ -57,13 +57,14 @@ def shape(sizes):
 
 
 def resident(field):
-    """A size of this process in MiB: "VmRSS" now, "VmHWM" at most since it was reset."""
+    """Returns a size of this process in MiB: "VmRSS" is the present size, and "VmHWM" the peak since the last
+    reset."""
     with open("/proc/self/status", encoding="utf-8") as lines:
         return next(int(line.split()[1]) for line in lines if line.startswith(field + ":")) / 1024
 
 
 def serve(sizes, mode, pipe):
-    """Builds the model, sends a 0, then answers each request with (CPU seconds, peak MiB) of a step."""
+    """Builds the model, and sends a 0. Then answers each request with (CPU seconds, peak MiB) of a step."""
     tf.disable_v2_behavior()
     tf.enable_resource_variables()
     mode, _, compiler = mode.partition("+")
@@ -87,7 +88,8 @@ def serve(sizes, mode, pipe):
 
 
 def start(sizes, mode):
-    """Starts a process; returns a function that makes it do a step, and end at the argument False."""
+    """Starts a process. Returns a function that lets the process take a step. With the argument False, the
+    function ends the process."""
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.Process(target=serve, args=(sizes, mode, theirs), daemon=True)
     process.start()
@@ -100,7 +102,8 @@ def start(sizes, mode):
 
 
 def print_memory(sizes, modes, recorder):
-    """One process after the other: together they might not fit."""
+    """Measures the memory, one process after the other, because the memory may not be enough for several
+    processes."""
     first = None
     for mode in modes:
         step = start(sizes, mode)
@@ -114,7 +117,8 @@ def print_memory(sizes, modes, recorder):
 
 
 def print_seconds(sizes, modes, recorder):
-    """All modes in turn, so that a machine that slows down slows them all."""
+    """Measures the CPU seconds. The modes take turns, so that a slow phase of the machine affects all modes.
+    """
     steps = {mode: start(sizes, mode) for mode in modes}
     first = {mode: step()[0] for mode, step in steps.items()}
     seconds = {mode: [] for mode in modes}
@@ -131,7 +135,7 @@ def print_seconds(sizes, modes, recorder):
 
 
 def main():
-    """Prints a line a mode."""
+    """Prints a line for each mode."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--memory", action="store_true", help="measure memory, not time")
     parser.add_argument("--modes", default="none,attention,layers")

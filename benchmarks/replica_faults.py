@@ -70,7 +70,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Forked:
-    """What `replica_launcher` uses of `subprocess.Popen`: a fork of this process."""
+    """A fork of this process, with the part of the interface of `subprocess.Popen` that `replica_launcher`
+    uses."""
 
     def __init__(self, command, env, stdout, stderr=None, stdin=None, start_new_session=True, pass_fds=()):
         both = {signal.SIGTERM, signal.SIGINT}
@@ -98,12 +99,12 @@ class Forked:
         return self.returncode
 
     def wait(self):
-        """Waits for its end."""
+        """Waits for the end of the process."""
         while self.poll() is None:
             time.sleep(0.01)
 
     def send_signal(self, number):
-        """Sends a signal, if it runs."""
+        """Sends a signal, if the process still runs."""
         if self.poll() is None:
             os.kill(self.pid, number)
 
@@ -117,7 +118,7 @@ class Forked:
 
 
 def run_script(command):
-    """Runs a script in this process, and ends it."""
+    """Runs a script in this process, and then ends the process."""
     sys.argv[:], sys.orig_argv[:] = command, [sys.executable, *command]
     code = 0
     try:
@@ -133,7 +134,8 @@ def run_script(command):
 
 
 class Machines:
-    """Launchers that each have one replica, as if on a machine of its own; like a process of one launcher."""
+    """Launchers with one replica each, as if each launcher were on a separate machine. The interface is that
+    of a process."""
 
     def __init__(self, start_one, count):
         with contextlib.ExitStack() as stack:
@@ -159,7 +161,8 @@ class Machines:
 
 
 def start(command, log, fresh, machines=0):
-    """Starts a launcher, or one for each of some machines; returns its process, or `Machines`."""
+    """Starts a launcher, or one launcher for each machine. Returns the process of the launcher, or
+    `Machines`."""
     open(log, "wb").close()
 
     def start_one(environment):
@@ -174,17 +177,17 @@ def start(command, log, fresh, machines=0):
 
 
 def launchers_of(process):
-    """Process numbers of the launchers of a run."""
+    """Returns the process numbers of the launchers of a run."""
     return [one.pid for one in getattr(process, "launchers", [process])]
 
 
 def replicas_of(process):
-    """Process numbers of the replicas of a run, in order."""
+    """Returns the process numbers of the replicas of a run, in the order of the replicas."""
     return [pid for launcher in launchers_of(process) for pid in children(launcher)]
 
 
 def children(pid):
-    """Process numbers of what a process started, in that order."""
+    """Returns the process numbers of the children of a process, in the order of their start."""
     try:
         found = map(int, pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
         return [child for child in found if not makes_namespace(child)]
@@ -193,7 +196,8 @@ def children(pid):
 
 
 def makes_namespace(pid):
-    """Whether a process creates the network namespace of a launcher's replicas, or a socket in it."""
+    """Returns whether a process creates the network namespace of a launcher's replicas, or a socket in this
+    namespace."""
     with contextlib.suppress(OSError):
         command = pathlib.Path(f"/proc/{pid}/cmdline").read_text()
         return os.path.basename(network_namespace.__file__) in command and "enter" not in command
@@ -201,14 +205,15 @@ def makes_namespace(pid):
 
 
 def is_replica(pid):
-    """Whether a launcher's child is a replica in an interpreter of its own."""
+    """Returns whether a child of a launcher is a replica in a separate interpreter."""
     with contextlib.suppress(OSError):
         return b"BERT_REPLICA=" in pathlib.Path(f"/proc/{pid}/environ").read_bytes()
     return False
 
 
 def left_over():
-    """What runs still of a run whose launcher has ended: its orphans are children of this process."""
+    """Returns the processes of a run that still run after their launcher has ended. They have become children
+    of this process."""
     found = []
     for pid in children(os.getpid()):
         try:
@@ -232,7 +237,7 @@ class _Program(ctypes.Structure):
 
 
 def sockets(pid):
-    """The internet sockets of another process, to operate on."""
+    """Yields the internet sockets of another process, so that they can be changed."""
     pidfd = os.pidfd_open(pid)
     for name in os.listdir(f"/proc/{pid}/fd"):
         number = _libc.syscall(438, pidfd, int(name), 0)  # pidfd_getfd
@@ -253,7 +258,7 @@ def sockets(pid):
 
 
 def strike(fault, launcher, pids, index):
-    """Does what the fault's name says."""
+    """Causes the fault with this name."""
     if fault == "kill":
         os.kill(pids[index], signal.SIGKILL)
     elif fault == "stop":
@@ -302,14 +307,14 @@ class Case:
 
 
 def contents(directory):
-    """{file: fingerprint} of what does not tell times."""
+    """Returns {file: fingerprint} of the files that contain no times."""
     return {str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest()
             for path in sorted(pathlib.Path(directory).rglob("*"))
             if path.is_file() and not OF_A_RUN.search(str(path.relative_to(directory)))}
 
 
 def saves(directory):
-    """Whether a checkpoint is being written."""
+    """Returns whether a checkpoint is being written."""
     try:
         return any("temp" in name for name in os.listdir(directory))
     except OSError:
@@ -317,7 +322,7 @@ def saves(directory):
 
 
 class Faults:
-    """Runs cases, and counts."""
+    """Runs cases, and counts the results."""
 
     def __init__(self, arguments, flags):
         self.flags, self.fresh, self.timeout = flags, arguments.fresh, arguments.timeout
@@ -337,14 +342,14 @@ class Faults:
         return start(self.command(case, output, restarts), log, self.fresh, self.machines and case.replicas)
 
     def finish(self, process, seconds):
-        """Waits; returns whether it ended."""
+        """Waits for the end of a run. Returns whether the run ended."""
         end = time.monotonic() + seconds
         while process.poll() is None and time.monotonic() < end:
             time.sleep(0.05)
         return process.poll() is not None
 
     def undisturbed(self, case):
-        """The contents of the output directory of an undisturbed run."""
+        """Returns the contents of the output directory of an undisturbed run."""
         key = case.replicas, case.moment in ("evaluation", "prediction")
         if key not in self.expected:
             output, log = self.directory / f"undisturbed-{key[0]}-{key[1]}", self.directory / "log"
@@ -355,7 +360,8 @@ class Faults:
         return self.expected[key]
 
     def wait_for(self, case, process, log, output):
-        """Waits for the moment of a case; returns the replicas' processes; None if the run ended before."""
+        """Waits for the moment of a case. Returns the process numbers of the replicas; None if the run ended
+        before this moment."""
         said, _ = MOMENTS[case.moment]
         said = said.format(step=case.step, last=16)
         while process.poll() is None:
@@ -372,7 +378,7 @@ class Faults:
         return None if process.poll() is not None or len(pids) <= case.index else pids
 
     def run(self, case):
-        """Runs a case; prints a line."""
+        """Runs a case, and prints a line."""
         expected = self.undisturbed(case)
         output, log = self.directory / f"{case.number}", self.directory / f"{case.number}.log"
         process = self.start(case, output, log, 3 * case.restarts)
@@ -419,7 +425,7 @@ class Faults:
             shutil.rmtree(output, ignore_errors=True)
 
     def after(self, case, process, log, struck, pids):
-        """Checks how a run ends after its fault; returns (problems, its message)."""
+        """Checks the end of a run after its fault. Returns (problems, message of the run)."""
         # Before they have met, the machines that are left wait for the one that is gone: see cluster.md.
         waits = self.machines and case.moment in ("start", "meeting")
         limit = self.timeout * (1 + replica_meeting.START_TIMEOUTS * waits) + SLACK
@@ -457,7 +463,7 @@ class Faults:
         return self.check(case, process.returncode, lines, message, text), message
 
     def check(self, case, code, lines, message, text):
-        """Returns what is wrong with the messages and the exit code."""
+        """Returns the problems of the messages and of the exit code."""
         problems = []
         if "Traceback" in text:
             problems.append(f"a traceback: {text[-2500:]}")
@@ -480,7 +486,7 @@ class Faults:
         return problems
 
     def half_written(self, output, expected):
-        """Files that are there and not as in the undisturbed run; what is written aside does not count."""
+        """Returns the files that differ from the undisturbed run. Temporary files do not count."""
         if not output.exists():
             return []
         found = contents(output)
@@ -489,7 +495,7 @@ class Faults:
 
 
 def stacks(pid):
-    """Prints where a process is, if a tool is there."""
+    """Prints the stacks of a process, if a tool for this is installed."""
     try:
         done = subprocess.run(["py-spy", "dump", "--pid", str(pid)], capture_output=True, text=True,
                               timeout=20)
@@ -514,7 +520,7 @@ def cases(count, seed):
 
 
 def main():
-    """Prints a line for each fault and the counts; exits with 1 if a claim fails."""
+    """Prints a line for each fault, and the counts. Exits with 1 if a check fails."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--faults", type=int, default=50)
     parser.add_argument("--first", type=int, default=0, help="number of the first one")

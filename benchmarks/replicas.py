@@ -47,14 +47,15 @@ Turn = collections.namedtuple("Turn", ["sizes", "cpu", "wall", "waiting", "lead"
 
 
 def environment(threads):
-    """So many threads in every process, as the launcher would give each of several."""
+    """Returns the environment of a process: it limits the number of threads, as the launcher does for several
+    replicas."""
     return {**os.environ, "TF_NUM_INTRAOP_THREADS": str(threads), "OMP_NUM_THREADS": str(threads),
             "TF_NUM_INTEROP_THREADS": str(max(2, threads)), "TF_CPP_MIN_LOG_LEVEL": "2"}
 
 
 def run(count, options, turns, **more):
-    """Has so many processes take turns; returns {(kind, dtype), or bytes of a "ring":
-    [`Turn` of each round]}."""
+    """Lets a number of processes take turns. Returns {(kind, dtype), or bytes of a "ring": [`Turn` of each
+    round]}."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
     for one in sockets:
@@ -106,7 +107,7 @@ def measure_training(options):
 
 
 def ratios(count, dtype, found):
-    """A line of the table of ratios."""
+    """Returns a line of the table of ratios."""
     rest, sums = found["none", dtype], found["sums", dtype]
     outside, apart = (
         statistics.median(one.cpu / whole.cpu for one, whole in zip(some, found["alone", "fp32"]))
@@ -119,7 +120,7 @@ def ratios(count, dtype, found):
 
 
 def measure_ring(options):
-    """Prints the bare all-reduce at several sizes, and the lines fitted to it."""
+    """Measures the bare all-reduce at several sizes. Prints the results and the fitted lines."""
     print("| replicas | bytes | CPU s of all | wall s |\n|---|---|---|---|")
     for count in options.replicas:
         found = run(count, options, [["ring", "fp32"]], sizes=[[size] for size in SIZES])
@@ -132,7 +133,7 @@ def measure_ring(options):
 
 
 def measure_pieces(options):
-    """Prints what the same bytes take in pieces of several sizes."""
+    """Measures the same number of bytes in pieces of several sizes, and prints the results."""
     print("| replicas | pieces of, MiB | CPU s of all | wall s |\n|---|---|---|---|")
     for count in options.replicas:
         sizes = [[size * 2**20] * (PIECES // size) for size in (48, 16, 8, 4, 2, 1)]

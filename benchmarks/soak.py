@@ -75,7 +75,7 @@ class Part:
 
 
 class Parts:
-    """The parts, made when they are asked for; their data lie in a directory."""
+    """The parts of the test. A part is made when it is needed, and its data are in a directory."""
 
     def __init__(self, directory, steps, lines):
         self._here, self._steps, self._lines = directory, steps, lines
@@ -94,7 +94,7 @@ class Parts:
         return Part("run_classifier.py", flags, self._steps, replicas=changes.get("num_replicas", 1))
 
     def training(self):
-        """Training alone."""
+        """A training in a single process."""
         return self._training()
 
     def accumulation(self):
@@ -102,7 +102,7 @@ class Parts:
         return self._training(gradient_accumulation_steps=4)
 
     def replicas(self):
-        """Training by two replicas."""
+        """A training with two replicas."""
         return self._training(num_replicas=2)
 
     def ner(self):
@@ -143,7 +143,7 @@ class Parts:
         return path
 
     def predict(self):
-        """Answers to many lines."""
+        """Answers to many lines of text."""
         data = self._here / "cola"
         data.mkdir()
         tiny.write_task(data, "cola", train=16)
@@ -154,7 +154,7 @@ class Parts:
         return Part("predict.py", flags, self._lines, unit_bytes=200)
 
     def vectors(self):
-        """Vectors of many lines."""
+        """Vectors of many lines of text."""
         flags = dict(self._common, input_file=self._text(), layers="-1", pooling="mean", output_format="npz")
         return Part("extract_features.py", flags, self._lines, unit_bytes=200)
 
@@ -175,7 +175,7 @@ def run(command, directory):
 
 
 def family(pid):
-    """A process and all that it started, as process numbers."""
+    """Returns the process numbers of a process and of all its descendants."""
     try:
         own = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except OSError:
@@ -184,7 +184,7 @@ def family(pid):
 
 
 def sample(pid, directory):
-    """Returns {what is counted: number} of a process, those that it started, and its directory."""
+    """Returns {name of a count: number} for a process, its descendants, and its directory."""
     found = {"threads": 0, "open files": 0, "memory": 0}
     for number in family(pid):
         try:
@@ -199,7 +199,7 @@ def sample(pid, directory):
 
 
 def watch(part, directory):
-    """Runs a part; returns (its samples, its exit code, its log)."""
+    """Runs a part. Returns (samples, exit code, log)."""
     log, temporary = directory / "log", directory / "tmp"
     temporary.mkdir(parents=True)
     output = {"output_dir": directory / "output"} if part.flags.get("do_train") else {
@@ -219,7 +219,7 @@ def watch(part, directory):
 
 
 def has_begun(directory):
-    """Whether a part has taken its first steps, or written its first answers."""
+    """Returns whether a part has taken its first steps, or written its first answers."""
     return bool(_BEGUN.search((directory / "log").read_text(errors="replace"))) or any(
         path.stat().st_size for path in directory.glob("*answers*"))
 
@@ -254,12 +254,12 @@ def grown(values, bounds):
 
 
 def text_of(name, value):
-    """A number as it is printed."""
+    """Returns a number as printed text."""
     return f"{value / _MEGABYTE:.1f} MB" if name == "memory" else f"{value:g}"
 
 
 def check(name, part, directory, recorder):
-    """Runs a part and prints its lines of the table; returns whether it is flat."""
+    """Runs a part, and prints its lines of the table. Returns whether no count grows."""
     begun = time.monotonic()
     samples, code, log = watch(part, directory)
     seconds = time.monotonic() - begun
@@ -281,7 +281,7 @@ def check(name, part, directory, recorder):
 
 
 def main():
-    """Runs the parts, prints a table, and exits with 1 if something is not flat."""
+    """Runs the parts and prints a table. Exits with 1 if a count grows."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--steps", type=int, default=5000)
     parser.add_argument("--lines", type=int, default=100000)

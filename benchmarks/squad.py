@@ -61,7 +61,8 @@ class Task:
         self.examples = squad_data.read_squad_examples(self.dev_file, False, self.version_2)
 
     def run(self, output_dir, seed, start=None, **changes):
-        """Runs run_squad.py from the installed model or the training in `start`; returns its CPU seconds."""
+        """Runs run_squad.py. It starts from the installed model, or from the training in `start`. Returns the
+        CPU seconds."""
         if start:
             model = model_config.find_installed_model()
             changes = {"init_checkpoint": start, "bert_config_file": os.path.join(model, "config.json"),
@@ -80,7 +81,8 @@ class Task:
                                                  report=False))
 
     def scores(self, directory):
-        """Returns {name: figure} of the answers in a directory, at threshold 0 and, of 2.0, at the best."""
+        """Returns {name: figure} of the answers in a directory: at the threshold 0, and for SQuAD 2.0 also at
+        the best threshold."""
         def content(name):
             with open(os.path.join(directory, name), encoding="utf-8") as reader:
                 return json.load(reader)
@@ -106,7 +108,7 @@ class Task:
 
 
 def cpu_seconds(command):
-    """Runs a command; returns its CPU seconds, user and system."""
+    """Runs a command. Returns its CPU seconds, user and system."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(command, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -114,7 +116,7 @@ def cpu_seconds(command):
 
 
 def stored(path, length, is_training):
-    """The windows of a TFRecord file as {name: int64 array}."""
+    """Returns the windows of a TFRecord file as {name: int64 array}."""
     fields = squad_data.feature_fields(length, is_training)
     records = input_pipeline.RecordFile(path, fields)
     rows = [tf.train.Example.FromString(record).features.feature
@@ -125,7 +127,8 @@ def stored(path, length, is_training):
 
 
 def run_peer(python, output_dir, recipe, seed, steps, dropout):
-    """Repeats with the peer what run_squad.py did in a directory; returns (CPU seconds, what it wrote)."""
+    """Repeats with the peer the training that run_squad.py did in a directory. Returns (CPU seconds, results
+    of the peer)."""
     length, batch_size = recipe["max_seq_length"], recipe["train_batch_size"]
     arrays = {}
     for part in ("train", "eval"):
@@ -152,7 +155,7 @@ def run_peer(python, output_dir, recipe, seed, steps, dropout):
 
 
 def losses_agree(task, python, recorder, seed=0):
-    """Compares the losses at dropout 0; returns whether they agree."""
+    """Compares the losses at dropout 0. Returns whether they agree."""
     with tempfile.TemporaryDirectory() as output_dir:
         model = model_config.find_installed_model()
         config = {**files.read_json_object(os.path.join(model, "config.json")), "hidden_dropout_prob": 0.0,
@@ -180,7 +183,7 @@ def losses_agree(task, python, recorder, seed=0):
 
 
 def run_seed(task, python, seed, output_dir, start):
-    """Yields (program, its figures with "cpu") of one seed."""
+    """Yields (program, its figures, with the key "cpu") for one seed."""
     cpu = task.run(output_dir, seed, start)
     yield "run_squad.py", {**task.scores(output_dir), "cpu": cpu}
     if python:
@@ -202,7 +205,7 @@ def print_row(name, figures):
 
 
 def main():
-    """Prints a row for each seed and program, and the means; exits with 1 if losses differ."""
+    """Prints a row for each seed and program, and the means. Exits with 1 if losses differ."""
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data_dir", required=True, help="directory of train-v1.1.json, dev-v1.1.json and "

@@ -1,7 +1,8 @@
-"""ask_export.py ASKED ANSWERS: loads the newest version of an exported model, and answers rows of texts.
+"""Loads the newest version of an exported model, and answers rows of texts: ask_export.py ASKED ANSWERS
 
-ASKED is {"directory": …, "text": whether it takes text, "rows": [[text, …], …]}; ANSWERS will be the list of
-each row's probabilities or score. Works in graph mode, which the process may be in already.
+ASKED is a JSON file: {"directory": the export, "text": whether the export takes text, "rows": [[text, …],
+…]}. The script writes the list of the probabilities or scores of the rows into the file ANSWERS. It works in
+graph mode, even if the process is already in graph mode.
 """
 
 import json

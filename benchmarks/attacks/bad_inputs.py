@@ -1,6 +1,7 @@
-"""Mutations: of flags, of files, of what stands where a file should be.
+"""Mutations: functions that change flags and the contents of files, or replace a file by something else.
 
-Each is a function in a table, of what it changes and of random choices; it returns what takes its place.
+The tables of this module contain the functions. A function takes the value to change and a source of random
+choices. It returns the new value.
 """
 
 import functools
@@ -34,7 +35,7 @@ VALUES = {"int": INTEGERS, "float": FLOATS, "bool": BOOLEANS}
 
 
 def flags_of(scripts, script, cwd):
-    """{flag: values to try} of a command's own flags, from its --helpxml."""
+    """Returns {flag: values to try} of a command's own flags, which it reads from `--helpxml`."""
     text = scripts.run(script, "--helpxml", cwd=cwd).out
     found = {}
     for flag in xml.etree.ElementTree.fromstring(text[text.index("<?xml"):].encode()).iter("flag"):
@@ -114,7 +115,7 @@ JSON_VALUES = [None, [], {}, "", "x", True, -1, 0, 1.5, 10**30, 2**31, 2**63, fl
 
 
 def mutate_json(content, chance):
-    """Replaces or removes a random value of a JSON text, or all of it."""
+    """Replaces or removes a random value of a JSON text, or the whole text."""
     found = json.loads(content)
     places = []
 
@@ -140,7 +141,7 @@ def _json_line(lines, index, chance):
 
 
 def mutate_safetensors(content, chance):
-    """Mutates the header, or what says how long it is."""
+    """Changes the header of a safetensors file, or the number that contains the length of the header."""
     size, = struct.unpack("<Q", content[:8])
     header, rest = content[8:8 + size], content[8 + size:]
     if chance.random() < 0.2:
@@ -153,7 +154,7 @@ def mutate_safetensors(content, chance):
 
 
 def mutate_records(path, chance):
-    """Replaces or removes a feature of one record in a file, or its values."""
+    """Replaces or removes a feature of one record in a file, or the values of this feature."""
     records = list(tf.python_io.tf_record_iterator(str(path)))
     index = chance.randrange(len(records))
     example = tf.train.Example.FromString(records[index])
@@ -181,7 +182,8 @@ def mutate_records(path, chance):
 
 
 def mutate_checkpoint(path, chance):
-    """Writes a checkpoint anew, with a tensor that is missing, of another shape or type, or not finite."""
+    """Writes a checkpoint again with one bad tensor: the tensor is missing, has another shape or type, or is
+    not finite."""
     prefix = path.with_suffix("")
     reader = tf.train.load_checkpoint(str(prefix))
     arrays = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
@@ -223,10 +225,11 @@ ODD_NAMES = ["[a]", "a]b[", "back\\slash", "with space", "ünï…", "new\nline"
 
 
 def mutation(chance, here, run):
-    """Spoils one input of a run: changes files under `here`.
+    """Spoils one input of a run by changing files under `here`.
 
     Returns:
-      (what was done, changed flags, "refused" or "valid" or None: how the run must end).
+      (description of the change, changed flags, the allowed end of the run: "refused", "valid", or None if
+      both are allowed).
     """
     name = chance.choice(run.inputs)
     path = here / name.rstrip("/")

@@ -1,7 +1,7 @@
-"""Files of one's own data under the commands that read them: predict.py, and run_classifier.py in its phases.
+"""Runs commands on files of a user's own data: predict.py, and run_classifier.py in its phases.
 
-Answers must be those of the rows that the attack itself wrote, in their order; metrics those of scikit-learn
-and SciPy on the files that were written.
+The answers must belong to the rows that the attack wrote, in the same order. The metrics must be equal to
+those that scikit-learn and SciPy compute from the written files.
 """
 
 import gzip
@@ -16,7 +16,7 @@ _MODELS = sorted(world.LAYOUTS)
 
 
 def _comparable(answer):
-    """What of an answer is compared: numbers as a list."""
+    """Returns the part of an answer that is compared, a list of numbers."""
     if "score" in answer:
         return [answer["score"]]
     return list(answer["probabilities"].values())
@@ -34,7 +34,7 @@ def check_answers(trial, name, questions, found):
 
 
 def read_answers(path):
-    """The answers in a JSON Lines file, which must be strict JSON."""
+    """Returns the answers in a JSON Lines file. The file must be strict JSON."""
     def refuse(text):
         raise Bad("wrong result", f"{text} in JSON output")
     content = path.read_bytes()
@@ -44,7 +44,7 @@ def read_answers(path):
 
 
 def rows(trial):
-    """A spoiled file of rows, read by one of the phases."""
+    """Runs one of the phases on a spoiled file of rows."""
     phase = trial.chance.choice(("predict", "predict", "test", "dev", "train"))
     name = trial.chance.choice(_MODELS)
     kind, sheet = sheets.draw(trial.chance, name)
@@ -57,7 +57,8 @@ def rows(trial):
 
 
 def _read_plainly(path, sheet):
-    """Raises an error if the simple reader finds other texts in a valid file than were written."""
+    """Raises an error if the simple reader of `oracle` finds other texts in a valid file than the attack
+    wrote."""
     texts = [sheet.shown.get(name, name) for name in sheet.texts]
     found = [tuple(row[name] for name in texts)
              for row in oracle.rows_of(path, sheet.delimiter, sheet.has_header)]
@@ -96,7 +97,8 @@ def _predict(trial, trained, sheet):
 
 
 def _check_before(trial, trained, expected, path, skips):
-    """Checks the answers that a refused run left: none, or those of the rows before the bad one."""
+    """Checks the answers that a refused run left. There must be no answers, or only answers to the rows
+    before the bad row."""
     if not path.exists() or skips or expected is None:
         return
     found = read_answers(path)
@@ -108,7 +110,7 @@ def _check_before(trial, trained, expected, path, skips):
 
 
 def _check_skipped(trial, trained, sheet, found):
-    """Checks answers where bad lines are answered by errors."""
+    """Checks the answers of a run that writes an error for each bad line."""
     good = [answer for answer in found if set(answer) & {"score", "probabilities"} and (
         not isinstance(answer.get("error"), str) or "error" in sheet.columns)]
     if sheet.must["predict"] == "refused" and len(good) == len(found) and found:
@@ -121,7 +123,7 @@ def _check_skipped(trial, trained, sheet, found):
 
 
 def _check_labels(trained, found):
-    """Checks that labels follow from the probabilities."""
+    """Checks that the labels follow from the probabilities."""
     for answer in found if trained.labels else ():
         probabilities = answer["probabilities"]
         if trained.name == "several":
@@ -135,7 +137,7 @@ def _check_labels(trained, found):
 
 
 def _check_fields(sheet, found):
-    """Checks that each answer carries all fields of its row."""
+    """Checks that each answer contains all fields of its row."""
     for answer, cells in zip(found, sheet.cells):
         kept = [value if isinstance(value, str) else json.dumps(value) for value in answer.values()]
         for name in (name for name in sheet.columns if name in cells):
@@ -163,14 +165,14 @@ def _test(trial, trained, sheet):
 
 
 def check_metrics(trained, right, found, path, decisions=None):
-    """Raises `Bad` unless the metrics in a file are those of scikit-learn and SciPy.
+    """Raises `Bad` unless the metrics in a file are equal to those of scikit-learn and SciPy.
 
     Args:
       trained: a `world.Trained`.
       right: the labels or scores of the rows.
-      found: the probabilities or scores that were written, a list each.
+      found: a list with the written probabilities or score of each row.
       path: the file of metrics.
-      decisions: the predicted labels; None for those that follow from `found`.
+      decisions: the predicted labels; None if they follow from `found`.
     """
     with np.errstate(all="ignore"):
         if trained.labels is None:
@@ -189,7 +191,7 @@ def check_metrics(trained, right, found, path, decisions=None):
 
 
 def _fed_rows(sheet, labels):
-    """What must be fed of a sheet, sorted: (ids, label)."""
+    """Returns the examples that the model has to get from a sheet, a sorted list of (ids, label)."""
     found = []
     for texts, label in sheet.expected:
         if labels is None:

@@ -1,4 +1,5 @@
-"""Output directories of trainings that were damaged, reordered, cut off or contradicted; their dev rows."""
+"""Attacks output directories of trainings: damaged, reordered, unfinished or contradictory ones, and their
+dev rows."""
 
 import json
 import random
@@ -18,16 +19,17 @@ _NONSENSE = [None, [], {}, "", "x", True, -1, 0.5, 10**9, 10**30, -10**9, float(
 
 
 def ask(trial, name, must, **flags):
-    """Has one of the commands use a directory, and compares with the undamaged model.
+    """Runs one of the commands on a directory, and compares the result with the answers of the undamaged
+    model.
 
     Args:
       trial: a `Trial`.
-      name: the model's, which is also its directory.
+      name: name of the model, which is also the name of its directory.
       must: see `Trial.expect`.
-      flags: further ones for predict.py and run_classifier.py.
+      flags: more flags for predict.py and run_classifier.py.
 
     Returns:
-      how the command ended.
+      the `Finished` of the command.
     """
     command = trial.chance.choice(["predict", "predict", "test", "export", "convert", "features"])
     rows = world.rows(trial.chance, name, 6)
@@ -77,7 +79,7 @@ def _test(trial, name, rows, must, flags):
 
 
 def records(trial):
-    """run.json with nonsense: refused, or the answers of the undamaged directory."""
+    """Writes nonsense into run.json. The command must refuse it, or answer like the undamaged directory."""
     chance, name = trial.chance, trial.chance.choice(_CLASSIFIERS)
     trial.world.take(trial.here, name)
     path = trial.here / name / "run.json"
@@ -105,7 +107,7 @@ def records(trial):
 
 
 def vocabularies(trial):
-    """A vocabulary or labels in another order, beside run.json or by a flag: refused."""
+    """Reorders a vocabulary or the labels, in the directory or by a flag. The command must refuse this."""
     chance, name = trial.chance, trial.chance.choice(("single", "pair"))
     trial.world.take(trial.here, name)
     kind = chance.choice(["vocab.txt", "vocab.txt, one pair", "labels.txt", "--vocab_file", "labels.txt cut",
@@ -132,7 +134,7 @@ def vocabularies(trial):
 
 
 def _reordered(chance, whole=True):
-    """The tiny vocabulary in another order behind its special tokens."""
+    """Returns the tiny vocabulary with another order of the words after the special tokens."""
     rest = list(tiny.VOCABULARY[5:])
     if whole:
         rest.reverse()
@@ -143,7 +145,8 @@ def _reordered(chance, whole=True):
 
 
 def pretrained_vocabularies(trial):
-    """The vocabulary's fingerprint goes from the records to pre-training to fine-tuning."""
+    """Checks that the vocabulary's fingerprint passes from the records to the pre-training and to the
+    fine-tuning."""
     chance = trial.chance
     kind = chance.choice(["fine-tuning, same", "fine-tuning, another order", "no flag",
                           "records, another order", "records, same"])
@@ -177,7 +180,7 @@ _CONTRADICTIONS = [
 
 
 def contradictions(trial):
-    """A flag that contradicts run.json is refused, or changes no answer."""
+    """Passes a flag that contradicts run.json. The command must refuse it, or the answers must not change."""
     name, flags = trial.chance.choice(_CONTRADICTIONS)
     trial.world.take(trial.here, name)
     trial.note(f"{name}: {flags}")
@@ -197,7 +200,8 @@ def contradictions(trial):
 
 
 def unfinished(trial):
-    """Step 0 is refused; a training that was cut off is used with a warning of its steps."""
+    """Checks that step 0 is refused, and that an unfinished training is used with a warning that names its
+    steps."""
     name = trial.chance.choice(["unfinished", "empty"])
     trained = trial.world.take(trial.here, name)
     trial.note(name)
@@ -225,7 +229,7 @@ def unfinished(trial):
 
 
 def dev_rows(trial):
-    """A later evaluation never takes rows that were trained on."""
+    """Checks that a later evaluation never uses rows on which the model was trained."""
     chance = trial.chance
     trial.world.take(trial.here, "split")
     kind = chance.choice(["same flags", "no seed", "other seed", "other fraction", "rows appended",
@@ -270,7 +274,7 @@ def dev_rows(trial):
 
 
 def _check_apart(trial, trained, evaluated):
-    """Raises `Bad` if rows that were trained on are evaluated on."""
+    """Raises `Bad` if the evaluation uses rows on which the model was trained."""
     before = {ids for ids, _ in oracle.fed(trial.here / trained)}
     now = [ids for ids, _ in oracle.fed(trial.here / evaluated)]
     if both := [ids for ids in now if ids in before]:
@@ -280,8 +284,8 @@ def _check_apart(trial, trained, evaluated):
 
 
 def splits(trial):
-    """The split depends on the rows' content alone: not on their order, nor on --seed; equal texts stay
-    together, near-duplicates are not shared out in silence."""
+    """Checks that the split depends only on the content of the rows, and not on their order or on --seed.
+    Equal texts must stay in one part. If similar texts are in both parts, there must be a warning."""
     chance = trial.chance
     rows = [(texts[0], label) for texts, label in world.rows(chance, "single", 30)]
     kind = chance.choice(["two seeds", "two orders", "twins", "near twins"])
@@ -311,7 +315,7 @@ def splits(trial):
 
 
 def collisions(trial):
-    """Results of two runs do not meet in one directory in silence."""
+    """Checks that the results of two runs are never mixed in one directory without a message."""
     chance = trial.chance
     kind = chance.choice(["two files of one name", "dev is train", "test of another task", "output is data"])
     trial.note(kind)

@@ -1,4 +1,5 @@
-"""The kinds of cases that bring an oracle, functions of a `trial.Trial`, and how often each is drawn."""
+"""Lists the kinds of cases whose right result the attack knows: functions of a `trial.Trial`, and their
+frequencies."""
 
 from attacks import (
     classifying,
@@ -15,7 +16,7 @@ _FILES = 10  # that the readers are compared on in a case
 
 
 def all_readers(trial):
-    """Files of `readers`, on which the readers of all commands have to agree."""
+    """Writes random files with `readers`. The readers of all commands have to agree on these files."""
     seed, found = trial.chance.randrange(10**6), []
     trial.command = "readers.py"
     trial.note(f"{_FILES} files")
@@ -60,5 +61,5 @@ WEIGHTS = {kind: weight for kind, (_, weight) in _FAMILIES.items()}
 
 
 def run(kind, trial):
-    """Runs a case; raises `trial.Bad` for a finding."""
+    """Runs a case. Raises `trial.Bad` if the case finds an error of the project."""
     _FAMILIES[kind][0](trial)

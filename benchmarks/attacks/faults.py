@@ -1,4 +1,5 @@
-"""What may go wrong around a command while it runs: space, memory, descriptors, signals, directories."""
+"""Faults around a running command: little space or memory, few descriptors, signals, and missing directories.
+"""
 
 import contextlib
 import json
@@ -39,7 +40,7 @@ SIGNALS = {"SIGTERM": (143, -signal.SIGTERM), "SIGINT": (130, -signal.SIGINT),
 
 
 class Fault:
-    """One fault of a run in a directory: `before`, `during` and `after` it."""
+    """One fault of a run in a directory. `before` and `during` cause the fault, and `after` cleans up."""
 
     def __init__(self, chance, here, run):
         self.name = chance.choice(sorted(FAULTS))
@@ -56,7 +57,7 @@ class Fault:
         self._mounted = False
 
     def inside(self, here):
-        """The argument of inside.py."""
+        """Returns the argument of inside.py, as JSON."""
         values = {name: self.values[name] for name in ("limits", "stdout") if name in self.values}
         if "gone" in self.values:
             values["gone"] = str(here / "gone")
@@ -76,7 +77,7 @@ class Fault:
             os.symlink("/dev/full", f"{self._output}.partial")
 
     def during(self, pid):
-        """Acts at its moment, unless the run ends before."""
+        """Causes the fault at its moment, unless the run has ended before."""
         if "signal" not in self.values and "removed" not in self.values:
             return
         end = time.time() + self._moment
@@ -96,7 +97,7 @@ class Fault:
 
     @property
     def leaves_no_trace(self):
-        """Whether the output is still there to look at."""
+        """Returns whether the output is gone after the fault, so that it cannot be checked."""
         return self._mounted or "removed" in self.values
 
     def __str__(self):

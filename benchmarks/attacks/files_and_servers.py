@@ -1,4 +1,4 @@
-"""GLUE's own files, lines of text, vectors, conversions, submissions, and downloads."""
+"""Cases about GLUE's own files, lines of text, vectors, conversions, submissions and downloads."""
 
 import json
 import os
@@ -16,7 +16,7 @@ import tiny
 
 
 def glue_files(trial):
-    """GLUE's own files: the columns that the task's training reads, by both commands."""
+    """Reads GLUE's own files with both commands. predict.py must read the same columns as the training."""
     chance, task = trial.chance, trial.chance.choice(["mrpc", "cola"])
     part = chance.choice(["train", "dev", "test"])
     trial.note(f"{task}, {part}.tsv")
@@ -48,7 +48,7 @@ def glue_files(trial):
 
 
 def text_lines(trial):
-    """Lines of text on the standard input's form: one text, or two with ||| between."""
+    """Answers lines of plain text: one text in a line, or two texts with ||| between them."""
     chance = trial.chance
     name = chance.choice(["single", "pair"])
     rows = [texts for texts, _ in world.rows(chance, name, 8)]
@@ -92,7 +92,8 @@ _MOST_LAYERS = 12
 
 
 def conversions(trial):
-    """A converted checkpoint has the same numbers under Hugging Face's names, and converts back."""
+    """Converts a checkpoint. The numbers must be the same under Hugging Face's names, and also after the
+    conversion back."""
     chance = trial.chance
     name = chance.choice(["single", "scores", "words", "questions", "tags", "model/bert_model.ckpt"])
     kind = chance.choice(["plain", "there and back", "weights only", "output is input", "output is there",
@@ -137,7 +138,8 @@ def conversions(trial):
 
 
 def _tensors(path):
-    """The weights in a directory or checkpoint, {name: array}, without the optimizer's."""
+    """Returns the weights in a directory or checkpoint, {name: array}, without the variables of the
+    optimizer."""
     prefix = tf.train.latest_checkpoint(str(path)) if path.is_dir() else str(path)
     reader = tf.train.load_checkpoint(prefix)
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()
@@ -159,7 +161,8 @@ def _squad(chance):
 
 
 def downloads(trial):
-    """A server that sends something else: refused, and nothing is under a final name."""
+    """Downloads from a server that sends wrong data. The command must refuse the data, and no file may get
+    its final name."""
     chance = trial.chance
     kind = chance.choice(["right", "empty", "HTML", "{}", "cut off", "no zip", "escapes", "absolute", "clash",
                           "bomb", "files missing", "damaged zip", "not JSON", "404", "resumed"])
@@ -199,7 +202,7 @@ def downloads(trial):
 
 
 def _spoil_download(chance, kind, files, path):
-    """Changes what the server sends."""
+    """Changes the data that the server sends."""
     data = files[path]
     if kind == "404":
         del files[path]
@@ -219,7 +222,7 @@ def _spoil_download(chance, kind, files, path):
 
 
 def submissions(trial):
-    """Predictions that GLUE would refuse are refused."""
+    """Checks that predictions that GLUE would refuse are refused."""
     chance = trial.chance
     kind = chance.choice(["right", "a row less", "another label", "another index", "no header", "empty",
                           "twice", "escape", "not UTF-8", "missing"])
@@ -257,7 +260,7 @@ def submissions(trial):
 
 
 def vectors(trial):
-    """extract_features.py and predict.py --task=vectors give a vector for each line, and the same ones."""
+    """Checks that extract_features.py and predict.py --task=vectors return the same vector for each line."""
     chance = trial.chance
     trial.world.take(trial.here, "single")
     lines = [world.words(chance) for _ in range(6)]

@@ -1,7 +1,8 @@
-"""inside.py FAULTS SCRIPT FLAGS: a script in a process that something is wrong with; FAULTS are JSON.
+"""Runs a script in a process with a fault: inside.py FAULTS SCRIPT FLAGS
 
-{"limits": {"RLIMIT_FSIZE": bytes, …}, "stdout": "closed" or "full" or "none", "gone": directory}. A memory
-limit is what may be taken beyond what the process has already.
+FAULTS are JSON: {"limits": {"RLIMIT_FSIZE": bytes, …}, "stdout": "closed" or "full" or "none", "gone":
+directory}. A limit of the memory counts only the memory that the process takes in addition to its present
+memory.
 """
 
 import json

@@ -1,6 +1,5 @@
-"""SIGKILL at random moments of a training, then the same command again: its last checkpoint has the same
-bits.
-"""
+"""Kills a training at random moments with SIGKILL, and runs the same command again. The last checkpoint must
+be the same as without the kills, bit for bit."""
 
 import contextlib
 import os
@@ -49,7 +48,7 @@ def _arguments(run, output):
 
 
 def write_headlines(directory):
-    """Writes the fork's training data."""
+    """Writes the training data of the fork."""
     directory.mkdir()
     chance = random.Random(3)
     (directory / "train.tsv").write_text("".join(f"{topic}\t{tiny.sentence(chance)}\n" for topic in (
@@ -57,7 +56,7 @@ def write_headlines(directory):
 
 
 def tensors_of(directory):
-    """(path of the last checkpoint, {tensor: bytes}), less the state of an input."""
+    """Returns (path of the last checkpoint, {tensor: bytes}), without the state of the input pipeline."""
     prefix = tf.train.latest_checkpoint(str(directory))
     reader = tf.train.load_checkpoint(prefix)
     types = reader.get_variable_to_dtype_map()
@@ -66,17 +65,18 @@ def tensors_of(directory):
 
 
 def attack(scripts, chance, here, undisturbed, limit):
-    """Kills one run some times.
+    """Kills one run several times.
 
     Args:
       scripts: a `Scripts`.
       chance: random.Random.
       here: directory, a copy of the template.
-      undisturbed: {setting: (seconds, tensors)}, filled in here.
-      limit: function that starts a watch over a `Running` and returns what stops it.
+      undisturbed: {setting: (seconds, tensors)} of runs without kills, to which this function adds entries.
+      limit: function that starts a watch over a `Running`, and returns a function that ends the watch.
 
     Returns:
-      (what was done, the last `Finished`, what is wrong or None, the script and its arguments).
+      (description of the case, the last `Finished`, the error that was found or None, the script and its
+      arguments).
     """
     setting = chance.choice(sorted(SETTINGS))
     run = SETTINGS[setting]

@@ -1,7 +1,7 @@
-"""SIGKILL at random moments of commands that do not train, of taggers and of replicas.
+"""Kills other commands at random moments with SIGKILL: commands that do not train, taggers, and replicas.
 
-The same command again must end in the bytes of an undisturbed run and leave no unfinished file; between, no
-file under its final name may differ from the undisturbed run's.
+After the kills, the same command runs again. It must write the same bytes as an undisturbed run, and leave no
+unfinished file. Before that, each file with its final name must already have its final content.
 """
 
 import contextlib
@@ -51,7 +51,7 @@ _WEIGHTS = {"run_ner": 2, "replicas": 1, "replicas predict": 1, "download": 2}
 
 
 def kill(trial):
-    """Kills one of the commands some times."""
+    """Kills one of the commands several times."""
     chance = trial.chance
     setting = chance.choices(sorted(SETTINGS), [_WEIGHTS.get(name, 3) for name in sorted(SETTINGS)])[0]
     script, flags, model, written = SETTINGS[setting]
@@ -86,12 +86,13 @@ def kill(trial):
 
 
 def _is_there(trial, script, written, expected):
-    """Whether a conversion, which writes over nothing, was killed when all of it was there."""
+    """Returns whether a conversion was killed after it had written all of its output. A conversion never
+    overwrites files."""
     return script == "convert_checkpoint.py" and _state(trial.here / "out", written) == expected
 
 
 def _inputs(trial, model):
-    """The same inputs in every case, so that the undisturbed run's output serves all of a worker's cases."""
+    """Writes the inputs. They are the same in all cases, so that a worker needs only one undisturbed run."""
     trial.world.take(trial.here, model)
     chance = random.Random(5)
     (trial.here / "asked.jsonl").write_text("".join(json.dumps({"text": world.words(chance)}) + "\n"
@@ -101,7 +102,7 @@ def _inputs(trial, model):
 
 @contextlib.contextmanager
 def _server(setting):
-    """Gives the address of a server of SQuAD's files, or None."""
+    """Yields the address of a server with the files of SQuAD, or None."""
     if setting != "download":
         yield None
         return
@@ -113,7 +114,8 @@ def _server(setting):
 
 
 def _wait_for_the_rest(here):
-    """Waits until no process works in a directory: replicas end by themselves when their launcher is gone."""
+    """Waits until no process works in a directory. Replicas end by themselves after their launcher was
+    killed."""
     end = time.time() + 60
     while time.time() < end and any(_works_in(path, here) for path in pathlib.Path("/proc").glob("[0-9]*")):
         time.sleep(0.1)
@@ -126,7 +128,7 @@ def _works_in(process, here):
 
 
 def _state(directory, written):
-    """{name: content} of what a command wrote."""
+    """Returns {name: content} of the files that a command wrote."""
     if written == "training":
         name, tensors = kills.tensors_of(directory)
         results = {path.name: path.read_bytes() for pattern in ("*results.txt", "*.conll")
@@ -148,6 +150,6 @@ def _is_unfinished(part):
 
 
 def _check_whole(found, expected):
-    """Raises `Bad` if a file has its final name and not its final content."""
+    """Raises `Bad` if a file has its final name, but not its final content."""
     if wrong := sorted(name for name, content in found.items() if expected.get(name) != content):
         raise Bad("half written", f"after the kill, under final names: {wrong[:5]}")

@@ -1,6 +1,7 @@
-"""The attack's own reading of files, and its own metrics: simple code that shares nothing with the project's.
+"""Reads files and computes metrics with simple code that shares nothing with the project.
 
-Texts of the attack are words of the tiny vocabulary with spaces between, so that tokens are looked up.
+The texts of the attack are words of the tiny vocabulary with spaces between them. So each token can be looked
+up.
 """
 
 import csv
@@ -23,17 +24,17 @@ TOLERANCE = 4e-6  # probabilities are rounded to six decimals, and batches round
 
 
 class Unreadable(Exception):
-    """A file that the simple reader does not understand."""
+    """The error for a file that the simple reader cannot read."""
 
 
 # --- Files -----------------------------------------------------------------------------------------------
 
 
 def rows_of(path, delimiter=",", has_header=True):
-    """Returns the rows of a CSV, TSV or JSON Lines file as dicts; without a header, keys are "1", "2", …
+    """Returns the rows of a CSV, TSV or JSON Lines file as dicts. Without a header, the keys are "1", "2", …
 
     Raises:
-      Unreadable: rows are of several widths, or it is not UTF-8, CSV or JSON.
+      Unreadable: the rows have different widths, or the file is not UTF-8, CSV or JSON.
     """
     path = pathlib.Path(path)
     content = path.read_bytes()
@@ -76,7 +77,8 @@ def table_in(path):
 
 
 def ids_of(text_a, text_b=None, length=tiny.SEQ_LENGTH):
-    """Returns the ids of one text or two, tuple; the longer text loses its last word until both fit."""
+    """Returns the token ids of one or two texts as a tuple. The longer text loses its last word until both
+    texts fit."""
     first, second = ([_IDS.get(word, 1) for word in _CONTROL.sub("", text or "").lower().split()]
                      for text in (text_a, text_b))
     room = length - (2 if text_b is None else 3)
@@ -86,7 +88,7 @@ def ids_of(text_a, text_b=None, length=tiny.SEQ_LENGTH):
 
 
 def fed(path):
-    """Returns what a TFRecord file of a classifier feeds: list of (ids without padding, label).
+    """Returns the examples that the model gets from a TFRecord file, a list of (ids without padding, label).
 
     Rows that only fill up a batch are left out.
     """
@@ -139,7 +141,8 @@ def tags(right, predicted):
 
 
 def differing(found, expected, tolerance=2e-6):
-    """Returns the metrics that differ, {name: (found, expected)}; NaN equals NaN and an undefined 0."""
+    """Returns the metrics that differ, {name: (found, expected)}. NaN is equal to NaN, and also to a 0 that
+    replaces an undefined value."""
     wrong = {}
     for name, value in expected.items():
         given = found.get(name)

@@ -1,6 +1,6 @@
-"""Valid runs of every command on a tiny model, to be spoiled, and what their output must be like.
+"""Valid runs of every command on a tiny model, which other modules spoil, and checks of their output.
 
-All paths are relative to the directory that a run is started in, a copy of the template.
+All paths are relative to the working directory of the run, which is a copy of the template.
 """
 
 import collections
@@ -122,7 +122,7 @@ def write_squad(path, chance, size, version_2=False, lines=False):
 
 
 def write_template(here, scripts):
-    """Writes all that the runs read into a directory; two of the runs make part of it."""
+    """Writes all files that the runs read into a directory. Two of the runs write a part of these files."""
     (here / "model").mkdir(parents=True)
     model = tiny.Model(here / "model")
     model.config.write_bytes(model.shallow.read_bytes())
@@ -147,7 +147,7 @@ def write_template(here, scripts):
 
 
 def arguments(flags):
-    """Command-line arguments; None leaves a flag out."""
+    """Returns command-line arguments. A flag with the value None is left out."""
     return tiny.flags(**{name: value for name, value in flags.items() if value is not None})
 
 
@@ -214,7 +214,8 @@ CHECKS = {
 
 
 def problem_of(path):
-    """What is wrong with a file that a command left under its final name, str; None if nothing is."""
+    """Returns the problem of a file that a command wrote under its final name, as a str; None if the file is
+    right."""
     check = _check_results if path.name.endswith("eval_results.txt") else CHECKS.get(path.suffix)
     try:
         if check:

@@ -1,8 +1,9 @@
-"""Row files of users, spoiled in one way each, with the rows that must have been read of them.
+"""Files with rows of a user. Each file is spoiled in one way, and the rows that must be read from it are
+known.
 
-A `Sheet` starts as a plain file of a model's own columns. A kind, a function in `KINDS`, changes it and says
-what each phase may do: "right" (it must succeed), "refused" (it must not), "either". Whatever succeeds is
-compared with the rows.
+A `Sheet` starts as a plain file with the columns of a model. A *kind* is a function in `KINDS`. It changes
+the sheet and says how each phase has to end: "right" (the phase must succeed), "refused" (the phase must
+fail) or "either". If a phase succeeds, its results are compared with the rows.
 """
 
 import csv
@@ -16,14 +17,15 @@ PHASES = ("predict", "test", "dev", "train")
 
 
 class Sheet:
-    """A file to be written.
+    """A file that the attack writes.
 
     Attributes:
-      columns: names in the order of the file; values of a row are in `cells`, {name: value}.
-      shown: {name: what the header says}, where that differs.
-      expected: list of (texts, label) of the rows that must be read; None where a row is bad.
+      columns: names in the order of the file. The values of a row are in `cells`, {name: value}.
+      shown: {name: name in the header}, if the two differ.
+      expected: list of (texts, label) of the rows that must be read; None for a bad row.
       must: {phase: "right", "refused" or "either"}.
-      flags: further flags of the commands. warns: whether a training that accepts it must warn.
+      flags: additional flags of the commands.
+      warns: whether a training that accepts the file must log a warning.
     """
 
     def __init__(self, chance, name, count=16):
@@ -48,7 +50,7 @@ class Sheet:
         self.must.update(dict.fromkeys(phases or PHASES, must))
 
     def bad(self, index):
-        """Says that a row cannot be read."""
+        """Marks a row that cannot be read."""
         self.expected[index] = None
         self.expect("refused")
 
@@ -62,7 +64,7 @@ class Sheet:
     # --- Content
 
     def content(self):
-        """The file's bytes."""
+        """Returns the content of the file in bytes."""
         if self.is_json:
             lines = [json.dumps({self.shown.get(name, name): cells[name] for name in self.columns
                                  if name in cells}, ensure_ascii=self.chance.random() < 0.5)
@@ -87,7 +89,7 @@ class Sheet:
         return buffer.getvalue()[:-1]
 
     def set_text(self, index, text, column=0):
-        """Gives a row another text, as cell and as what must be read."""
+        """Replaces a text of a row, both in its cell and in the expected result."""
         self.cells[index][self.texts[column]] = text
         texts, label = self.expected[index]
         self.expected[index] = (*texts[:column], text, *texts[column + 1:]), label
@@ -97,7 +99,7 @@ class Sheet:
 
 
 def plain(sheet):
-    """Nothing is spoiled."""
+    """Spoils nothing."""
 
 
 def shuffled_columns(sheet):
@@ -190,7 +192,7 @@ def text_column_twice(sheet):
 
 
 def named_otherwise(sheet):
-    """Columns of other names, which a flag gives."""
+    """Uses other names for the columns, which a flag passes."""
     if sheet.has_header:
         sheet.shown = {name: f"col {index}" for index, name in enumerate(sheet.texts)}
         sheet.flags = {"text_column": ",".join(sheet.shown.values())}
@@ -343,7 +345,7 @@ def empty_text(sheet):
 
 
 def json_value(sheet):
-    """A text that is none."""
+    """Replaces a text by a JSON value that is not a text."""
     if sheet.is_json:
         index = sheet.any_row()
         value = sheet.chance.choice([None, [], {}, True, ["a"], {"a": 1}])
@@ -352,7 +354,7 @@ def json_value(sheet):
 
 
 def json_number(sheet):
-    """A text that is a number: it may be read as its digits, never left out."""
+    """Replaces a text by a number. It may be read as its digits, but must not be left out."""
     if sheet.is_json:
         index = sheet.any_row()
         value = sheet.chance.choice([0, 1, 1.5])
@@ -467,7 +469,7 @@ def look_alike_labels(sheet):
 
 
 def header_as_the_only_label(sheet):
-    """A file without --header whose first row looks like names, where each label occurs often."""
+    """Writes a file whose first row looks like names, and runs without --header. Each label occurs often."""
     if not sheet.has_header:
         sheet.has_header = True
         sheet.shown = dict(zip(sheet.columns, ("nr", "topic", "content")))
@@ -486,8 +488,8 @@ KINDS = {function.__name__.replace("_", " "): function for function in (
 
 
 def draw(chance, model):
-    """Returns (the kind's name, a `Sheet` of a model that it spoiled); kinds that fit no model are drawn
-    again."""
+    """Returns (name of a kind, a `Sheet` of a model that this kind spoiled). If a kind does not fit a model,
+    draws again."""
     while True:
         kind = chance.choice(sorted(KINDS))
         sheet = Sheet(chance, model)
@@ -498,5 +500,5 @@ def draw(chance, model):
 
 
 def _state(sheet):
-    """All that a kind may change."""
+    """Returns all values that a kind may change."""
     return repr({name: value for name, value in vars(sheet).items() if name != "chance"})

@@ -1,4 +1,5 @@
-"""Devices, pipes and links as output, closed outputs, TF_CONFIG, replicas, and machines that do not agree."""
+"""Cases about devices, pipes and links as output, closed outputs, TF_CONFIG, replicas, and machines whose
+files differ."""
 
 import json
 import os
@@ -35,7 +36,8 @@ def _inputs(trial):
 
 
 def outputs(trial):
-    """Output into what is no plain file: written through, or refused; links and devices stay."""
+    """Writes output to something other than a plain file. The command must write through it, or refuse it.
+    Links and devices must be kept."""
     script, flag, ending, flags = trial.chance.choice(_WRITERS)
     place = trial.chance.choice(_PLACES)
     trial.note(place)
@@ -125,7 +127,7 @@ class _Reader:
                 self._ended.wait(0.02)
 
     def end(self):
-        """Returns what was read, bytes."""
+        """Returns the bytes that were read."""
         self._ended.set()
         self._thread.join()
         os.close(self._file)
@@ -133,7 +135,7 @@ class _Reader:
 
 
 def closed_outputs(trial):
-    """Answers that nobody can read are no success."""
+    """Checks that a command fails if nothing can read its answers."""
     _inputs(trial)
     how = trial.chance.choice(["none", "full", "closed"])
     many = trial.chance.random() < 0.5
@@ -163,7 +165,7 @@ _TASKS = [None, "x", -1, 1, 5, 10**30, 0.5, True, [], {}, float("nan"), "0", "1e
 
 
 def tf_configs(trial):
-    """Nonsense in TF_CONFIG: refused, or the run of one process."""
+    """Puts nonsense into TF_CONFIG. The command must refuse it, or run as a single process."""
     chance = trial.chance
     if chance.random() < 0.5:
         config = chance.choice(_TF_CONFIGS)
@@ -200,7 +202,8 @@ def tf_configs(trial):
 
 
 def replicas(trial):
-    """Two replicas answer as one process does; bad lines end both, or are skipped by both."""
+    """Checks that two replicas answer like a single process. Bad lines must end both replicas, or both must
+    skip these lines."""
     chance = trial.chance
     name = chance.choice(["single", "pair"])
     kind = chance.choice(["plain", "bad line", "bad line skipped", "fewer lines than replicas", "empty"])
@@ -223,7 +226,7 @@ def replicas(trial):
 
 
 def _free_ports(count):
-    """Ports of 127.0.0.1 that nobody listens at."""
+    """Returns ports of 127.0.0.1 on which no process listens."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for one in sockets:
@@ -239,7 +242,7 @@ _DISAGREEMENTS = ["nothing", "lines", "same number of other lines", "configurati
 
 
 def machines(trial):
-    """Two machines, each with files of its own: what differs between them is refused."""
+    """Runs on two machines with separate files. If the files differ, the command must refuse them."""
     kind = trial.chance.choice(_DISAGREEMENTS)
     command = trial.chance.choice(["predict.py", "extract_features.py"])
     trial.note(kind)
@@ -284,7 +287,7 @@ def machines(trial):
 
 
 def _disagree(trial, kind, other):
-    """Changes a machine's files."""
+    """Changes the files of one machine."""
     if "lines" in kind:
         for name in ("asked.jsonl", "lines.txt"):
             text = (other / name).read_text()
@@ -314,7 +317,7 @@ _LOCALES = ["C", "tr_TR.UTF-8", "az_AZ.UTF-8", "lt_LT.UTF-8", "tr", "C.UTF-8", "
 
 
 def exports(trial):
-    """An exported model answers as predict.py, in any locale."""
+    """Checks that an exported model answers like predict.py, in any locale."""
     chance = trial.chance
     name = chance.choice(["single", "pair", "scores", "several"])
     locale, is_text = chance.choice(_LOCALES), chance.random() < 0.7
@@ -336,7 +339,8 @@ def exports(trial):
 
 
 def two_exports(trial):
-    """Two exports at the same time leave two whole versions, or one is refused."""
+    """Runs two exports at the same time. There must be two complete versions, or one of the exports must be
+    refused."""
     trial.world.take(trial.here, "single")
     trial.note("two at the same time")
     started = [trial.start("export.py", model_dir="single", warmup_requests=0, server=server)

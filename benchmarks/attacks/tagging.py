@@ -1,4 +1,5 @@
-"""Sentences under run_ner.py and predict.py: columns, separators, schemes, comments; scores of seqeval."""
+"""Runs run_ner.py and predict.py on sentences with unusual columns, separators, schemes and comments. seqeval
+computes the expected scores."""
 
 import json
 
@@ -11,7 +12,7 @@ _MODELS = ("tags", "crf")
 
 
 class Sentences:
-    """A file of columns to be written, with the words and tags to be read of it; see `sheets.Sheet`."""
+    """A file of columns, with the words and tags that must be read from it; see `sheets.Sheet`."""
 
     def __init__(self, chance):
         self.chance = chance
@@ -35,7 +36,7 @@ class Sentences:
 
 
 def plain(file):
-    """Nothing is spoiled."""
+    """Spoils nothing."""
 
 
 def tabs(file):
@@ -63,7 +64,7 @@ def without_tags(file):
 
 
 def odd_spaces_in_words(file):
-    """Words that hold what Unicode calls a space, and no column separator."""
+    """Writes words that contain a space character of Unicode that does not separate columns."""
     index = file.any_sentence()
     word, _ = file.sentences[index][0]
     file.sentences[index][0] = word + file.chance.choice(["\u3000", "\u00a0", "\u2028", "\x85"]) + "the", "O"
@@ -112,7 +113,7 @@ def empty(file):
 
 
 def contradicting_columns(file):
-    """The flags describe another file: there is no such column, or words and tags are in one."""
+    """Passes flags for another file: a column does not exist, or words and tags are in the same column."""
     file.flags = file.chance.choice([{"token_column": 9}, {"token_column": 0}, {"tag_column": 2}])
     file.must = "either" if file.flags == {"tag_column": 2} else "refused"
 
@@ -123,7 +124,7 @@ KINDS = {function.__name__.replace("_", " "): function for function in (
 
 
 def sentences(trial):
-    """Predicts a spoiled file of columns without the columns' flags, which the training had."""
+    """Predicts a spoiled file of columns. Only the training had the flags of the columns."""
     name, kind = trial.chance.choice(_MODELS), trial.chance.choice(sorted(KINDS))
     trial.note(f"{name}: {kind}")
     file = Sentences(trial.chance)
@@ -151,7 +152,8 @@ def sentences(trial):
 
 
 def _predicted(trial, file):
-    """The last column of the words' lines in the file that run_ner.py wrote, for each sentence."""
+    """Returns the last column of the lines with words in the file that run_ner.py wrote, for each sentence.
+    """
     text = (trial.here / "results/test_predictions.conll").read_text("utf-8-sig")
     found = [[]]
     for line in text.replace("\r\n", "\n").split("\n"):
@@ -166,7 +168,7 @@ def _predicted(trial, file):
 
 
 def lines(trial):
-    """Asks predict.py for the tags of texts, as lines, columns and lists of words."""
+    """Asks predict.py for the tags of texts. The texts are lines, columns or lists of words."""
     name = trial.chance.choice(_MODELS)
     words = [[word for word, _ in sentence] for sentence in world.sentences(trial.chance, 6)]
     words[2].insert(1, "|||")
@@ -199,7 +201,8 @@ def lines(trial):
 
 
 def questions(trial):
-    """Answers of run_squad.py are those of predict.py: the training's settings are taken over."""
+    """Checks that predict.py gives the answers of run_squad.py, because it takes over the settings of the
+    training."""
     chance = trial.chance
     kind = chance.choice(["plain", "no context", "null", "escape", "id twice", "long context", "array"])
     trial.note(kind)
@@ -243,7 +246,7 @@ def questions(trial):
 
 
 def near_ties(trial):
-    """Scores of one text many times: the metrics are those of the scores that were written."""
+    """Predicts the score of one text many times. The metrics must be those of the written scores."""
     trained = trial.world.take(trial.here, "scores")
     chance = trial.chance
     few = world.rows(chance, "scores", 5)

@@ -1,4 +1,4 @@
-"""A case at work: its directory, random choices and commands, and the checks of any command.
+"""Runs a case: its directory, its random choices and its commands, with checks for any command.
 
 A case ends with success, with a refusal, or with the exception `Bad`, which names the kind of finding.
 """
@@ -39,7 +39,8 @@ _LOCKS = re.compile(r"\.lock$")
 
 
 class Bad(Exception):
-    """A finding: `verdict` is its kind in a few words, `detail` what was seen."""
+    """The exception for a finding. `verdict` is the kind of the finding in a few words, and `detail`
+    describes it."""
 
     def __init__(self, verdict, detail=""):
         super().__init__(f"{verdict}: {detail}")
@@ -47,7 +48,7 @@ class Bad(Exception):
 
 
 class Fresh:
-    """A script in an interpreter of its own, like `running.Running`."""
+    """A script in a separate interpreter. The interface is that of `running.Running`."""
 
     def __init__(self, arguments, cwd, environment, closes=False):
         """Starts it; `closes` starts it without a standard output."""
@@ -73,7 +74,7 @@ class Fresh:
 def cpu_seconds(pid):
     """Returns the CPU seconds that a process and its descendants have used so far.
 
-    A launcher of replicas uses none itself while they work.
+    A launcher itself uses no CPU time while its replicas work.
     """
     fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     seconds = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
@@ -84,10 +85,11 @@ def cpu_seconds(pid):
 
 
 def watch(run, limit, overtime):
-    """Kills a run that takes too long, and appends "still working" or "hang" to a list; returns the function
-    that ends the watch.
+    """Watches a run, kills it if it takes too long, and then appends "still working" or "hang" to a list.
+    Returns the function that ends the watch.
 
-    Seconds are of CPU, since others may use the machine; a run that takes none for a while hangs.
+    The limit is in CPU seconds, because other programs may use the machine. A run hangs if it uses no CPU
+    time for a while.
     """
     ended = threading.Event()
 
@@ -108,7 +110,8 @@ def watch(run, limit, overtime):
 
 
 def crash_in(text):
-    """Returns the end of a traceback or abort in a command's output, str; None if there is none."""
+    """Returns the end of a traceback or of an abort in a command's output, as a str; None if there is none.
+    """
     if not _CRASH.search(text):
         return None
     end = text[_CRASH.search(text).start():].strip().splitlines()
@@ -117,7 +120,7 @@ def crash_in(text):
 
 
 def judge_message(finished):
-    """Returns "message", "no message" or "vague" for a run that failed."""
+    """Returns "message", "no message" or "vague", which describes the message of a run that failed."""
     found = _MESSAGE.search(finished.err)
     if not found:
         return "no message"
@@ -147,11 +150,12 @@ class Trial:
     """One case.
 
     Attributes:
-      chance: its `random.Random`.
-      here: its directory, pathlib.Path, in which commands run.
+      chance: the `random.Random` of the case.
+      here: pathlib.Path, the directory of the case, in which its commands run.
       world: the `world.World` of trained models.
-      commands: lines that repeat what it ran so far.
-      notes: what was done, in words, for the report. command: the script that the case is about.
+      commands: command lines that repeat the commands of the case.
+      notes: description of the case, for the report.
+      command: the script that the case tests.
       refused: whether a command ended with an error that was allowed.
       memory: dict that the cases of a worker share.
     """
@@ -169,7 +173,8 @@ class Trial:
     # --- Files
 
     def write(self, name, content):
-        """Writes an input, str or bytes; it must be the same when the case ends. Returns the path."""
+        """Writes an input, a str or bytes, and returns its path. The input must be unchanged when the case
+        ends."""
         path = self.here / name
         path.parent.mkdir(parents=True, exist_ok=True)
         content = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
@@ -178,7 +183,7 @@ class Trial:
         return path
 
     def check_inputs(self):
-        """Raises `Bad` if a command changed what it only reads."""
+        """Raises `Bad` if a command changed a file that it should only read."""
         for path, content in self._read_only.items():
             if not path.is_file() or path.read_bytes() != content:
                 raise Bad("input lost or changed", str(path))
@@ -186,7 +191,8 @@ class Trial:
     # --- Commands
 
     def start(self, script, *arguments, server=0, stdout=None, limits=None, environment=None, **flags):
-        """Starts a command; returns what `finish` takes. See `run`; two servers run two at a time."""
+        """Starts a command, and returns the argument of `finish`. See `run`. Two servers can run two commands
+        at the same time."""
         environment = environment or {}
         self.command = script
         line = [*arguments, *tiny.flags(**{name: value for name, value in flags.items()
@@ -235,8 +241,8 @@ class Trial:
         return finished
 
     def finish_all(self, started):
-        """Waits for commands that run at the same time; returns the `Finished` of each. Errors are those of
-        `finish`, of the first that has one."""
+        """Waits for commands that run at the same time, and returns the `Finished` of each. Raises the error
+        of the first command that has one; see `finish`."""
         found, bad = [], []
         for one in started:
             try:
@@ -248,7 +254,7 @@ class Trial:
         return found
 
     def kill(self, started, moment):
-        """Kills a command at a moment, in seconds from now, unless it ended before; returns its exit code."""
+        """Kills a command after some seconds, unless it has already ended. Returns its exit code."""
         _, process, stop, _, _ = started
         end = time.time() + moment
         while time.time() < end and os.path.exists(f"/proc/{process.pid}"):
@@ -265,18 +271,19 @@ class Trial:
 
         Args:
           script: file name in the repository's root.
-          arguments: what follows as it is.
-          options: flags by name, None for one that is left out; and: stdout: "none", "full" or "closed".
-            limits: {resource limit: value}. environment: {name: value}.
+          arguments: words that are passed unchanged.
+          options: flags by name; a flag with the value None is left out. Also stdout: "none", "full" or
+            "closed"; limits: {resource limit: value}; and environment: {name: value}.
         """
         return self.finish(self.start(script, *arguments, **options))
 
     def expect(self, finished, must):
-        """Returns whether a command succeeded.
+        """Returns whether a command succeeded. Raises `Bad` if its end is not allowed.
 
         Args:
-          finished: its `Finished`.
-          must: "right" if it must have succeeded, "refused" if it must not, "either".
+          finished: the `Finished` of the command.
+          must: "right" if the command must have succeeded, "refused" if it must have failed, "either" if both
+            are allowed.
         """
         if finished.code and must == "right":
             raise Bad("refused though valid", finished.err[-700:])

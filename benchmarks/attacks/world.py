@@ -1,4 +1,4 @@
-"""Tiny models of every task, trained once; their answers, as the Python predictor gives them."""
+"""Trains a tiny model of every task once, and stores the answers of the Python predictor for these models."""
 
 import json
 import pathlib
@@ -32,7 +32,8 @@ TAGGED = {**dict.fromkeys(["cat", "dog", "bird"], "ANIMAL"), **dict.fromkeys(["p
 
 
 class Trained(NamedTuple):
-    """A trained model: its directory (a path relative to a case's directory), texts' and label's columns."""
+    """A trained model: its directory (a path relative to the directory of a case), and the columns of texts
+    and label."""
 
     name: str
     directory: str
@@ -51,7 +52,7 @@ def words(chance, most=7):
 
 
 def rows(chance, name, count):
-    """Rows of a model's data: list of (texts, label), texts all different."""
+    """Returns rows of a model's data: list of (texts, label). All texts are different."""
     found, seen = [], set()
     while len(found) < count:
         texts = tuple(words(chance) for _ in LAYOUTS.get(name, LAYOUTS["single"])[0])
@@ -82,13 +83,14 @@ def _table(name, found):
 
 
 def conll(sentences, separator=" ", ending="\n"):
-    """A file of columns: a number, the word, its tag, a last column of another kind."""
+    """Returns the content of a file of columns: a number, the word, its tag, and a last column of another
+    kind."""
     return ending.join("".join(f"{number}{separator}{word}{separator}{tag}{separator}X{ending}"
                                for number, (word, tag) in enumerate(sentence)) for sentence in sentences)
 
 
 def sentences(chance, count):
-    """Sentences for the tagger: lists of (word, tag in IOB2)."""
+    """Returns sentences for the tagger: lists of (word, tag in IOB2)."""
     found = []
     for _ in range(count):
         here = words(chance).split() + [chance.choice(sorted(TAGGED))]
@@ -97,7 +99,7 @@ def sentences(chance, count):
 
 
 class World:
-    """The models' directories and data below a directory, and their predictors."""
+    """The directories and the data of the models below a directory, and the predictors of the models."""
 
     def __init__(self, directory, scripts):
         self.directory, self._scripts = directory, scripts
@@ -106,7 +108,7 @@ class World:
     # --- Training
 
     def build(self):
-        """Trains everything."""
+        """Trains all models."""
         chance = random.Random(11)
         (self.directory / "model").mkdir(parents=True)
         (self.directory / "data").mkdir()
@@ -135,7 +137,7 @@ class World:
                 path.unlink()
 
     def _others(self, chance):
-        """Trains taggers, a model of questions and a pre-trained one."""
+        """Trains taggers, a model for questions, and a pre-trained model."""
         (self.directory / "data/tags.conll").write_text(conll(sentences(chance, 24)))
         for name, crf in (("tags", False), ("crf", True)):
             self._train(name, "run_ner.py", train_file="data/tags.conll", token_column=2, tag_column=3,
@@ -161,7 +163,7 @@ class World:
             raise RuntimeError(f"{script} {flags} fails undisturbed:\n{finished.err[-3000:]}")
 
     def _cut(self, name, step):
-        """Leaves the checkpoint of one step alone, as a training does that was killed after it."""
+        """Keeps only the checkpoint of one step, as if the training had been killed after this step."""
         directory = self.directory / name
         record = json.loads((directory / "run.json").read_text())
         if "finished_step" in record:
@@ -176,7 +178,8 @@ class World:
     # --- For cases
 
     def take(self, here, name):
-        """Copies a trained model, its data and the starting model into a case's directory; returns it."""
+        """Copies a trained model, its data and its starting model into the directory of a case. Returns the
+        `Trained`."""
         shutil.copytree(self.directory / name, here / name, dirs_exist_ok=True)
         shutil.copytree(self.directory / "model", here / "model", dirs_exist_ok=True)
         (here / "data").mkdir(exist_ok=True)
@@ -189,7 +192,7 @@ class World:
         return Trained(name, name, texts, label, LABELS.get(name))
 
     def answers(self, name, questions):
-        """Returns the Python predictor's answers of the undamaged model to [texts]."""
+        """Returns the answers of the undamaged model to [texts], from the Python predictor."""
         with self._lock:
             if name not in self._predictors:
                 self._predictors[name] = serving.load(str(self.directory / name))

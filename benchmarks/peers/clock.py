@@ -1,4 +1,4 @@
-"""The clock of what benchmarks/serving.py starts."""
+"""Measures the programs that benchmarks/serving.py starts."""
 
 import json
 import sys
@@ -6,14 +6,16 @@ import time
 
 
 def measure(load, answer_one, answer_all):
-    """Measures a side; prints a line of JSON.
+    """Measures a program, and prints the result as a line of JSON.
 
-    The command line has the model, a file of pairs and the number of single calls.
+    The command line contains the model, a file of pairs and the number of single calls.
 
     Args:
-      load: function of the model's path.
-      answer_one: function of what that returned and a pair; its answer's probability of the second label.
-      answer_all: the same of all pairs.
+      load: function that takes the path of the model, and returns the loaded model.
+      answer_one: function that takes the loaded model and a pair. It returns the probability of the second
+        label.
+      answer_all: function that takes the loaded model and all pairs. It returns the probabilities of the
+        second label.
     """
     model, path, single_calls = sys.argv[1:]
     with open(path, encoding="utf-8") as reader:

@@ -1,4 +1,5 @@
-"""Peer: Hugging Face's model on batches of benchmarks/losses.py, the published optimizer, dropout 0.
+"""Computes the losses of Hugging Face's model on the batches of benchmarks/losses.py, with the published
+optimizer and dropout 0.
 
     python benchmarks/peers/hf_losses.py MODEL_DIR LOSSES.npz
 """

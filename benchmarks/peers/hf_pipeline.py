@@ -8,23 +8,24 @@ import transformers
 
 
 def load(path):
-    """The pipeline that answers with all labels, in their order."""
+    """Returns the pipeline that answers with the probabilities of all labels, in the order of the labels."""
     return transformers.pipeline("text-classification", path, top_k=None, device="cpu")
 
 
 def as_input(pair):
-    """A pair as the pipeline wants it."""
+    """Returns a pair in the form that the pipeline takes."""
     return {"text": pair[0], "text_pair": pair[1]}
 
 
 def second(pipeline, answer):
-    """The probability of the second label."""
+    """Returns the probability of the second label."""
     label = pipeline.model.config.id2label[1]
     return next(row["score"] for row in answer if row["label"] == label)
 
 
 def answer_all(pipeline, pairs):
-    """The probabilities of all pairs, in their order; batches are made of pairs of similar length."""
+    """Returns the probabilities of all pairs, in the order of the pairs. A batch contains pairs of similar
+    length."""
     order = sorted(range(len(pairs)), key=lambda index: sum(map(len, pairs[index])))
     found = pipeline([as_input(pairs[index]) for index in order], batch_size=32, truncation=True,
                      max_length=128)

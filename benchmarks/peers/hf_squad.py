@@ -1,9 +1,10 @@
-"""Peer: Hugging Face's model on windows of benchmarks/squad.py, in its order, with the published optimizer.
+"""Trains Hugging Face's model on the windows of benchmarks/squad.py, in the same order, with the published
+optimizer.
 
     python benchmarks/peers/hf_squad.py MODEL_DIR WINDOWS.npz LOGITS.npz
 
-Writes the loss of each step and, if there are windows to answer, their logits. Its own span loss is the
-published one: both normalize over padding too.
+Writes the loss of each step. If there are windows to answer, also writes their logits. The loss is Hugging
+Face's own loss of spans. It is equal to the published loss, because both normalize over the padding, too.
 """
 
 import sys
@@ -19,7 +20,7 @@ LENGTH_STEP = 8
 
 
 def arguments_of(recorded, part, rows):
-    """What the model takes, for these windows of a part."""
+    """Returns the inputs of the model for some windows."""
     names = {"input_ids": "input_ids", "attention_mask": "input_mask", "token_type_ids": "segment_ids"}
     if part == "train":
         names.update(start_positions="start_positions", end_positions="end_positions")
@@ -34,13 +35,14 @@ def precision(recorded):
 
 
 def head_in_fp32(model):
-    """Keeps autocast from rounding logits and loss to bfloat16: our side computes both in float32."""
+    """Prevents that autocast rounds logits and loss to bfloat16, because this project computes both in
+    float32."""
     head = model.qa_outputs.forward
     model.qa_outputs.forward = torch.autocast("cpu", enabled=False)(lambda states: head(states.float()))
 
 
 def train(model, recorded):
-    """Returns the losses."""
+    """Trains the model. Returns the losses."""
     model.train()
     optimizer = PublishedAdam(model)
     total, warm_up, top = (recorded[name].item() for name in ("total_steps", "warmup_steps", "learning_rate"))
@@ -56,7 +58,7 @@ def train(model, recorded):
 
 @torch.no_grad()
 def predict(model, recorded):
-    """Returns start and end logits, float32 [windows, length] each."""
+    """Returns the start logits and the end logits, float32 [windows, length] each."""
     model.eval()
     logits = {name: np.full(recorded["eval/input_ids"].shape, -1e4, np.float32)
               for name in ("start_logits", "end_logits")}

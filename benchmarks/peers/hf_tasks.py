@@ -25,7 +25,7 @@ NO_TAG = -100
 
 
 def read_glue(settings, part):
-    """The rows of STS-B or CoLA: [(texts, a tuple; label)]."""
+    """Returns the rows of STS-B or CoLA: [(tuple of texts, label)]."""
     with open(os.path.join(settings["data_dir"], f"{part}.tsv"), encoding="utf-8-sig", newline="") as lines:
         rows = list(csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
     if settings["task"] == "CoLA":
@@ -36,7 +36,7 @@ def read_glue(settings, part):
 
 
 def read_conll(settings, part):
-    """The sentences of CoNLL's columns: [(words, tags)]."""
+    """Returns the sentences of a file with CoNLL's columns: [(words, tags)]."""
     with open(os.path.join(settings["data_dir"], f"{part}.txt"), encoding="utf-8") as lines:
         blocks = [list(block) for filled, block in itertools.groupby(lines, lambda line: bool(line.strip()))
                   if filled]
@@ -45,7 +45,7 @@ def read_conll(settings, part):
 
 
 def batch(settings, rows):
-    """Returns (arguments of the model, labels), padded to the longest."""
+    """Returns (arguments of the model, labels), padded to the longest example."""
     if settings["tags"] is None:
         texts = list(zip(*(texts for texts, _ in rows)))
         arguments = settings["tokenizer"](*map(list, texts), truncation=True, max_length=settings["length"],
@@ -61,7 +61,7 @@ def batch(settings, rows):
 
 
 def first_pieces(word_ids):
-    """Yields (place, word) of the first piece of each word."""
+    """Yields (position, word) of the first token of each word."""
     previous = None
     for place, word in enumerate(word_ids):
         if word is not None and word != previous:
@@ -70,7 +70,7 @@ def first_pieces(word_ids):
 
 
 def train(settings, model, rows):
-    """Takes `count` steps."""
+    """Takes `count` training steps."""
     trainer = Trainer(settings, model, settings["total_steps"])
     for group in trainer.optimizer.param_groups:
         group["initial_lr"] = settings["learning_rate"]
@@ -85,7 +85,8 @@ def train(settings, model, rows):
 
 @torch.inference_mode()
 def outputs(settings, model, rows):
-    """Yields (row, logits, the arguments, index in the batch), longest first, which pads least."""
+    """Yields (row, logits, arguments of the model, index in the batch). The longest examples come first,
+    because this needs the least padding."""
     model.eval()
     rows = sorted(rows, key=lambda row: -sum(map(len, row[0])))
     for first in range(0, len(rows), settings["batch_size"]):
@@ -97,7 +98,7 @@ def outputs(settings, model, rows):
 
 
 def scores(settings, model, rows):
-    """The task's metrics, a dict."""
+    """Returns the metrics of the task as a dict."""
     found = list(outputs(settings, model, rows))
     if settings["tags"] is not None:
         actual, predicted = [], []
@@ -118,7 +119,7 @@ def scores(settings, model, rows):
 
 
 def main():
-    """Trains, and evaluates if that is asked for."""
+    """Trains. If the settings request an evaluation, also evaluates."""
     settings = json.loads(sys.argv[1])
     transformers.logging.set_verbosity_error()
     torch.manual_seed(settings["seed"])

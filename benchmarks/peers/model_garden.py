@@ -1,9 +1,9 @@
-"""TensorFlow Model Garden's part of benchmarks/compare.py: training steps of a random model.
+"""Measures training steps of a random model of TensorFlow's Model Garden, for benchmarks/compare.py.
 
-    python benchmarks/peers/model_garden.py SETTINGS        (JSON; compare.py says what is in it)
+    python benchmarks/peers/model_garden.py SETTINGS        (JSON; compare.py describes its fields)
 
-Of the package tf-models-official and its many requirements only these are needed beside TensorFlow and
-tf_keras:
+The package tf-models-official has many requirements. In addition to TensorFlow and tf_keras, this script
+needs only these packages:
 
     pip install --no-deps tf-models-official gin-config scipy
 """
@@ -53,7 +53,7 @@ def step(settings):
 
 
 def main():
-    """Does the work that is asked for."""
+    """Does the work that the settings name."""
     step(json.loads(sys.argv[1]))
 
 

@@ -13,7 +13,7 @@ from bertlib import serving
 
 
 def second(answer):
-    """The probability of the second label."""
+    """Returns the probability of the second label."""
     return list(answer["probabilities"].values())[1]
 
 

@@ -1,22 +1,31 @@
-"""One of the processes that benchmarks/replicas.py starts: training steps of a random model, and sums alone.
+"""Runs one of the processes that benchmarks/replicas.py starts. It takes training steps of a random model, or
+only computes sums over the processes.
 
-The command line has JSON:
+The command line contains JSON:
 
-    addresses, index            of all processes, and which this one is
-    turns                       what they do in turn: [kind, dtype that gradients travel in]
-    rounds, warm_up, count      so often all turns; steps before the clock starts, and on it
-    micro_batches               in a step, of all processes together
-    shape, config               [rows, length] of a micro-batch; the model
-    sizes                       lists of bytes, of each of which a turn "ring" makes a turn of its own
+    addresses, index            addresses of all processes, and the index of this process
+    turns                       the turns of the processes: [kind, data type of the exchanged gradients]
+    rounds, warm_up, count      number of rounds of all turns; steps before the measurement; measured steps
+    micro_batches               number of micro-batches in a step, of all processes together
+    shape, config               [rows, length] of a micro-batch; configuration of the model
+    sizes                       lists of bytes. A turn of the kind "ring" becomes one turn for each list
 
-Kinds: `alone`, process 0 accumulates all micro-batches; `apart`, each process accumulates its share of them,
-and nothing is exchanged; `sums`, replicas as they train; `none`, replicas that leave the sums out; `late`,
-sums that begin after the last gradient; `bare`, the sums of a step and nothing else; `bare one`, the same
-bytes as one tensor; `ring`, tensors of some sizes.
+The kinds of turns are:
 
-Prints a line of JSON for each turn: its kind, dtype, bytes of each sum; CPU seconds of a step and, in `last`,
-of its last micro-batch and the update, and bytes that loopback sent, means over the steps; and of each step
-the seconds of wall, waiting, and lead: how long before the last gradient was ready the first sum could begin.
+    alone       process 0 accumulates all micro-batches
+    apart       each process accumulates its share of the micro-batches, without an exchange
+    sums        the processes train as replicas
+    none        replicas that leave out the sums
+    late        replicas whose sums begin after the last gradient
+    bare        only the sums of a step
+    bare one    the same bytes as "bare", in a single tensor
+    ring        sums of tensors of some sizes
+
+The process prints a line of JSON for each turn. The line contains the kind, the data type and the bytes of
+each sum. It contains means over the steps: the CPU seconds of a step; in `last`, the CPU seconds of the last
+micro-batch and the update; and the bytes that the loopback interface sent. For each step, it contains the
+wall seconds, the seconds of waiting, and the lead: the time between the earliest possible begin of the first
+sum and the last gradient.
 """
 
 import json
@@ -40,25 +49,26 @@ TRAVELS = {"fp32": tf.float32, "bf16": tf.bfloat16}
 
 
 class Group:
-    """The processes, as far as `collectives.AllReduce` asks."""
+    """The group of processes, with the methods that `collectives.AllReduce` needs."""
 
     def __init__(self, spec):
         self.index, self.count = spec["index"], len(spec["addresses"])
 
     def broadcast(self, value):
-        """All processes build the same graphs, in one order."""
+        """Does nothing: all processes build the same graphs in the same order."""
         return value
 
 
 class Exchange(collectives.AllReduce):
-    """An exchange that notes its sums, and of some kinds leaves them out or makes them late."""
+    """An exchange of gradients that records its sums. For some kinds of turns, it leaves the sums out or
+    delays them."""
 
     def __init__(self, group, kind, exchange_dtype):
         super().__init__(group, exchange_dtype)
         self.kind, self.sizes, self.lead = kind, [], tf.constant(0.0, tf.float64)
 
     def sum(self, tensor):
-        """As in training, but noted."""
+        """Sums as in training, and records the sum."""
         if self.kind == "none":
             return tf.identity(tensor)
         if not self.sizes and self.gradients_ready is not None:
@@ -67,7 +77,7 @@ class Exchange(collectives.AllReduce):
         return super().sum(tensor)
 
     def sum_variables(self, pairs):
-        """As in training, or when all variables are ready."""
+        """Sums as in training, or after all variables are ready."""
         if self.kind == "late":
             everything = tf.group(*[add for _, add in pairs])
             pairs = [(variable, everything) for variable, _ in pairs]
@@ -75,13 +85,13 @@ class Exchange(collectives.AllReduce):
 
 
 def bytes_sent():
-    """What the loopback interface has sent up to now, whoever asked it to."""
+    """Returns the number of bytes that the loopback interface has sent so far, for all programs."""
     with open("/proc/net/dev", encoding="utf-8") as file:
         return next(int(line.split()[9]) for line in file if line.strip().startswith("lo:"))
 
 
 class Turn:
-    """The graph of one kind of step, and its clocks."""
+    """The graph of one kind of step, and its measurements."""
 
     def __init__(self, spec, group, kind, dtype, sizes):
         self.kind, self.dtype = kind, dtype
@@ -123,7 +133,7 @@ class Turn:
         self._feed = {ids: random.randint(1000, config.vocab_size, shape), labels: np.ones(shape[:1])}
 
     def measure(self, target, config, warm_up, count):
-        """Takes steps in a session of its own; returns what is printed of them."""
+        """Takes steps in a separate session. Returns the values that are printed."""
         walls, said, last = [], [], 0.0
         with tf.Session(target, self._graph, config) as session:
             for op in self._start:

@@ -51,7 +51,7 @@ def matmul(settings):
 
 
 def main():
-    """Does the work that is asked for."""
+    """Does the work that the settings name."""
     settings = json.loads(sys.argv[1])
     tf.disable_v2_behavior()
     tf.enable_resource_variables()
