@@ -1,5 +1,6 @@
-"""Does a batch split into micro-batches train the same model? Runs run_classifier.py as a user does, once for
-each number of micro-batches, dropout on, and compares the weights.
+"""Measures how much the trained weights depend on the number of micro-batches in a batch. Runs
+run_classifier.py as a user does, once for each number of micro-batches, with dropout, and compares the
+weights.
 
     python benchmarks/accumulation.py [--splits=1,2,4,8,16,32] [--steps=20] [--results=NAME] \\
       [flags of run_classifier.py]

@@ -1,12 +1,13 @@
-"""Attacks every command: spoiled flags and files, files of rows, records, exports, surroundings, kills.
+"""Tests every command with random bad inputs: flags, files, records, exports, surroundings and kills.
 
     python benchmarks/attack.py [--seed=0] [--cases=1500 | --minutes=60] [--kinds=rows,tags,…] \\
       [--only=N,M] [--results=NAME]
 
-A case is numbered, and its number and the seed decide what it is: --only=N repeats one, --keep leaves its
-directory. The modules of benchmarks/attacks make and judge the cases: each ends with a result that an oracle
-of its own found right, or with one message that names a flag or a file. Everything else is printed with the
-commands that repeat it. A table counts cases by command and kind; exit code 1 says that there are bad ones.
+The number of a case and the seed determine the case. --only=N repeats case N, and --keep keeps its directory.
+The modules of benchmarks/attacks make the cases and judge them. A case is good if its result is right
+according to independent code (an oracle), or if the command ends with one message that names a flag or a
+file. Each bad case is printed with the commands that repeat it. A table counts the cases by command and kind.
+The exit code is 1 if there are bad cases.
 """
 
 import argparse

@@ -1,13 +1,13 @@
-"""Featurization, words remembered beside plain: CPU seconds from text pair to serialized example.
+"""Measures the CPU seconds from a text pair to a serialized example, with and without a cache of words.
 
     python benchmarks/featurization.py --glue_dir=$GLUE_DIR [--rounds=5] [--results=NAME]
     python benchmarks/featurization.py --unicode_strings=20000
 
-The first takes all splits of MRPC and CoLA and tells the wall time of workers too. The second compares the
-tokens of random strings and of each code point.
+The first command measures all splits of MRPC and CoLA. It also prints the wall time with several workers. The
+second command compares the tokens of random strings and of each code point.
 
-Both take turns, each with a new tokenizer, so that nothing is remembered from before. Exits with 1 if a token
-or a byte differs.
+The two ways take turns, each with a new tokenizer, so that its cache is empty. The script exits with 1 if a
+token or a byte differs.
 """
 
 import argparse

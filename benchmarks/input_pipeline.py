@@ -1,9 +1,10 @@
-"""What reading training batches costs by itself: CPU and wall milliseconds a step, with no model behind it.
+"""Measures the reading of training batches without a model: CPU and wall milliseconds for each step.
 
     python benchmarks/input_pipeline.py --data_dir=$GLUE_DIR/MRPC [--steps=1000] [--results=NAME]
 
-MRPC's training pairs as run_classifier.py writes and reads them, 32 a step, in the ways that its flags offer.
-Each way is measured in a session of its own, after 20 steps that do not count.
+The data are the training pairs of MRPC, as run_classifier.py writes and reads them, with 32 pairs in a step.
+The script measures each way of reading that the flags of run_classifier.py offer. Each way is measured in a
+separate session, after 20 steps that do not count.
 """
 
 import argparse

@@ -2,9 +2,9 @@
 
     python benchmarks/kill_resume.py [--kills=10] [--seed=0] [--results=NAME] [any flag of run_classifier.py]
 
-The same command is run once undisturbed. At the end every tensor of both last checkpoints, the optimizer's
-included, must be the same to the bit, and the logs must show that no resumption redid more than
---save_checkpoints_steps steps.
+The same command also runs once without kills. At the end, every tensor of the two last checkpoints must be
+the same, bit for bit, including the variables of the optimizer. The logs must show that no resumed run
+repeated more than --save_checkpoints_steps steps.
 """
 
 import argparse

@@ -1,11 +1,10 @@
-"""The first training losses at dropout 0, and the batches they come from, for a peer to compare with.
+"""Writes the first training losses at dropout 0, and their batches, so that another program can compare them.
 
     python benchmarks/losses.py --data_dir=$GLUE_DIR/MRPC --output=/tmp/losses.npz [--steps=50] \\
       [--results=NAME]
     python benchmarks/peers/hf_losses.py MODEL_DIR /tmp/losses.npz    (where torch and transformers are)
 
-Everything is as run_classifier.py does it: features, order of the data, model, optimizer, schedule of 3
-epochs.
+Features, order of the data, model, optimizer and the schedule of 3 epochs are those of run_classifier.py.
 """
 
 import os

@@ -2,10 +2,11 @@
 
     python benchmarks/memory_on_cpu.py [--results=NAME]    three configurations: 5 GB of RAM, 300 CPU seconds
 
-Measured is the peak of the resident size in a step, less the resident size before it, when the same step has
-run once and freed memory is back at the system. Each configuration runs in a process of its own, in which
-oneDNN is off: its allocator would give nothing back. glibc's has its default thresholds. Of the prediction
-only the activations are compared; variables are static.
+The measured value is the peak of the resident size in a step, minus the resident size before the step. Before
+the measurement, the same step runs once, and its freed memory is returned to the system. Each configuration
+runs in a separate process. oneDNN is off in this process, because its allocator would return no memory.
+glibc's allocator has its default thresholds. The script compares only the activations with the prediction,
+because the variables are static.
 """
 
 import argparse

@@ -1,12 +1,13 @@
-"""Pre-training data, streamed beside the published algorithm: CPU seconds from text to TFRecords.
+"""Measures the CPU seconds from text to TFRecords of pre-training data: the stream and the published
+algorithm.
 
     python benchmarks/pretraining_data.py --input_file=corpus.txt [--max_seq_length=128] [--rounds=5] \\
       [--workers] [--results=NAME]
 
-Streamed and plain (tests/plain_pretraining.py) take turns, each with a new tokenizer, so that nothing is
-remembered from before. They draw different random numbers, so that what they make of the text agrees in its
-counts only. `--workers` also compares what 1, 2 and 4 processes write, and their wall time. Exits with 1 if
-that differs, or if the ratio is below 5.
+The stream and the published algorithm (tests/plain_pretraining.py) take turns, each with a new tokenizer, so
+that its cache is empty. They draw different random numbers, so only the counts of their data agree. With
+`--workers`, the script also compares the files and the wall time of 1, 2 and 4 processes. It exits with 1 if
+these files differ, or if the ratio of the CPU seconds is below 5.
 """
 
 import argparse

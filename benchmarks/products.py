@@ -1,10 +1,11 @@
-"""How fast TensorFlow multiplies rows with an encoder's weights, and its gradients: GFLOP per CPU second.
+"""Measures TensorFlow's products of rows and an encoder's weights, and their gradients: GFLOP per CPU second.
 
     python benchmarks/products.py [--rows=4096] [--width=768] [--precision=bf16] [--results=NAME]
 
 Each product is computed in several forms: as a matrix product; as a convolution of 1 × 1 over images of
 `--pixels` rows; and, for the gradient of weights, as the sum of the products of such blocks of rows.
-`bertlib/kernels` uses what is fastest in a whole step, which need not be what is fastest here.
+`bertlib/kernels` uses the form that is fastest in a whole step. In this benchmark, another form may be
+faster.
 """
 
 import argparse

@@ -1,11 +1,12 @@
-"""Which batch of google-research/bert's graph fits on a card, by the same simulation that plans ours.
+"""Simulates the largest batch of google-research/bert's graph that fits on a card, with this project's
+planner.
 
     python benchmarks/published_memory.py --model=base --max_seq_length=64,128,256,320,384,512   5 CPU minutes
 
-It prints the largest batch of that graph for each length, and that of this project with each kind of
-recomputation. The README of google-research/bert has a table of what was measured on a Titan X: BERT-Base
-64, 32, 16, 14, 12 and 6 at these lengths, BERT-Large 12, 6, 2, 1, 0 and 0. The graph is built here as that
-code composed it, with TensorFlow's own ops.
+The script prints the largest batch of that graph for each length, and the largest batch of this project with
+each kind of recomputation. The README of google-research/bert has a table of the batches that were measured
+on a Titan X. At these lengths, the table has 64, 32, 16, 14, 12 and 6 for BERT-Base, and 12, 6, 2, 1, 0 and 0
+for BERT-Large. The script builds the graph from the same TensorFlow ops as that code.
 """
 
 import argparse

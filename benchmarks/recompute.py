@@ -1,19 +1,20 @@
-"""What recomputation costs and saves: CPU seconds an example and activation memory, of a training step.
+"""Measures the costs and the savings of recomputation in a training step: CPU seconds and activation memory.
 
     python benchmarks/recompute.py [--results=NAME]    CPU seconds of BERT-Base's layers, length 128, batch 8
     python benchmarks/recompute.py --memory      activation memory of BERT-Large, length 384, batch 8: 20 GB
     python benchmarks/recompute.py --memory --num_hidden_layers=6 …                  of a smaller model
     python benchmarks/recompute.py --modes=none,layers,none+xla,layers+xla           with and without XLA
 
-A mode is "none", "attention", "layers" or "layers:k", for segments of k layers; with "+xla", XLA compiles the
-computations between the matrix products (--use_xla). Each is measured in a process of its own, which trains
-with the optimizer of optimization.py and glibc's default thresholds.
+A mode is "none", "attention", "layers", or "layers:k" for segments of k layers. With "+xla", XLA compiles the
+computations between the matrix products (--use_xla). Each mode is measured in a separate process, which
+trains with the optimizer of optimization.py and glibc's default thresholds.
 
-CPU seconds are user and system time of all threads. The modes take turns, and each round gives a ratio to the
-first mode: what is printed is the median. What the first step takes more than that is printed as its start.
-Activation memory is the peak resident size of one step, with XLA of the second one, less the resident size
-after a step on a single example of 8 tokens, which has made what does not depend on the batch: weights, the
-optimizer's slots, graph and runtime.
+CPU seconds are user and system time of all threads. The modes take turns. Each round gives the ratio of a
+mode to the first mode, and the script prints the median of the ratios. It prints the additional time of the
+first step as the start. The activation memory is the peak resident size of one step (with XLA, of the second
+step), minus the resident size after a step on a single example of 8 tokens. That first step has created
+everything that does not depend on the batch: the weights, the slots of the optimizer, the graph and the
+  runtime.
 """
 
 import argparse

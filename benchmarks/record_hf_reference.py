@@ -1,4 +1,4 @@
-"""Records what Hugging Face's BERT makes of real sentence pairs: tests/data/minilm_hf.npz.
+"""Records the outputs of Hugging Face's BERT for real sentence pairs: tests/data/minilm_hf.npz.
 
     python3 -m venv /tmp/hfenv && /tmp/hfenv/bin/pip install torch==2.13.0 transformers safetensors
     /tmp/hfenv/bin/python benchmarks/record_hf_reference.py MODEL_DIR tests/data/minilm_hf.npz

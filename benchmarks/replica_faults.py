@@ -1,16 +1,18 @@
-"""Kills, stops, cuts off and terminates replicas and their launcher at random moments, and compares the end.
+"""Kills, stops, disconnects and terminates replicas and their launcher at random moments, and compares the
+end.
 
     python benchmarks/replica_faults.py [--faults=50] [--seed=0] [--fresh] [--machines]
       [--results=NAME] [any flag of run_classifier.py]
 
-After each fault all processes have to end within --replica_timeout, with one message that says which replica
-and why, and leave no file half written; then the same command, or in every other run --max_restarts, has to
-end in the weights of the undisturbed run, bit for bit, and in the same results. Linux, as root.
+After each fault, all processes have to end within --replica_timeout. One message must name the replica and
+the reason, and no incomplete file may be left. Then the training is continued: in half of the runs by the
+same command, in the other half by --max_restarts. The weights must be those of the undisturbed run, bit for
+bit, and the results must be the same. The script needs Linux and root.
 
-With --machines each replica has a launcher of its own, as on several machines that TF_CONFIG names.
+With --machines, each replica has a separate launcher, as on several machines that TF_CONFIG names.
 
-Replicas are forks of this process, which has loaded TensorFlow; with --fresh they are interpreters of their
-own.
+The replicas are forks of this process, which has loaded TensorFlow. With --fresh, they are separate
+interpreters.
 """
 
 import argparse

@@ -1,25 +1,27 @@
-"""What replicas cost at equal work: CPU seconds, wall, waiting and traffic of 1, 2 and 4 processes.
+"""Measures the costs of replicas for the same work: CPU seconds, wall seconds, waiting and network traffic.
 
     python benchmarks/replicas.py [--replicas=2,4] [--dtypes=fp32,bf16] [--rounds=3] [--steps=4] \\
       [--rows=16] [--length=64] [--threads=1] [--results=NAME]
     python benchmarks/replicas.py --work=ring [--replicas=2,3,4]
     python benchmarks/replicas.py --work=pieces [--replicas=2,3,4]
 
-A step is 4 micro-batches of `rows` sequences of random words, by a model of the installed one's shape: R
-replicas with N each, R × N = 4, beside one process that accumulates 4. All of it is done by the same R
-processes, which take turns (benchmarks/peers/replica_steps.py), each turn in a session of its own whose first
-steps do not count, so that starting drops out and each round is a set of pairs. Figures are medians over the
-rounds.
+A step has 4 micro-batches of `rows` sequences of random words. The model has the shape of the installed
+model. R replicas with N micro-batches each, R × N = 4, are compared with one process that accumulates 4
+micro-batches. The same R processes do all of this work in turns (benchmarks/peers/replica_steps.py). Each
+turn has a separate session, and its first steps do not count, so the start is not measured. Figures are
+medians over the rounds.
 
     outside of sums = CPU of replicas that leave the sums out / CPU of one process with accumulation, `alone`
     apart           = CPU of as many processes that share the work and know nothing of each other / `alone`
     sums            = (CPU of replicas - CPU of replicas that leave them out) / CPU of a bare all-reduce
 
-`apart` is what the machine asks for so many processes: what is outside of sums and above it is ours.
+`apart` shows how much slower the machine computes when R processes run at the same time. The part of "outside
+of sums" above `apart` is caused by this project.
 
-The bare all-reduce is TensorFlow's collective alone, on the same tensors, and on the same bytes as one
-tensor. --work=ring runs it at several sizes and fits seconds = latency + bytes / bandwidth; --work=pieces
-sends the same bytes in pieces. Traffic is what the loopback interface counted, whoever sent it.
+The bare all-reduce is only TensorFlow's collective op, on the same tensors, and on the same bytes in one
+tensor. --work=ring runs it at several sizes, and fits seconds = latency + bytes / bandwidth. --work=pieces
+sends the same bytes in pieces. The traffic is the number of bytes on the loopback interface, from all
+programs.
 """
 
 import argparse

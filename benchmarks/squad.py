@@ -1,16 +1,17 @@
-"""Fine-tunes on SQuAD with several seeds: exact match, F1 and CPU seconds, beside Hugging Face's model.
+"""Fine-tunes on SQuAD with several seeds: exact match, F1 and CPU seconds, compared with Hugging Face's
+model.
 
     python benchmarks/squad.py --data_dir=$SQUAD_DIR [--versions=1.1,2.0] [--seeds=0,1,2] \\
       [--peer_python=python] [--results=NAME]
     python benchmarks/squad.py --data_dir=$SQUAD_DIR --losses --peer_python=python
 
-Each seed is a run of run_squad.py as a user would start it, trimmed, on train-v1.1.json and dev-v1.1.json,
-and then one on those of 2.0. The first starts from the installed model, the second from the first, as there
-are too few questions to learn from both what an answer is and whether there is one. With an interpreter that
-has torch and transformers, benchmarks/peers/hf_squad.py follows each run: the same starting weights, windows,
-order, optimizer and schedule, and its logits are scored by our code, so that only training differs. With
---losses, 50 steps of both at dropout 0 are compared instead; exits with 1 if a loss differs by more than
-1e-4.
+For each seed, run_squad.py runs as a user would start it, with trimming: first on train-v1.1.json and
+dev-v1.1.json, and then on the files of SQuAD 2.0. The first run starts from the installed model. The second
+run starts from the first one, because there are too few questions to learn at once where an answer is, and
+whether there is an answer. If --peer_python names an interpreter with torch and transformers,
+benchmarks/peers/hf_squad.py repeats each run with the same starting weights, windows, order, optimizer and
+schedule. This project's code scores its logits, so only the training differs. With --losses, the script
+instead compares 50 steps of both programs at dropout 0. It exits with 1 if a loss differs by more than 1e-4.
 """
 
 import argparse
