@@ -1,10 +1,10 @@
-"""The sample of MRPC: what its pairs teach the installed model, and what is guessed without understanding.
+"""Measures the accuracy on the sample of MRPC: of the trained installed model, and of simple baselines.
 
     python benchmarks/sample.py [--seeds=5] [--results=NAME] [any flag of run_classifier.py]
 
-First the accuracy of simple baselines (tests/pair_baselines.py) on dev, fitted on train, and over all pairs
-in ten folds. Then the training of `make mrpc`, with the flags that the Makefile gives it: a row a seed.
---seeds=0 leaves the training out.
+First, the script prints the accuracy of simple baselines (tests/pair_baselines.py). They are fitted on train
+and evaluated on dev, and also cross-validated with ten folds of all pairs. Then it runs the training of `make
+mrpc`, with the flags of the Makefile, and prints a row for each seed. --seeds=0 leaves the training out.
 """
 
 import argparse

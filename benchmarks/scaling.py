@@ -1,8 +1,8 @@
-"""What docs/development/scaling.md says of 8, 64 and 1,024 replicas, by its formulas and assumptions.
+"""Computes the estimates of docs/development/scaling.md for 8, 64 and 1,024 replicas.
 
     python benchmarks/scaling.py
 
-Everything about GPUs and networks below is an assumption; nothing of it was measured.
+All numbers about GPUs and networks in this file are assumptions. None of them was measured.
 """
 
 import collections
@@ -10,10 +10,12 @@ import math
 
 import compare
 
-# Parameters, those of the last tensor that is ready (the words' embedding), sums in a step, rows of a
-# micro-batch, and floating point operations that a sequence's forward and backward pass take.
+# `last` is the number of parameters of the tensor whose gradient is ready last: the embedding of the words.
+# `sums` is the number of sums in a step, `rows` the number of rows of a micro-batch, and `operations` the
+# number of floating point operations in the forward and backward pass of a sequence.
 Model = collections.namedtuple("Model", ["parameters", "last", "sums", "rows", "operations"])
-# Bytes/s that enter and leave each replica, and seconds from one to the next.
+# `bandwidth` is in bytes/s, both into and out of each replica. `latency` is in seconds, from one replica to
+# the next.
 Network = collections.namedtuple("Network", ["bandwidth", "latency"])
 
 LENGTH, BATCHES = 128, [256, 4096, 65536]

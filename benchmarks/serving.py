@@ -1,13 +1,14 @@
-"""Answers of a trained classifier beside transformers' pipeline with the same weights: one call, and many.
+"""Measures the answers of a trained classifier, compared with transformers' pipeline with the same weights.
 
     python benchmarks/serving.py --peer_python=PYTHON --model_dir=output/mrpc [--rounds=3] [--lines=2000] \\
       [--results=NAME]
 
-PYTHON has torch and transformers; without --peer_python only this project is measured. The model is
-converted by convert_checkpoint.py. Both sides answer the same pairs, from a file of the sample, over and
-over: first one at a time, then all of them in batches of 32 (our side sorts by length; the pipeline is given
-them sorted). A process for each round and side, in turns. CPU seconds are user and system time; loading is
-counted separately. The answers are compared too.
+PYTHON is an interpreter with torch and transformers. Without --peer_python, only this project is measured.
+convert_checkpoint.py converts the model for transformers. Both programs answer the same pairs, which are
+repeated from a file of the sample. First they answer one pair at a time, then all pairs in batches of 32.
+This project sorts the pairs by length, and the pipeline gets sorted pairs. Each round of each program is a
+separate process, and the programs take turns. CPU seconds are user and system time. The loading is counted
+separately. The script also compares the answers.
 """
 
 import argparse

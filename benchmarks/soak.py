@@ -1,4 +1,4 @@
-"""Runs commands for thousands of steps, and checks that they use no more of the machine in the end.
+"""Runs commands for thousands of steps, and checks that their memory, threads and files do not grow.
 
     python benchmarks/soak.py [--steps=5000] [--lines=100000] [--parts=training,predict,…] [--keep] \\
       [--results=NAME]
@@ -50,11 +50,11 @@ class Part:
     """A command to run.
 
     Attributes:
-      script: its file.
+      script: file name of the command.
       flags: {name: value}.
-      units: steps or lines that it takes.
-      unit_bytes: bytes that memory may grow by for each of them.
-      replicas: its processes.
+      units: number of steps or lines of the part.
+      unit_bytes: number of bytes by which the memory may grow for each step or line.
+      replicas: number of processes of the part.
     """
 
     script: str

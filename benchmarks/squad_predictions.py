@@ -1,10 +1,11 @@
-"""CPU seconds of run_squad.py between the logits and the files, compared with its whole evaluation.
+"""Measures the CPU seconds of run_squad.py between the logits and the files, compared with the whole
+evaluation.
 
     python benchmarks/squad_predictions.py --do_eval=true [--results=NAME] [any flags of run_squad.py]
 
 It runs run_squad.py with these flags in its own process, waits for all logits and then measures the rest: the
-search for the answers, the result files, the scores and the report. Exits with 1 if that is more than a tenth
-of the CPU seconds of the process.
+search for the answers, the result files, the scores and the report. It exits with 1 if this rest takes more
+than a tenth of the CPU seconds of the process.
 """
 
 import argparse

@@ -1,14 +1,15 @@
-"""Fine-tuning of three kinds of head beside PyTorch's transformers: regression, classification and tagging.
+"""Compares fine-tuning for regression, classification and tagging with PyTorch's transformers.
 
     python benchmarks/tasks.py --peer_python=PYTHON --glue_dir=$GLUE_DIR --conll_dir=$CONLL_DIR \\
       [--rounds=5] [--results=NAME]
     python benchmarks/tasks.py --peer_python=PYTHON --glue_dir=$GLUE_DIR --tasks=STS-B,CoLA
 
-PYTHON has torch, transformers, scikit-learn, SciPy and seqeval. Both sides start at the installed model, have
-the same recipe (batches of 32, AdamW, warm-up over a tenth, linear decay, clipping at norm 1), and run whole,
-evaluation included, a process each, in turns; a round's seed is its number. Precision, and on the other side
-the kernel of attention, are the fastest that short runs find. CPU seconds, memory and ratios are those of
-benchmarks/compare.py. Tagging is scored by `seqeval` on both sides: ours writes its predictions.
+PYTHON is an interpreter with torch, transformers, scikit-learn, SciPy and seqeval. Both programs start from
+the installed model, and have the same recipe: batches of 32, AdamW, warm-up over a tenth of the steps, linear
+decay, and clipping at norm 1. Each run is a separate process that also evaluates, and the programs take
+turns. The seed of a round is its number. Short runs find the fastest precision, and for transformers the
+fastest kernel of attention. CPU seconds, memory and ratios are defined as in benchmarks/compare.py. `seqeval`
+scores the tagging of both programs. For this purpose, this project writes its predictions.
 """
 
 import argparse

@@ -21,8 +21,8 @@ import tiny
 INTEGERS = [0, -1, 1, 3, 2**31 - 1, 2**31, 2**32, 2**63 - 1, 2**63, 10**18, 10**30, 10**100, -2**63, "1e3",
             "٣", "", " 5", "0x10", "1_000", "nan"]
 FLOATS = [0, "-0.0", -1, 0.5, 1, "1e-320", "1e308", "-1e308", "1e400", "nan", "inf", "-inf", 1e10, "", "1,5"]
-# Of paths none that leaves the case's directory: whoever is root writes everywhere. `null` and `full` are
-# devices.
+# No path leaves the directory of the case, because a process of root can write everywhere. `null` and `full`
+# are devices.
 STRINGS = ["", ".", "..", "nowhere", "none/there", "null", "full", "data", "model", "output", "text.txt",
            "model/vocab.txt", "./text.txt", "data/../text.txt", "dev.json", "train.json", "link.txt",
            "hard.txt", "model/bert_config.json", "model/bert_model.ckpt", "model/hugging_face",
@@ -104,7 +104,7 @@ CONTENTS = {
     "an empty line": _on_lines(lambda lines, index, chance: lines.insert(index, b"\n")),
     "another field": _on_lines(_replace_field),
 }
-# After these no file is what it was made for.
+# After one of these mutations, no file can be valid.
 SPOILED = {"empty", "nothing but random bytes", "nothing but white space"}
 
 # --- JSON ------------------------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ import subprocess
 import time
 
 FAULTS = {
-    # Each: chance → what inside.py does, environment, what is done at a random moment, where a disk is small.
+    # A function takes the random choices. It returns the arguments of inside.py, the environment, the action
+    # at a random moment, and the place of a small disk.
     "files of at most some bytes": lambda chance: dict(limits={
         "RLIMIT_FSIZE": chance.choice([20000, 30000, 60000, 200000])}),  # the log is a file too
     "little memory": lambda chance: dict(limits={"RLIMIT_AS": int(10**chance.uniform(6.5, 9.3))}),
@@ -46,7 +47,7 @@ class Fault:
         self.name = chance.choice(sorted(FAULTS))
         self.values = FAULTS[self.name](chance)
         self.ends = SIGNALS.get(self.values.get("signal"), ())
-        # Before, the run is still in the hands of the server that starts it.
+        # Before this moment, the server is still starting the run.
         self._moment = 0.1 + chance.uniform(0, 2) ** 2
         if "fresh" in self.values:
             self._moment += chance.uniform(0, 3)

@@ -73,7 +73,7 @@ def text_lines(trial):
         lines[3] += b" ||| the cat"
         must = "either"
         texts = [*rows[3], "the cat"]
-        # A model of single texts takes the separator for a part of the text.
+        # A model of single texts reads the separator as a part of the text.
         rows[3] = (texts[0], " ||| ".join(texts[1:])) if len(rows[3]) > 1 else (" ||| ".join(texts),)
     end = b"\r\n" if kind == "crlf" else b"\n"
     content = b"\xef\xbb\xbf" * (kind == "mark") + end.join(lines) + end * (kind != "no end")

@@ -17,7 +17,7 @@ from attacks.files_and_servers import _SQUAD_PATHS, _squad
 from attacks.trial import Bad, contents_of, unfinished_in
 from file_server import Server
 
-# TensorFlow puts a random number into it.
+# TensorFlow writes a random number into these files.
 _RANDOM_FILES = ("fingerprint.pb",)
 _TRAINING = dict(world.STEPS, num_train_epochs=4, save_checkpoints_steps=2)
 _NER = dict(world.MODEL, **_TRAINING, train_file="data/tags.conll", dev_file="data/tags.conll",
@@ -26,8 +26,8 @@ _NER = dict(world.MODEL, **_TRAINING, train_file="data/tags.conll", dev_file="da
 _REPLICAS = dict(world.MODEL, **_TRAINING, train_file="data/single.csv", dev_file="data/single.csv",
                  output_dir="out", num_replicas=2)
 _ASKED = dict(model_dir="single", input_file="asked.jsonl", batch_size=4)
-# Each: (script, flags, the model taken, what it writes). What it writes: a file, a directory of files,
-# "versions" of exports (or "versions with text"), or the output directory of a "training".
+# {name: (script, flags, model, kind of output)}. The kinds are "files", "versions" of exports, "versions with
+# text", and "training" for the output directory of a training.
 SETTINGS = {
     "predict": ("predict.py", dict(_ASKED, output_file="out/answers.jsonl"), "single", "files"),
     "predict, .gz": ("predict.py", dict(_ASKED, output_file="out/answers.jsonl.gz"), "single", "files"),

@@ -95,7 +95,7 @@ RUNS = {
                                          gpu_memory_gb=0.01, reserve_gb=0.009, output_file="chart.svg"),
                   ["model/shallow.json"], ["chart.svg"]),
 }
-# Names of files and directories that a run may change, besides those it makes.
+# Names of existing files and directories that a run may change.
 OWN = ("output", "trained", "records", "chart.svg")
 
 

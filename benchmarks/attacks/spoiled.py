@@ -14,7 +14,7 @@ from attacks import bad_inputs, faults, kills, runs
 from attacks.trial import INSIDE, MEMORY, ROOT, Fresh, crash_in, judge_message, watch
 
 DEVICES = {"full": 7, "null": 3}  # /dev/NAME: its minor number
-# What TensorFlow's threads do without memory, no command can prevent.
+# No command can prevent what TensorFlow's threads do if memory runs out.
 _NO_MEMORY = ("terminate called", "bad_alloc", "Fatal Python error: Aborted",
               "Fatal Python error: Segmentation", "alloc", "failed to map")
 

@@ -225,7 +225,7 @@ def questions(trial):
     trial.write("given.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     answered = trial.run("predict.py", model_dir=trained.directory, input_file="given.jsonl",
                          output_file="answers.jsonl")
-    # A question twice is none of predict.py's business.
+    # predict.py need not detect questions that occur twice.
     if not trial.expect(answered, "right" if kind == "id twice" else must):
         return
     finished = trial.run("run_squad.py", output_dir=trained.directory, do_predict=True,

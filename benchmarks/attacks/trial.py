@@ -22,7 +22,7 @@ import tiny
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 INSIDE = "benchmarks/attacks/inside.py"
-# More memory than any of the runs needs, and less than would hurt other programs on the machine.
+# Every run needs less memory than this, and this limit protects other programs on the machine.
 MEMORY = 12 << 30
 _MESSAGE = re.compile(r"^(?:[\w.]+\.py: (?:error: |interrupted|terminated|stopped)|FATAL Flags parsing)"
                       r"(?P<text>.*)", re.MULTILINE | re.DOTALL)
@@ -30,11 +30,11 @@ _NAMES_SOMETHING = re.compile(r"--\w|[\w.-]/|\.\w{2,}|'.+'|memory|no space|descr
                               r"[Rr]eplicas differ|no such", re.IGNORECASE)
 _CRASH = re.compile(r"Traceback \(most recent call last\)|Fatal Python error|Check failed|Exception ignored|"
                     r"terminate called|core dumped")
-# C0 without tab and newline, DEL, and C1: a terminal acts on them.
+# Characters that control a terminal: C0 without tab and newline, DEL, and C1.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 # Names of unfinished files and directories.
 _UNFINISHED = re.compile(r"\.partial$|^temp-|^\.convert_checkpoint\.|^\.tmp|\.tmp$|\.tempstate|^tmp")
-# What a command may leave beside its output on purpose.
+# Files that a command may leave next to its output.
 _LOCKS = re.compile(r"\.lock$")
 
 

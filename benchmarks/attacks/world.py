@@ -17,7 +17,8 @@ STEPS = dict(train_batch_size=8, num_train_epochs=2, learning_rate=0.01, save_ch
 LABELS = {"single": ["no", "yes"], "pair": ["agree", "differ", "other"], "odd": ["no", "yes"],
           "numbered": ["no", "yes"], "json": ["no", "yes"], "several": ["big", "old", "red"],
           "split": ["no", "yes"], "unfinished": ["no", "yes"], "empty": ["no", "yes"]}
-# Of each model of one's own data: names of the texts, name of the label, ending, whether there is a header.
+# {model of a user's own data: (names of the texts, name of the label, ending of the file, whether it has a
+# header)}.
 LAYOUTS = {
     "single": (["text"], "label", ".csv", True),
     "pair": (["question", "answer"], "label", ".csv", True),

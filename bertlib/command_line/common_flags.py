@@ -588,8 +588,9 @@ def define_open_ports_flag():
 def define_export_flags():
     """Defines the flag that exports the model at the end of a training command."""
     with section("Task", SPEED):
-        flags.DEFINE_bool("do_export", False, "At the end, export the newest checkpoint as a SavedModel. The "
-                          "export is a new version in export/ in --output_dir; see docs/howto/serving.md.")
+        flags.DEFINE_bool("do_export", False, "At the end, export the model as a SavedModel, with the "
+                          "weights that --weights chooses. The export is a new version in the folder "
+                          "export/ of --output_dir; see docs/howto/serving.md.")
 
 
 def _define_epoch_flags():

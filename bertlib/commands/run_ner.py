@@ -130,7 +130,7 @@ def _split_path(directory, split):
     """Returns the path of a split's file in --data_dir.
 
     Raises:
-      NotADirectoryError, FileNotFoundError, ValueError: --data_dir is no directory, or contains no file of
+      NotADirectoryError, FileNotFoundError, ValueError: --data_dir is not a directory, or contains no file of
         this split, or contains more than one file of this split.
     """
     if not files.is_directory(directory):

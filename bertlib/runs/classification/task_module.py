@@ -98,7 +98,8 @@ def create_processor(settings, suffix=""):
     _check_against_training(settings, processor, record, is_default)
     run_record.inherit_settings(settings, *custom_task.TASK_TYPES, without=("task_name",))
     if settings.data_dir is not None and not files.is_directory(settings.data_dir):
-        raise NotADirectoryError(f"--data_dir={settings.data_dir}: there is no such directory.")
+        raise NotADirectoryError(f"--data_dir={settings.data_dir}: there is no such directory. Correct the "
+                                 "path.")
     processor.set_target(settings)
     return processor
 
