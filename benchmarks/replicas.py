@@ -43,8 +43,8 @@ PIECES = 48  # MiB
 MODEL = {"vocab_size": 30522, "hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12,
          "intermediate_size": 1536, "max_position_embeddings": 512, "type_vocab_size": 2}
 
-# A turn of all processes: bytes of each sum; CPU seconds of all and wall seconds of a step, waiting and lead
-# of replica 0 in it, and what loopback sent.
+# A turn of all processes: the bytes of each sum; the CPU seconds of all processes and the wall seconds of a
+# step; the waiting and the lead of replica 0, in seconds; and the bytes that the loopback interface sent.
 Turn = collections.namedtuple("Turn", ["sizes", "cpu", "wall", "waiting", "lead", "sent"])
 
 

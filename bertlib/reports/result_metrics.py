@@ -1,7 +1,7 @@
 """Computes metrics from the rows of a table of predictions.
 
-Anyone who has the table can compute the same numbers. The heads compute the official metrics; the functions
-of this module add the metrics of each label and the errors of a regression.
+The heads compute the official metrics of a task. The functions of this module add the metrics of each label
+and the errors of a regression. They use only the rows, so a user can compute the same numbers from the table.
 """
 
 import math
