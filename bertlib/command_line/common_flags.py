@@ -249,8 +249,8 @@ def define_example_limits(examples="examples"):
     """
     with section("Task", WEIGHTS):
         flags.DEFINE_integer("max_train_examples", None, f"Train on at most this number of {examples}. If "
-                             f"the training set has more {examples}, some of them are drawn at random. The "
-                             "choice depends only on the texts and labels. By default, all "
+                             f"the training set has more {examples}, a part is drawn by a hash of the texts "
+                             "and labels, so each run draws the same part. By default, all "
                              f"{examples} are used.",
                              lower_bound=1)
     with section("Task", SPEED):

@@ -314,8 +314,9 @@ def compare(paths, metric=None, resamples=9999, seed=0):
       resamples, seed: see `paired_tests.bootstrap_interval`.
 
     Returns:
-      a dict that can be written as JSON: "n", the number of units; "unit", the name of a unit; "metrics", the
-      `Difference`s as dicts; and "mcnemar", the result of `paired_tests.mcnemar` (None for a regression).
+      a dict that can be written as JSON. It contains "n", the number of units; "unit", the name of a unit;
+      "metrics", a list of `paired_tests.Difference`s as dicts; and "mcnemar", the result of
+      `paired_tests.mcnemar` (None for a regression).
     """
     first, second = tables = [read_table(path) for path in paths]
     check_pairs(first, second)

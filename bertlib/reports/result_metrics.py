@@ -56,10 +56,9 @@ def _scores(labels, hits, actual, predicted):
 
     Args:
       labels: list of str.
-      hits: array with the number of rows that have the label, and for which the label was predicted; for each
-        label.
-      actual: array with the number of rows that have the label; for each label.
-      predicted: array with the number of rows for which the label was predicted; for each label.
+      hits: int array: for each label, the number of rows with this label for which it was also predicted.
+      actual: int array: for each label, the number of rows with this label.
+      predicted: int array: for each label, the number of rows for which it was predicted.
     """
     scores = {}
     for label, hit, real, found in zip(labels, hits.tolist(), actual.tolist(), predicted.tolist()):

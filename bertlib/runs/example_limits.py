@@ -1,4 +1,4 @@
-"""Draws a part of the examples at random (--max_train_examples, --max_eval_examples)."""
+"""Draws a part of the examples by a hash of their content (--max_train_examples, --max_eval_examples)."""
 
 from absl import logging
 

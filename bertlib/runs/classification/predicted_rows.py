@@ -64,6 +64,6 @@ class PredictedRows:
 
 
 def _shortest(number):
-    """Converts a NumPy number to a float that is printed with the same digits. For the float32 0.1, the table
-    so contains 0.1, and not 0.10000000149011612."""
+    """Converts a NumPy number to a float that is printed with the same digits. So the table contains 0.1 for
+    the float32 0.1, and not 0.10000000149011612."""
     return float(str(number))
