@@ -1,4 +1,4 @@
-"""How much more memory TensorFlow's GPU allocator takes than the simulated peak, because it is fragmented.
+"""Computes how much more memory TensorFlow's GPU allocator takes than the simulated peak, by fragmentation.
 
     python benchmarks/allocator.py --model=large --max_seq_length=384 --batch_size=54 --recompute=layers
 

@@ -1,30 +1,32 @@
-"""CPU seconds, memory and utilisation of this project, PyTorch's transformers and TensorFlow's Model Garden.
+"""Compares CPU time, memory and utilisation of this project, PyTorch's transformers and TensorFlow's Model
+Garden.
 
     python benchmarks/compare.py --peer_python=PYTHON --data_dir=$GLUE_DIR/MRPC [--rounds=3] \\
       [--garden_python=PYTHON]
     python benchmarks/compare.py --peer_python=PYTHON --work=step --precisions=fp32 [--results=NAME]
 
-PYTHON has torch and transformers; the Model Garden's is described in benchmarks/peers/model_garden.py. The
-works are:
+PYTHON is an interpreter with torch and transformers. benchmarks/peers/model_garden.py describes the
+interpreter of the Model Garden. The script measures these kinds of work:
 
-    step      a training step of BERT-Base, random weights, no padding, precision by precision
-    finetune  MRPC with the installed model, evaluation included, from start to end, each round with the
-              next seed; quality is printed too
-    evaluate  BERT-Base, random weights, on MRPC's dev pairs
+    step      a training step of BERT-Base with random weights and without padding, for each precision
+    finetune  MRPC with the installed model, from the start to the end of the evaluation. Each round has
+              another seed. The script also prints the quality
+    evaluate  BERT-Base with random weights, on the dev pairs of MRPC
     predict   the same, with probabilities as the result
 
-Each side takes its fastest settings (batch size, attention, kernels, in all but `step` precision), which
-short runs find. Our side is run_classifier.py, for `step` a loop of its functions; Hugging Face's sorts by
-length, pads each batch to its longest and has AdamW in one kernel. All have as many threads as there are
-cores, waiting threads sleep, and the allocator keeps freed memory.
+Each program uses its fastest settings, which short runs find: batch size, attention, kernels, and (except for
+`step`) precision. This project runs run_classifier.py, or for `step` a loop of its functions. Hugging Face's
+program sorts by length, pads each batch to its longest example, and has AdamW in one kernel. All programs
+have one thread for each core. Waiting threads sleep, and the allocator keeps freed memory.
 
-Every run is a process of its own, and the sides take turns. CPU seconds are user and system time of all
-threads. For `step` a process measures its own steps, without the first ones. For `evaluate` and `predict` a
-run of few pairs is subtracted from one of many, so that starting does not count; of `finetune` the whole run
-counts. Peak memory is the largest resident size of the whole process. Ratios are medians of the rounds, with
-the smallest and the largest. Utilisation is the model's arithmetic, by formula (its matrix products, on real
-tokens), per CPU second, beside the most that either library reaches in the product of two large matrices at
-that precision.
+Every run is a separate process, and the programs take turns. CPU seconds are user and system time of all
+threads. For `step`, a process measures its own steps, without the first ones. For `evaluate` and `predict`,
+the cost of a run with few pairs is subtracted from the cost of a run with many pairs, so the start does not
+count. For `finetune`, the whole run counts. Peak memory is the largest resident size of the whole process.
+Ratios are medians of the rounds, with the smallest and the largest ratio. Utilisation compares two speeds.
+The first is the number of operations in the matrix products of the model on real tokens, per CPU second. The
+second is the highest speed that one of the libraries reaches in the product of two large matrices at the same
+precision.
 """
 
 import argparse
@@ -58,16 +60,17 @@ STEPS_OF_TRIALS = 8, 32  # of fine-tuning
 UNITS = {"cpu": "CPU s an example", "wall": "s an example", "peak": "GB",
          "gflop_an_example": "GFLOP", "speed": "GFLOP per CPU s", "accuracy": "", "F1": ""}
 
-# What a run took: seconds, seconds, bytes, and what it printed.
+# The cost of a run: CPU seconds, wall seconds, peak memory in bytes, and the output of the run.
 Run = collections.namedtuple("Run", ["cpu", "wall", "peak", "output"])
-# What an example costs: seconds, seconds, peak memory of the run in bytes, {metric: value}.
+# The cost of an example: CPU seconds, wall seconds, peak memory of the run in bytes, {metric: value}.
 Cost = collections.namedtuple("Cost", ["cpu", "wall", "peak", "quality"])
-# A line of the table: {side: [Cost of each round]}, {side: settings}, floating point operations an example.
+# A line of the table: {program: [Cost of each round]}, {program: settings}, operations for each example.
 Line = collections.namedtuple("Line", ["title", "costs", "settings", "operations"])
 
 
 def environment():
-    """What every run finds in its environment: no side waits actively or returns memory that it will need."""
+    """Returns the environment of all runs. With it, no program waits actively, or returns memory that it will
+    need again."""
     cores = str(len(os.sched_getaffinity(0)))
     return {**os.environ, "OMP_NUM_THREADS": cores, "OMP_WAIT_POLICY": "PASSIVE",
             "MALLOC_MMAP_THRESHOLD_": str(2**30),
@@ -95,20 +98,21 @@ def run(command):
 
 
 class Work:
-    """A work: how each side is told to do some of it, and what may be chosen to make that fast.
+    """A kind of work: how a program does a part of it, and the settings that may make the program faster.
 
-    `operations` are its floating point operations an example.
+    `operations` is the number of floating point operations for each example.
     """
 
     def __init__(self, arguments, directory):
         self.arguments, self.directory = arguments, directory
 
     def choices(self, side):
-        """{setting: values}; the first ones are tried first."""
+        """Returns {setting: values}. The first values are tried first."""
         raise NotImplementedError
 
     def cost(self, side, settings, turn=None):
-        """What an example costs in a round, from 0 on: a `Cost`. None is a short run, to find settings."""
+        """Returns the `Cost` of an example in a round, counted from 0. The round None is a short run to find
+        settings."""
         raise NotImplementedError
 
 
@@ -133,7 +137,7 @@ class Step(Work):
 
 
 class Inference(Work):
-    """Evaluation or prediction of the dev pairs, some or all of them, or each several times."""
+    """Evaluation or prediction of the dev pairs: some of them, all of them, or each pair several times."""
 
     def __init__(self, arguments, directory, name):
         super().__init__(arguments, directory)
@@ -151,7 +155,7 @@ class Inference(Work):
                 "attention": ["sdpa", "eager"]}
 
     def data(self, count):
-        """A directory with that many pairs of all lengths, as dev.tsv and as test.tsv."""
+        """Returns a directory with a number of pairs of all lengths, as dev.tsv and as test.tsv."""
         directory = os.path.join(self.directory, f"pairs_{count}")
         os.makedirs(directory, exist_ok=True)
         rows = [self.rows[index * len(self.rows) // count] for index in range(count)]
@@ -168,7 +172,7 @@ class Inference(Work):
                       few + len(self.rows) * (1 if turn is None else self.arguments.passes))
 
     def command(self, side, count, settings):
-        """The command of a run on that many pairs."""
+        """Returns the command of a run on a number of pairs."""
         data_dir = self.data(count)
         if side == HUGGING_FACE:
             return program(self.arguments, side, self.name, config=BASE, vocab=self.vocab, length=LENGTH,
@@ -183,7 +187,7 @@ class Inference(Work):
 
 
 class FineTuning(Work):
-    """The recipe of MRPC with the installed model, all of it."""
+    """The whole recipe of MRPC with the installed model."""
 
     def __init__(self, arguments, directory):
         super().__init__(arguments, directory)
@@ -201,7 +205,7 @@ class FineTuning(Work):
         return {"precision": self.arguments.precisions.split(","), **attention}
 
     def command(self, side, count, settings, seed=0):
-        """The command of that many steps; of all of them, with evaluation."""
+        """Returns the command of a number of steps. The command for all steps also evaluates."""
         data_dir, whole = self.arguments.data_dir, count == self.steps
         if side == HUGGING_FACE:
             files = {part: os.path.join(data_dir, f"{part}.tsv") for part in ("train", "dev")}
@@ -230,14 +234,16 @@ class FineTuning(Work):
 
 
 def self_measured(command, examples=1):
-    """The `Cost` of an example by a program that measures itself, and says what so many of them take."""
+    """Returns the `Cost` of an example, from a program that measures itself and prints the cost of a number
+    of examples."""
     found = run(command)
     seconds = json.loads(found.output.splitlines()[-1])
     return Cost(seconds["cpu"] / examples, seconds["wall"] / examples, found.peak, {})
 
 
 def beyond(command, few, many, examples=1):
-    """The `Cost` of an example by what `many` units of so many examples take beyond `few` units."""
+    """Returns the `Cost` of an example: the difference between the costs of `many` units and of `few` units
+    of examples."""
     short, long = (run(command(count)) for count in (few, many))
     examples *= many - few
     if long.cpu <= short.cpu:
@@ -247,7 +253,7 @@ def beyond(command, few, many, examples=1):
 
 
 def program(arguments, side, name, **settings):
-    """The command that has this side's program in benchmarks/peers do the named work."""
+    """Returns the command of a program in benchmarks/peers that does the named work."""
     python, file = {OURS: (sys.executable, "this_project.py"),
                     HUGGING_FACE: (arguments.peer_python, "hf_compare.py"),
                     MODEL_GARDEN: (arguments.garden_python, "model_garden.py")}[side]
@@ -255,7 +261,7 @@ def program(arguments, side, name, **settings):
 
 
 def our_script(directory, precision, **flags):
-    """The command line of run_classifier.py, with a new output directory."""
+    """Returns the command line of run_classifier.py, with a new output directory."""
     output_dir = tempfile.mkdtemp(prefix="output_", dir=directory)
     flags = {"task_name": "MRPC", "max_seq_length": LENGTH, "output_dir": output_dir, "precision": precision,
              **flags}
@@ -279,7 +285,7 @@ def forward_operations(config, length):
 
 
 def pair_lengths(vocab, path):
-    """The tokens in each pair of a GLUE file of MRPC, at most `LENGTH`."""
+    """Returns the number of tokens of each pair in a GLUE file of MRPC, at most `LENGTH`."""
     tokenizer = tokenization.FullTokenizer(vocab)
     with open(path, encoding="utf-8-sig", newline="") as lines:
         rows = list(csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))[1:]
@@ -290,10 +296,11 @@ def pair_lengths(vocab, path):
 
 
 def fastest(work, side):
-    """Returns the settings with which this side takes the least CPU seconds, found one after the other.
+    """Returns the settings with which a program takes the least CPU seconds. The settings are found one after
+    the other.
 
     Raises:
-      RuntimeError: it works with none.
+      RuntimeError: the program works with no settings.
     """
     seconds, failures = {}, []
 
@@ -322,12 +329,13 @@ def fastest(work, side):
 
 
 def compare(work, sides, rounds, recorder):
-    """Measures the sides in turn; returns a `Line`. Leaves a side that fails out, and reports the reason.
+    """Measures the programs in turn. Returns a `Line`. If a program fails, leaves it out and prints the
+    reason.
 
     Args:
       work: a `Work`.
-      sides: their names.
-      rounds: how often each side does the work.
+      sides: names of the programs.
+      rounds: how often each program does the work.
       recorder: a `results.Recorder`, which gets each round.
     """
     settings, costs = {}, {}
@@ -354,7 +362,8 @@ def compare(work, sides, rounds, recorder):
 
 
 def best_products(arguments):
-    """{precision: floating point operations per CPU second of large matrix products, of the faster side}."""
+    """Returns {precision: floating point operations per CPU second of large matrix products, with the faster
+    library}."""
     best = {}
     for precision, count in PRODUCTS.items():
         for side in (OURS, HUGGING_FACE):
@@ -370,28 +379,29 @@ def best_products(arguments):
 
 
 def report(message):
-    """Says how things go, apart from the result."""
+    """Prints the progress, which is not a part of the result."""
     print(message, file=sys.stderr, flush=True)
 
 
 def describe(settings):
-    """Settings in words."""
+    """Returns settings as text."""
     return ", ".join(value if isinstance(value, str) else name if value is True else f"{name} {value}"
                      for name, value in settings.items() if value is not False)
 
 
 def in_words(quality):
-    """{metric: value} as text."""
+    """Returns {metric: value} as text."""
     return ", ".join(f"{name} {value:.4f}" for name, value in quality.items())
 
 
 def median_of(line, side, field):
-    """The median over the rounds of a field of this side's costs."""
+    """Returns the median over the rounds of a field of a program's costs."""
     return statistics.median(getattr(found, field) for found in line.costs[side])
 
 
 def ratios(line, field, side=OURS):
-    """This side's cost in each round, Hugging Face's being 1; none if one of them is missing."""
+    """Returns the cost of a program divided by the cost of Hugging Face's program, for each round. The list
+    is empty if one of them is missing."""
     return [getattr(ours, field) / getattr(theirs, field)
             for ours, theirs in zip(line.costs.get(side, ()), line.costs.get(HUGGING_FACE, ()))]
 
@@ -417,7 +427,7 @@ def table(lines, products):
 
 
 def works(arguments, directory):
-    """Yields the works that are asked for."""
+    """Yields the kinds of work that the command line names."""
     for name in arguments.work.split(","):
         if name == "step":
             yield from (Step(arguments, directory, precision)
@@ -428,7 +438,7 @@ def works(arguments, directory):
 
 
 def parse_arguments():
-    """The command line."""
+    """Returns the arguments of the command line."""
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peer_python", required=True, help="interpreter with torch and transformers")

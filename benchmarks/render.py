@@ -28,18 +28,18 @@ _BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL
 
 
 def rows_of(result, **labels):
-    """The rounds with these labels."""
+    """Returns the rounds with some labels."""
     return [row for row in result.get("rounds", ()) if all(row.get(name) == value
                                                           for name, value in labels.items())]
 
 
 def values_of(result, field, **labels):
-    """The values of a field, of the rounds that have it."""
+    """Returns the values of a field, from the rounds that have this field."""
     return [row[field] for row in rows_of(result, **labels) if field in row]
 
 
 def mean_and_each(values, digits):
-    """A mean, and in brackets the value of each round, if there are several."""
+    """Returns a mean as text. If there are several rounds, the value of each round follows in brackets."""
     mean = f"{statistics.mean(values):.{digits}f}"
     return f"{mean} ({', '.join(f'{value:.{digits}f}' for value in values)})" if len(values) > 1 else mean
 
@@ -64,13 +64,13 @@ def comparison(result, work):
 
 
 def run_seconds(result):
-    """The mean CPU seconds of the runs of a result, or None."""
+    """Returns the mean CPU seconds of the runs of a result, or None."""
     seconds = values_of(result, "cpu") or [row["cpu"] for row in result.get("summary", ())]
     return statistics.mean(seconds) if seconds else None
 
 
 def cpu_ratio(row):
-    """The ratio of CPU seconds, with the smallest and the largest of all rounds."""
+    """Returns the ratio of CPU seconds as text, with the smallest and the largest ratio of all rounds."""
     return f"{row['cpu_ratio']:.2f} ({row['cpu_ratio_smallest']:.2f}–{row['cpu_ratio_largest']:.2f})"
 
 
@@ -78,12 +78,12 @@ def cpu_ratio(row):
 
 
 def table(titles, rows):
-    """A table in Markdown."""
+    """Returns a table in Markdown."""
     return "\n".join(f"| {' | '.join(map(str, row))} |" for row in [titles, ["---"] * len(titles), *rows])
 
 
 def place(result):
-    """Says where and when a result was measured."""
+    """Returns a text with the machine and the date of a measurement."""
     about = result["machine"]
     sets = ", ".join(name for name in about["instructions"] if name not in ("avx2", "fma"))
     cores = f"{about['cores']} cores of " if about["cores"] else ""
@@ -92,7 +92,7 @@ def place(result):
 
 
 def state(names):
-    """Says whether results were measured with the present scripts: "" if all were."""
+    """Returns a warning if results were measured with older versions of the scripts, otherwise ""."""
     repeated = [results.read(name)["repeated"] for name in names]
     return "" if all(repeated) else "*partly repeated*" if any(repeated) else "*not repeated*"
 
@@ -133,7 +133,7 @@ def mrpc_table():
 
 
 def sample_line():
-    """The sample that `make mrpc` trains on."""
+    """Returns the line about the sample on which `make mrpc` trains."""
     texts = []
     for name, seeds in (("sample_one_seed", "seed 0"), ("sample", "five seeds")):
         result = results.read(name)
@@ -147,7 +147,7 @@ def sample_line():
 
 
 def tasks_table():
-    """Quality and costs of three tasks."""
+    """Returns the table of the quality and the costs of three tasks."""
     result, rows = results.read("tasks"), []
     metrics = {"STS-B": ("pearson", "STS-B, 1 epoch, Pearson"),
                "CoLA": ("matthews", "CoLA, 2 epochs, Matthews"),
@@ -164,7 +164,7 @@ def tasks_table():
 
 
 def squad_table():
-    """Exact match and F1."""
+    """Returns the table of exact match and F1."""
     result, rows = results.read("squad"), []
     for version, exact in (("1.1", "exact_match"), ("2.0", "exact")):
         for program in ("run_squad.py", PEER):
@@ -176,7 +176,7 @@ def squad_table():
 
 
 def serving_table():
-    """Answers of a trained classifier."""
+    """Returns the table of the answers of a trained classifier."""
     result, alone = results.read("serving"), results.read("serving_this_project")
     fields = {"load and first answer, CPU ms": "loading and the first answer, CPU ms",
               "a call, CPU ms": "a call with one pair, CPU ms",
@@ -196,7 +196,7 @@ def serving_table():
 
 
 def card_table():
-    """The largest batch on a card of 12 GB."""
+    """Returns the table of the largest batches on a card of 12 GB."""
     published, simulated = results.read("memory_measured_by_its_authors"), results.read("published_memory")
     lengths = sorted(set(values_of(simulated, "length")))
     programs = dict.fromkeys(values_of(simulated, "program"))
@@ -210,7 +210,7 @@ def card_table():
 
 
 def planner_line():
-    """Predicted and measured memory on CPU."""
+    """Returns the line about predicted and measured memory on the CPU."""
     texts = [f"`{row['recompute']}` {row['predicted']:,.0f} and {row['measured']:,.0f} MB "
              f"(ratio {row['predicted'] / row['measured']:.2f})"
              for row in results.read("memory_on_cpu")["rounds"]]
@@ -286,7 +286,7 @@ def replica_rows(result):
 
 
 def replicas_table():
-    """Costs of a step of replicas."""
+    """Returns the table of the costs of a step with replicas."""
     fields = {"cpu": ".2f", "wall": ".2f", "waiting": ".2f", "sent": ".0f", "outside_of_sums": ".3f",
               "apart": ".3f", "sums": ".2f", "sums_as_one_tensor": ".2f"}
     rows = [[row["setting"], *(f"{row[field]:{form}}" if field in row else ""
@@ -324,19 +324,20 @@ def selection_table():
 
 | mean over {cost["splits"]:,} random halves of the {cost["examples"]} examples | accuracy, % |
 | --- | --- |
-| the run that is best on the first half, measured on the first half | {cost["chosen"]:.1f} |
+| the best run on the first half, measured on the first half | {cost["chosen"]:.1f} |
 | the same run, measured on the second half | {cost["fair"]:.1f} |
 | all runs, measured on the second half | {cost["mean_run"]:.1f} |
 
-So the choice gains {cost["fair"] - cost["mean_run"]:.1f} points, but the best score promises {
+So the choice of the best run improves the accuracy by {
+        cost["fair"] - cost["mean_run"]:.1f} points, but its score on the first half suggests {
         cost["chosen"] - cost["mean_run"]:.1f} points. The difference of {
-        cost["cost"]:.1f} points is the cost of the choice. It is smaller if more examples choose.
+        cost["cost"]:.1f} points is the cost of the choice. It is smaller if the development set is larger.
 
 Measured by `{result["command"]}` ({place(result)})."""
 
 
 def origins_table():
-    """How each table was measured."""
+    """Returns the table of the commands and the machines of all measurements."""
     rows = []
     for name, (_, files) in TABLES.items():
         entries = []
@@ -406,10 +407,10 @@ def picture():
 
 
 def rendered(page):
-    """Returns the text of a page with its tables as the results have them.
+    """Returns the text of a page with tables that are computed from the present results.
 
     Raises:
-      ValueError: a name in the page is no key of `TABLES`.
+      ValueError: a name in the page is not a key of `TABLES`.
     """
     def block(match):
         if match[2] not in TABLES:

@@ -34,7 +34,7 @@ import sklearn.metrics
 TOLERANCE = 1e-6
 ROWS = 10_000
 SHOWN_ERRORS = 50
-EVAL_BATCH = 8  # default of --eval_batch_size; "loss" is the mean of the losses of batches
+EVAL_BATCH = 8  # default of --eval_batch_size; the metric "loss" is the mean over the batches of their losses
 NO_ENTITY = "(no entity)"
 WORDS = {
     "sport": "match goal player season coach league stadium score referee training",
@@ -48,7 +48,7 @@ GENERATED = ("topics", "labels", "scores")
 # {name of a set: task type}.
 SETS = {"topics": "classification", "labels": "multilabel", "scores": "regression", "CoLA": "classification",
         "STS-B": "regression", "CoNLL-2003": "tagging"}
-# {task type: metric that says whether the model has learned something}.
+# {task type: metric that shows whether the model has learned something}.
 QUALITY = {"classification": "eval_matthews", "multilabel": "eval_f1_micro", "regression": "eval_pearson",
            "tagging": "eval_f1"}
 

@@ -1,13 +1,13 @@
-"""Results of a benchmark as a file: benchmarks/results/NAME.json.
+"""Writes and reads the results of a benchmark: benchmarks/results/NAME.json.
 
-A benchmark that gets --results=NAME stores every round there. Without the flag it only prints. A stored
-result is never overwritten: remove the old file first, or choose another name. benchmarks/render.py makes the
-tables of the pages in docs/ from these files.
+A benchmark with the flag --results=NAME stores every round in this file. Without the flag, it only prints. A
+stored result is never overwritten: remove the old file first, or choose another name. benchmarks/render.py
+makes the tables of the pages in docs/ from these files.
 
 A file has these fields:
 
-    command       the command line; of paths outside of the repository only the last part
-    commit        of the repository, when the benchmark began
+    command       the command line. Paths outside of the repository are shortened to their last part
+    commit        the commit of the repository when the benchmark began
     clean         whether the working tree equalled that commit; benchmarks/results does not count
     date          in UTC, when the benchmark began
     machine       CPU, instruction sets, number of cores, memory in GB

@@ -1,4 +1,4 @@
-"""How much better is the best run of a sweep on the examples that chose it than on other examples?
+"""Measures by how much the score of the best run of a sweep is too high, because the same examples chose it.
 
     python benchmarks/selection_cost.py --sweep_dir=output/sweep --metric=eval_accuracy [--splits=2000] \\
       [--results=NAME]
@@ -60,8 +60,8 @@ def read_runs(sweep_dir, metric):
 
 
 def split_scores(metrics, count, splits, generator):
-    """Returns float arrays of shape [splits]: for the chosen run the metric on the half that chose it and on
-    the other half; and the mean metric of all runs on the other half."""
+    """Returns three float arrays of shape [splits]: the metric of the chosen run on the half that chose it,
+    the metric of the chosen run on the other half, and the mean metric of all runs on the other half."""
     chosen, fair, mean = np.zeros(splits), np.zeros(splits), np.zeros(splits)
     for index in range(splits):
         order = generator.permutation(count)

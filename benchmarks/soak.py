@@ -1,4 +1,4 @@
-"""Runs commands for thousands of steps, and checks that they use no more of the machine in the end.
+"""Runs commands for thousands of steps, and checks that their memory, threads and files do not grow.
 
     python benchmarks/soak.py [--steps=5000] [--lines=100000] [--parts=training,predict,…] [--keep] \\
       [--results=NAME]
@@ -94,7 +94,7 @@ class Parts:
         return Part("run_classifier.py", flags, self._steps, replicas=changes.get("num_replicas", 1))
 
     def training(self):
-        """Training alone."""
+        """A training in a single process."""
         return self._training()
 
     def accumulation(self):
@@ -102,7 +102,7 @@ class Parts:
         return self._training(gradient_accumulation_steps=4)
 
     def replicas(self):
-        """Training by two replicas."""
+        """A training with two replicas."""
         return self._training(num_replicas=2)
 
     def ner(self):
@@ -154,7 +154,7 @@ class Parts:
         return Part("predict.py", flags, self._lines, unit_bytes=200)
 
     def vectors(self):
-        """Vectors of many lines."""
+        """Vectors of many lines of text."""
         flags = dict(self._common, input_file=self._text(), layers="-1", pooling="mean", output_format="npz")
         return Part("extract_features.py", flags, self._lines, unit_bytes=200)
 

@@ -1,4 +1,4 @@
-"""Kernels that a training step starts on a GPU, and the bytes that they read and write. No GPU is needed.
+"""Counts the kernels that a training step starts on a GPU, and the bytes that they move. No GPU is needed.
 
     python benchmarks/step_kernels.py [--model=large] [--batch=8] [--length=384] [--results=NAME]
 
@@ -7,9 +7,8 @@ op that makes a tensor of numbers counts as one kernel, which reads its inputs o
 once. Matrix products are counted apart. Two kinds of ops do not count: ops that return their input, and ops
 on integers that describe a shape.
 
-With --use_xla, a compiled function counts as the kernels that XLA makes of its formula for this machine's
-CPU. For a GPU, XLA combines other ops, so these figures are estimates. The figures without XLA follow from
-the graph.
+With --use_xla, a compiled function counts as the kernels that XLA compiles for this machine's CPU. For a GPU,
+XLA combines other ops, so these figures are estimates. The figures without XLA follow from the graph.
 """
 
 import argparse

@@ -163,7 +163,7 @@ def _test(trial, trained, sheet):
 
 
 def check_metrics(trained, right, found, path, decisions=None):
-    """Raises `Bad` unless the metrics in a file are those of scikit-learn and SciPy.
+    """Raises `Bad` unless the metrics in a file are equal to those of scikit-learn and SciPy.
 
     Args:
       trained: a `world.Trained`.

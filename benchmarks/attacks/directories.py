@@ -180,7 +180,7 @@ _CONTRADICTIONS = [
 
 
 def contradictions(trial):
-    """A flag that contradicts run.json is refused, or changes no answer."""
+    """Passes a flag that contradicts run.json. The command must refuse it, or the answers must not change."""
     name, flags = trial.chance.choice(_CONTRADICTIONS)
     trial.world.take(trial.here, name)
     trial.note(f"{name}: {flags}")

@@ -222,7 +222,7 @@ def _spoil_download(chance, kind, files, path):
 
 
 def submissions(trial):
-    """Predictions that GLUE would refuse are refused."""
+    """Checks that predictions that GLUE would refuse are refused."""
     chance = trial.chance
     kind = chance.choice(["right", "a row less", "another label", "another index", "no header", "empty",
                           "twice", "escape", "not UTF-8", "missing"])

@@ -1,4 +1,4 @@
-"""SIGKILL at random moments of commands that do not train, of taggers and of replicas.
+"""Kills other commands at random moments with SIGKILL: commands that do not train, taggers, and replicas.
 
 If the same command runs again, it must write the same bytes as an undisturbed run, and must leave no
 unfinished file. After each kill, a file under its final name must be equal to that of the undisturbed run.

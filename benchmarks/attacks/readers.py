@@ -44,11 +44,11 @@ NAMES = {1: ["body"], 2: ["First one", "second-text"]}
 
 
 class Case(NamedTuple):
-    """A file and a training on it.
+    """A file, and the flags of a training on this file.
 
-    `examples` are what was written, [(line, texts, label)]; for words, texts are the words and label the
-    tags. `line` is the line that has to be refused, or None. With `in_labels` only readers of labels refuse
-    it.
+    `examples` are the examples that were written: [(line, texts, label)]. For words, texts are the words, and
+    label is their tags. `line` is the line that has to be refused, or None. If `in_labels` is true, only
+    readers of labels have to refuse it.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Case(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What a reader saw: [(line, texts)], or the line and the text of its refusal."""
+    """The result of a reader: [(line, texts)], or the line and the text of the error."""
 
     examples: list
     line: int | None = None
@@ -76,7 +76,7 @@ class Seen(NamedTuple):
 
 
 def case_of(seed, number):
-    """Returns the `Case` of a number."""
+    """Returns the `Case` with a number."""
     chance = random.Random(f"{seed}/{number}")
     kind = chance.choice(["csv", "csv", "semicolons", "tsv", "jsonl", "conll"])
     case = _words(chance) if kind == "conll" else _objects(chance) if kind == "jsonl" else _rows(chance, kind)
@@ -96,7 +96,8 @@ def _sentence(chance, signs=""):
 
 
 def _table(chance, signs):
-    """The examples [(texts, label)], the names of all columns, which are texts, and the rows."""
+    """Returns (examples [(texts, label)], names of all columns, names of the columns of texts, name of the
+    column of labels, rows)."""
     number = chance.choice([1, 2])
     texts = (USUAL if chance.random() < 0.4 else NAMES)[number]
     extra = chance.sample(["id", "note", " source"], chance.randint(0, 2))
@@ -111,7 +112,7 @@ def _table(chance, signs):
 
 
 def _settings(chance, columns, texts, label, has_header):
-    """The flags of a training on these columns."""
+    """Returns the flags of a training on these columns."""
     numbers = [columns.index(name) + 1 for name in (*texts, label)]
     if chance.random() < 0.5:
         numbers[-1] -= len(columns) + 1
@@ -127,7 +128,7 @@ def _settings(chance, columns, texts, label, has_header):
 
 
 def _rows(chance, kind):
-    """A file of separated values."""
+    """Makes a CSV or TSV file."""
     delimiter = {"csv": ",", "semicolons": ";", "tsv": "\t"}[kind]
     examples, columns, texts, label, rows = _table(chance, ['"', "\n", ", so"] if kind != "tsv" else ['"'])
     has_header = kind == "semicolons" or chance.random() < 0.7
@@ -152,7 +153,7 @@ def _rows(chance, kind):
 
 
 def _joined(row, delimiter, chance):
-    """The line of a row."""
+    """Returns the line of a row."""
     if delimiter == "\t":
         return "\t".join(row) + "\n"
     text = io.StringIO()
@@ -162,7 +163,7 @@ def _joined(row, delimiter, chance):
 
 
 def _objects(chance):
-    """A file of JSON Lines."""
+    """Makes a file of JSON Lines."""
     examples, columns, texts, label, rows = _table(chance, ['"', "\n", ", so"])
     settings = _settings(chance, columns, texts, label, True)
     if settings.get("text_column", "a")[0].isdigit():  # which JSON Lines does not have
@@ -179,7 +180,7 @@ def _objects(chance):
 
 
 def _words(chance):
-    """A file of CoNLL's columns."""
+    """Makes a file with CoNLL's columns."""
     columns = chance.choice([["word", "tag"], ["id", "word", "tag"], ["tag", "x", "word"]])
     separator = chance.choice([" ", "\t", " \t "])
     lines, written = [], []
@@ -211,7 +212,7 @@ def _words(chance):
 
 
 def _spoil_text(text, what, in_labels=False):
-    """A function that puts a text in the place of one of the texts of a row, or of its label."""
+    """Returns a function that replaces one of the texts of a row, or its label, by another text."""
     def spoil(chance, case, lines, places, delimiter, columns, texts, label, has_header):
         row = chance.randrange(has_header, len(lines))
         example = case.examples[row - has_header]
@@ -223,7 +224,7 @@ def _spoil_text(text, what, in_labels=False):
 
 
 def _spoil_line(change, what):
-    """A function that changes the line of a row."""
+    """Returns a function that changes the line of a row."""
     def spoil(chance, case, lines, places, delimiter, columns, texts, label, has_header):
         rows = [row for row in range(has_header, len(lines)) if lines[row].count("\n") == 1 and row]
         if not rows:
@@ -235,7 +236,7 @@ def _spoil_line(change, what):
 
 
 def _spoil_header(change, what):
-    """A function that changes a header row whose names are needed."""
+    """Returns a function that changes a header row whose names are needed."""
     def spoil(chance, case, lines, places, delimiter, columns, texts, label, has_header):
         is_numbered = case.settings.get("text_column", "a")[0].isdigit()
         if not has_header or is_numbered:
@@ -254,7 +255,7 @@ def _not_utf_8(chance, case, lines, places, delimiter, columns, texts, label, ha
 
 
 def _header_for_an_example(chance, case, lines, places, delimiter, columns, texts, label, has_header):
-    """A header row of columns that are given by number."""
+    """Adds a header row, although the columns are given by numbers."""
     if has_header:
         return case
     lines.insert(0, delimiter.join(columns) + "\n")
@@ -304,7 +305,7 @@ _OBJECTS = [
 
 
 class Readers:
-    """All that reads a file of a user."""
+    """All readers of a user's file."""
 
     def __init__(self, directory):
         """Takes a directory for the files."""
@@ -367,7 +368,7 @@ class Readers:
         return found
 
     def _asked(self, task, model, path, ahead):
-        """What predict.py asks of a predictor, and the predictor takes."""
+        """Returns the texts that predict.py passes to a predictor, and that the predictor accepts."""
         def read():
             source = questions.QuestionReader(model, task.fields, task.required)
             with (gzip.open if path.lower().endswith(".gz") else open)(path, "rb") as stream:
@@ -400,7 +401,7 @@ def _seen(read):
 
 
 def differences(case, found):
-    """Returns what is wrong in what the readers saw, a list of str."""
+    """Returns the differences between the results of the readers, a list of str."""
     written = [(line, texts) for line, texts, _ in case.examples]
     wrong = []
     for name, seen in found.items():
@@ -410,7 +411,7 @@ def differences(case, found):
                 text for _, texts in written for text in texts]
         needs_labels = name not in ("predict", "predict, as lines come", "test file")
         is_refused = case.line is not None and (needs_labels or not case.in_labels)
-        # An error lists all bad lines of a file. One fault can spoil an earlier or a later line, too.
+        # An error lists all bad lines of a file. A fault in one line can also make another line bad.
         is_named = seen.line == case.line or f":{case.line}: " in (seen.refusal or "")
         if is_refused and not (seen.refusal and is_named):
             wrong.append(f"{name}: line {case.line} has to be refused ({case.spoiled}), and it says: "
@@ -423,10 +424,10 @@ def differences(case, found):
 
 
 def compare(numbers, seed, report=print):
-    """Compares the readers on the cases of these numbers.
+    """Compares the readers on the cases with some numbers.
 
     Returns:
-      (how many cases had differences, how many cases there were of each kind).
+      (number of cases with differences, number of cases of each kind).
     """
     bad, counts = 0, collections.Counter()
     with tempfile.TemporaryDirectory() as directory:
@@ -443,7 +444,7 @@ def compare(numbers, seed, report=print):
 
 
 def main():
-    """Prints what differs, and the counts."""
+    """Prints the differences and the numbers of cases."""
     import results  # only here: tests import this module without benchmarks/ on their path
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=0)

@@ -17,7 +17,7 @@ PHASES = ("predict", "test", "dev", "train")
 
 
 class Sheet:
-    """A file to be written.
+    """A file that the attack writes.
 
     Attributes:
       columns: names of the columns, in the order of the file.

@@ -1,6 +1,5 @@
-"""Valid runs of every command with one thing spoiled: a flag, a file, what is around the command; or killed
-trainings. See `runs`, `bad_inputs`, `faults` and `kills`.
-"""
+"""Spoils one thing in a valid run of a command: a flag, a file, or the surroundings of the command. Also
+kills trainings. See `runs`, `bad_inputs`, `faults` and `kills`."""
 
 import hashlib
 import json
@@ -15,13 +14,13 @@ from attacks import bad_inputs, faults, kills, runs
 from attacks.trial import INSIDE, MEMORY, ROOT, Fresh, crash_in, judge_message, watch
 
 DEVICES = {"full": 7, "null": 3}  # /dev/NAME: its minor number
-# What TensorFlow's threads do without memory, no command can prevent.
+# No command can prevent what TensorFlow's threads do if memory runs out.
 _NO_MEMORY = ("terminate called", "bad_alloc", "Fatal Python error: Aborted",
               "Fatal Python error: Segmentation", "alloc", "failed to map")
 
 
 def write_template(template, scripts):
-    """Writes the directory that each case has a copy of."""
+    """Writes the directory of which each case gets a copy."""
     runs.write_template(template, scripts)
     if os.geteuid():
         for name in DEVICES:
@@ -31,10 +30,11 @@ def write_template(template, scripts):
 
 
 class Spoiled:
-    """Runs such cases, one after the other."""
+    """Runs cases of this module one after the other."""
 
     def __init__(self, scripts, directory, limit):
-        """Takes the server of runs, the directory above the template, and the CPU seconds of a run."""
+        """Stores the server of runs, the directory that contains the template, and the largest CPU time of a
+        run in seconds."""
         self._scripts, self._template, self._limit = scripts, directory / "template", limit
         self._above = directory
         self._flags, self._undisturbed = {}, {}
@@ -43,7 +43,7 @@ class Spoiled:
         """Runs a case in `here`, which must not exist yet.
 
         Returns:
-          (command, what was done, verdict, detail, the command line).
+          (command, description of the change, verdict, detail, the command line).
         """
         shutil.copytree(self._template, here, symlinks=True)
         os.remove(here / "hard.txt")
@@ -143,7 +143,7 @@ def _start_fresh(*arguments, cwd, **environment):
 
 
 def absolute(value, here):
-    """A flag's value with the paths in it absolute."""
+    """Returns the value of a flag, with absolute paths."""
     is_path = value == "output" or isinstance(value, str) and ("." in value or os.path.exists(here / value))
     if is_path:
         return ",".join(os.path.join(here, part) for part in value.split(","))
@@ -151,7 +151,8 @@ def absolute(value, here):
 
 
 def snapshot(directory):
-    """{relative path: hash of the content} of everything in a directory; None for what is no file."""
+    """Returns {relative path: hash of the content} of all entries of a directory. The hash is None for an
+    entry that is not a regular file."""
     found = {}
     for folder, names, files in os.walk(directory):
         for name in names + files:

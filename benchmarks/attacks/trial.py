@@ -292,7 +292,7 @@ class Trial:
         return self.finish(self.start(script, *arguments, **options))
 
     def expect(self, finished, must):
-        """Returns whether a command succeeded.
+        """Returns whether a command succeeded. Raises `Bad` if its end is not allowed.
 
         Args:
           finished: the `Finished` of the command.

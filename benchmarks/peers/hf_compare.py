@@ -18,14 +18,15 @@ import transformers
 
 
 def read(path):
-    """The rows of a GLUE file of MRPC, without its header: [(first sentence, second sentence, label)]."""
+    """Returns the rows of a GLUE file of MRPC, without its header: [(first sentence, second sentence,
+    label)]."""
     with open(path, encoding="utf-8-sig", newline="") as lines:
         rows = list(csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))[1:]
     return [(row[3], row[4], int(row[0])) for row in rows]
 
 
 def tokenizer(path):
-    """The tokenizer of this vocabulary, of which transformers 4 and 5 have different ideas."""
+    """Returns the tokenizer of a vocabulary. transformers 4 and 5 need different arguments for it."""
     with open(path, encoding="utf-8") as lines:
         size = len(lines.readlines())
     # 5 takes no notice of 4's `vocab_file`
@@ -47,20 +48,21 @@ def batches(settings, rows):
 
 
 def sorted_by_length(settings, rows):
-    """Longest first: least padding, and memory that suffices for the first batch suffices for all."""
+    """Sorts examples by length, the longest first. Batches then have the least padding, and if the memory is
+    enough for the first batch, it is enough for all."""
     encoded = settings["tokenizer"]([row[0] for row in rows], [row[1] for row in rows])["input_ids"]
     return [rows[index] for index in sorted(range(len(rows)), key=lambda index: -len(encoded[index]))]
 
 
 def random_model(settings):
-    """A model of this configuration with random weights."""
+    """Returns a model of a configuration with random weights."""
     config = transformers.BertConfig(**settings["config"], num_labels=2,
                                      attn_implementation=settings["attention"])
     return transformers.BertForSequenceClassification(config)
 
 
 def autocast(settings):
-    """The context in which the model runs at this precision."""
+    """Returns the context manager in which the model runs at a precision."""
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(settings["precision"])
     return torch.autocast(settings.get("device", "cpu"), dtype) if dtype else contextlib.nullcontext()
 
@@ -110,7 +112,7 @@ def step(settings):
 
 
 def finetune(settings):
-    """Fine-tunes on MRPC for `count` steps; with evaluation afterwards prints accuracy and F1."""
+    """Fine-tunes on MRPC for `count` steps. If the settings request an evaluation, prints accuracy and F1."""
     random.seed(settings["seed"])
     model = transformers.BertForSequenceClassification.from_pretrained(
         settings["model"], num_labels=2, attn_implementation=settings["attention"])
@@ -156,7 +158,7 @@ def matmul(settings):
 
 
 def main():
-    """Does the work that is asked for."""
+    """Does the work that the settings name."""
     settings = json.loads(sys.argv[1])
     transformers.logging.set_verbosity_error()
     torch.manual_seed(settings.get("seed", 0))

@@ -42,7 +42,7 @@ def head_in_fp32(model):
 
 
 def train(model, recorded):
-    """Returns the losses."""
+    """Trains the model. Returns the losses."""
     model.train()
     optimizer = PublishedAdam(model)
     total, warm_up, top = (recorded[name].item() for name in ("total_steps", "warmup_steps", "learning_rate"))
@@ -58,7 +58,7 @@ def train(model, recorded):
 
 @torch.no_grad()
 def predict(model, recorded):
-    """Returns start and end logits, float32 [windows, length] each."""
+    """Returns the start logits and the end logits, float32 [windows, length] each."""
     model.eval()
     logits = {name: np.full(recorded["eval/input_ids"].shape, -1e4, np.float32)
               for name in ("start_logits", "end_logits")}

@@ -90,7 +90,7 @@ def bytes_sent():
 
 
 class Turn:
-    """The graph of one kind of step, and its clocks."""
+    """The graph of one kind of step, and its measurements."""
 
     def __init__(self, spec, group, kind, dtype, sizes):
         self.kind, self.dtype = kind, dtype

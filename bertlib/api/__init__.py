@@ -8,9 +8,9 @@
         print(predictor("a very good film")["label"])
 
 `train` and `evaluate` run the command run_classifier.py in a child process. So nothing changes in the calling
-process: TensorFlow's eager execution, the log and the signal handlers stay as they are. `load` and `predict`
-compute in the calling process, and also change none of these. The import of this package is fast, because
-TensorFlow is imported only by `load` and `predict`.
+process: TensorFlow's eager execution, the log and the signal handlers stay unchanged. `load` and `predict`
+compute in the calling process, but they do not change these settings. The import of this package is fast,
+because only `load` and `predict` import TensorFlow.
 """
 
 import os
@@ -26,12 +26,12 @@ from bertlib.system import files
 __all__ = ["Result", "TextPredictor", "evaluate", "load", "predict", "train"]
 
 _SCRIPT = "run_classifier.py"
-_RECORD = "run.json"  # as `output_files.RECORD`, whose import would load TensorFlow
+_RECORD = "run.json"  # equal to `output_files.RECORD`; the import of that module would load TensorFlow
 _OWN_DATA = "own data"  # the task in run.json of a training on the user's own data
-_FOLDER = "data"  # the folder of data from memory, in an output directory
+_FOLDER = "data"  # the folder in an output directory for data that the caller passed in memory
 # {flag: argument of `train` that sets this flag}.
 _ARGUMENTS = {"train_file": "data", "dev_file": "dev", "text_column": "text", "label_column": "label"}
-# Flags that are set here, or that have no use in Python.
+# Flags that the functions of this module set, or that have no use in Python.
 _REFUSED = {"do_train", "do_eval", "do_predict", "test_file", "task_name", "data_dir", "predictions_format",
             "help", "helpfull", "helpshort", "helpxml", "flagfile", "undefok", "only_check_args"}
 
@@ -53,7 +53,7 @@ def train(data: Any, output_dir: str | os.PathLike[str], *, dev: Any = None,
         (text_a, text_b, label); or the path of a file, see --train_file. With
         `task_type="multilabel"`, the label of a row is a list of str.
       output_dir: directory for the checkpoints and the results.
-      dev: the development data for the evaluation, in one of the same forms.
+      dev: the development data for the evaluation, in one of the forms of `data`.
       dev_fraction: fraction of `data` that is used for the evaluation instead of the training, at most 0.5.
         Without `dev` and `dev_fraction`, nothing is evaluated.
       text: name of the column of the text, or a list of two names for pairs of texts. By default, the
@@ -62,15 +62,16 @@ def train(data: Any, output_dir: str | os.PathLike[str], *, dev: Any = None,
       task_type: "classification", "regression" or "multilabel".
       verbose: whether to print the log of the training.
       **settings: flags of `run_classifier.py` by name, such as num_train_epochs=2 or learning_rate=3e-5. A
-        flag whose value is None is left out.
+        setting with the value None is not passed to the command.
 
     Returns:
-      a `Result` with the metrics and the predictions of the development data.
+      a `Result` with the metrics and the predictions of the development data. Without development data, its
+      metrics and predictions are None.
 
     Raises:
       TypeError: a setting is unknown, or an argument has the wrong type.
-      ValueError: the data or the settings cannot be used. The text is the error message of the command. In
-        the file of data from memory, line n is row n of the data, counted from 1.
+      ValueError: the data or the settings cannot be used. The text is the error message of the command. If
+        the data are in memory, the line numbers in the message are row numbers, counted from 1.
       ChildProcessError: the training was ended by a signal, or by an unknown error.
       KeyboardInterrupt: the training was interrupted.
 
@@ -83,7 +84,7 @@ def train(data: Any, output_dir: str | os.PathLike[str], *, dev: Any = None,
     """
     if dev is not None and dev_fraction is not None:
         raise TypeError("`dev` and `dev_fraction` exclude each other: the development data are either "
-                        "separate or a part of `data`. Leave one of the two arguments out.")
+                        "`dev` or a part of `data`. Pass only one of the two arguments.")
     directory = os.fspath(output_dir)
     columns = Columns(data_files.column_names(text, "text"), data_files.column_names(label, "label"))
     folder = os.path.join(directory, _FOLDER)
@@ -226,9 +227,9 @@ def _settings(settings, function, **ours):
     """Returns the flags of a command as a list of str.
 
     Args:
-      settings: {name: value}, the settings of the caller.
-      function: name of the function that the caller called, for error messages.
-      **ours: {name: value} of the flags that the function sets.
+      settings: {name: value}, the settings that the user passed.
+      function: name of the function that the user called, for error messages.
+      **ours: {name: value} of the flags that this function sets.
 
     Raises:
       TypeError: a setting cannot be passed, or its value has the wrong type.
@@ -292,7 +293,8 @@ def _record(directory):
 
 
 def _trained_columns(record):
-    """Returns the `Columns` in the record of a training; a part is None if the record does not have it."""
+    """Returns the `Columns` in the record of a training. Each field is None if the record does not name the
+    columns."""
     def names(flag):
         value = record["settings"].get(flag)
         return tuple(map(str, parse_columns(value))) if value else None

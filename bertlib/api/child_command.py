@@ -95,11 +95,11 @@ def program_name(script: str) -> str:
 
 
 def ending_with_caller() -> list[str]:
-    """Returns the words before a command that end it together with the calling process. Without them, the
-    training would go on after a restart of a notebook's kernel.
+    """Returns the first words of a command line, for a command that has to end together with the calling
+    process. Without these words, a training would continue after a restart of a notebook's kernel.
 
-    The command gets SIGTERM when the thread that started it ends. For this reason, a thread that starts the
-    command must not end before the command.
+    The command gets SIGTERM when the thread that started the command ends. For this reason, a thread that
+    starts a command must not end before the command. Without the program `setpriv`, the list is empty.
     """
     program = shutil.which("setpriv") if sys.platform.startswith("linux") else None
     return [program, "--pdeathsig", "TERM", "--"] if program else []
@@ -114,7 +114,7 @@ def _follow(process, lines, verbose):
 
 
 def _end(process, lines, verbose):
-    """Ends the process with SIGTERM, and waits for its end. A second interruption kills the process."""
+    """Sends SIGTERM to the process, and waits until it has ended. A second interruption kills the process."""
     try:
         process.terminate()
         _follow(process, lines, verbose)
@@ -178,7 +178,8 @@ def _flags_error(problem):
 
 
 def explain_flags(message: str) -> str:
-    """Returns an error message, with the arguments in Python for the flags that the message names."""
+    """Returns an error message. If the message names flags, the end of the text lists the corresponding
+    arguments in Python."""
     named = [f"{name} is the argument `{argument}`" for name, argument in _ARGUMENTS.items()
              if re.search(rf"{name}\b", message)]
     return f"{message} (In Python, {' and '.join(named)}.)" if named else message

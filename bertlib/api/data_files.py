@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from bertlib.system import files
 
-# Names of the columns of tuples: (text, label) and (text_a, text_b, label).
+# {length of the tuples: names of the text columns}, for tuples (text, label) and (text_a, text_b, label).
 _TEXTS_OF_TUPLES = {2: ("text",), 3: ("text_a", "text_b")}
 _LABEL_OF_TUPLES = "label"
 _FORMS = ("a pandas DataFrame, a list of dicts, a list of tuples (text, label) or (text_a, text_b, label), "
@@ -20,8 +20,8 @@ _MISSING = {"NAType", "NaTType"}
 
 
 class Columns(NamedTuple):
-    """Names of the columns of the data: a tuple of str for the texts, and a tuple of str for the labels. None
-    means that the command finds the columns."""
+    """Names of the columns of the data: a tuple of str for the texts, and a tuple of str for the labels. If a
+    tuple is None, the command looks for columns with usual names."""
 
     text: tuple[str, ...] | None = None
     label: tuple[str, ...] | None = None
@@ -42,7 +42,7 @@ class DataFile(NamedTuple):
 
 
 def is_frame(data: Any) -> bool:
-    """Returns whether data are a pandas DataFrame. pandas is not imported."""
+    """Returns whether data are a pandas DataFrame. The function does not import pandas."""
     return hasattr(data, "columns") and hasattr(data, "to_dict")
 
 
@@ -78,21 +78,22 @@ def column_names(value: Any, name: str) -> tuple[str, ...] | None:
 
 def prepare(data: Any, directory: str, name: str, columns: Columns, of_tuples: Columns | None = None,
             argument: str = "data") -> DataFile:
-    """Converts data into a file for a command. Nothing is written; see `write`.
+    """Converts data into a `DataFile` for a command. The function `write` writes this file later.
 
-    The name of the file contains a fingerprint of the content. So the same data have the same file.
+    The name of the file contains a fingerprint of the content. So equal data have the same file.
 
     Args:
       data: a DataFrame, a list of dicts, a list of tuples, or the path of a file.
       directory: the directory for the file.
       name: the first part of the file's name.
       columns: the columns that the caller named.
-      of_tuples: the columns for the values of a tuple if the caller named none; None for the usual names.
+      of_tuples: the columns for the values of a tuple, if `columns` is empty. None for the default names,
+        such as text and label.
       argument: name of the argument, for error messages.
 
     Raises:
       TypeError: the data have another type.
-      ValueError: the data are empty, or a column is missing or is there twice.
+      ValueError: the data are empty, a column is missing, or two columns have the same name.
     """
     if is_path(data):
         return DataFile(os.fspath(data), columns)
@@ -127,8 +128,10 @@ def remove(created: list[str]) -> None:
 
 
 def to_questions(data: Any) -> Any:
-    """Checks data without labels. Returns a path as a str, and other data as a list of dicts, or of texts and
-    pairs.
+    """Checks data without labels, and returns them in a plain form.
+
+    Returns:
+      a path as a str; or a list of dicts, of texts, or of pairs of texts (tuples).
 
     Raises:
       TypeError, ValueError: see `to_rows`.
@@ -152,7 +155,8 @@ def json_lines(rows: list[dict]) -> bytes:
 
 def to_rows(data: Any, columns: Columns, of_tuples: Columns | None = None,
             argument: str = "data") -> tuple[list[dict], Columns]:
-    """Converts data in memory to (list of dicts, `Columns`). For the arguments and errors see `prepare`."""
+    """Converts data in memory. Returns (list of dicts, names of the columns as `Columns`). The arguments and
+    the errors are those of `prepare`."""
     if is_frame(data):
         rows = _frame_rows(data, argument)
     elif isinstance(data, list) and data and all(isinstance(row, dict) for row in data):
@@ -234,5 +238,5 @@ def _tuple_rows(data, columns, of_tuples, argument):
 def _line(row):
     try:
         return (json.dumps(row, ensure_ascii=False) + "\n").encode()
-    except UnicodeEncodeError:  # half of a surrogate pair: the command names the line
+    except UnicodeEncodeError:  # half of a surrogate pair; the command's error message names this line
         return (json.dumps(row) + "\n").encode()

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from bertlib.rows import columns
 from bertlib.system import files
 
-PREDICTIONS_FORMAT = "jsonl"  # of the values, this format keeps the types
+PREDICTIONS_FORMAT = "jsonl"  # unlike CSV, this format keeps the types of the values
 PREDICTIONS = f"eval_predictions.{PREDICTIONS_FORMAT}"
 
 
@@ -18,8 +18,8 @@ class Result(NamedTuple):
       output_dir: str, the directory of the training.
       results_dir: str, the directory of the result files.
       metrics: {name: number} of the evaluation, as in eval_results.json; None without an evaluation.
-      predictions: the evaluated rows with the model's answers, a DataFrame if pandas is installed, otherwise
-        a list of dicts. None without an evaluation.
+      predictions: a table of the evaluated rows with the model's answers. The table is a DataFrame if pandas
+        is installed, otherwise a list of dicts. None without an evaluation.
     """
 
     output_dir: str
@@ -34,7 +34,7 @@ class Result(NamedTuple):
 
 
 def table(rows: list[dict]) -> Any:
-    """Returns rows as a DataFrame if pandas is installed, otherwise unchanged."""
+    """Returns rows as a DataFrame if pandas is installed. Otherwise, returns the rows unchanged."""
     try:
         # The import is here because pandas is optional, and because `import bertlib.api` has to be cheap.
         import pandas
@@ -48,7 +48,8 @@ def answer_row(fields: dict, answer: dict) -> dict:
     of each label.
 
     Args:
-      fields: {name: value} of the input. A name that the answer also has gets the prefix "input_".
+      fields: {name: value} of the input. If the answer contains the same name, the name of the input gets the
+        prefix "input_".
       answer: see `bertlib.serving.predictor.Predictor`.
     """
     found = {"prediction" if name in ("label", "labels", "score") else name: value

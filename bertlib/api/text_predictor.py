@@ -44,8 +44,8 @@ class TextPredictor:
         """Answers one question or a list of questions; see `TextPredictor`.
 
         Raises:
-          TypeError: the argument is no text, pair, list of texts or list of pairs; or it has pairs although
-            the model takes single texts; or it has single texts although the model takes pairs.
+          TypeError: the argument is not a text, a pair, a list of texts or a list of pairs; or it contains
+            pairs, but the model takes single texts; or it contains single texts, but the model takes pairs.
           ValueError: a list or a text is empty, or memory ran out.
         """
         if isinstance(questions, str | tuple):
@@ -70,12 +70,12 @@ class TextPredictor:
         return self._predictor.answer(prepared)
 
     def _texts(self, question, name, is_one):
-        """Returns the texts of a question as a tuple, after checking their types.
+        """Checks the type of a question. Returns its texts as a tuple of str.
 
         Args:
           question: the question.
           name: name of the question in error messages.
-          is_one: whether there are no other questions.
+          is_one: whether this is the only question.
         """
         most, least = len(self.fields), self._predictor.required
         listed = " and ".join(self.fields)
@@ -104,7 +104,7 @@ class TextPredictor:
         """Returns the rows of `bertlib.api.predict`.
 
         Args:
-          data: see `data_files.to_questions`, which returns it.
+          data: the value that `data_files.to_questions` returned.
           columns: names of the columns of the texts; None for the columns of the training.
 
         Raises:

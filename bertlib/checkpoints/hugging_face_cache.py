@@ -16,10 +16,11 @@ from absl import logging
 PREFIX = "hf:"
 _NAME = re.compile(r"([\w.-]+(?:/[\w.-]+)?)(?:@([\w./-]+))?", re.ASCII)
 _SNAPSHOT = re.compile(r"/models--([^/]+)/snapshots/([0-9a-f]{40})(/|$)")
-# Names without an organization are old names of models of this organization.
+# A name without an organization, such as bert-base-uncased, is an old name of a model of this organization.
 _FIRST_ORGANIZATION = "google-bert/"
 _WEIGHTS, _CONFIG = "model.safetensors", "config.json"
-# Names of the files that nearly every BERT has. If the cache lacks one of them, the command searches for it.
+# Names of the files that nearly every BERT has. If the cache lacks one of them, the command searches the Hub
+# for it.
 _EXPECTED = (_CONFIG, _WEIGHTS, "vocab.txt", "tokenizer_config.json")
 # Names of the files that are downloaded. Pickle files are never downloaded.
 _FILES = (*_EXPECTED, "tokenizer.json", "special_tokens_map.json", "added_tokens.json")
@@ -72,7 +73,8 @@ def describe_snapshot(path):
 
 
 def cache_directory():
-    """Returns the directory of the cache; the environment variables are those of huggingface_hub."""
+    """Returns the directory of the cache. It depends on the same environment variables as in huggingface_hub.
+    """
     directory = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
     if not directory:
         caches = os.environ.get("XDG_CACHE_HOME") or os.path.join("~", ".cache")
@@ -101,7 +103,7 @@ def _cached_snapshot(repository, revision):
 
 
 def _missing_files(snapshot):
-    """Returns the names in `_EXPECTED` that a snapshot lacks; None stands for an empty snapshot.
+    """Returns the names in `_EXPECTED` that a snapshot lacks. If `snapshot` is None, returns all names.
 
     A file is also missing if its symbolic link has no target, as after an interrupted download.
     """

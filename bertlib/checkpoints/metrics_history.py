@@ -25,8 +25,8 @@ _NAMES = {"global_step/sec": "steps_per_second", "examples/sec": "examples_per_s
 class MetricsHistory:
     """The file metrics.jsonl in a directory.
 
-    Only one process may write the file at a time. A file that cannot be written causes a warning, and never
-    an error: the history must not end a training.
+    Only one process may write the file at a time. If the file cannot be written, the class logs a warning and
+    raises no error, because the history must not end a training.
     """
 
     def __init__(self, directory):
@@ -129,11 +129,11 @@ def _parse(line):
 
 def _to_json(value):
     """Returns a value in the types of JSON. A number that is not finite becomes None, because JSON has no
-    spelling for it."""
+    notation for it."""
     if isinstance(value, dict):
         return {key: _to_json(item) for key, item in value.items()}
     if isinstance(value, np.float32):
-        value = float(str(value))  # with the digits of the log, without those that float64 would add
+        value = float(str(value))  # 0.1 and not 0.10000000149011612, so that the file and the log are equal
     elif isinstance(value, (np.ndarray, np.generic)):
         value = value.tolist()
     if isinstance(value, (list, tuple)):
@@ -145,5 +145,5 @@ def _to_json(value):
 
 @functools.cache
 def _warn_once(path, reason):
-    logging.warning("%s could not be written: %s. Lines of the history are missing there. Nothing else is "
-                    "missing.", path, reason)
+    logging.warning("%s could not be written: %s. Some lines of the history are missing in this file. "
+                    "Nothing else is missing.", path, reason)

@@ -19,7 +19,7 @@ class CommandFlags:
     """
 
     def __init__(self, command):
-        """Imports the command and copies its flags. The flags of this process stay as they are.
+        """Imports the command and copies its flags. The flags of this process do not change.
 
         Args:
           command: name of the module, such as "run_classifier".
@@ -53,7 +53,7 @@ class CommandFlags:
           arguments: list of str.
 
         Raises:
-          ValueError: an argument is no flag of the command, or its value is not allowed.
+          ValueError: an argument is not a flag of the command, or its value is not allowed.
         """
         verbosity = logging.get_verbosity()
         try:
@@ -69,7 +69,7 @@ class CommandFlags:
         return {name: self._text(name) for name in self.names if self._values[name].present}
 
     def effective(self, name):
-        """Returns the value of a flag as text after `parse`: the given value, or the default."""
+        """Returns the value of a flag as text: the value that `parse` read, or the default."""
         return self._text(name)
 
     def _text(self, name):

@@ -211,9 +211,9 @@ def define_classification_flags():
     with section("Task", TASK):
         flags.DEFINE_string("task_name", None, "Name of the task, in upper or lower case: "
                             f"{', '.join(sorted(PROCESSORS))}. For your own data, pass --train_file instead.")
-        flags.DEFINE_string("task_module", None, "Python file with a task of your own, in place of "
-                            "--task_name: one class derived from DataProcessor. The class gets --data_dir. "
-                            "See docs/howto/classification.md.")
+        flags.DEFINE_string("task_module", None, "Python file that defines your own task, instead of "
+                            "--task_name. It contains one class derived from DataProcessor. The methods of "
+                            "this class get --data_dir. For an example, see own_task.md in docs/howto.")
     with section("Task", INPUT):
         flags.DEFINE_string("data_dir", None, "Directory of the task's TSV files.")
         flags.DEFINE_enum("xnli_language", "zh", XnliProcessor.LANGUAGES,
@@ -245,17 +245,17 @@ def define_example_limits(examples="examples"):
     """Defines the flags for a part of the examples; see `bertlib.runs.example_limits`.
 
     Args:
-      examples: what the examples of the command are, for the help texts: "examples", "sentences" or
-        "questions".
+      examples: name of the command's examples in the help texts: "examples", "sentences" or "questions".
     """
     with section("Task", WEIGHTS):
-        flags.DEFINE_integer("max_train_examples", None, f"Largest number of training {examples}. If there "
-                             f"are more, this number of them is drawn. Which {examples} are drawn depends "
-                             f"only on their texts and labels. By default, all {examples} are used.",
+        flags.DEFINE_integer("max_train_examples", None, f"Train on at most this number of {examples}. If "
+                             f"the training set has more {examples}, a part is drawn by a hash of the texts "
+                             "and labels, so each run draws the same part. By default, all "
+                             f"{examples} are used.",
                              lower_bound=1)
     with section("Task", SPEED):
-        flags.DEFINE_integer("max_eval_examples", None, f"Largest number of {examples} of the development "
-                             "set, drawn in the same way as with --max_train_examples. By default, all "
+        flags.DEFINE_integer("max_eval_examples", None, f"Evaluate on at most this number of {examples} of "
+                             "the development set, drawn as with --max_train_examples. By default, all "
                              f"{examples} are used.", lower_bound=1)
 
 
@@ -430,7 +430,8 @@ def _define_input_flags():
         flags.DEFINE_string("features_cache", None, "Directory of features that several runs share. If "
                             "another run with the same examples, tokenizer and lengths has stored its "
                             "features there, this run links to these files instead of converting the texts "
-                            "again. The results are the same bits. sweep.py sets this flag for its runs.")
+                            "again. The results are the same, bit for bit. sweep.py sets this flag for its "
+                            "runs.")
     with section("Memory and speed", SPEED):
         flags.DEFINE_bool("trim_padding", None, "Sort the examples by length, and trim each batch to its "
                           "longest sequence. Training of a classifier also skips the remaining padding. If "
@@ -474,9 +475,9 @@ def define_training_flags():
                            lower_bound=0)
         flags.DEFINE_integer("seed", 12345, "Random seed. The same seed repeats the run.")
     with section("Training", SPEED):
-        flags.DEFINE_integer("max_steps", None, "End the training early, at this step. The learning rate "
-                             "keeps the schedule of all steps. A later run without this flag continues the "
-                             "training to its last step.", lower_bound=1)
+        flags.DEFINE_integer("max_steps", None, "End the training early, at this step. The schedule of the "
+                             "learning rate still has all steps. A later run without this flag continues "
+                             "the training to its last step.", lower_bound=1)
         flags.DEFINE_integer("save_checkpoints_steps", 1000, "Number of steps between checkpoints.",
                              lower_bound=1)
         flags.DEFINE_integer("keep_checkpoint_max", 5, "Number of checkpoints to keep. Older ones are "
@@ -488,13 +489,14 @@ def define_training_flags():
                              "the last step, as with --eval_each_checkpoint. No checkpoint is saved for "
                              "these evaluations.", lower_bound=1)
         flags.DEFINE_string("keep_best", None, "Name of a metric of the evaluation, such as eval_accuracy or "
-                            "eval_loss. The weights with the best value are kept in best/ in --output_dir; "
-                            "evaluation, prediction and export use them. The flag needs --eval_every_steps "
-                            "or --eval_each_checkpoint. A lower value is better for a name that ends in "
-                            "loss, perplexity, mae, rmse or error. For all other names, a higher value is "
-                            "better.")
-        flags.DEFINE_integer("early_stopping_evals", None, "With --keep_best: end the training after this "
-                             "number of evaluations without a better value.", lower_bound=1)
+                            "eval_loss. The folder best/ of --output_dir keeps the weights with the best "
+                            "value. Evaluation, prediction and export then use these weights. The flag needs "
+                            "--eval_every_steps or --eval_each_checkpoint. A lower value is better for a "
+                            "name that ends in loss, perplexity, mae, rmse or error. For all other names, a "
+                            "higher value is better.")
+        flags.DEFINE_integer("early_stopping_evals", None, "Patience of early stopping, with --keep_best: "
+                             "end the training after this number of evaluations without a better value.",
+                             lower_bound=1)
         define_weights_flag()
         flags.DEFINE_integer("log_steps", 10, "Number of steps between log lines, and between points in "
                              "TensorBoard.", lower_bound=1)
@@ -551,9 +553,9 @@ def define_training_flags():
 def define_weights_flag():
     """Defines the flag that chooses between the best and the last weights of a training."""
     flags.DEFINE_enum("weights", best_weights.BEST, [best_weights.BEST, best_weights.LAST],
-                      "Weights for evaluation, prediction and export. best: the best weights, if the "
-                      "training kept them (--keep_best), otherwise the last ones. last: the weights of the "
-                      "newest checkpoint.")
+                      "Weights for evaluation, prediction and export. best: the best weights if the training "
+                      "kept them (--keep_best), otherwise the last weights. last: the weights of the newest "
+                      "checkpoint.")
 
 
 def define_replica_flags():
@@ -586,8 +588,9 @@ def define_open_ports_flag():
 def define_export_flags():
     """Defines the flag that exports the model at the end of a training command."""
     with section("Task", SPEED):
-        flags.DEFINE_bool("do_export", False, "At the end, export the newest checkpoint as a SavedModel. The "
-                          "export is a new version in export/ in --output_dir; see docs/howto/serving.md.")
+        flags.DEFINE_bool("do_export", False, "At the end, export the model as a SavedModel, with the "
+                          "weights that --weights chooses. The export is a new version in the folder "
+                          "export/ of --output_dir; see docs/howto/serving.md.")
 
 
 def _define_epoch_flags():

@@ -113,8 +113,8 @@ def _evaluate(signals):
 
 
 def _without_flags(arguments, names):
-    """Returns command-line arguments without some flags, which are written as --name=value or --name value.
-    """
+    """Returns command-line arguments without the flags in `names`. A flag may be written as --name=value or
+    as --name value."""
     kept, is_value = [], False
     for argument in arguments:
         name, equals, _ = argument.lstrip("-").partition("=")

@@ -1,4 +1,4 @@
-"""Says whether two trainings differ, by statistical tests.
+"""Tests whether the results of two trainings differ significantly.
 
     python compare_results.py output/a output/b
 
@@ -22,9 +22,9 @@ TAKES_PATHS = True
 def define_flags():
     """Defines the flags of this command."""
     with common_flags.section("Comparison"):
-        flags.DEFINE_string("metric", None, "The only metric to compare, such as f1. By default, all metrics "
-                            "of a table of predictions are compared, and the first metric of a sweep.")
-        flags.DEFINE_integer("resamples", 9999, "Number of samples of the bootstrap.", lower_bound=100)
+        flags.DEFINE_string("metric", None, "Compare only this metric, such as f1. By default, all metrics "
+                            "of two tables of predictions are compared, or the first metric of two sweeps.")
+        flags.DEFINE_integer("resamples", 9999, "Number of bootstrap resamples.", lower_bound=100)
         flags.DEFINE_integer("seed", 0, "Seed of the bootstrap. The same seed gives the same interval.",
                              lower_bound=0)
         flags.DEFINE_enum("output_format", "text", ["text", "json"], "Format of the answer.")
@@ -97,7 +97,7 @@ def main(argv):
     """Compares the two arguments and prints the answer."""
     settings = common_flags.read_settings()
     kind, paths = find_tables(argv[1:])
-    paired_tests.load_scipy()  # an error before the work if SciPy is missing
+    paired_tests.load_scipy()  # if SciPy is missing, the error comes before the work
     if kind == "sweeps":
         found = paired_sweeps.compare(paths, settings.metric)
     else:

@@ -247,8 +247,8 @@ def run(settings, predictor):
                  else "")
     if bad_question is not None:
         written = "The lines before this line are answered. " if answered else ""
-        raise ValueError(f"{name}:{bad_question.line}: {bad_question.problem} {written}To write an error in "
-                         "place of the answer and go on, pass --skip_bad_lines=true.")
+        raise ValueError(f"{name}:{bad_question.line}: {bad_question.problem} {written}To write an error "
+                         "instead of the answer and continue, pass --skip_bad_lines=true.")
 
 
 def answer_interactively(predictor):

@@ -1,4 +1,4 @@
-"""Repeats a training in another directory, and says whether each bit is the same.
+"""Repeats a training in another directory, and compares both results bit for bit.
 
     python reproduce.py output/mrpc
 
@@ -7,11 +7,11 @@ data and the environment. The next command repeats only the first 20 steps:
 
     python reproduce.py output/mrpc --until=20
 
-Flags after -- replace flags of the training, for example if the data are at another place:
+Flags after -- replace flags of the training, for example if the data are now in another directory:
 
     python reproduce.py output/mrpc -- --data_dir=/data/MRPC
 
-The exit code is 0 for the same bits, 1 for an error and 3 for a difference.
+The exit code is 0 if all bits are the same, 3 if there is a difference, and 1 after an error.
 """
 
 import contextlib
@@ -34,8 +34,8 @@ DIFFERENT = 3
 def define_flags():
     """Defines the flags of this command."""
     with common_flags.section("Repetition"):
-        flags.DEFINE_string("output_dir", None, "Directory of the repeated training. The default is the "
-                            "directory of the training with the ending -reproduced.")
+        flags.DEFINE_string("output_dir", None, "Output directory of the repeated training. The default is "
+                            "the directory of the training, with -reproduced added to its name.")
         flags.DEFINE_integer("until", None, "Last step to repeat and to compare. By default, all steps.",
                              lower_bound=1)
         flags.DEFINE_bool("anyway", False, "Repeat the training even if its data files or starting weights "
@@ -59,7 +59,7 @@ def main(argv):
     for line in (*changed, *plan.notes):
         logging.warning("%s", line)
     if any(flag.startswith("--task_module=") for flag in plan.flags):
-        logging.warning("The training has a --task_module: its Python code is run.")
+        logging.warning("The training used --task_module. The repetition executes this Python file.")
     logging.info("Repeating %s up to step %d in %s: %s %s", directory, plan.step, output_dir, plan.command,
                  " ".join(plan.flags))
     os.environ.pop("TF_CONFIG", None)  # the repetition runs on this machine only

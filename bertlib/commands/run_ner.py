@@ -43,7 +43,7 @@ from bertlib.tasks.tagging import tagged_json_lines, tagging_data, tagging_head,
 _SPLITS = {"train": ("do_train", ("train",)), "dev": ("do_eval", ("dev", "valid")),
            "test": ("do_predict", ("test",))}
 _ENDINGS = (".txt", ".conll", ".tsv", ".iob", ".bio")
-# The endings of JSON Lines. A file with one of these endings is used if there is no file of columns.
+# The endings of JSON Lines. A file with one of these endings is used if --data_dir has no file with columns.
 _JSON_ENDINGS = tuple(ending + packed for packed in ("", ".gz") for ending in tagged_json_lines.ENDINGS)
 # Names of the written files. train.tf_record is written to --output_dir, all others to --results_dir.
 _PREDICTIONS, _JSON_PREDICTIONS = "test_predictions.conll", "test_predictions.jsonl"
@@ -130,7 +130,7 @@ def _split_path(directory, split):
     """Returns the path of a split's file in --data_dir.
 
     Raises:
-      NotADirectoryError, FileNotFoundError, ValueError: --data_dir is no directory, or contains no file of
+      NotADirectoryError, FileNotFoundError, ValueError: --data_dir is not a directory, or contains no file of
         this split, or contains more than one file of this split.
     """
     if not files.is_directory(directory):
@@ -400,11 +400,11 @@ def write_predictions(settings, file, predicted):
     path = os.path.join(settings.results_dir, _JSON_PREDICTIONS if is_json else _PREDICTIONS)
     if is_json:
         files.write_text(path, tagged_json_lines.add_predictions(file, predicted))
-        logging.info('Predictions, "predicted_tags" in each line of %s.', path)
+        logging.info('Predictions: the key "predicted_tags" in each line of %s.', path)
         return
     tags = [prediction.tags for prediction in predicted]
     files.write_text(path, tagging_data.add_prediction_column(file, tags))
-    logging.info("Predictions, the last column of %s.", path)
+    logging.info("Predictions: the last column of %s.", path)
 
 
 def write_scores(settings, data, split, predicted, scores):

@@ -35,16 +35,17 @@ def define_flags():
         flags.DEFINE_multi_string("grid", None, "A flag of the training command and its values, such as "
                                   "seed=0,1,2. Pass --grid once for each flag. All combinations of the "
                                   "values are trained.")
-        flags.DEFINE_integer("samples", None, "Train only this number of combinations, drawn at random. A "
-                             "larger number later adds runs. By default, all combinations are trained.",
+        flags.DEFINE_integer("samples", None, "Train only this number of combinations, drawn at random. If "
+                             "you increase the number later, the sweep adds runs. By default, all "
+                             "combinations are trained.",
                              lower_bound=1)
         flags.DEFINE_integer("sample_seed", 0, "Random seed of --samples.")
-        flags.DEFINE_integer("jobs", 1, "Number of runs at the same time. On a machine with GPUs, each run "
-                             "uses one of them. Otherwise, the CPU cores are divided.", lower_bound=1,
+        flags.DEFINE_integer("jobs", 1, "Number of parallel runs. On a machine with GPUs, each run uses one "
+                             "GPU. Otherwise, each run uses a part of the CPU cores.", lower_bound=1,
                              upper_bound=common_flags.MAX_WORKERS)
     with common_flags.section("Results"):
         flags.DEFINE_string("metric", None, "Metric by which the runs are compared, such as eval_accuracy, "
-                            "eval_f1 or f1: a name in the eval_results.json of a run. A lower value is "
+                            "eval_f1 or f1. It is a name in the eval_results.json of a run. A lower value is "
                             "better for a name that ends in loss, perplexity, mae, rmse or error.")
         flags.DEFINE_enum("keep_checkpoints", "best", sweep_directory.KEPT, "Runs whose checkpoints are "
                           "kept. best: the run with the best metric. The results of all runs are kept.")

@@ -1,4 +1,4 @@
-"""Pairs the rows of two tables of predictions, and computes the metrics of their task on some of the rows."""
+"""Compares two tables of predictions for the same examples: pairs their rows, and computes their metrics."""
 
 import csv
 import io
@@ -26,10 +26,10 @@ class Table(NamedTuple):
 
     Attributes:
       path: path of the file.
-      kind: kind of the head, see `output_files.head_kind`; "questions" and "tagging" are also recognized by
-        their columns.
-      task: name of the task, or None without run.json.
-      labels: list of str, or None.
+      kind: kind of the head, see `output_files.head_kind`. The kinds "questions" and "tagging" are also
+        recognized by the columns of the table.
+      task: name of the task; None if there is no run.json.
+      labels: list of str, in the order of the model's outputs; None if the task has no labels.
       rows: list of {column: text}; in JSON Lines, also numbers and lists.
       separator: the text between several labels.
     """
@@ -43,8 +43,8 @@ class Table(NamedTuple):
 
 
 def find_table(path, name=TABLE):
-    """Returns the path of the table of predictions in a directory; None if there is none. A path of a file is
-    returned unchanged."""
+    """Returns the path of the table of predictions in a directory; None if the directory has no table. If
+    `path` is a file, returns `path`."""
     if not files.is_directory(path):
         return path
     candidates = [os.path.join(path, f"{name}.{ending}") for ending in prediction_files.FORMATS]
@@ -154,7 +154,7 @@ def _plain(value, separator):
     if isinstance(value, int | float) and not isinstance(value, bool):
         return repr(float(value))
     try:
-        return repr(float(value))  # CSV contains the same number as a text
+        return repr(float(value))  # in CSV, the same number is a text
     except (TypeError, ValueError):
         return "" if value is None else str(value)
 
@@ -166,8 +166,9 @@ class Scored(NamedTuple):
     """The metrics of a table.
 
     Attributes:
-      metrics: {name: function of an int array of the numbers of units, which returns the metric in points}.
-      is_right: list of bool for each unit, or None for scores.
+      metrics: {name: function}. A function takes an int array with the indices of some units, and returns the
+        metric of these units, in points.
+      is_right: list of bool, whether the prediction for each unit is right; None for a regression.
       count: number of units.
       unit: name of a unit in the plural, such as "rows" or "sentences".
     """
@@ -183,7 +184,7 @@ def score(table, labels=None):
 
     Args:
       table: the table.
-      labels: list of str, the labels of a classification in their order.
+      labels: list of str, the labels of a classification in the order of the model's outputs.
     """
     return {"questions": _score_questions, "tagging": _score_tagging, "regression": _score_regression,
             "multilabel": _score_multilabel}.get(table.kind, _score_classification)(table, labels)
@@ -313,7 +314,9 @@ def compare(paths, metric=None, resamples=9999, seed=0):
       resamples, seed: see `paired_tests.bootstrap_interval`.
 
     Returns:
-      a dict that can be written as JSON: "n", "unit", "metrics" and "mcnemar" (None for scores).
+      a dict that can be written as JSON. It contains "n", the number of units; "unit", the name of a unit;
+      "metrics", a list of `paired_tests.Difference`s as dicts; and "mcnemar", the result of
+      `paired_tests.mcnemar` (None for a regression).
     """
     first, second = tables = [read_table(path) for path in paths]
     check_pairs(first, second)

@@ -92,7 +92,7 @@ def compare(directories, metric=None):
         values = [[scale * value for value in group.values()] for group in groups]
         if min(map(len, values)) < 2:
             raise ValueError("The sweeps have no pairs of runs with the same settings, and one of them has "
-                             "only one run. A test needs at least two. Add seeds to the sweeps.")
+                             "only one run. A test needs at least two runs. Add seeds to the sweeps.")
         test = paired_tests.compare_groups(*values)
     means = [sum(group) / len(group) for group in values]
     difference = paired_tests.Difference(name, means, means[1] - means[0], test.pop("interval"), lower,
@@ -161,7 +161,7 @@ def _number(text):
 
 
 def _by_settings(rows, keys, metric, directory):
-    """Returns {values of the settings: metric}."""
+    """Returns {tuple with the values of the settings: value of the metric}, one entry for each run."""
     found = {}
     for row in rows:
         key = tuple(row[name] for name in keys)

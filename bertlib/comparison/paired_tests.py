@@ -1,4 +1,4 @@
-"""Statistical tests for the difference of two trainings, computed by SciPy, and the conclusion in words."""
+"""Tests by SciPy whether the results of two trainings differ, and puts the conclusion into words."""
 
 from typing import NamedTuple
 import warnings
@@ -13,8 +13,8 @@ class Difference(NamedTuple):
 
     Attributes:
       metric: name of the metric.
-      values: [value of the first, value of the second].
-      difference: second minus first.
+      values: [value of the first training, value of the second training].
+      difference: the value of the second training minus the value of the first training.
       interval: [low, high], the 95 % confidence interval of the difference.
       is_lower_better: whether a lower value of the metric is better, as for a loss.
       unit: "points" for a metric in percent, otherwise "".
@@ -29,7 +29,7 @@ class Difference(NamedTuple):
 
     @property
     def is_evidence(self):
-        """Whether 0 is outside of the interval."""
+        """Whether the interval does not contain 0, which is evidence of a difference."""
         return bool(self.interval[0] > 0 or self.interval[1] < 0)
 
 
@@ -52,8 +52,8 @@ def bootstrap_interval(metrics, count, resamples, seed):
     """Returns the percentile interval of the difference of a metric, by the paired bootstrap.
 
     Args:
-      metrics: two functions of an int array, the numbers of the rows of a sample. They return the metric of
-        the first and of the second training on these rows.
+      metrics: two functions, one for each training. A function takes an int array with the indices of some
+        rows, and returns the metric of the training on these rows.
       count: number of rows.
       resamples: number of samples.
       seed: int. The same seed gives the same interval.
@@ -64,7 +64,7 @@ def bootstrap_interval(metrics, count, resamples, seed):
     first, second = metrics
     rows = np.arange(count)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # equal predictions: all samples have the same difference
+        warnings.simplefilter("ignore")  # SciPy warns if all samples have the same difference
         interval = load_scipy().bootstrap(
             (rows, rows), lambda one, other: second(other) - first(one), paired=True, vectorized=False,
             n_resamples=resamples, confidence_level=CONFIDENCE, method="percentile",
@@ -73,11 +73,14 @@ def bootstrap_interval(metrics, count, resamples, seed):
 
 
 def mcnemar(first, second):
-    """Returns McNemar's exact test of two lists of booleans: whether each row is right.
+    """Returns the result of McNemar's exact test.
+
+    Args:
+      first, second: lists of bool, whether the prediction of each training is right for each row.
 
     Returns:
-      {"only_first", "only_second": number of rows that only this training has right, "discordant": their sum,
-      "p_value"}.
+      {"only_first": number of rows for which only the first training is right, "only_second": the same number
+      for the second training, "discordant": the sum of both numbers, "p_value"}.
     """
     only_first = sum(one and not other for one, other in zip(first, second))
     only_second = sum(other and not one for one, other in zip(first, second))
@@ -96,7 +99,7 @@ def compare_pairs(first, second):
     stats, first, second = load_scipy(), np.asarray(first, float), np.asarray(second, float)
     found = {"test": "paired t-test", "n": len(first)}
     differences = second - first
-    if np.ptp(differences) == 0:  # the tests divide by the standard deviation
+    if np.ptp(differences) == 0:  # the tests would divide by the standard deviation, which is 0
         mean = float(differences.mean())
         return {**found, "p_value": None if mean else 1.0, "p_value_wilcoxon": None if mean else 1.0,
                 "interval": [mean, mean]}
@@ -108,8 +111,11 @@ def compare_pairs(first, second):
 
 
 def compare_groups(first, second):
-    """Compares values without pairs by Welch's t-test. Returns {"test", "n": [two numbers], "p_value",
-    "interval"}."""
+    """Compares two groups of values that are not paired, by Welch's t-test.
+
+    Returns:
+      {"test", "n": [size of the first group, size of the second group], "p_value", "interval"}.
+    """
     stats, first, second = load_scipy(), np.asarray(first, float), np.asarray(second, float)
     found = {"test": "Welch's t-test", "n": [len(first), len(second)]}
     if np.ptp(first) == np.ptp(second) == 0:

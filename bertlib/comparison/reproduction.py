@@ -1,4 +1,5 @@
-"""Plans the repetition of a training: the command, its flags and the checks of its data, from run.json."""
+"""Plans the repetition of a training from its run.json: the command and its flags. Checks that the data files
+are unchanged."""
 
 import errno
 import os
@@ -16,7 +17,8 @@ COMMANDS = ("run_classifier.py", "run_classifier_with_tfhub.py", "run_ner.py", "
             "run_pretraining.py")
 # The repetition sets these flags itself.
 _OURS = ("output_dir", "results_dir", "max_steps", "do_export", "profile_steps")
-# These flags evaluate during a training, or at its end. A repetition of only the first steps needs none.
+# These flags request evaluations during a training, or at its end. A repetition of only the first steps
+# leaves these flags out.
 _OF_EVALUATION = ("eval_each_checkpoint", "eval_every_steps", "keep_best", "early_stopping_evals")
 # {flag: copy in the output directory}. The copy is used if the file of the flag no longer exists.
 _COPIES = {"vocab_file": output_files.VOCABULARY, "spm_model_file": output_files.SENTENCE_PIECES,
@@ -33,7 +35,8 @@ class Plan(NamedTuple):
       step: int, the last step that is trained and compared.
       is_whole: whether the repetition trains all steps of the training.
       results_dir: the directory with the results of the training.
-      changed: list of {"path", "old", "new"}: data or weights with other fingerprints than in the training.
+      changed: list of {"path", "old", "new"}, the files of data or weights that were changed after the
+        training, with their old and new fingerprints.
       overrides: list of str, the flags that the caller passed.
       notes: list of sentences on the limits of the comparison.
     """
@@ -208,7 +211,8 @@ def _flags_of_older_record(record):
 
 
 def _use_copies(flags, directory):
-    """Replaces --task_module, and files of the model that no longer exist, by the copies in the directory."""
+    """Replaces the values of some flags by the copies in the output directory: always for --task_module, and
+    for a file of the model if it no longer exists."""
     module = os.path.join(directory, output_files.TASK_MODULE)
     if "task_module" in flags and files.exists(module):
         flags["task_module"] = os.path.abspath(module)
@@ -219,7 +223,8 @@ def _use_copies(flags, directory):
 
 
 def _find_starting_weights(flags, record, given):
-    """Replaces a snapshot of the Hugging Face Hub that is not on this machine by its name and revision."""
+    """If the starting weights were a model of the Hugging Face Hub that is not on this machine, replaces
+    their path by the name and the revision of the model."""
     start = record.get("init_checkpoint") or {}
     if "init_checkpoint" in given or not start.get("repository") or "init_checkpoint" not in flags:
         return
@@ -251,7 +256,8 @@ def _compare_inputs(record, flags, given, notes):
              if isinstance(old := moved.get(name), str) and value]
     paths = {path: _moved(path, moves) for path in recorded}
     if any(name.endswith(PATH_SUFFIXES) for name in given):
-        # For example, --input_file was passed as another pattern: the command itself reports missing files.
+        # For example, the user replaced --input_file by another pattern. The command itself reports missing
+        # files.
         unknown = [path for path, new in paths.items() if path == new and not files.exists(path)]
         notes += [f"{path} does not exist, and is not compared before the training." for path in unknown]
         paths = {path: new for path, new in paths.items() if path not in unknown}

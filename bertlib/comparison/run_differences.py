@@ -1,4 +1,4 @@
-"""Compares two trainings bit by bit: losses, weights, results, data, settings and environment."""
+"""Compares two trainings bit by bit: their losses, weights, results, data, settings and environment."""
 
 import glob
 import json
@@ -211,7 +211,7 @@ def compare_environments(old, new):
     differences = {name: [flat[0][name], flat[1].get(name)] for name in sorted(flat[0])
                    if flat[0][name] != flat[1].get(name)}
     unknown = sorted(set(flat[1]) - set(flat[0]))
-    if old.get("environment") is not None:  # a variable that is not in the record was not set
+    if old.get("environment") is not None:  # the record lists only the variables that were set
         variables = [name for name in unknown if name.startswith("variable ")]
         differences.update({name: [None, flat[1][name]] for name in variables})
         unknown = [name for name in unknown if name not in variables]

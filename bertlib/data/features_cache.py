@@ -45,10 +45,10 @@ def check(path):
 
 
 def write(path, cache, inputs, examples, convert):
-    """Writes a file of features. If the cache contains the file, it is linked; otherwise it is made and added
-    to the cache.
+    """Writes a file of features. If the cache contains the file, `path` becomes a link to it. Otherwise, the
+    function makes the file and adds it to the cache.
 
-    While another process makes the same entry, this function waits. A replica that writes no files does not
+    If another process is making the same entry, this function waits. A replica that writes no files does not
     use the cache.
 
     Args:
@@ -57,7 +57,8 @@ def write(path, cache, inputs, examples, convert):
       inputs: list of objects on which the features depend, such as the tokenizer. They must have equal
         pickles if they are equal.
       examples: list of the examples. Their `vars` contain all of their data.
-      convert: function of a path. It writes the TFRecord file and returns a value that JSON can represent.
+      convert: function that takes a path. It writes the TFRecord file to this path, and returns a value that
+        JSON can represent.
 
     Returns:
       the value that `convert` returned when the file was made.

@@ -190,8 +190,8 @@ class SessionWeights:
             yield self._save(session, os.path.join(directory, "model.ckpt"))
 
     def save(self, session, directory, step):
-        """Saves the session's values of a step as a checkpoint in a directory, which is created if it is
-        missing. Returns the prefix of this checkpoint."""
+        """Saves the values of the session's variables as the checkpoint of a step. Creates the directory if
+        it does not exist. Returns the prefix of the checkpoint."""
         tf.gfile.MakeDirs(directory)
         return self._save(session, os.path.join(directory, f"model.ckpt-{step}"))
 

@@ -84,7 +84,7 @@ class TrainingSession:
                 if self.group:
                     collectives.check_sums(self.group, self.exchange_dtype, self.config.session_config)
                 self.take_steps(session, built, vote)
-        if self.config.stop_request.is_set:  # `check` would not raise again after an evaluation in a hook
+        if self.config.stop_request.is_set:  # `check` raises only once, perhaps already in a hook
             raise stopping.Stopped
 
     # --- The graph

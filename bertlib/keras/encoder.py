@@ -63,8 +63,8 @@ class BertEncoder(tf.keras.layers.Layer):
                      for name, weight in weights.items()}
         functions = {is_training: self._wrap(is_training, variables) for is_training in (False, True)}
         self._step = weights.pop(_STEP)
-        # Keras tracks the contents of dict attributes, and would save each weight twice. It does not track
-        # what a function refers to.
+        # Keras tracks the contents of a dict attribute, and would then save each weight twice. It does not
+        # track objects to which a function refers.
         self._weights_by_name = lambda: weights
         self._run = lambda is_training, *inputs: functions[is_training](*inputs)
         self.built = True

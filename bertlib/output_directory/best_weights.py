@@ -4,8 +4,9 @@ commands.
 best/ is itself an output directory: it contains the weights, the files that describe the model, and run.json.
 The file best.json names the step, the metric and its value.
 
-A kill at any moment leaves the earlier best weights or the new ones. The file `checkpoint` in best/ names the
-best weights. It is replaced atomically, after all other files are written.
+If the process is killed at any moment, best/ contains either the earlier best weights or the new best
+weights. The file `checkpoint` in best/ names the best weights. It is replaced atomically, after all other
+files are written.
 
 A killed training continues from its newest checkpoint, and needs the weights that were the best at this
 checkpoint. So these weights are also kept in best/ until the training ends.
@@ -36,8 +37,8 @@ def is_lower_better(metric):
 
 
 def choose_best(metric, values):
-    """Returns the best of a list of (step, value); None if the list is empty. Of equal values, the value of
-    the earliest step is the best. Values that are NaN or infinite must have been removed."""
+    """Returns the best of a list of (step, value); None if the list is empty. Among equal values, the value
+    of the earliest step is the best. Values that are NaN or infinite must have been removed."""
     sign = -1 if is_lower_better(metric) else 1
     return max(values, key=lambda item: (sign * item[1], -item[0]), default=None)
 
@@ -53,8 +54,8 @@ def read(directory):
 
     Returns:
       dict with "metric", "step", "value", "first_step", "training" and "checkpoint", the path of the weights.
-      "training" is the start of the training, as in run.json. "first_step" is the step of the first
-      evaluation among which the best one was chosen. The result is None if best/ contains no weights.
+      "training" is the start time of the training, as in run.json. The best evaluation was chosen among the
+      evaluations from step "first_step" on. The result is None if best/ contains no weights.
 
     Raises:
       ValueError, OSError: best/ is damaged.
@@ -105,8 +106,9 @@ def log_choice(best):
     Args:
       best: see `read`.
     """
-    logging.info("Weights: %s, the best ones of the training (%s = %s at step %d). --weights=%s takes the "
-                 "last ones.", best["checkpoint"], best["metric"], best["value"], best["step"], LAST)
+    logging.info("Weights: %s, the best weights of the training (%s = %s at step %d). Pass --weights=%s to "
+                 "use the last weights.", best["checkpoint"], best["metric"], best["value"], best["step"],
+                 LAST)
 
 
 def is_best_directory(directory):
@@ -156,7 +158,7 @@ class BestWeights:
     """Writes best/ of a training. Only one process may write it at a time.
 
     Attributes:
-      first_step: int, the step of the first evaluation among which the best one is chosen.
+      first_step: int. The best evaluation is chosen among the evaluations from this step on.
     """
 
     def __init__(self, directory, metric):
@@ -197,8 +199,8 @@ class BestWeights:
           newest: step of the newest checkpoint; None for a new training.
 
         Returns:
-          (step, value, prefix of the weights, the first step that counts). The first three are None if there
-          is no best evaluation yet. The prefix is None if best/ contains the weights already.
+          (step, value, prefix of the weights, `first_step`). The first three elements are None if there is no
+          best evaluation yet. The prefix is None if best/ already contains the weights.
 
         Raises:
           ValueError: the weights of the best evaluation are no longer kept, and best/ contains other weights.
@@ -214,8 +216,8 @@ class BestWeights:
                 "are no longer kept.")
         if self._content is not None and self._content["step"] is not None:
             raise ValueError(f"{lost} {self._path} contains the weights of step {self._content['step']}, the "
-                             f"best ones by {self._content['metric']}. Move {self._path} to another place. "
-                             f"The training then chooses among the evaluations from step {newest} on.")
+                             f"best weights by {self._content['metric']}. Move {self._path} to another "
+                             f"place. The training then chooses among the evaluations from step {newest} on.")
         logging.warning("%s The best weights are chosen among the evaluations from step %d on.", lost, newest)
         for step, value in values:
             if step == newest:
@@ -297,7 +299,8 @@ class BestWeights:
         kept = [] if kept is None else [kept]
         current = self._current()
         earlier = [*kept, *([current] if current not in (None, entry, *kept) else [])]
-        # Until `checkpoint` is replaced, best.json also has to describe the weights that it names.
+        # Until the file `checkpoint` is replaced, it names the earlier weights. So best.json also has to
+        # describe these weights.
         self._describe(entry, earlier)
         name = os.path.basename(self._weights(entry["step"]))
         files.write_text(os.path.join(self._path, "checkpoint"),

@@ -1,6 +1,6 @@
 """Describes the environment of a training for run.json: code, packages, processor, GPUs and variables.
 
-Each of these parts can change the last bits of the trained weights. A part that cannot be found out is None.
+Each of these parts can change the last bits of the trained weights. A part that cannot be determined is None.
 """
 
 import importlib.metadata

@@ -4,7 +4,7 @@ import math
 import xml.sax.saxutils
 
 _COLORS = ("#4878a8", "#c05a28", "#4a9a5a", "#8a62a8")
-# Positions of the four edges of the plot inside of the picture, in pixels.
+# Positions of the edges of the plot inside the picture, in pixels.
 _LEFT, _TOP, _RIGHT, _BOTTOM = 70, 40, 590, 330
 _BAR = 50  # length of the longest bar of a text chart, in characters
 _LINE_HEIGHT = 16  # smallest distance between two lines of text, in pixels
@@ -33,7 +33,7 @@ def text_bar_chart(rows):
     """Returns a bar chart as text.
 
     Args:
-      rows: list of (label, value), one for each bar.
+      rows: list of (label, value), one for each bar. A label is a str, and a value is a number of at least 0.
     """
     widest = max([len(label) for label, _ in rows])
     largest = max([value for _, value in rows] + [1])
@@ -138,12 +138,12 @@ def _curve(title, points, x_label, *shown):
 
 
 def strip_chart(title, rows, x_label):
-    """Returns a chart with a line of points for each group of numbers, as SVG. A short vertical line shows
-    the mean of the group.
+    """Returns an SVG chart with one horizontal row of points for each group of numbers. A short vertical line
+    in each row shows the mean of the group.
 
     Args:
       title: str.
-      rows: list of (label, list of finite numbers, not empty); not empty.
+      rows: list of (label, list of finite numbers), one for each group. No list is empty.
       x_label: str, the description of the x axis.
     """
     ticks = _round_numbers(*_bounds([value for _, values in rows for value in values]))
@@ -187,7 +187,7 @@ def scatter_chart(title, points, x_label):
 
 
 def _bounds(values):
-    """Returns (smallest value, largest value). If they are almost equal, they are moved apart."""
+    """Returns (smallest value, largest value). If both are almost equal, a margin is added on both sides."""
     low, high = min(values), max(values)
     largest = max(abs(low), abs(high))
     margin = max(largest / 10, 0.5) if high - low <= 1e-6 * largest else 0

@@ -7,9 +7,9 @@ from bertlib.reports import charts, report_page, report_sections
 from bertlib.reports.report_page import escape, name, number, paragraph, percent, section, table
 
 _MAX_ERRORS = 50
-# A larger confusion matrix is replaced by a list of the most frequent confusions.
+# With more than `MAX_MATRIX` labels, a list of the most frequent confusions replaces the confusion matrix.
 MAX_MATRIX, _MAX_CONFUSIONS = 30, 50
-# If the names above the columns of a matrix have more characters, they are vertical.
+# If the names above the columns of a matrix have more characters in total, they are written vertically.
 _MAX_HORIZONTAL = 60
 _DENSE_MATRIX = 12  # a matrix with more labels has narrow columns
 
@@ -50,8 +50,9 @@ def _classification_parts(facts, rows, labels, threshold):
     shown = heapq.nlargest(_MAX_ERRORS, wrong_rows())
     right = count - len(errors)
     is_multilabel = threshold is not None
-    heading = "Texts with other labels than predicted" if is_multilabel else "Most confident errors"
-    order = ("The texts whose labels differ from the predicted labels, the most confident errors first."
+    heading = "Texts with wrong predictions" if is_multilabel else "Most confident errors"
+    order = ("The predicted labels of these texts differ from the labels in the data. The most confident "
+             "errors come first."
              if is_multilabel else
              "The errors with the highest probability of the wrong label come first.")
     summary = escape(f"{count:,} examples: {right:,} right (") + percent(right / count if count else 0.0)
@@ -78,8 +79,8 @@ def _length(row):
 
 
 def _confidence(row, threshold):
-    """Returns the probability of a wrong answer. With several labels, returns the probability of the most
-    confident of the wrong decisions."""
+    """Returns the model's confidence in a wrong answer. For a single label, this is the probability of the
+    predicted label. For several labels, it is the highest confidence in `_wrong_decisions`."""
     if not row.probabilities:
         return 0.0
     if threshold is None:
@@ -88,8 +89,12 @@ def _confidence(row, threshold):
 
 
 def _wrong_decisions(row):
-    """Returns a list of (confidence, label, probability of the label, whether the label was predicted), one
-    for each label that was predicted wrongly. The most confident decision comes first."""
+    """Returns the labels for which the model decided wrongly, the most confident decision first.
+
+    Returns:
+      list of (confidence, label, probability of the label, whether the label was predicted). The confidence
+      is the probability of a predicted label, and 1 - probability for a label that was not predicted.
+    """
     found = []
     for label in sorted({*row.label} ^ {*row.prediction}):
         probability, is_predicted = row.probabilities.get(label, 0.0), label in row.prediction
@@ -115,7 +120,8 @@ def _confusion_section(matrix, labels):
     """Returns the section with the confusion matrix.
 
     Args:
-      matrix: list of lists or array. A row belongs to a label, and a column to a predicted label.
+      matrix: list of lists or array. `matrix[i][j]` is the number of examples with label i for which the
+        model predicted label j.
       labels: list of str.
     """
     matrix = [list(map(int, row)) for row in matrix]
@@ -155,7 +161,7 @@ def matrix_table(matrix, labels):
 
 
 def _error(row, index, data_file, threshold):
-    """Returns the `Html` of an error: labels, texts, place."""
+    """Returns the `Html` of an error: the labels, the texts, and the line of the file."""
     if threshold is None:
         probability = (row.probabilities or {}).get(row.prediction)
         heading = f"predicted {name(row.prediction)}{_probability(probability)}, label {name(row.label)}"

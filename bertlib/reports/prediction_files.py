@@ -19,9 +19,10 @@ def write_predictions(path, rows, predictions_format="csv", csv_safe=False, sepa
     """Writes a table with one row for each example.
 
     The columns are: line; the columns of the input, with unchanged texts; label; prediction;
-    probability_LABEL for each label; is_right; loss; and the details. In JSON Lines, "probabilities" is an
-    object, and several labels are a list. A column of the input that has the name of another column is
-    renamed, see `columns.rename_fields`.
+    probability_LABEL for each label; is_right; loss; and a column for each of `PredictedRow.details`. JSON
+    Lines have one object "probabilities", {label: probability}, instead of the columns probability_LABEL. In
+    JSON Lines, several labels of an example are a list. If a column of the input has the name of another
+    column, it is renamed, see `columns.rename_fields`.
 
     A number is written as the shortest text from which the same number can be read. The file appears only
     when it is complete. Only one row at a time is in memory.
@@ -55,7 +56,7 @@ def write_predictions(path, rows, predictions_format="csv", csv_safe=False, sepa
                 text = format_csv_row(_cells(row, fields, probabilities, details, separator), csv_safe)
             else:
                 text = json.dumps(_json_object(row, renamed), ensure_ascii=False) + "\n"
-            stream.write(text.encode("utf-8", "replace"))  # half of a surrogate pair is possible
+            stream.write(text.encode("utf-8", "replace"))  # a text may contain half of a surrogate pair
 
 
 def format_csv_row(values, csv_safe=False):
@@ -90,8 +91,8 @@ def _is_number(value):
 
 
 def _collect_names(rows):
-    """Returns the names in all rows: list of the fields; {label: name of the column of its probability}; list
-    of the details."""
+    """Returns (list of the names of the fields, {label: name of the column of its probability}, list of the
+    names of the details), each over all rows."""
     fields, labels, details = {}, {}, {}
     for row in rows:
         fields.update(row.fields)
@@ -125,6 +126,6 @@ def _json_object(row, renamed):
 
 
 def finite_or_none(value):
-    """Returns None for NaN and infinite numbers, for which JSON has no form. Returns other values
+    """Returns None for NaN and infinite numbers, because JSON has no notation for them. Returns other values
     unchanged."""
     return None if isinstance(value, float) and not math.isfinite(value) else value

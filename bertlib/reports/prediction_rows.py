@@ -10,14 +10,15 @@ class PredictedRow(NamedTuple):
       line: int, the number of the line of the input file in which the example begins, from 1. None if the
         example comes from a program and not from a file.
       fields: {name of a column: text}, the columns of the input file, in the order of the file and with
-        unchanged texts. For JSON Lines, values that are no texts are written as JSON.
+        unchanged texts. For JSON Lines, values that are not texts are written as JSON.
       texts: tuple of str, the texts that the model read.
       label: the correct answer: str for a class, float for a score, tuple of str for several labels, tuple of
         str for the accepted answers to a question. None if it is unknown.
       prediction: the model's answer: str, float or tuple of str.
-      probabilities: {label: float}. For a question, the probability of the answer has the key "". None for a
+      probabilities: {label: float}. For an answer to a question, the key is "". None if the prediction is a
         score.
-      is_right: whether the prediction is the correct answer; None for a score or if the label is unknown.
+      is_right: whether the prediction is the correct answer. None if the prediction is a score, or if the
+        label is unknown.
       loss: float, the loss of the example, or None.
       length: int, number of tokens of the example before truncation, with [CLS] and [SEP]; None if unknown.
       details: {name: text or number} that is written in additional columns, such as the F1 of an answer.

@@ -10,14 +10,14 @@ import re
 from bertlib.system import files
 
 MAX_BYTES = 5_000_000
-_EXAMPLE_BYTES = 3_500_000  # for examples; the rest of a page is smaller than the difference to MAX_BYTES
+_EXAMPLE_BYTES = 3_500_000  # for all examples; the rest of a page needs less than 1,500,000 bytes
 TEXT_CHARACTERS = 2000  # longest text of an example that a page shows completely
 MAX_NAME = 120  # longest name, such as the name of a label, that a page shows completely
 MAX_TABLE_ROWS = 200
 
 # Control characters and halves of surrogate pairs, which an HTML file must not contain.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
-# Charts have the colors of a picture on white paper. The rules for "svg" give them the colors of the page.
+# Charts are drawn in black on white. The rules for "svg" replace these colors by the colors of the page.
 _STYLE = """
 :root { color-scheme: light dark; --line: #8885; --right: #2e9e5b; --partly: #d99a00; --wrong: #d0463b;
         --predicted: #ffd54f; }
@@ -86,8 +86,8 @@ def _visible_character(match):
 
 
 def name(text, longest=MAX_NAME):
-    """Returns the `Html` of a name, such as a label; see `shorten`. The order of the texts beside a name does
-    not depend on the script of the name."""
+    """Returns the `Html` of a name, such as a label; see `shorten`. A name in a right-to-left script, such as
+    Arabic, does not change the order of the texts around it."""
     return Html(f"<bdi>{shorten(str(text), longest)}</bdi>")
 
 
@@ -135,10 +135,10 @@ def percent(share):
 
 
 def table(header, rows):
-    """Returns the `Html` of a table. Of more than `MAX_TABLE_ROWS` rows, only the first are shown.
+    """Returns the `Html` of a table. It shows at most the first `MAX_TABLE_ROWS` rows.
 
     Args:
-      header: list of str, the names of the columns; None for a table without them.
+      header: list of str, the names of the columns; None for a table without names of columns.
       rows: list of lists. The first cell is the name of the row. Numbers are written by `number`.
     """
     header = header or []
@@ -181,13 +181,13 @@ def section(heading, *parts):
 
 
 def examples(items, render, most, evenly=False):
-    """Returns the `Html` of examples, preceded by a sentence if not all of them are shown.
+    """Returns the `Html` of examples. If not all examples are shown, a sentence before them says so.
 
     Args:
       items: list of the examples.
       render: function that returns the `Html` of an example.
-      most: largest number of examples that are shown. Fewer are shown if they are too long.
-      evenly: whether the shown examples are spread evenly over the list. Otherwise, they are the first.
+      most: largest number of examples that are shown. Fewer examples are shown if they are too long.
+      evenly: True to show examples that are spread evenly over the list, False to show the first examples.
     """
     count = min(len(items), most)
     content = None
@@ -198,7 +198,8 @@ def examples(items, render, most, evenly=False):
             content.append(render(item))
             size += len(content[-1].encode())
             if size > _EXAMPLE_BYTES:
-                # With `evenly`, fewer examples are other examples, which may be longer.
+                # With `evenly`, a smaller number selects other examples. These may be longer, so the number
+                # is reduced by 5 % until the examples fit.
                 content, count = None, int(0.95 * number_before)
                 break
     note = ""
@@ -218,7 +219,7 @@ def write_page(path, title, parts):
     """
     content = Html(
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">\n'
-        # If a text of the data became HTML by mistake, the browser still would run and load nothing.
+        # Even if a text of the data became HTML by mistake, the browser would not run or load anything.
         """<meta http-equiv="Content-Security-Policy" content="default-src 'none'; """
         """style-src 'unsafe-inline'">\n"""
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'

@@ -1,4 +1,4 @@
-"""Makes the parts of a report that all tasks share: metrics, accuracy against length, curves, settings."""
+"""Makes the parts of a report that all tasks share: metrics, accuracy by length, curves and settings."""
 
 import json
 import math
@@ -41,16 +41,16 @@ def metrics_section(metrics):
 
 
 def length_section(heading, values, unit, measure, is_share=True, counted="examples"):
-    """Returns the `Html` of a table with bars: a mean value of the examples against their length. Each bar
-    stands for about the same number of examples.
+    """Returns the `Html` of a table with the mean of a value, such as the accuracy, for examples of different
+    lengths. Each row of the table has a bar, and contains about the same number of examples.
 
     Args:
       heading: str.
-      values: list of (length, value) for each example. Values are not negative.
+      values: list of (length, value), one for each example. Values are not negative.
       unit: str, the unit of the lengths, such as "tokens".
       measure: str, the name of the mean value.
-      is_share: whether the values are shares, which the table shows as percentages.
-      counted: str, the plural name of an example.
+      is_share: whether the values are fractions from 0 to 1, which the table shows as percentages.
+      counted: str, the plural word for the examples, such as "sentences".
     """
     if not values:
         return ""

@@ -1,7 +1,7 @@
 """Computes metrics from the rows of a table of predictions.
 
-Anyone who has the table can compute the same numbers. The heads compute the official metrics; the functions
-of this module add the metrics of each label and the errors of a regression.
+The heads compute the official metrics of a task. The functions of this module add the metrics of each label
+and the errors of a regression. They use only the rows, so a user can compute the same numbers from the table.
 """
 
 import math
@@ -52,8 +52,14 @@ def _errors(pairs):
 
 
 def _scores(labels, hits, actual, predicted):
-    """Returns the scores of each label. `hits`, `actual` and `predicted` contain, for each label, the number
-    of rows with a right prediction, with the label and with the prediction."""
+    """Returns {label: {"precision", "recall", "f1", "support"}}.
+
+    Args:
+      labels: list of str.
+      hits: int array: for each label, the number of rows with this label for which it was also predicted.
+      actual: int array: for each label, the number of rows with this label.
+      predicted: int array: for each label, the number of rows for which it was predicted.
+    """
     scores = {}
     for label, hit, real, found in zip(labels, hits.tolist(), actual.tolist(), predicted.tolist()):
         scores[label] = {"precision": hit / found if found else 0.0, "recall": hit / real if real else 0.0,

@@ -40,8 +40,8 @@ def write_report(path, facts, examples, predictions, gold=None, null_score_diff_
         return (scores[prediction.qas_id][1], -answer.probability) if scores else answer.probability
 
     rows = sorted(zip(examples, predictions, answers), key=rank)
-    order = ("The answers with the lowest F1 come first; among equal F1, the most confident "
-             "answers." if scores else "The least confident answers come first.")
+    order = ("The answers with the lowest F1 come first. Among answers with equal F1, the most confident "
+             "answers come first." if scores else "The least confident answers come first.")
     legend = Html('<mark class="predicted">predicted</mark>, <mark class="gold">right</mark>, '
                   f'<mark class="predicted gold">both</mark>. {order}')
     report_page.write_page(path, facts.title, [

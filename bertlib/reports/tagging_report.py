@@ -22,7 +22,7 @@ def write_report(path, facts, sentences, predicted):
       path: the file.
       facts: a `report_sections.Facts` with the metrics of `tagging_data.score_tags`.
       sentences: list of `tagging_data.Sentence`, with tags.
-      predicted: list with a list of predicted tags for each sentence.
+      predicted: list of lists of str, the predicted tags of each sentence.
     """
     results = [_Result(sentence, tags) for sentence, tags in zip(sentences, predicted, strict=True)]
     by_length = [(len(result.sentence.words), float(not result.errors)) for result in results]
@@ -109,7 +109,7 @@ def _article(result, data_file):
 
 def _marked_words(result):
     """Returns the HTML of a sentence with marked entities."""
-    # Without <bdi>, such that the words of Arabic or Hebrew run from right to left.
+    # The words are not in <bdi> elements, so that an Arabic or Hebrew sentence runs from right to left.
     words = [report_page.shorten(word) for word in result.sentence.words[:_MAX_WORDS]]
     spans = [(*span, status) for status, of_status in result.spans.items() for span in of_status]
     bounds = sorted({0, len(words), *(bound for span in spans for bound in span[:2] if bound <= len(words))})

@@ -122,7 +122,7 @@ def get_value(line, row, place):
 
 
 def field_names(header, texts, width):
-    """Returns a list of str, a different name for each field of a row.
+    """Returns the names of the fields of a row, a list of str without repetitions.
 
     If the file has a header, the names are those in the header. Without a header, a text has the name in
     `texts`, and any other field is named after its column, such as column_3. If two fields would have the
@@ -154,7 +154,7 @@ class FieldReader:
         """Returns the fields of a row as {name: text}.
 
         Args:
-          values: list of str; for JSON Lines, a dict. Values of the dict that are no texts become JSON.
+          values: list of str; for JSON Lines, a dict. Values of the dict that are not texts become JSON.
         """
         if isinstance(values, dict):
             return {name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,8 +1,8 @@
 """Collects the faults of a file: the lines that cannot be used, with the reason.
 
-The error message counts the faults of a file by kind. It lists the first faults, and the first of each
-kind. With --skip_bad_lines=true, the lines are left out
-instead, and a table lists them.
+The error message counts the faults of a file by kind. It lists the first faults of the file, and the first
+fault of each kind. With --skip_bad_lines=true, the program leaves the bad lines out instead of stopping, and
+writes a table of these lines.
 """
 
 import bisect
@@ -24,7 +24,7 @@ MAX_LISTED = 20
 # The table contains at most this number of characters of a line.
 MAX_TEXT_CHARACTERS = 200
 _COLUMNS = ("file", "line", "kind", "reason", "text")
-# Advice at the end of an error message, for commands with --skip_bad_lines and for other commands.
+# Advice at the end of an error message. The second text is for commands without the flag --skip_bad_lines.
 _ADVICE = "Correct these lines, or pass --skip_bad_lines=true to leave them out."
 ADVICE_WITHOUT_FLAG = "Correct these lines."
 
@@ -36,7 +36,7 @@ class Fault(NamedTuple):
       path: the file.
       line: number of the line, from 1.
       kind: one of `KINDS`.
-      problem: a sentence.
+      problem: a sentence that describes the fault.
       text: the first characters of the row.
     """
 
@@ -82,7 +82,7 @@ class FileFaults:
           ValueError: the rest of the file cannot be read.
         """
         if any(fault.line == line for fault in self.found[-1:]):
-            return  # a line that cannot be decoded may also have other faults; the first one is enough
+            return  # One fault for each line is enough. A line that cannot be decoded often has several.
         self.counts[kind] += 1
         may_be_listed = (len(self.found) < MAX_LISTED or self.counts[kind] == 1
                          or line < self.found[-1].line)
@@ -108,7 +108,8 @@ class FileFaults:
         raise self._error()
 
     def check(self, num_good=0):
-        """Raises a ValueError if the file cannot be used because of its faults.
+        """Raises a ValueError if the faults make the file unusable: if bad lines are not left out, or if more
+        than half of the rows have faults.
 
         Args:
           num_good: number of rows without a fault; needed only if bad lines are left out.
@@ -147,8 +148,8 @@ class FileFaults:
             title = f"{self._path}: {number:,} lines cannot be used ({self.summary()}); {which}:"
         decode = ""
         if self.counts[_ENCODING] > 1 and not self._reason:
-            decode = (f"Begin with the encoding: {self.counts[_ENCODING]:,} lines cannot be decoded. After "
-                      "this is mended, the same lines may have other faults.")
+            decode = (f"Begin with the encoding: {self.counts[_ENCODING]:,} lines cannot be decoded. When "
+                      "you have corrected the encoding, the same lines may show other faults.")
         return ValueError("\n".join(filter(None, [title, *listed, decode, self._reason or self._advice])))
 
     def summary(self):

@@ -27,7 +27,8 @@ MAX_FIELD_CHARACTERS = 10**8
 _PLURALS = {"\t": "tabs", ",": "commas", ";": "semicolons", "|": "pipes"}
 # Number of bytes that are decoded at a time, if the encoding is not UTF-8.
 _CHUNK_BYTES = 1 << 16
-# Takes the place of bytes that cannot be decoded. It is half of a surrogate pair, and does not occur in text.
+# Replaces bytes that cannot be decoded. This character is half of a surrogate pair, and does not occur in
+# text.
 _UNDECODABLE = "\udc80"
 _UTF8_MARK = b"\xef\xbb\xbf"
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -37,7 +38,7 @@ _MAX_LINES = 1000
 
 
 class BadRow(NamedTuple):
-    """Takes the place of a row or a line that cannot be read.
+    """Describes a row or a line that cannot be read. It replaces the row in the results of the readers.
 
     Attributes:
       problem: a sentence for the error message.
@@ -56,8 +57,8 @@ class RowError(ValueError):
 
     Attributes:
       line: number of the line, from 1.
-      problem: a sentence.
-      kind: one of `faults.KINDS`; None if the problem is not that of a single row.
+      problem: a sentence that describes the problem.
+      kind: one of `faults.KINDS`; None if the problem is not in a single row.
     """
 
     def __init__(self, line, problem, kind=None):
@@ -182,7 +183,8 @@ def read_lines(stream, encoding=None):
 
 
 def decode_as_utf8(text, encoding):
-    """Returns the UTF-8 reading of a text that was probably decoded with a wrong encoding; otherwise None.
+    """Decodes a text again as UTF-8, if it was probably decoded with a wrong encoding. Otherwise, returns
+    None.
 
     The bytes of text in another encoding are rarely valid UTF-8, unless all of its characters are ASCII. For
     example, the text "cafÃ©" in the encoding cp1252 consists of the same bytes as "café" in UTF-8.
@@ -201,7 +203,8 @@ def decode_as_utf8(text, encoding):
 
 
 def _encoding_advice(line, number, encoding):
-    """Returns the part of an error message that names --encoding; "" for a command without this flag."""
+    """Returns the end of an error message, which recommends --encoding. Returns "" for a command without this
+    flag."""
     if encoding is None:
         return ""
     is_utf_16 = number == 1 and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))

@@ -7,13 +7,13 @@ have 4 or 5 code points, and a spreadsheet may add a zero-width space after it.
 import difflib
 import unicodedata
 
-# Unicode's category of format characters (soft hyphen, zero-width space, joiners, byte-order mark, direction
-# marks), and the range of the selectors that choose a variant of a character. All these characters are
-# invisible.
+# Two groups of invisible characters. "Cf" is Unicode's category of format characters, such as the soft
+# hyphen, the zero-width space and the byte-order mark. A variation selector chooses a variant of the
+# character before it.
 _INVISIBLE_CATEGORY = "Cf"
 _VARIATION_SELECTORS = range(0xFE00, 0xFE10)
-# A name is perhaps a misspelling of another name that occurs this many times as often, if `difflib` computes
-# at least this similarity of the two names.
+# A name may be a misspelling of another name if two conditions hold: the other name occurs at least
+# `_MISSPELLING_FACTOR` times as often, and `difflib` computes at least this similarity of the two names.
 _MISSPELLING_FACTOR, _MISSPELLING_SIMILARITY = 20, 0.85
 # With more names, the search for misspellings would take longer than a second.
 _MAX_COMPARED = 200
@@ -56,7 +56,7 @@ def _fold_case(text):
 def find_misspellings(counts):
     """Returns {rare name: frequent name} for rare names that are spelled nearly like a frequent name.
 
-    Names with digits are left out, because "class1" and "class2" are different names on purpose.
+    Names with digits are not compared, because "class1" and "class2" are different names on purpose.
 
     Args:
       counts: {name: how often the name occurs}.

@@ -222,11 +222,11 @@ def check_disk(settings, num_train_steps, shapes, config=None):
     one = 4 * sum(math.prod(shape) for shape in (
         *model.values(), *optimization.slot_shapes(model, settings.optimizer).values()))
     weights = 4 * sum(map(math.prod, model.values()))
-    # --keep_best writes weights without optimizer state: those that are being evaluated, the best ones, and
-    # the best ones of the newest checkpoint.
+    # --keep_best keeps up to three sets of weights without optimizer state: the weights that are being
+    # evaluated, the best weights, and the weights that were the best at the newest checkpoint.
     best = 3 * weights if settings.keep_best else weights if settings.eval_every_steps else 0
     present = sum(files.size(path) for prefix in existing for path in checkpoint_files.list_files(prefix))
-    # The next checkpoint is written before any is removed.
+    # The next checkpoint is written before the oldest one is removed.
     needed = max(one, count * one - present) + best
     total = f"at most {count} checkpoints of {files.readable_size(one)} at the same time" + (
         f", and {files.readable_size(best)} for evaluated and best weights" if best else "")

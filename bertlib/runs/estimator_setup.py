@@ -327,8 +327,8 @@ class _Estimator(estimator.Estimator):
         return self._chosen
 
     def _find_best(self):
-        """Returns the prefix of the best weights if the training in --output_dir keeps them; otherwise, and
-        with --weights=last, returns None."""
+        """Returns the prefix of the best weights in --output_dir. Returns None with --weights=last, and if
+        the training does not keep its best weights."""
         if self._settings.weights != best_weights.BEST:
             return None
         best = best_weights.find(self._settings.output_dir)
@@ -339,7 +339,8 @@ class _Estimator(estimator.Estimator):
 
     @contextlib.contextmanager
     def using_weights(self, prefix):
-        """A context manager: inside of the block, the weights of this checkpoint are evaluated."""
+        """A context manager. Inside its block, evaluations use the weights of the checkpoint with this
+        prefix."""
         self._chosen = prefix
         try:
             yield

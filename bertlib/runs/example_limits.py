@@ -1,4 +1,4 @@
-"""Uses only a part of the examples (--max_train_examples, --max_eval_examples)."""
+"""Draws a part of the examples by a hash of their content (--max_train_examples, --max_eval_examples)."""
 
 from absl import logging
 
@@ -8,12 +8,12 @@ _LIMITS = {"train": ("max_train_examples", "training examples"),
 
 
 def draw_examples(settings, split, examples, digest):
-    """Returns the examples that --max_train_examples or --max_eval_examples leaves, in their order.
+    """Draws examples for --max_train_examples or --max_eval_examples, and returns them in their old order.
 
     Logs the number of these examples.
 
-    The choice depends only on the content of the examples, not on their order. A larger number returns the
-    same examples and further ones.
+    The choice depends only on the content of the examples, not on their order. With a larger number, the
+    function returns the same examples and additional ones.
 
     Args:
       settings: a `Settings`.

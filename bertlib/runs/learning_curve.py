@@ -2,18 +2,19 @@
 table and as a picture, keeps the best weights (--keep_best) and ends the training early
 (--early_stopping_evals).
 
-The commands evaluate during a training only with the `LearningCurve` that `create_learning_curve` returns.
-Three other triggers of an evaluation during a training do not use this module:
+If a command evaluates during a training, the `LearningCurve` from `create_learning_curve` does this work.
+Three other parts of the project also evaluate during a training, without this module:
 
 - an evaluator process of TF_CONFIG (`bertlib.command_line.evaluator_process`)
 - `train_and_evaluate` of tf1
 - `InMemoryEvaluatorHook` of tf1
 
-docs/development/paths.md#evaluation-during-a-training shows the calls of all four triggers.
+docs/development/paths.md#evaluation-during-a-training shows the calls of all four parts.
 
-The table, learning_curve.tsv, is the state of early stopping: the rows up to the newest checkpoint determine
-the best evaluation and the number of evaluations after it. A training that continues from a checkpoint first
-removes later rows. So a killed training continues as if it had not been killed.
+The table, learning_curve.tsv, is also the state of early stopping. Its rows up to the newest checkpoint
+determine the best evaluation, and the number of evaluations after the best one. A training that continues
+from a checkpoint first removes the rows of later steps. So a killed training continues as if it had not been
+killed.
 """
 
 import csv
@@ -71,7 +72,7 @@ def check(settings, needs_do_eval=True):
             raise ValueError(f"{flag} needs --do_train=true: {what} {when}. Pass --do_train=true, or leave "
                              f"{name} out.")
         if needs_do_eval and not settings.do_eval:
-            raise ValueError(f"{flag} needs --do_eval=true: without it, the data to evaluate on is not read. "
+            raise ValueError(f"{flag} needs --do_eval=true: otherwise the evaluation data are not read. "
                              f"Pass --do_eval=true, or leave {name} out.")
     if settings.early_stopping_evals is not None and settings.keep_best is None:
         raise ValueError(f"--early_stopping_evals={settings.early_stopping_evals} needs --keep_best=METRIC, "
@@ -157,7 +158,7 @@ def _values(rows, metric):
 
 
 def _is_early_stop(metric, values, patience):
-    """Returns whether the best of some evaluations is followed by at least `patience` others.
+    """Returns whether at least `patience` evaluations without improvement follow the best evaluation.
 
     Args:
       metric, values: see `best_weights.choose_best`.
@@ -179,8 +180,8 @@ def read_rows(directory):
 
 
 def read_points(directory, shown, full_score=1.0):
-    """Returns the points of a learning curve, {name in the picture: list of (step, share of the full score)}.
-    The lists are empty if the directory has no learning_curve.tsv.
+    """Returns the points of a learning curve, {name in the picture: list of (step, value / full_score)}. The
+    lists are empty if the directory has no learning_curve.tsv.
 
     Args:
       directory: output directory of a training.
@@ -227,8 +228,8 @@ class LearningCurve(tf.train.CheckpointSaverListener):
     # --- Before and after the training
 
     def prepare(self, estimator, last_step):
-        """Brings the files to the state that they had at the newest checkpoint, and evaluates this checkpoint
-        if an earlier run was killed before it did so. All replicas must call this method before the training.
+        """Restores the state that the files had at the newest checkpoint. Evaluates this checkpoint if an
+        earlier run was killed before this evaluation. All replicas must call this method before the training.
 
         Args:
           estimator: the Estimator that trains. It has the method `using_weights`.
@@ -306,7 +307,7 @@ class LearningCurve(tf.train.CheckpointSaverListener):
 
     @property
     def saves_weights(self):
-        """Whether weights are evaluated that are not in a checkpoint of the training."""
+        """Whether the training has to save weights for evaluations, in addition to its checkpoints."""
         return bool(self._every_steps)
 
     @property
@@ -410,8 +411,8 @@ class LearningCurve(tf.train.CheckpointSaverListener):
     # --- The table
 
     def points(self, rows):
-        """Returns {name in the picture: list of (step, share of the full score)} for rows of the table.
-        Values that are NaN are left out, for example a correlation that is not defined."""
+        """Returns {name in the picture: list of (step, value / full_score)} for rows of the table. Values
+        that are NaN are left out, for example a correlation that is not defined."""
         curves = {name: [(int(row["global_step"]), float(row[metric]) / self._full_score) for row in rows]
                   for metric, name in self._shown.items()}
         return {name: [(step, value) for step, value in points if math.isfinite(value)]

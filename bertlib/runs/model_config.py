@@ -162,7 +162,7 @@ def _advice_on_name(path, flag):
     is_name = re.fullmatch(r"[\w.-]*\w(/[\w.-]*\w)?", path, re.ASCII) and not path.endswith(".ckpt")
     if files.exists(path) or not is_name or files.exists(os.path.dirname(path) or path):
         return ""
-    return (f" {path} is no path. To use the model of this name from the Hugging Face Hub, pass "
+    return (f" The path {path} does not exist. To use the model of this name from the Hugging Face Hub, pass "
             f"--{flag}={hugging_face_cache.PREFIX}{path}. `python download.py --list` prints the names of "
             "the models published by google-research/bert.")
 

@@ -21,7 +21,7 @@ _SEPARATOR = " | "
 
 
 def draw_questions(settings, split, examples):
-    """Returns the questions that --max_train_examples or --max_eval_examples leaves; see
+    """Draws the questions for --max_train_examples or --max_eval_examples; see
     `example_limits.draw_examples`.
 
     Args:
@@ -34,7 +34,7 @@ def draw_questions(settings, split, examples):
 
 
 def log_windows_seen(settings, num_train_steps, questions, windows):
-    """If the training sees fewer windows than there are, logs their number.
+    """Logs the number of windows that the training reads, if it does not read all windows.
 
     Args:
       settings: a `Settings`.
@@ -48,9 +48,9 @@ def log_windows_seen(settings, num_train_steps, questions, windows):
     if seen >= windows:
         return
     epochs = math.ceil(math.ceil(windows / batch) * batch / questions * 100) / 100
-    logging.info("%s steps with a batch size of %d see %s of %s windows. --num_train_epochs counts "
+    logging.info("%s steps with a batch size of %d read %s of %s windows. --num_train_epochs counts "
                  "questions, as in the published code, but a long context has several windows. With "
-                 "--num_train_epochs=%g, the training sees all windows.", f"{steps:,}", batch,
+                 "--num_train_epochs=%g, the training reads all windows.", f"{steps:,}", batch,
                  f"{seen:,}", f"{windows:,}", epochs)
 
 

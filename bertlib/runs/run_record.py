@@ -43,7 +43,8 @@ _SHORT = 60
 # Names of flags that are recorded if batches are trimmed. These flags set the number of micro-batches, and
 # with trimming the dropout masks depend on this number. See `_count_micro_batches`.
 _SPLITTING = {"gradient_accumulation_steps", "tokens_per_micro_batch", "num_replicas"}
-# Fields that describe the first session of a training. A later session with other settings keeps them.
+# Fields that describe the first session of a training. A later session with other settings does not change
+# these fields.
 _OF_FIRST_SESSION = ("started", "from_step", "command", "flags", "arguments", "working_directory", "inputs",
                      "code", "environment")
 # If a training reads more files than this number, only their common fingerprint is recorded.
@@ -263,8 +264,8 @@ def _differences(stored, now, training):
 
 
 def _changes_of_environment(stored, now):
-    """Returns {name: [old value, new value]} of the environment in which a training continues. The old values
-    are those of the last session with a change. {} if the record does not contain them."""
+    """Returns the changes of the environment since the last session of a training, {name: [old value, new
+    value]}. Returns {} if the record does not contain the environment."""
     if stored.get("environment") is None:
         return {}
     before, after = environment.flatten(stored), environment.flatten(now)

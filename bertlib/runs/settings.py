@@ -129,8 +129,8 @@ def parse_profile_steps(text):
 
 
 def last_training_step(settings, num_train_steps):
-    """Returns the step at which a training ends: the last step of its schedule, or the smaller value of
-    --max_steps.
+    """Returns the step at which a training ends: the last step of its schedule, or --max_steps if this is
+    smaller.
 
     Args:
       settings: a `Settings`.

@@ -6,17 +6,17 @@ from bertlib.serving import questions
 
 
 class AnswerTable:
-    """Formats answers as rows of CSV. The columns of the input are before the columns of the answer.
+    """Formats answers as rows of CSV. The columns of the input come before the columns of the answer.
 
-    The first answer determines the columns, because a table may be written before all lines are read. Lines
-    that could not be used are kept until this answer.
+    The first answer determines the columns, because the table may be written before all lines are read. If
+    the first lines of the input cannot be used, their rows are kept until the first answer.
     """
 
     def __init__(self, fields=(), has_errors=False, csv_safe=False, label_separator=","):
         """Creates a table without rows.
 
         Args:
-          fields: names of fields that a line may have although the first line lacks them.
+          fields: names of fields that get a column even if the first line lacks them.
           has_errors: whether the table has a column "error", for lines that could not be used.
           csv_safe: see `prediction_files.format_csv_row`.
           label_separator: text between several labels.

@@ -1,6 +1,7 @@
-"""Starts the runs of a sweep as child processes, a fixed number of them at a time, and waits for their ends.
+"""Starts the runs of a sweep as child processes and waits for their ends. A fixed number of children run at
+the same time.
 
-The children end when this process ends, also if this process was killed.
+The children end when this process ends, even if this process was killed.
 """
 
 import collections
@@ -71,10 +72,11 @@ def divide_machine(jobs):
 
 @contextlib.contextmanager
 def no_other_children(path):
-    """A context manager: waits until the children of an earlier sweep have ended, and yields the descriptor
-    of a lock file that the new children inherit.
+    """A context manager that waits until the children of an earlier sweep have ended. It yields the
+    descriptor of a lock file.
 
-    The kernel holds the lock as long as one of these processes lives.
+    The new children inherit the descriptor. The kernel holds the lock until this process and all of its
+    children have ended.
 
     Args:
       path: the lock file. It is removed at the end.
@@ -101,8 +103,8 @@ def no_other_children(path):
 
 
 def _is_locked(descriptor):
-    """Locks an open file; returns False if another process holds the lock. A file system without locks counts
-    as locked."""
+    """Tries to lock an open file. Returns False if another process holds the lock, otherwise True. Also
+    returns True if the file system has no locks."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -115,8 +117,9 @@ def _is_locked(descriptor):
 def run_all(keys, start, slots, descriptor):
     """Runs a child process for each key. Yields the `End` of each child.
 
-    If the caller stops the iteration, or after Ctrl-C or SIGTERM, the children get SIGTERM, and this function
-    waits for their end: a training saves its last complete step. The iteration must happen in one thread.
+    If the caller stops the iteration, or after Ctrl-C or SIGTERM, the children get SIGTERM. This function
+    then waits until they have ended, because a training first saves its last complete step. The whole
+    iteration must happen in one thread.
 
     Args:
       keys: list of objects.
@@ -150,7 +153,8 @@ def run_all(keys, start, slots, descriptor):
 
 
 def _start(command, log, slot, descriptor):
-    """Starts a child process. Its cores are those of this thread at its start."""
+    """Starts a child process. A child process inherits the CPU cores of the thread that starts it, so this
+    function changes the cores of the thread for a moment."""
     environment = dict(os.environ)
     if slot.gpu is not None:
         environment["CUDA_VISIBLE_DEVICES"] = slot.gpu
@@ -168,7 +172,7 @@ def _start(command, log, slot, descriptor):
 
 
 def _end(processes):
-    """Ends processes with SIGTERM and waits for their ends. A second interruption kills them."""
+    """Sends SIGTERM to processes, and waits until they have ended. A second interruption kills them."""
     try:
         for process in processes:
             process.terminate()

@@ -27,8 +27,9 @@ def parse(texts, parse_value):
 
     Args:
       texts: list of str, the values of --grid, such as "seed=0,1".
-      parse_value: function that takes a flag and a text. It returns the value in its usual notation, so that
-        equal values have equal texts. It raises a ValueError if the command does not accept the value.
+      parse_value: function that takes the name of a flag and a text. It returns the value in one standard
+        notation, so that equal values, such as 5e-5 and 0.00005, have equal texts. It raises a ValueError if
+        the command does not accept the value.
 
     Raises:
       ValueError: the grid is empty, a part of it cannot be read, or a value occurs twice.
@@ -65,8 +66,8 @@ def list_runs(grid, samples=None, sample_seed=0):
 
     Args:
       grid: the result of `parse`.
-      samples: number of runs to draw from the grid; None for all runs. A larger number adds runs to those of
-        a smaller number. The order of the flags and of the values does not matter.
+      samples: number of runs to draw from the grid; None for all runs. A larger sample contains all runs of a
+        smaller sample. The order of the flags and of the values in the grid does not change the sample.
       sample_seed: seed of the draw.
 
     Raises:

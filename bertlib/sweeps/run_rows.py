@@ -1,4 +1,4 @@
-"""The result of each run of a sweep: status, metrics, rank, and statistics of many results."""
+"""Holds the result of each run of a sweep, ranks the runs, and computes statistics of their results."""
 
 import dataclasses
 import math
@@ -13,7 +13,7 @@ from bertlib.system import files
 DONE, DIVERGED, FAILED, RUNNING = "finished", "diverged", "failed", "running"
 ENDED = DONE, DIVERGED  # runs with one of these statuses are not repeated
 
-# The message of `session_hooks.NanLossError`.
+# Matches the messages of `session_hooks.NanLossError`.
 _NOT_FINITE = re.compile(r"The \S+ of step \d+ is -?(nan|inf)|not finite, although", re.IGNORECASE)
 
 
@@ -25,7 +25,7 @@ class Row:
       settings: {flag: value as text}.
       status: DONE, DIVERGED, FAILED or RUNNING.
       metrics: {name: number}, the results of the evaluation. A number that is not finite is None.
-      seconds: time of the run, over all of its starts.
+      seconds: total time of the run. If the run was started several times, it is the sum.
       message: the last error line of a failed run, or a warning about the results.
       started: time of the last start, in seconds since 1970.
     """
@@ -65,7 +65,7 @@ def _number(text):
 
 
 def of_ended_run(row, code, error, results, metric):
-    """Sets status, metrics and message of a run that has ended.
+    """Sets the status, the metrics and the message in the row of a run that has ended.
 
     A run diverged if its loss or its gradients were not finite, so that the training stopped; or if the
     evaluation gave no finite number for the metric.
@@ -73,7 +73,7 @@ def of_ended_run(row, code, error, results, metric):
     Args:
       row: the `Row`.
       code: exit code of the process.
-      error: the last error message in the log of the run, "" if there is none.
+      error: the last error message in the log of the run; "" if the log contains no error.
       results: see `read_results`.
       metric: name of the metric of the sweep.
     """
@@ -95,7 +95,7 @@ def of_ended_run(row, code, error, results, metric):
 
 
 def _degeneracy(matrix):
-    """Returns a message if a classifier is not better than a constant answer, else "".
+    """Returns a warning if a classifier is not better than a constant answer, otherwise "".
 
     Args:
       matrix: the confusion matrix (rows are labels, columns are predictions); None if there is none.
@@ -116,7 +116,8 @@ def _degeneracy(matrix):
 
 
 def by_rank(rows, metric):
-    """Returns the rows with a value of the metric, the best first. Equal values keep their order."""
+    """Returns the rows that have a value of the metric, the best row first. Rows with equal values keep their
+    order."""
     sign = 1 if best_weights.is_lower_better(metric) else -1
     ranked = [row for row in rows if row.value(metric) is not None]
     return sorted(ranked, key=lambda row: sign * row.value(metric))
@@ -136,11 +137,12 @@ def ranks(ranked, metric):
 
 
 def expected_best(values, lower=False):
-    """Returns the expected best of k results, for k = 1 … the number of values.
+    """Returns a list: element k - 1 is the expected value of the best of k results, for k from 1 to the
+    number of values.
 
-    The k results are drawn with replacement from the values: the empirical distribution (Dodge et al. 2019,
-    arXiv:1909.03004, and 2020, arXiv:2002.06305). With n values in ascending order, the value number i is the
-    maximum of k draws with the probability (i/n)^k − ((i−1)/n)^k.
+    The k results are drawn from the values at random, with replacement (Dodge et al. 2019, arXiv:1909.03004,
+    and 2020, arXiv:2002.06305). Sort the n values in ascending order: the value number i is then the maximum
+    of k draws with the probability (i/n)^k − ((i−1)/n)^k.
 
     Args:
       values: list of numbers.

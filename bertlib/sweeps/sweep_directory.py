@@ -1,4 +1,7 @@
-"""The directory of a sweep: sweep.json, sweep.csv, and the row, the log and the output of each run."""
+"""Reads and writes the directory of a sweep: sweep.json, sweep.csv, and the files of each run.
+
+The files of a run are its result (a "row" in JSON), its log, and its output directory.
+"""
 
 import csv
 import dataclasses
@@ -74,7 +77,7 @@ class SweepDirectory:
 
     @property
     def runs(self):
-        """Returns the list of all runs, also of earlier and larger grids."""
+        """Returns the list of all runs, including runs of earlier grids that the current grid lacks."""
         return list(self._runs.values())
 
     def output_dir(self, run):
@@ -103,7 +106,7 @@ class SweepDirectory:
         return os.path.join(self.path, "rows", f"{run.name}.json")
 
     def ended_rows(self):
-        """Returns the list of (run, row) of the runs that have ended, also of those that failed."""
+        """Returns a list of (run, row) for the runs that have ended, including failed runs."""
         rows = ((run, self.row(run)) for run in self.runs)
         return [(run, row) for run, row in rows if row and row.status != run_rows.RUNNING]
 
@@ -122,8 +125,8 @@ class SweepDirectory:
         files.write_text(os.path.join(self.path, TABLE), table.getvalue())
 
     def remove_checkpoints(self, keep, metric):
-        """Removes the checkpoints of ended runs. The results stay. Failed runs keep their checkpoints,
-        because they are repeated.
+        """Removes the checkpoints of ended runs, but not their results. Failed runs keep their checkpoints,
+        because a repeated run continues from its last checkpoint.
 
         Args:
           keep: one of `KEPT`. "best": only the run with the best value of the metric keeps its checkpoints.
@@ -136,7 +139,7 @@ class SweepDirectory:
         best = ranked[0] if ranked and keep == "best" else None
         for run, row in ended:
             if row is not best:
-                # --keep_best of a training writes a second directory.
+                # A training with --keep_best also writes checkpoints into the directory "best".
                 for directory in (self.output_dir(run), os.path.join(self.output_dir(run), "best")):
                     _remove_checkpoints(directory)
 

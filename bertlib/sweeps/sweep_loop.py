@@ -1,4 +1,4 @@
-"""Runs the missing runs of a sweep, and writes the results after each run."""
+"""Starts the runs of a sweep that have not ended yet, and writes the results after each run."""
 
 import os
 import time
@@ -35,7 +35,7 @@ class Sweep(NamedTuple):
 
 
 def run(sweep, directory, runs):
-    """Runs the runs that have not ended, and writes the results.
+    """Starts the runs that have not ended yet, and writes the results.
 
     Args:
       sweep: a `Sweep`.
@@ -82,7 +82,7 @@ def _prepare(sweep, directory, each):
     row, log = directory.row(each), directory.log(each)
     seconds = row.seconds if row else 0.0
     if row and row.status == run_rows.RUNNING and os.path.exists(log):
-        # The sweep was killed. The log changed for the last time shortly before the end of the run.
+        # The sweep was killed during this run. The run ended shortly after the last change of its log.
         seconds += max(0.0, os.path.getmtime(log) - row.started)
     directory.write_row(each, run_rows.Row(each.settings, seconds=seconds, started=time.time()))
     flags = [f"--{name}={value}" for name, value in each.settings.items()]
@@ -124,8 +124,8 @@ def _error(script, code, log):
 
 
 def _write_results(sweep, directory):
-    """Writes sweep.csv and sweep.html, and removes checkpoints. If a file cannot be written, the log says so,
-    and the sweep goes on: the rows of the runs are stored."""
+    """Writes sweep.csv and sweep.html, and removes checkpoints. If a file cannot be written, the function
+    logs a warning. The sweep continues, because the rows of the runs are already stored."""
     def write_page():
         sweep_page.write_page(os.path.join(directory.path, sweep_directory.PAGE), directory.ended_rows(),
                               sweep.metric, len(directory.runs), sweep.script, directory.base)

@@ -64,7 +64,8 @@ def _settings_cell(text):
 
 
 def _strips(rows, label_of, metric):
-    """Returns [(label, values)] of groups of rows, in the order of their first rows."""
+    """Groups rows by the label that `label_of` returns. Returns a list of (label, values of the metric), in
+    the order of the first row of each group."""
     groups = {}
     for row in rows:
         groups.setdefault(label_of(row), []).append(row.value(metric))
@@ -72,18 +73,19 @@ def _strips(rows, label_of, metric):
 
 
 def _strip_chart(title, strips, metric):
-    """Returns the `Html` of a chart of groups, the first `_MAX_STRIPS` of them."""
+    """Returns the `Html` of a chart of the first `_MAX_STRIPS` groups."""
     def short(label):
         return label if len(label) <= _MAX_LABEL else f"{label[:_MAX_LABEL - 1]}…"
 
     drawn = [(short(label), values) for label, values in strips[:_MAX_STRIPS]]
     rest = "" if len(drawn) == len(strips) else paragraph(
-        f"The chart shows the best {len(drawn)} of {len(strips)} groups.")
+        f"The chart shows the first {len(drawn)} of {len(strips)} groups.")
     return Html(report_page.chart(charts.strip_chart(title, drawn, metric)) + rest)
 
 
 def _settings_section(ranked, settings, metric):
-    """Returns the charts of the metric against each setting that has several values."""
+    """Returns a section with a chart for each setting that has several values. A chart shows the metric for
+    each value of the setting."""
     parts = []
     for name in settings:
         strips = _strips(ranked, lambda row, name=name: row.settings.get(name, "not in the grid"), metric)

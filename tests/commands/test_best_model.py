@@ -72,7 +72,7 @@ def test_the_best_weights_are_those_of_the_best_evaluation(trainings, whole, scr
     assert json.loads((output / "run.json").read_text())["settings"]["keep_best"] == "eval_loss"
 
     # The end of the training, an evaluation of the directory, and one of best/ alone use these weights.
-    assert f"Weights: {output}/best/model.ckpt-{row['global_step']}, the best ones" in log
+    assert f"Weights: {output}/best/model.ckpt-{row['global_step']}, the best weights" in log
     elsewhere = tmp_path / "best"
     (output / "best").rename(elsewhere)
     alone = scripts.run("run_classifier.py", *EVALUATE, f"--output_dir={elsewhere}", cwd=tmp_path)
@@ -97,7 +97,7 @@ def test_predictions_take_the_best_weights(whole, scripts, tmp_path):
                   [f"--model_dir={output / 'best'}"]):
         done = scripts.run("predict.py", *flags, f"--input_file={tmp_path / 'texts'}", cwd=tmp_path)
         assert done.code == 0, done.err
-        answers.append((done.out, "the best ones of the training (eval_loss = " in done.err))
+        answers.append((done.out, "the best weights of the training (eval_loss = " in done.err))
     assert [says for _, says in answers] == [True, False, False]
     best = json.loads((output / "best" / "best.json").read_text())["step"]
     assert answers[0][0] == answers[2][0] and (answers[0][0] == answers[1][0]) == (best == 10)

@@ -142,9 +142,9 @@ def test_names_that_are_not_in_the_cache(run, tmp_path, command, flags):
 
 
 @pytest.mark.parametrize("command, flag, name, advice", [
-    ("run_squad.py", "init_checkpoint", "bert-base-uncased", "bert-base-uncased is no path. To use the model "
-     "of this name from the Hugging Face Hub, pass --init_checkpoint=hf:bert-base-uncased."),
-    ("convert_checkpoint.py", "input", "google-bert/bert-base-uncased", "is no path. To use the model of "
+    ("run_squad.py", "init_checkpoint", "bert-base-uncased", "The path bert-base-uncased does not exist. To "
+     "use the model of this name from the Hugging Face Hub, pass --init_checkpoint=hf:bert-base-uncased."),
+    ("convert_checkpoint.py", "input", "google-bert/bert-base-uncased", "does not exist. To use the model of "
      "this name from the Hugging Face Hub, pass --input=hf:google-bert/bert-base-uncased."),
     ("run_ner.py", "init_checkpoint", "uncased_L-12_H-768_A-12/bert_model.ckpt",
      "`python download.py --model=uncased_L-12_H-768_A-12` downloads the published model. Then "

@@ -58,7 +58,7 @@ def test_a_bad_line_stops_it_and_the_answers_before_it_are_kept(predict, tmp_pat
     assert done.code == 1
     assert done.err.splitlines()[-1] == (
         "predict.py: error: lines.tsv:4: the text is empty; complete the row or remove it. The lines before "
-        "this line are answered. To write an error in place of the answer and go on, pass "
+        "this line are answered. To write an error instead of the answer and continue, pass "
         "--skip_bad_lines=true.")
     assert [answer["id"] for answer in answers] == ["1", "2"]
     done, _ = predict(lines, "lines.tsv", output_file="answers.jsonl")

@@ -58,9 +58,9 @@ class Squad(object):
 
 
 @pytest.mark.parametrize("batch, steps, questions, windows, logged", [
-    (12, 44, 264, 2285, "44 steps with a batch size of 12 see 528 of 2,285 windows. --num_train_epochs "
+    (12, 44, 264, 2285, "44 steps with a batch size of 12 read 528 of 2,285 windows. --num_train_epochs "
      "counts questions, as in the published code, but a long context has several windows. With "
-     "--num_train_epochs=8.69, the training sees all windows."), (4, 6, 12, 24, None)])
+     "--num_train_epochs=8.69, the training reads all windows."), (4, 6, 12, 24, None)])
 def test_the_log_says_how_many_windows_a_training_sees(batch, steps, questions, windows, logged, caplog):
     settings = Settings({"train_batch_size": batch, "max_steps": None})
     with caplog.at_level("INFO", "absl"):

@@ -272,7 +272,7 @@ def load(tmp_path):
     ("class A(DataProcessor): pass", r"class A: the method get_labels\(\) is missing"),
     ("class A(DataProcessor):\n    task_type = 'tagging'", "task_type is 'tagging'. It must be one of class"),
     ("class A(DataProcessor):\n    def __init__(self, x): pass", r"A\(\) raised TypeError: "),
-    ("class A(DataProcessor):\n    labels = (0, 1)", "the label 0, which is no text. Write '0'"),
+    ("class A(DataProcessor):\n    labels = (0, 1)", "the label 0, which is not a text. Write '0'"),
     ("class A(DataProcessor):\n    labels = ('a', 'a')", "returns the label 'a' twice"),
     ("class A(DataProcessor):\n    labels = ('a\\n', 'b')", "must not contain control characters"),
     ("class A(DataProcessor):\n    def get_labels(self): return 'ab'", "returns 'ab'. It must return a list"),

@@ -142,7 +142,7 @@ METHODS = {
     "isAlive": (PYTHON3, "is_alive()"), "tostring": (NUMPY, "tobytes()"),
 }
 
-# Packages whose classes still have methods with these names.
+# Packages whose classes still have methods with the names in the table above.
 WITH_OLD_METHODS = ("pygtrie", "marisa_trie", "datrie")
 
 # --- Other packages --------------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ _METRIC_NAMES = {"classification": {"accuracy": "accuracy", "f1": "F1", "matthew
 
 
 def create_processor(settings, suffix=""):
-    """Returns the processor of --task_name, of --task_module or of the user's own data.
+    """Returns the processor for --task_name, for --task_module or for the user's own data.
 
     Sets flags that were not given: the phases, --output_dir, and the flags whose values are in the record of
     the training. Sets --data_dir to the directory of the sample.
@@ -112,8 +112,8 @@ def create_processor(settings, suffix=""):
 
 
 def _refuse_missing_training(settings):
-    """If a run without training gives no task, the task must be in --output_dir. Raises an error if this
-    directory contains no training."""
+    """Raises an error if the command line of a run without training names no task, and --output_dir contains
+    no training whose record names the task."""
     directory = settings.output_dir
     if settings.do_train or directory is None:
         return
@@ -464,7 +464,8 @@ class _Phases:
         return {**metrics, **more}
 
     def _constant_warning(self, split, metrics):
-        """Returns a warning (str) if the predictions for all examples of a split are the same, else None."""
+        """Returns a warning (str) if the predictions for all examples of a split are the same, otherwise
+        None."""
         if self._target.task_type == "classification":
             return classifier_task.single_class_warning(metrics["eval_confusion_matrix"], self._target.labels)
         pairs = [(row.label, row.prediction) for row in self._predicted_rows(split) if row.label is not None]

@@ -118,7 +118,8 @@ class Splits:
         records, has_labels = self._records[split], self.has_labels(split)
         losses = None
         if has_labels and not self._settings.doc_stride and all("loss" in row for row in predictions):
-            # These losses were computed from logits. A probability that was rounded to 1 has no exact loss.
+            # These losses were computed from logits. The exact loss cannot be computed from a probability
+            # that was rounded to 1.
             losses = [row["loss"] for row in predictions]
         elif has_labels:
             losses = task_head.example_losses(predictions, records.label_ids)

@@ -219,7 +219,7 @@ def _read(settings, reader, record):
     if not settings.do_train:
         splits.pop("train", None)
     elif train is not None:
-        splits["train"] = row_examples.without_values(splits["train"])  # only needed for tables of results
+        splits["train"] = row_examples.without_values(splits["train"])  # only result tables need the values
     return splits, labels, stored_rows
 
 
@@ -294,8 +294,11 @@ def _refuse_other_file(settings, processor):
 
 
 def _labels_before_reading(settings, record):
-    """Returns a pair: the labels in the order of the model's outputs, and a text that names the source of the
-    labels. Returns (None, None) for a regression, and if the labels are those of the training file.
+    """Returns the labels, if they are known before the training file is read.
+
+    Returns:
+      a pair: the labels in the order of the model's outputs, and a text that names the source of the labels.
+      (None, None) for a regression, and if the training file determines the labels.
 
     Raises:
       ValueError, FileNotFoundError: the file of the labels is missing or has an error.

@@ -5,16 +5,16 @@ from bertlib.reports.prediction_rows import PredictedRow
 
 
 class PredictedRows:
-    """The `PredictedRow`s of a split. The object can be iterated any number of times. Each row is made when
-    it is needed, so that a large split needs little memory."""
+    """Iterable of the `PredictedRow`s of a split. It can be iterated any number of times. Each row is made
+    when it is needed, so that a large split needs little memory."""
 
     def __init__(self, examples, source_rows, predictions, target, lengths, losses=None, has_labels=True):
         """Stores the data. The lists have one element for each example, in the same order.
 
         Args:
           examples: list of `InputExample`.
-          source_rows: list of `SourceRow` or None, see `DataProcessor.source_rows`. For None, the fields of
-            the row are guid, text_a and text_b, and its line is None.
+          source_rows: list with a `SourceRow` or None for each example, see `DataProcessor.source_rows`. If
+            it is None, the fields of the row are guid, text_a and text_b, and the line of the row is None.
           predictions: list of {name: array}, the head's predictions. With windows, these are the predictions
             for whole texts, see `window_pooling`.
           target: see `targets`.
@@ -64,6 +64,6 @@ class PredictedRows:
 
 
 def _shortest(number):
-    """Returns a NumPy number as the float with the same shortest decimal form. So the table contains 0.1 for
+    """Converts a NumPy number to a float that is printed with the same digits. So the table contains 0.1 for
     the float32 0.1, and not 0.10000000149011612."""
     return float(str(number))

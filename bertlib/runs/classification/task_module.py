@@ -27,7 +27,8 @@ from bertlib.tasks.classification import classifier_data, row_examples, targets
 TASK = "task module"  # name of the task in run.json
 # {name of a set: flag of the phase that needs it}.
 _PHASE_OF = dict(zip(("train", "dev", "test"), PHASES))
-# Flags for the user's own files that a task module may also have, because they describe answers, not files.
+# Flags for the user's own files that can also be passed with --task_module. They describe labels and answers,
+# not files.
 _SHARED_FLAGS = ("threshold", "label_separator")
 _MAX_SCORE = 3.4e38  # scores are stored as float32
 
@@ -97,7 +98,8 @@ def create_processor(settings, suffix=""):
     _check_against_training(settings, processor, record, is_default)
     run_record.inherit_settings(settings, *custom_task.TASK_TYPES, without=("task_name",))
     if settings.data_dir is not None and not files.is_directory(settings.data_dir):
-        raise NotADirectoryError(f"--data_dir={settings.data_dir}: there is no such directory.")
+        raise NotADirectoryError(f"--data_dir={settings.data_dir}: there is no such directory. Correct the "
+                                 "path.")
     processor.set_target(settings)
     return processor
 
@@ -182,7 +184,7 @@ def _fingerprint(content):
 
 
 class _Loader(importlib.abc.SourceLoader):
-    """Loads a module from a content that has already been read. No bytecode is written."""
+    """Loads a module from its content in memory. Writes no bytecode."""
 
     def __init__(self, path, content):
         self._path, self._content = path, content
@@ -230,7 +232,7 @@ def _load_class(path, module):
     """
     name = f"task_module_{module.fingerprint}"  # no other module has this name
     spec = importlib.util.spec_from_loader(name, _Loader(path, module.content), origin=path)
-    loaded = sys.modules[name] = importlib.util.module_from_spec(spec)  # pickle and dataclasses look there
+    loaded = sys.modules[name] = importlib.util.module_from_spec(spec)  # pickle looks there
     try:
         with _user_code(path, "the module"):
             spec.loader.exec_module(loaded)
@@ -355,7 +357,7 @@ class ModuleProcessor(classifier_data.DataProcessor):
         self._test_count, self._failure = None, None
 
     def set_target(self, settings):
-        """Sets the target; --threshold and --label_separator describe a target with several labels."""
+        """Sets the target. For several labels, --threshold and --label_separator are parts of the target."""
         if self.task_type == "multilabel":
             separator = settings.label_separator
             for label in (label for label in self._labels if separator in label):
@@ -395,7 +397,7 @@ class ModuleProcessor(classifier_data.DataProcessor):
             raise self._error(f"get_labels() returns {labels!r:.80}. It must return a list of texts.")
         for index, label in enumerate(labels):
             if not isinstance(label, str):
-                raise self._error(f"get_labels() returns the label {label!r:.80}, which is no text. Write "
+                raise self._error(f"get_labels() returns the label {label!r:.80}, which is not a text. Write "
                                   f"{str(label)!r:.80}.")
             if not label.strip() or not label.isprintable():
                 raise self._error(f"get_labels() returns the label {label!r:.80}. A label must not be empty "
@@ -408,11 +410,11 @@ class ModuleProcessor(classifier_data.DataProcessor):
         return self._labels and list(self._labels)
 
     def _check_label(self, label, where):
-        """Returns the label of an example as the target needs it.
+        """Checks the label of an example, and returns it in the form that the target needs.
 
         Args:
           label: the label that the user's object returned.
-          where: the place of the label, for messages.
+          where: description of the example, for error messages.
         """
         if self.task_type == "regression":
             try:

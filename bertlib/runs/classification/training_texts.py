@@ -30,7 +30,7 @@ def read_training_texts(model):
       ValueError, OSError: run.json names no training file, or this file is missing or damaged.
     """
     if model.record.get("task_module"):
-        raise ValueError("the training data were read by a task module, which is not executed here.")
+        raise ValueError("a task module read the training data, and this command does not execute it.")
     recorded = model.record.get("files", {})
     path = recorded.get("train_file") or recorded.get("data_dir")
     if not path:

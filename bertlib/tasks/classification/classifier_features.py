@@ -308,7 +308,7 @@ class FeatureRecords:
         """
         facts = features_cache.write(path, self._is_portable and cache, self._inputs, self._examples,
                                      self._write_all)
-        # If the file is from the cache, no example was converted here.
+        # If the file is from the cache, no example was converted in this process, and these lists are empty.
         self.windows[:], self.lengths[:], self.label_ids[:] = facts
 
     def _write_all(self, path):

@@ -98,7 +98,7 @@ def metric_fn(per_example_loss, labels, probabilities, weights, names, threshold
 
 def single_set_warning(labels, predicted):
     """Returns a warning (str) if an evaluation predicted the same set of labels for all examples although
-    their labels differ, else None.
+    their labels differ, otherwise None.
 
     Args:
       labels, predicted: lists with a tuple of str for each example, the labels and the predicted labels.

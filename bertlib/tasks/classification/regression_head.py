@@ -10,7 +10,8 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.tasks.classification import classification_head
 
-# Scores count as constant if their standard deviation is below this share of that of the labels.
+# Scores count as constant if their standard deviation is smaller than the standard deviation of the labels
+# times this factor.
 _MIN_DEVIATION = 0.01
 
 
@@ -78,7 +79,7 @@ def metric_fn(per_example_loss, labels, scores, weights):
 
 def constant_scores_warning(labels, scores):
     """Returns a warning (str) if an evaluation predicted almost the same score for all examples although
-    their labels differ, else None.
+    their labels differ, otherwise None.
 
     A correlation does not show this problem: it does not depend on the scale of the scores.
 

@@ -73,7 +73,7 @@ class Row(NamedTuple):
 
 
 class Split(NamedTuple):
-    """The examples of a file: the `path` of the file, the `rows` (list of `Row`), whether the rows have
+    """Holds the examples of a file: the `path` of the file, the `rows` (list of `Row`), whether the rows have
     labels, and the names of the columns (None for a file without a header row)."""
 
     path: str
@@ -133,8 +133,8 @@ class ExampleReader:
           path: the file.
           needs_labels: whether a file without labels is an error.
           known: list of the valid labels; None if they are not known yet.
-          find_problem: function of the label of a row that returns a sentence about an unknown label, or
-            None; see `label_checker`. By default, all labels are valid.
+          find_problem: function that takes the label of a row. It returns an error message if the label is
+            unknown, otherwise None; see `label_checker`. By default, all labels are valid.
 
         Returns:
           a `Split`.
@@ -156,7 +156,8 @@ class ExampleReader:
                     self._check_not_empty(path, rows)
                 split = self._to_split(path, rows, needs_labels, known, find_problem, found)
             except ValueError:
-                # If bad lines are not skipped, the first bad line is the first error.
+                # If bad lines are not skipped, report these lines first: the first bad line may be the cause
+                # of the ValueError.
                 found.check(len(rows))
                 raise
         found.check(len(split.rows))
@@ -361,12 +362,12 @@ def read_labels(path):
 
 
 def label_checker(labels, source):
-    """Returns a function of the label of a row. The function returns a sentence about an unknown label, or
-    None if the label is valid.
+    """Returns a function that takes the label of a row. The function returns an error message if the label is
+    unknown, and None if the label is valid.
 
     Args:
       labels: list of the valid labels.
-      source: str, a description of the labels, such as "the labels in --train_file=a.csv".
+      source: str, the source of the labels for the error message, such as "the labels in --train_file=a.csv".
     """
     known = set(labels)
 

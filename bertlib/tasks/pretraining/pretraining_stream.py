@@ -455,7 +455,7 @@ class _Output:
         """Returns the manifest of the previous run.
 
         Raises:
-          ValueError: the file is no manifest.
+          ValueError: the file is not a manifest.
         """
         with contextlib.suppress(ValueError):
             stored = files.read_json_object(self._manifest_path)

@@ -85,19 +85,21 @@ class ConllFile(NamedTuple):
 def read_conll(path, token_column=1, tag_column=-1, tagged=True, bad_lines=None):
     """Reads a UTF-8 file with columns that are separated by spaces or tabs.
 
-    A line that begins with -DOCSTART- ends a sentence. A line before the first word of a sentence that begins
-    with "#" is a comment if its number of columns differs from that of the other lines, or if its tag is not
-    valid.
+    A line that begins with -DOCSTART- ends a sentence. A line that begins with "#" can be a comment. It is a
+    comment if it comes before the first word of a sentence, and if its number of columns differs from that of
+    the other lines or its tag is not valid.
 
     Args:
       path: the file.
       token_column, tag_column: int, the numbers of the columns of the words and of the tags, from 1. Negative
         numbers count from the last column, which is -1.
-      tagged: True if a file without tags is an error. Otherwise, the file counts as tagged if its tag column
-        contains a valid tag other than "O". If `tagged` is an int, the number of columns of the training
-        file, the file must also have this number of columns. None for no such condition.
+      tagged: True, None or an int.
+        True: the file must have tags; a file without tags is an error.
+        None: the file counts as tagged if its tag column contains a valid tag other than "O".
+        An int, the number of columns of the training file: as None, but the file must also have this number
+        of columns to count as tagged.
       bad_lines: the `faults.FileFaults` of the file, to which lines that cannot be used are added. If it
-        skips bad lines, each sentence with such a line is left out. By default, these lines are an error.
+        skips bad lines, each sentence with such a line is left out. By default, such a line is an error.
 
     Returns:
       a `ConllFile`.
@@ -198,7 +200,7 @@ def _tag_index(file, line, token, column, tagged, rows):
 
 
 def _sentences(file, rows, first, token, tag, bad_lines):
-    """Yields the `Sentence`s, without those that contain a line that cannot be used.
+    """Yields the `Sentence`s of a file. A sentence with a line that cannot be used is left out.
 
     Args:
       file: a `ConllFile` without sentences.
@@ -424,8 +426,8 @@ class Prediction(NamedTuple):
 def merge_windows(rows, sentences, labels, scheme="IOB2"):
     """Returns the list of the `Prediction`s for sentences, merged from the predictions for their windows.
 
-    A tag of the model that is not valid after the tag of the previous word is replaced; see
-    `convert_scheme`. The new tag keeps the probability.
+    If a predicted tag is not valid after the tag of the previous word, it is replaced; see `convert_scheme`.
+    The new tag keeps the probability of the predicted tag.
 
     Args:
       rows: iterable of the predictions of `tagging_head.Tagger` for the windows, in the order of the windows.

@@ -135,7 +135,8 @@ def model_fn_builder(bert_config, num_tags, use_crf, init_checkpoint, learning_r
 
 
 def no_entity_warning(right, predicted):
-    """Returns a warning (str) if an evaluation predicted no entity although the data has entities, else None.
+    """Returns a warning (str) if an evaluation predicted no entity although the data have entities, otherwise
+    None.
 
     The accuracy does not show this problem, because most words are outside of entities.
 

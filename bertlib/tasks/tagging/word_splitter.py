@@ -3,17 +3,18 @@
 Example: the text "Ana's firm (in Tennessee) paid $3.5 million." has 12 words: Ana 's firm ( in Tennessee )
 paid $ 3.5 million and the full stop.
 
-Other corpora follow the same rules, among them the Penn Treebank (Bies et al. 1995, Bracketing Guidelines for
-Treebank II Style). In a third kind of corpora, punctuation marks are parts of words. `choose_splitting` finds
-out from the training data which rules a corpus follows.
+Some other corpora follow the same rules, such as the Penn Treebank (Bies et al. 1995, Bracketing Guidelines
+for Treebank II Style). In other corpora, only white space separates words, so punctuation marks are parts of
+words. `choose_splitting` determines from the training data which rules a corpus follows.
 """
 
 import re
 
 # The two ways to split a text. run.json records one of them.
 SPLITTINGS = PUNCTUATION, SPACES = ("punctuation", "spaces")
-# `PUNCTUATION` is chosen if it leaves the other words of the training data whole. `PUNCTUATION` divides 0.1 %
-# of the words of CoNLL-2003, and more than 10 % of the words of English text that was split at white space.
+# `PUNCTUATION` is chosen if it would divide at most this share of the words of the training data. It divides
+# 0.1 % of the words of CoNLL-2003, and more than 10 % of the words of English text that was split at white
+# space.
 _MAX_DIVIDED = 0.03
 # A period after one of these words is a part of the word, except at the end of the text.
 _ABBREVIATIONS = (
@@ -32,7 +33,7 @@ _DOTTED = rf"{_LETTER}{{1,2}}\.(?:{_LETTER}\.)+(?!{_CHARACTER})"  # U.S.
 _NUMBER = rf"[+-]?\.?\d+(?:[.,:/'’]\d+)*{_CHARACTER}*"  # +1,000.5 or 12th
 _PART = rf"(?:{_DOTTED}|{_NUMBER}|{_CHARACTER}+(?:[.'’&]{_CHARACTER}+)*)"  # O'Brien, AT&T or reuters.com
 _ENDING = r"(?i:['’](?:s|re|ve|ll|d|m))"
-# The first alternative that fits is used. The text begins and ends without white space.
+# The first alternative that matches is used. The text begins and ends without white space.
 _WORD = re.compile(rf"""
     (?: \w+:// | www\. ) \S* [^\s{_MARKS}] /?                                   # https://example.org/
   | (?=[^\s@]{{1,64}}@) {_CHARACTER}+ (?:[.+-]{_CHARACTER}+)* @ {_CHARACTER}+ (?:[.-]{_CHARACTER}+)+
@@ -78,6 +79,6 @@ def choose_splitting(sentences):
       sentences: iterable of lists of str, the words of each sentence.
     """
     words = [word for sentence in sentences for word in sentence]
-    # A word that follows prevents that the rules for the end of a text apply.
+    # The word "x" is added to each word, because some rules apply only at the end of a text.
     divided = sum(len(split(f"{word} x")) > 2 for word in words)
     return SPACES if divided > _MAX_DIVIDED * len(words) else PUNCTUATION
