@@ -250,7 +250,13 @@ def _decode_lines(stream, encoding):
             text = decoder.decode(b"", final=True)
         else:
             start = start if len(start) >= len(_UTF8_MARK) else start + chunk[:len(_UTF8_MARK)]
-            text = decoder.decode(chunk)
+            try:
+                text = decoder.decode(chunk)
+            except UnicodeError:  # only the encodings utf-16 and utf-32, and only at the start of the file
+                yield 1, BadRow(f"the file has no byte-order mark of {encoding}, but --encoding={encoding}. "
+                                f"Pass the encoding of the file, such as utf-8 or {encoding}-le.",
+                                "bad encoding", start.decode("latin-1"))
+                return
         *whole, rest = text.split("\n")
         for line in whole:
             yield finish("".join([*pieces, line, "\n"]))

@@ -236,6 +236,13 @@ def test_a_byte_that_no_encoding_explains_is_one_bad_line(tmp_path):
         written(tmp_path, marked), encoding="latin-1", text=["text"])
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32"])
+def test_an_encoding_that_needs_a_mark_names_the_file_without_it(encoding, tmp_path):
+    path = written(tmp_path, "text,label\na,x\n")
+    assert f"a.csv:1: the file has no byte-order mark of {encoding}, but --encoding={encoding}. Pass" in (
+        error_of(path, encoding=encoding, text=["text"]))
+
+
 @pytest.mark.parametrize("content, advice", [
     ("text,label\na,x\n".encode("utf-16"), "byte 0xff at offset 0 is not UTF-8; convert the file to UTF-8, "
      "or pass --encoding=utf-16."), ("text,label\na,x\n".encode("utf-16-le"), "pass --encoding=utf-16"),
