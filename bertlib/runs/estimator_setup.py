@@ -316,7 +316,7 @@ def _log_layers(settings, config):
     frozen = [name for name in shapes
               if optimization.is_frozen(name, settings.freeze_layers, settings.freeze_embeddings)]
     if frozen:
-        layers = f" and the lowest {settings.freeze_layers} layers" if settings.freeze_layers else ""
+        layers = f" and all layers below layer {settings.freeze_layers}" if settings.freeze_layers else ""
         logging.info("The embeddings%s are frozen: %d of the %d variables of the encoder, %.1f%% of its "
                      "weights.", layers, len(frozen), len(shapes),
                      100 * sum(math.prod(shapes[name]) for name in frozen)

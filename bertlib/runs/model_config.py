@@ -179,8 +179,8 @@ def without_reinitialized(settings, config, start):
     first = config.num_hidden_layers - count
     indices = {name: optimization.layer_index(name) for name in modeling.variable_shapes(config)}
     names = [name for name, index in indices.items() if index is None or index >= first]
-    logging.info("--reinit_layers=%d: %d variables of layers %d to %d and of the pooler start from random "
-                 "weights.", count, len(names), first, config.num_hidden_layers - 1)
+    logging.info("--reinit_layers=%d: %d variables start from random weights, those of the pooler and of all "
+                 "layers from layer %d on.", count, len(names), first)
     return checkpoint_formats.drop_tensors(checkpoint_formats.open_checkpoint(start), names)
 
 
