@@ -106,7 +106,8 @@ class BertModel(object):
 
     def __init__(self, config, is_training, input_ids, input_mask=None, token_type_ids=None,
                  use_one_hot_embeddings=False, scope=None, recompute="none", recompute_segment=1,
-                 precision="fp32", first_token_only=False, compile_kernels=False, remove_padding=False):
+                 precision="fp32", first_token_only=False, compile_kernels=False, remove_padding=False,
+                 frozen_layers=0):
         """Builds the encoder.
 
         Args:
@@ -130,6 +131,7 @@ class BertModel(object):
           remove_padding: whether the encoder skips padding in training. Its outputs are then zero at padding,
             except at a few positions (see `bertlib.kernels.packing`). The dropout masks differ from those
             with padding, and the masks of a micro-batch are not slices of the masks of the whole batch.
+          frozen_layers: number of layers that are not trained, see `transformer_model`.
 
         Raises:
           ValueError: a shape or a value in the configuration is not valid.
@@ -147,7 +149,7 @@ class BertModel(object):
         self._build(config, is_training, input_ids, input_mask, token_type_ids, use_one_hot_embeddings, scope,
                     PRECISIONS[precision], remove_padding and is_training,
                     {"recompute": recompute, "recompute_segment": recompute_segment,
-                     "first_token_only": first_token_only})
+                     "first_token_only": first_token_only, "frozen_layers": frozen_layers})
 
     def _build(self, config, is_training, input_ids, input_mask, token_type_ids, use_one_hot_embeddings,
                scope, dtype, remove_padding, encoder_options):
@@ -571,7 +573,7 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
                       num_attention_heads=12, intermediate_size=3072, intermediate_act_fn=gelu,
                       hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1, initializer_range=0.02,
                       do_return_all_layers=False, recompute="none", recompute_segment=1,
-                      first_token_only=False, packing=None, kernels=None):
+                      first_token_only=False, packing=None, kernels=None, frozen_layers=0):
     """Builds the Transformer encoder (Vaswani et al. 2017), with normalization after each residual
     connection.
 
@@ -598,6 +600,9 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
       packing: `Packing` of the positions to compute; None for all positions.
       kernels: the `TrainingKernels` or `InferenceKernels` that compute the parts of a layer, from
         `kernel_choice.choose_kernels`; None for the kernels of training.
+      frozen_layers: number of layers, counted from the lowest one, for which `optimization.create_optimizer`
+        computes no gradients. These layers are not part of a segment, because the backward pass does not
+        need them.
 
     Returns:
       the output of the last layer, [B, F, W] in the dtype of the input; with `do_return_all_layers`, a list
@@ -621,9 +626,10 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
     mask = [] if attention_mask is None else [attention_mask]                           # [B, F, F]
     outputs = [packing.pack(input_tensor) if packing else reshape_to_matrix(input_tensor)]     # [R, W]
     # The division into segments has an effect only with recompute="layers".
-    for first in range(0, num_hidden_layers, recompute_segment):
-        segment = functools.partial(_layers, encoder, first)
-        if recompute == "layers":
+    firsts = [*range(min(frozen_layers, 1)), *range(frozen_layers, num_hidden_layers, recompute_segment)]
+    for first, end in zip(firsts, [*firsts[1:], num_hidden_layers]):
+        segment = functools.partial(_layers, encoder, first, end)
+        if recompute == "layers" and first >= frozen_layers:
             segment = recompute_grad.recompute_grad(segment)
         outputs += segment(outputs[-1], *mask)                                          # each [R, W]
 
@@ -646,11 +652,11 @@ def _check_encoder(encoder, input_width):
         raise ValueError(f"recompute_segment={encoder.recompute_segment} layers: it must be at least 1.")
 
 
-def _layers(encoder, first, rows, attention_mask=None):
-    """Builds the layers of a segment, beginning with layer `first`. Returns the list of their outputs, each
-    [R, W]."""
+def _layers(encoder, first, end, rows, attention_mask=None):
+    """Builds the layers of a segment, from layer `first` to layer `end` − 1. Returns the list of their
+    outputs, each [R, W]."""
     outputs = []
-    for index in range(first, min(first + encoder.recompute_segment, encoder.num_layers)):
+    for index in range(first, end):
         at_first_token = encoder.first_token_only and index == encoder.num_layers - 1
         with tf.variable_scope(f"layer_{index}"):
             rows = _layer(encoder, rows, attention_mask, at_first_token)                # [R, W]

@@ -52,11 +52,12 @@ class Accumulation(collections.namedtuple("Accumulation", ["steps", "accumulate_
 
 def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, optimizer="adamw",
                      lr_schedule="linear", adam_bias_correction=False, gradient_accumulation_steps=1,
-                     loss_scaling=False, weight_decay=PUBLISHED_WEIGHT_DECAY, clip_norm=PUBLISHED_CLIP_NORM):
+                     loss_scaling=False, weight_decay=PUBLISHED_WEIGHT_DECAY, clip_norm=PUBLISHED_CLIP_NORM,
+                     layer_decay=1.0, freeze_layers=0, freeze_embeddings=False):
     """Builds one training step: the gradients, clipped by their global norm, and the update of all variables.
 
     The variables that are excluded from weight decay are fixed, as published: see
-    `PUBLISHED_DECAY_EXCLUSIONS`.
+    `PUBLISHED_DECAY_EXCLUSIONS`. `layer_index` describes how the names of variables name their layers.
 
     Args:
       loss: scalar, the loss to minimize. With accumulation it is the loss of a micro-batch, and the mean over
@@ -75,6 +76,12 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
       weight_decay: λ of the optimizer, at least 0.
       clip_norm: largest global norm of the gradients; larger gradients are scaled down to this norm. 0 for no
         clipping.
+      layer_decay: factor ξ between the learning rates of neighboring layers, above 0 and at most 1; see
+        `rate_factors`. 1.0 for the same rate in all layers.
+      freeze_layers: number of layers that are not trained, counted from the lowest layer. If it is not 0, the
+        embeddings are not trained either. No gradients are computed for frozen variables, and the optimizer
+        has no slots for them. The norm of the gradients covers the trained variables only.
+      freeze_embeddings: whether the embeddings are frozen.
 
     Returns:
       op that updates the variables and then adds one to the global step.
@@ -100,7 +107,8 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
     chosen_optimizer = make_optimizer(
         learning_rate=learning_rate, weight_decay_rate=weight_decay,
         exclude_from_weight_decay=list(PUBLISHED_DECAY_EXCLUSIONS))
-    variables = tf.trainable_variables()
+    variables = trained_variables(tf.trainable_variables(), freeze_layers, freeze_embeddings)
+    factors = rate_factors(variables, layer_decay)
     loss_scale = LossScale() if loss_scaling else None
     gradients, norm, zero = _effective_batch_gradients(loss, loss_scale, variables,
                                                        gradient_accumulation_steps)
@@ -112,7 +120,8 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
     gradient_factor = clipping_factor(gradient_norm, clip_norm) / mean_divisor
 
     def apply():
-        return chosen_optimizer.apply_scaled_gradients(zip(gradients, variables), gradient_factor)
+        return chosen_optimizer.apply_scaled_gradients(zip(gradients, variables), gradient_factor,
+                                                       rate_factors=factors)
 
     update = loss_scale.apply_if_finite(gradient_norm, apply) if loss_scaling else apply()
     with tf.control_dependencies([update]):
@@ -156,6 +165,90 @@ def _known(table, argument, name):
     if name not in table:
         raise ValueError(f"Unknown {argument}={name!r}; known: {', '.join(table)}.")
     return table[name]
+
+
+# --- Layers ------------------------------------------------------------------------------------------------
+
+
+def layer_index(name):
+    """Returns the index of the encoder layer that contains a variable, −1 for a variable of the embeddings,
+    and None for all other variables, such as those of the pooler and of the head.
+
+    Args:
+      name: name of the variable, such as "bert/encoder/layer_3/output/dense/kernel".
+    """
+    layer = re.search(r"(?:^|/)encoder/layer_(\d+)/", name)
+    if layer:
+        return int(layer[1])
+    return -1 if re.search(r"(?:^|/)embeddings/", name) else None
+
+
+def is_frozen(name, freeze_layers=0, freeze_embeddings=False):
+    """Returns whether a variable is not trained. See `create_optimizer` for the arguments."""
+    index = layer_index(name)
+    return index is not None and (index < freeze_layers if freeze_layers else
+                                  freeze_embeddings and index == -1)
+
+
+def trained_variables(variables, freeze_layers=0, freeze_embeddings=False):
+    """Returns the list of those variables that are trained.
+
+    Args:
+      variables: list of all trainable variables.
+      freeze_layers, freeze_embeddings: see `create_optimizer`.
+
+    Raises:
+      ValueError: all layers would be frozen, or no variable is in a layer or in the embeddings.
+    """
+    if not (freeze_layers or freeze_embeddings):
+        return variables
+    num_layers = count_layers(variables, f"freeze_layers={freeze_layers}, "
+                              f"freeze_embeddings={freeze_embeddings}")
+    if not 0 <= freeze_layers < num_layers:
+        raise ValueError(f"freeze_layers={freeze_layers}: the model has {num_layers} layers, and at least "
+                         f"one layer must be trained. Pass a number from 0 to {num_layers - 1}.")
+    return [variable for variable in variables
+            if not is_frozen(variable.op.name, freeze_layers, freeze_embeddings)]
+
+
+def count_layers(variables, argument):
+    """Returns the number of encoder layers to which variables belong, according to their names.
+
+    Raises:
+      ValueError: no variable belongs to a layer. The message begins with `argument`.
+    """
+    layers = [layer_index(variable.op.name) for variable in variables]
+    num_layers = max((index for index in layers if index is not None), default=-1) + 1
+    if not num_layers:
+        raise ValueError(f"{argument}: no variable of this model belongs to a layer. The names of such "
+                         "variables contain encoder/layer_0/, encoder/layer_1/ and so on. Leave the argument "
+                         "out.")
+    return num_layers
+
+
+def rate_factors(variables, layer_decay):
+    """Returns {name of a variable: factor of its learning rate}, without the variables whose factor is 1.
+
+    With L layers, the factor of layer l is ξ^(L − l), where l is L − 1 for the top layer and 0 for the lowest
+    one. The factor of the embeddings is ξ^(L + 1). The pooler and the head have the factor 1. These are the
+    rates of Zhang et al. 2021, arXiv:2006.05987. Clark et al. 2020, arXiv:2003.10555, use one more factor ξ
+    below the head, so their layer l has the factor ξ^(L + 1 − l).
+
+    Args:
+      variables: list of the trained variables. The top layer is one of their layers.
+      layer_decay: ξ.
+
+    Raises:
+      ValueError: ξ is not above 0 and at most 1, or no variable is in a layer.
+    """
+    if not 0 < layer_decay <= 1:
+        raise ValueError(f"layer_decay={layer_decay}: pass a number above 0 and at most 1.")
+    if layer_decay == 1:
+        return {}
+    num_layers = count_layers(variables, f"layer_decay={layer_decay}")
+    names = [variable.op.name for variable in variables]
+    return {name: layer_decay ** (num_layers - layer_index(name)) for name in names
+            if layer_index(name) is not None}
 
 
 # --- Learning rate -----------------------------------------------------------------------------------------
@@ -511,7 +604,7 @@ class _WeightDecayOptimizer(tf.train.Optimizer):
         del global_step
         return self.apply_scaled_gradients(grads_and_vars, factor=None, name=name)
 
-    def apply_scaled_gradients(self, grads_and_vars, factor, name=None):
+    def apply_scaled_gradients(self, grads_and_vars, factor, name=None, rate_factors=None):
         """Returns an op that updates the variables with factor · gradient.
 
         Args:
@@ -520,20 +613,27 @@ class _WeightDecayOptimizer(tf.train.Optimizer):
           factor: scalar tensor, such as a clipping factor; None for 1. Each update multiplies its gradient,
             so that no second copy of all gradients is needed.
           name: name of the returned op.
+          rate_factors: {name of a variable: factor of its learning rate}. Other variables have the factor 1.
         """
         self._prepare()
+        rates = {1.0: self.learning_rate}
+        for rate_factor in (rate_factors or {}).values():
+            if rate_factor not in rates:
+                rates[rate_factor] = self.learning_rate * rate_factor
         previous = [] if factor is None else [factor]
         for gradient, variable in grads_and_vars:
             if gradient is None or variable is None:
                 continue
+            rate = rates[(rate_factors or {}).get(self._get_variable_name(variable.name), 1.0)]
             with tf.control_dependencies([*previous, gradient]):
-                previous = [self._update(gradient, variable, factor)]
+                previous = [self._update(gradient, variable, factor, rate)]
         return tf.group(*previous, name=name or self.get_name())
 
-    def _update(self, gradient, variable, factor):
-        """Returns the op that updates one variable and its slots."""
+    def _update(self, gradient, variable, factor, rate):
+        """Returns the op that updates one variable and its slots with the learning rate `rate`, a float or a
+        scalar tensor."""
         name, slots = self._get_variable_name(variable.name), self._make_slots(variable)
-        rate = tf.cast(self.learning_rate, variable.dtype.base_dtype)
+        rate = tf.cast(rate, variable.dtype.base_dtype)
         # The decay runs before the gradient is multiplied, so that only one temporary exists at a time.
         with tf.control_dependencies(self._decay(variable, name, rate)):
             gradient = tf.convert_to_tensor(gradient)
@@ -624,17 +724,17 @@ class AdamWeightDecayOptimizer(_WeightDecayOptimizer):
     def _prepare(self):
         self._powers = _powers(self.beta_1, self.beta_2) if self.bias_correction else (0.0, 0.0)
 
-    def _update(self, gradient, variable, factor):
+    def _update(self, gradient, variable, factor, rate):
         ops = kernel_choice.native_ops()
         if not (ops and _is_resource(variable) and variable.dtype.base_dtype == tf.float32
                 and variable.shape.num_elements() >= _WORTH_ONE_PASS):
-            return super()._update(gradient, variable, factor)
+            return super()._update(gradient, variable, factor, rate)
         # This op also decays the variable, instead of `_decay`. The rate of decay is 0 for an excluded
         # variable.
         is_decayed = self._do_use_weight_decay(self._get_variable_name(variable.name))
         power_1, power_2 = self._powers
         correction = tf.sqrt(1.0 - power_2) / (1.0 - power_1)
-        rate = tf.convert_to_tensor(self.learning_rate, tf.float32)
+        rate = tf.convert_to_tensor(rate, tf.float32)
         return ops.bert_adam_w(
             _handle(variable), *map(_handle, self._make_slots(variable)), tf.convert_to_tensor(gradient),
             tf.constant(1.0) if factor is None else factor, rate * correction,

@@ -99,6 +99,7 @@ def main(_):
     classification_run.refuse_overwriting(settings, processor)
     init_checkpoint = classification_run.starting_checkpoint(settings, target)
     checks.check_starting_weights(settings, bert_config, head.shapes(bert_config), init_checkpoint)
+    init_checkpoint = model_config.without_reinitialized(settings, bert_config, init_checkpoint)
     examples, test_has_labels = read_examples(settings, processor)
     if any(example.text_b for part in examples.values() for example in part):
         checks.check_segments(bert_config, f"the examples of {settings.task_name} are pairs")

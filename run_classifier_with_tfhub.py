@@ -32,7 +32,8 @@ FLAGS = flags.FLAGS  # a published name, for scripts that import this one
 _NOT_FOR_MODULES = {
     "bert_config_file": (None,), "init_checkpoint": (None,), "spm_model_file": (None,),
     "precision": ("fp32",), "recompute": ("none",), "recompute_segment": (1,),
-    "compile_kernels": (None, False), "use_xla": (False,)}
+    "compile_kernels": (None, False), "use_xla": (False,), "layer_decay": (1.0,), "freeze_layers": (0,),
+    "freeze_embeddings": (False,), "reinit_layers": (0,)}
 
 
 def define_flags():

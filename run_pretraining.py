@@ -225,6 +225,7 @@ def main(_):
     learning_curve.check(settings, needs_do_eval=False)
     init_checkpoint = head_labels.starting_checkpoint(settings, head_labels.Head("pre-training"))
     checks.check_starting_weights(settings, config, head_shapes(config), init_checkpoint)
+    init_checkpoint = model_config.without_reinitialized(settings, config, init_checkpoint)
     checks.check_disk(settings, settings.num_train_steps, head_shapes(config), config)
     if sampled:
         make_sample(settings)

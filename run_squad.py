@@ -206,6 +206,7 @@ def main(_):
         checks.list_overwritten_files(settings, _RESULT_FILES, ["train.tf_record"]))
     init_checkpoint = head_labels.starting_checkpoint(settings, head_labels.Head("questions"))
     checks.check_starting_weights(settings, bert_config, head_shapes(bert_config), init_checkpoint)
+    init_checkpoint = model_config.without_reinitialized(settings, bert_config, init_checkpoint)
     examples, gold = read_examples(settings)
 
     # As published, the number of steps is computed from the number of questions, not of windows.

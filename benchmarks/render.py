@@ -1,5 +1,4 @@
-"""Writes the tables of docs/development and docs/howto/sweep.md, and the picture compare.svg, from
-benchmarks/results.
+"""Writes the tables of the pages in docs, and the picture compare.svg, from benchmarks/results.
 
     python benchmarks/render.py            after a result was added or changed
     python benchmarks/render.py --check    changes nothing; exits with 1 if a table or the picture differs
@@ -9,6 +8,7 @@ of `TABLES`. Everything outside of these lines is written by hand.
 """
 
 import argparse
+import glob
 import os
 import re
 import statistics
@@ -18,10 +18,22 @@ import drawing
 import results
 
 FOLDER = os.path.join(results.ROOT, "docs", "development")
-PAGES = ("benchmarks.md", "scaling.md", "report_numbers.md", "../howto/sweep.md")
 PICTURE = "compare.svg"
 OURS, PEER = "this project", "Hugging Face"
 _BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def find_pages():
+    """Returns the paths of the pages with a table, relative to `FOLDER` and sorted."""
+    docs, found = os.path.dirname(FOLDER), []
+    for path in sorted(glob.glob(os.path.join(docs, "**", "*.md"), recursive=True)):
+        with open(path, encoding="utf-8") as reader:
+            if _BLOCK.search(reader.read()):
+                found.append(os.path.relpath(path, FOLDER))
+    return found
+
+
+PAGES = find_pages()
 
 
 # --- Values of results -----------------------------------------------------------------------------------
@@ -336,20 +348,49 @@ So the choice of the best run improves the accuracy by {
 Measured by `{result["command"]}` ({place(result)})."""
 
 
+def stability_table():
+    """Returns the tables of the settings of benchmarks/stability.py, one for each data set, and their
+    origin."""
+    result, parts = results.read("stability"), []
+    summaries = [row for row in result["rounds"] if "seed" not in row]
+    for data in dict.fromkeys(row["data"] for row in summaries):
+        of_data, rows = rows_of({"rounds": summaries}, data=data), []
+        metric = of_data[0]["metric"].removeprefix("eval_")
+        for row in of_data:
+            runs = [run for run in rows_of(result, data=data, setting=row["setting"]) if "seed" in run]
+            each = [f"{run[row['metric']]:.3f}" if row["metric"] in run else "–" for run in runs]
+            failed = sum(run["failed"] for run in runs)
+            rows.append([
+                f"`{row['flags']}`" if row["flags"] else "published recipe",
+                interval(row, "mean", "low", "high"), f"{failed} of {row['runs']}",
+                interval(row, "difference", "difference_low", "difference_high"),
+                f"{row['p_value']:.3f}" if "p_value" in row else "", ", ".join(each)])
+        parts.append(table([f"{data}: flags", f"{metric}: mean [95 % interval]", "failed runs",
+                            "difference from the published recipe", "p", "each seed"], rows))
+    return "\n\n".join([*parts, f"Measured by `{result['command']}` ({place(result)})."])
+
+
+def interval(row, value, low, high):
+    """A value with its interval, or nothing."""
+    limits = f" [{row[low]:.3f}, {row[high]:.3f}]" if low in row else ""
+    return f"{row[value]:.3f}{limits}" if value in row else ""
+
+
 def origins_table():
     """Returns the table of the commands and the machines of all measurements."""
     rows = []
     for name, (_, files) in TABLES.items():
+        if not files or name in ON_OTHER_PAGES:
+            continue
         entries = []
         for result in map(results.read, files):
             mark = "" if result["repeated"] else "; *not repeated*"
             entries.append(f"`{result['command']}` ({place(result)}{mark})")
-        if files and name not in ON_OTHER_PAGES:
-            rows.append([name, "; ".join(entries)])
+        rows.append([name, "; ".join(entries)])
     return table(["table", "command, machine and date"], rows)
 
 
-ON_OTHER_PAGES = ("replicas", "report_numbers", "selection")
+ON_OTHER_PAGES = ("replicas", "report_numbers", "selection", "stability")
 # {name in a page: (function that returns the text, results that it is made of)}
 TABLES = {
     "compare": (compare_table, ["compare"]),
@@ -366,6 +407,7 @@ TABLES = {
     "replicas": (replicas_table, ["replicas"]),
     "report_numbers": (report_numbers_table, ["report_numbers"]),
     "selection": (selection_table, ["selection_cost"]),
+    "stability": (stability_table, ["stability"]),
     "origins": (origins_table, [])}
 
 

@@ -49,7 +49,8 @@ _MAX_EPOCHS = 1e9
 # Heading of an advanced section -> names of its flags. Only `--helpfull` lists them, for every command.
 ADVANCED = {
     "Advanced: text": ("xnli_language", "label_separator", "protect_special_tokens"),
-    "Advanced: training": ("adam_bias_correction", "weight_decay", "clip_norm", "log_steps", "profile_steps",
+    "Advanced: training": ("adam_bias_correction", "weight_decay", "clip_norm", "layer_decay",
+                           "reinit_layers", "freeze_embeddings", "log_steps", "profile_steps",
                            "keep_checkpoint_max"),
     "Advanced: memory and speed": ("num_workers", "features_cache", "tokens_per_micro_batch",
                                    "recompute_segment", "compile_kernels"),
@@ -473,6 +474,19 @@ def define_training_flags():
         flags.DEFINE_float("clip_norm", optimization.PUBLISHED_CLIP_NORM, "Largest global norm of the "
                            "gradients. Larger gradients are scaled down to this norm. 0: no clipping.",
                            lower_bound=0)
+        flags.DEFINE_float("layer_decay", 1.0, "Factor between the learning rates of neighboring layers, "
+                           "above 0 and at most 1, such as 0.95. The pooler and the head have the rate "
+                           "--learning_rate, the top layer has this rate times the factor, and each layer "
+                           "below has the rate of the layer above times the factor. The embeddings count as "
+                           "the lowest layer.")
+        flags.DEFINE_integer("reinit_layers", 0, "Number of layers, counted from the top, that start from "
+                             "random weights instead of those in --init_checkpoint. The pooler then also "
+                             "starts from random weights. This happens once, at step 0.", lower_bound=0)
+        flags.DEFINE_integer("freeze_layers", 0, "Number of layers, counted from the lowest one, that are "
+                             "not trained. If it is not 0, the embeddings are not trained either. A training "
+                             "with frozen layers needs less time and memory.", lower_bound=0)
+        flags.DEFINE_bool("freeze_embeddings", False, "Do not train the embeddings. --freeze_layers also "
+                          "freezes them.")
         flags.DEFINE_integer("seed", 12345, "Random seed. The same seed repeats the run.")
     with section("Training", SPEED):
         flags.DEFINE_integer("max_steps", None, "End the training early, at this step. The schedule of the "
@@ -548,6 +562,8 @@ def define_training_flags():
                              "last step to trace")
     require_finite("memory_limit_gb", "weight_decay", "clip_norm")
     _require_positive("learning_rate")
+    flags.register_validator("layer_decay", lambda value: value is not None and 0 < value <= 1,
+                             "must be a number above 0 and at most 1")
 
 
 def define_weights_flag():

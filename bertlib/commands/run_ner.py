@@ -309,6 +309,7 @@ def main(_):
     init_checkpoint = head_labels.starting_checkpoint(
         settings, head_labels.Head("tagging", data.labels, len(data.labels), settings.crf))
     checks.check_starting_weights(settings, bert_config, head_shapes, init_checkpoint)
+    init_checkpoint = model_config.without_reinitialized(settings, bert_config, init_checkpoint)
     windows = make_windows(settings, data, tokenizer)
 
     num_train_steps = estimator_setup.count_steps(settings, len(windows.get("train", ())), "sentences")

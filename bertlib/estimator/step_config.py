@@ -35,8 +35,8 @@ class StepConfig:
       gradient_dtype: data type used to exchange gradients between replicas: "fp32" or "bf16".
       compile_kernels: whether kernels are compiled for this machine's CPU.
       use_xla: whether XLA compiles the computations between matrix products.
-      optimizer, lr_schedule, adam_bias_correction, weight_decay, clip_norm: see
-        `optimization.create_optimizer`.
+      optimizer, lr_schedule, adam_bias_correction, weight_decay, clip_norm, layer_decay, freeze_layers,
+        freeze_embeddings: see `optimization.create_optimizer`.
     """
 
     train_batch_size: int = 32
@@ -57,6 +57,9 @@ class StepConfig:
     adam_bias_correction: bool = False
     weight_decay: float = 0.01
     clip_norm: float = 1.0
+    layer_decay: float = 1.0
+    freeze_layers: int = 0
+    freeze_embeddings: bool = False
 
     @property
     def loss_scaling(self):
@@ -135,7 +138,8 @@ def resolve(flags, memory, memory_need, upper_bound=lambda step: math.inf):
         use_xla=flags.use_xla,
         optimizer=flags.optimizer, lr_schedule=flags.lr_schedule,
         adam_bias_correction=flags.adam_bias_correction, weight_decay=flags.weight_decay,
-        clip_norm=flags.clip_norm)
+        clip_norm=flags.clip_norm, layer_decay=flags.layer_decay, freeze_layers=flags.freeze_layers,
+        freeze_embeddings=flags.freeze_embeddings)
     if count and not step.unequal_micro_batches:
         check_equal_micro_batches(step.train_batch_size, count, replicas)
     if not count:

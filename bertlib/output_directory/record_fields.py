@@ -147,6 +147,8 @@ SETTINGS = {
     "optimizer": _one_of(*optimization.OPTIMIZERS), "adam_bias_correction": _BOOLEAN,
     "weight_decay": _number(lambda value: value >= 0, "at least 0"),
     "clip_norm": _number(lambda value: value >= 0, "at least 0"),
+    "layer_decay": _number(lambda value: 0 < value <= 1, "above 0 and at most 1"),
+    "freeze_layers": _integer(0), "freeze_embeddings": _BOOLEAN, "reinit_layers": _integer(0),
     "lr_schedule": _one_of(*optimization.LR_SCHEDULES), "seed": _integer(-MAX_SEED, MAX_SEED),
     "num_train_epochs": _number(lambda value: 0 < value <= MAX_EPOCHS,
                                 f"above 0 and at most {MAX_EPOCHS:g}"),
@@ -168,6 +170,7 @@ _OLDER_DEFAULTS = {
     "header": "auto", "delimiter": "auto", "encoding": "utf-8", "skip_bad_lines": False,
     "max_train_examples": None, "label_separator": ",", "threshold": 0.5, "crf": False,
     "tf32": True, "deterministic": False, "use_xla": False, "weight_decay": 0.01, "clip_norm": 1.0,
+    "layer_decay": 1.0, "freeze_layers": 0, "freeze_embeddings": False, "reinit_layers": 0,
     "eval_every_steps": None, "keep_best": None, "early_stopping_evals": None}
 _OLDER_DEFAULTS_OF_KINDS = {"questions": {"doc_stride": 128, "max_query_length": 64, "max_answer_length": 30,
                                           "n_best_size": 20, "null_score_diff_threshold": 0.0}}

@@ -120,14 +120,46 @@ def check_starting_weights(settings, config, head_shapes, start):
       start: the result of `head_labels.starting_checkpoint`.
 
     Raises:
-      ValueError, FileNotFoundError: the checkpoint does not fit, is damaged or is missing.
+      ValueError, FileNotFoundError: the checkpoint does not fit, is damaged or is missing; or see
+        `check_layers`.
     """
+    check_layers(settings, config)
     if checkpoint_formats.latest_checkpoint(settings.output_dir):
         check_output_checkpoint(settings, {**modeling.variable_shapes(config), **head_shapes})
     elif settings.init_checkpoint:
         check_fits(checkpoint_formats.open_checkpoint(start), config, head_shapes)
     else:
         logging.warning("No --init_checkpoint: the weights start at random.")
+
+
+def check_layers(settings, config):
+    """Checks --freeze_layers and --reinit_layers of a training against the model.
+
+    Args:
+      settings: a `Settings`.
+      config: the `BertConfig`.
+
+    Raises:
+      ValueError: the model has too few layers, a layer would be both frozen and re-initialized, or there are
+        no weights to re-initialize.
+    """
+    if not settings.do_train:
+        return
+    frozen, random, layers = settings.freeze_layers, settings.reinit_layers, config.num_hidden_layers
+    if frozen >= layers:
+        raise ValueError(f"--freeze_layers={frozen}: the model has {layers} layers, and at least one layer "
+                         f"must be trained. Pass a number from 0 to {layers - 1}.")
+    if random > layers:
+        raise ValueError(f"--reinit_layers={random}: the model has only {layers} layers. Pass a number from "
+                         f"0 to {layers}.")
+    if random and frozen + random > layers:
+        raise ValueError(f"--freeze_layers={frozen} and --reinit_layers={random}: the model has {layers} "
+                         "layers, so a layer with random weights would never be trained. Pass "
+                         f"--reinit_layers={layers - frozen} or less, or freeze fewer layers.")
+    if random and not (settings.init_checkpoint
+                       or checkpoint_formats.latest_checkpoint(settings.output_dir)):
+        raise ValueError(f"--reinit_layers={random}: there is nothing to re-initialize, because all weights "
+                         "start at random. Pass --init_checkpoint, or leave --reinit_layers out.")
 
 
 def check_fits(checkpoint, config, head_shapes):
@@ -172,8 +204,12 @@ def check_output_checkpoint(settings, model):
         raise ValueError(f"--optimizer={settings.optimizer} cannot use the state of {trained_with}, with "
                          f"which {newest} was trained. Pass "
                          f"--optimizer={trained_with}, or use another --output_dir{start}.")
-    state = {"global_step": (),
-             **(optimization.slot_shapes(model, settings.optimizer) if settings.do_train else {})}
+    state = {"global_step": ()}
+    if settings.do_train:
+        trained = _trained_shapes(settings, model)
+        state.update(optimization.slot_shapes(trained, settings.optimizer))
+        if trained_with:
+            _check_frozen_before(settings, newest, checkpoint.shapes, trained)
     # If the head does not use the pooler, the pooler is not trained, and the optimizer has no slots for it.
     optional = {name for name in state if "/pooler/" in name}
     try:
@@ -185,6 +221,43 @@ def check_output_checkpoint(settings, model):
                          "run. They probably belong to another model. Use another directory, or remove these "
                          f"checkpoints.\n{error}") from error
     checkpoint_formats.check_readable(checkpoint, checkpoint.shapes)
+
+
+def _trained_shapes(settings, model):
+    """Returns {name: shape} of the variables that the optimizer updates.
+
+    Args:
+      settings: a `Settings`.
+      model: {name: shape} of all variables of the model.
+    """
+    return {name: shape for name, shape in model.items() if not optimization.is_frozen(
+        name, settings.freeze_layers, settings.freeze_embeddings)}
+
+
+def _check_frozen_before(settings, newest, found, trained):
+    """Checks that no layer is trained that was frozen before.
+
+    Args:
+      settings: a `Settings`.
+      newest: prefix of the newest checkpoint in --output_dir.
+      found: {name: shape} of the tensors in this checkpoint.
+      trained: {name: shape} of the variables that the run trains.
+
+    Raises:
+      ValueError: the checkpoint lacks the state of the optimizer for the embeddings or for low layers.
+    """
+    def lowest(names):
+        return min((index for index in map(optimization.layer_index, names) if index is not None),
+                   default=-1)
+
+    lowest_before = lowest(name for name in trained
+                           if any(slot in found for slot in optimization.slot_shapes(
+                               {name: trained[name]}, settings.optimizer)))
+    if lowest_before > lowest(trained):
+        flag = f"--freeze_layers={lowest_before}" if lowest_before else "--freeze_embeddings=true"
+        raise ValueError(f"{newest} was trained with {flag}, so it has no state of the optimizer for the "
+                         f"frozen layers, which this run would train. Pass {flag}, or use another "
+                         f"--output_dir and pass --init_checkpoint={newest} to start from the same weights.")
 
 
 # --- Space on the disk -----------------------------------------------------------------------------------
@@ -220,7 +293,8 @@ def check_disk(settings, num_train_steps, shapes, config=None):
         count = min(count, settings.keep_checkpoint_max + 1)
     model = {**(modeling.variable_shapes(config) if config else {}), **shapes}
     one = 4 * sum(math.prod(shape) for shape in (
-        *model.values(), *optimization.slot_shapes(model, settings.optimizer).values()))
+        *model.values(),
+        *optimization.slot_shapes(_trained_shapes(settings, model), settings.optimizer).values()))
     weights = 4 * sum(map(math.prod, model.values()))
     # --keep_best keeps up to three sets of weights without optimizer state: the weights that are being
     # evaluated, the best weights, and the weights that were the best at the newest checkpoint.

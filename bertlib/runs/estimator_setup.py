@@ -23,6 +23,7 @@ from bertlib.runs import checks, final_export, run_record
 from bertlib.runs.settings import last_training_step, parse_profile_steps
 from bertlib.system import files, locks, stopping
 import modeling
+import optimization
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,7 +137,7 @@ def _training_flags(settings, model):
     values = {name: getattr(settings, name) for name in (
         "train_batch_size", "gradient_accumulation_steps", "gradient_dtype", "max_seq_length", "precision",
         "recompute", "recompute_segment", "optimizer", "lr_schedule", "adam_bias_correction", "weight_decay",
-        "clip_norm", "use_xla")}
+        "clip_norm", "layer_decay", "freeze_layers", "freeze_embeddings", "use_xla")}
     return types.SimpleNamespace(
         **values, num_replicas=group.count if group else 1, trims_training=trims,
         remove_padding=trims and model.padding_is_removable and not settings.use_xla,
@@ -304,6 +305,29 @@ def log_training(settings, count, what, num_train_steps):
         logging.info("These commands show the curves of the training: pip install tensorboard; %s", command)
 
 
+def _log_layers(settings, config):
+    """Logs the number of frozen variables, and the learning rates of the layers, if the flags change them.
+
+    Args:
+      settings: a `Settings`.
+      config: the `modeling.BertConfig`.
+    """
+    shapes = modeling.variable_shapes(config)
+    frozen = [name for name in shapes
+              if optimization.is_frozen(name, settings.freeze_layers, settings.freeze_embeddings)]
+    if frozen:
+        layers = f" and all layers below layer {settings.freeze_layers}" if settings.freeze_layers else ""
+        logging.info("The embeddings%s are frozen: %d of the %d variables of the encoder, %.1f%% of its "
+                     "weights.", layers, len(frozen), len(shapes),
+                     100 * sum(math.prod(shapes[name]) for name in frozen)
+                     / sum(map(math.prod, shapes.values())))
+    if settings.layer_decay < 1:
+        decay, rate, count = settings.layer_decay, settings.learning_rate, config.num_hidden_layers
+        logging.info("--layer_decay=%g: the learning rate is %.3g for the pooler and the head, %.3g for the "
+                     "top layer, %.3g for the lowest layer, and %.3g for the embeddings.", decay, rate,
+                     rate * decay, rate * decay ** count, rate * decay ** (count + 1))
+
+
 # --- The Estimator ---------------------------------------------------------------------------------------
 
 
@@ -430,6 +454,8 @@ def create_estimator(settings, model, num_train_steps, eval_batch_size=None, pre
     checks.check_precision(settings)
     _profile_hooks(settings, last_training_step(settings, num_train_steps))
     step = resolve_step_config(settings, model)
+    if settings.do_train and model.bert_config:
+        _log_layers(settings, model.bert_config)
     config = run_config.RunConfig(
         model_dir=settings.output_dir, tf_random_seed=settings.seed,
         save_checkpoints_steps=settings.save_checkpoints_steps,

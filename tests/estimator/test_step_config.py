@@ -24,7 +24,7 @@ FLAGS = dict(
     remove_padding=True, precision="fp32", recompute="none", recompute_segment=1, compile_kernels=True,
     use_xla=False,
     optimizer="adamw", lr_schedule="linear", adam_bias_correction=False, weight_decay=0.01,
-    clip_norm=1.0, num_replicas=1,
+    clip_norm=1.0, layer_decay=1.0, freeze_layers=0, freeze_embeddings=False, num_replicas=1,
     gradient_dtype="fp32")
 
 

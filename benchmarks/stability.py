@@ -1,0 +1,203 @@
+"""Compares settings for a steadier fine-tuning over many seeds: means, intervals, failed runs, paired tests.
+
+    python benchmarks/stability.py --glue_dir=$GLUE_DIR --work_dir=output/stability \
+      [--seeds=8] [--data=MRPC,MRPC-2490,CoLA] [--settings=published,bias_correction] \
+      [--setting='longer=--warmup_proportion=0.3'] [--results=stability] [any flag of run_classifier.py]
+
+Each pair of a data set and a setting is a sweep over the seeds: sweep.py trains the installed model in bf16.
+Finished runs are kept in --work_dir. So an interrupted command, or a command with more seeds, settings or
+data, trains only the missing runs. --setting adds a setting of your own: its name, =, and its flags. Flags
+that this command does not know are passed to all trainings.
+
+A run failed if it diverged, or if the sweep calls it degenerate: it is not better than a constant answer. The
+mean includes degenerate runs. The paired t-test compares a setting with the setting "published" on the seeds
+that have a metric in both.
+"""
+
+import argparse
+import os
+import re
+import shlex
+import subprocess
+import sys
+
+import results
+
+sys.path.insert(0, results.ROOT)
+
+from bertlib.comparison import paired_sweeps, paired_tests  # noqa: E402 (needs the path above)
+from bertlib.sweeps import run_rows  # noqa: E402
+
+# {name of the data: (name of the task, metric, flags)}. The development set of MRPC-2490 is that of MRPC.
+DATA = {"MRPC": ("MRPC", "eval_accuracy", ["--num_train_epochs=3"]),
+        "MRPC-2490": ("MRPC", "eval_accuracy", ["--num_train_epochs=3", "--max_train_examples=2490"]),
+        "CoLA": ("CoLA", "eval_matthews", ["--num_train_epochs=2"])}
+RECIPE = ["--do_train=true", "--do_eval=true", "--max_seq_length=128", "--train_batch_size=32",
+          "--learning_rate=5e-5", "--precision=bf16"]
+PUBLISHED = "published"
+# {name of the setting: its flags}.
+SETTINGS = {PUBLISHED: [],
+            "bias_correction": ["--adam_bias_correction=true"],
+            "warmup_0.2": ["--warmup_proportion=0.2"],
+            "layer_decay_0.9": ["--layer_decay=0.9"],
+            "reinit_1": ["--reinit_layers=1"],
+            "freeze_embeddings": ["--freeze_embeddings=true"],
+            "freeze_2": ["--freeze_layers=2"]}
+
+
+def sweep_command(glue_dir, directory, data, flags, seeds):
+    """Returns the command that trains a setting on a data set with all seeds, a list of str.
+
+    Args:
+      glue_dir: directory of the folders MRPC and CoLA.
+      directory: directory of the sweep.
+      data: a name in `DATA`.
+      flags: flags of the setting, then those of all trainings.
+      seeds: number of seeds.
+    """
+    task, metric, of_data = DATA[data]
+    grid = f"--grid=seed={','.join(map(str, range(seeds)))}"
+    return [sys.executable, os.path.join(results.ROOT, "sweep.py"), f"--sweep_dir={directory}",
+            f"--metric={metric}", "--keep_checkpoints=none", grid,
+            "--", sys.executable, os.path.join(results.ROOT, "run_classifier.py"), f"--task_name={task}",
+            f"--data_dir={os.path.abspath(os.path.join(glue_dir, task))}", *RECIPE, *of_data, *flags]
+
+
+def read_runs(directory, data, setting, seeds):
+    """Reads the runs of a sweep, in the order of their seeds.
+
+    Returns:
+      list of {"data", "setting", "seed", "failed", name of the metric: value}, one for each run. A run that
+      diverged has no value.
+
+    Raises:
+      SystemExit: a run ended with an error, or is missing.
+    """
+    metric = DATA[data][1]
+    found = {int(row["seed"]): row for row in paired_sweeps.read_sweep(directory)[1]}
+    runs = []
+    for seed in range(seeds):
+        row = found.get(seed)
+        if row is None or row["status"] not in run_rows.ENDED:
+            raise SystemExit(f"{directory}: the run with seed {seed} has not finished. Run the same command "
+                             "again.")
+        failed = row["status"] == run_rows.DIVERGED or row["message"].startswith(run_rows.DEGENERATE)
+        values = {metric: float(row[metric])} if row["status"] == run_rows.DONE else {}
+        runs.append({"data": data, "setting": setting, "seed": seed, "failed": failed, **values})
+    return runs
+
+
+def summarize(runs, published, metric):
+    """Returns the statistics of the runs of a setting on a data set.
+
+    Args:
+      runs: see `read_runs`.
+      published: the runs of the published recipe on the same data set; None for these runs themselves.
+      metric: name of the metric.
+
+    Returns:
+      {"runs": number of runs, "failed_share", "mean", "low", "high", "difference", "difference_low",
+      "difference_high", "p_value"}. low and high are the limits of the 95 % confidence interval of the mean
+      (Student's t). The difference is the mean difference of the pairs with the published recipe, with the
+      limits and the p-value of the paired t-test. Statistics that cannot be computed are left out: those of
+      a setting with fewer than two values, and the p-value of equal differences.
+    """
+    values = {run["seed"]: run[metric] for run in runs if metric in run}
+    found = {"runs": len(runs), "failed_share": sum(run["failed"] for run in runs) / len(runs)}
+    if not values:
+        return found
+    found["mean"] = sum(values.values()) / len(values)
+    if len(values) > 1:
+        # The interval of a mean is the interval of the differences from 0.
+        numbers = list(values.values())
+        found["low"], found["high"] = paired_tests.compare_pairs([0.0] * len(numbers), numbers)["interval"]
+    pairs = [(run[metric], values[run["seed"]]) for run in published or ()
+             if metric in run and run["seed"] in values]
+    if len(pairs) > 1:
+        before, after = zip(*pairs)
+        test = paired_tests.compare_pairs(before, after)
+        found["difference"] = (sum(after) - sum(before)) / len(pairs)
+        found["difference_low"], found["difference_high"] = test["interval"]
+        if test["p_value"] is not None:
+            found["p_value"] = test["p_value"]
+    return found
+
+
+def parse_settings(names, own):
+    """Returns {name of a setting: its flags}, with the published recipe first.
+
+    Args:
+      names: names of settings with commas between them, or None for all in `SETTINGS`.
+      own: list of "NAME=FLAGS".
+
+    Raises:
+      SystemExit: a name is unknown or not valid.
+    """
+    known = dict(SETTINGS)
+    for text in own:
+        name, equals, flags = text.partition("=")
+        if not (equals and re.fullmatch(r"[\w.-]+", name)):
+            raise SystemExit(f"--setting={text}: pass NAME=FLAGS. A name has letters, digits, _, . and - "
+                             "only.")
+        known[name] = shlex.split(flags)
+    chosen = [PUBLISHED, *(known if names is None else names.split(","))]
+    unknown = [name for name in chosen if name not in known]
+    if unknown:
+        raise SystemExit(f"--settings: {', '.join(unknown)} is unknown. Known are {', '.join(known)}.")
+    return {name: known[name] for name in chosen}
+
+
+def describe(name, summary):
+    """Returns the statistics of a setting as a line of text."""
+    def interval(value, low, high):
+        limits = f" [{summary[low]:.4f}, {summary[high]:.4f}]" if low in summary else ""
+        return f"{summary[value]:.4f}{limits}" if value in summary else "none"
+
+    text = (f"{name}: {interval('mean', 'low', 'high')}, failed {summary['failed_share']:.0%} of "
+            f"{summary['runs']} runs")
+    if "difference" in summary:
+        text += f"; difference {interval('difference', 'difference_low', 'difference_high')}"
+    return text + (f", p = {summary['p_value']:.3f}" if "p_value" in summary else "")
+
+
+def main():
+    """Trains the missing runs; prints and stores the runs and the statistics."""
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--glue_dir", required=True)
+    parser.add_argument("--work_dir", required=True, help="directory of the sweeps")
+    parser.add_argument("--seeds", type=int, default=8, help="number of seeds, from seed 0 on")
+    parser.add_argument("--data", default=",".join(DATA))
+    parser.add_argument("--settings", help="names of settings; the published recipe is always included")
+    parser.add_argument("--setting", action="append", default=[], metavar="NAME=FLAGS")
+    results.add_flag(parser)
+    arguments, flags = parser.parse_known_args()
+    paired_tests.load_scipy()
+    settings = parse_settings(arguments.settings, arguments.setting)
+    unknown = [data for data in arguments.data.split(",") if data not in DATA]
+    if unknown:
+        raise SystemExit(f"--data: {', '.join(unknown)} is unknown. Known are {', '.join(DATA)}.")
+    recorder = results.Recorder(arguments.results, dict.fromkeys(
+        ("eval_accuracy", "eval_matthews", "failed_share", "mean", "low", "high", "difference",
+         "difference_low", "difference_high", "p_value"), ""), packages=("scipy",))
+    for data in arguments.data.split(","):
+        metric, published = DATA[data][1], None
+        for name, of_setting in settings.items():
+            directory = os.path.join(arguments.work_dir, data, name)
+            command = sweep_command(arguments.glue_dir, directory, data, [*of_setting, *flags],
+                                    arguments.seeds)
+            code = subprocess.run(command).returncode
+            if code:
+                raise SystemExit(code)
+            runs = read_runs(directory, data, name, arguments.seeds)
+            summary = summarize(runs, published, metric)
+            published = published or runs
+            print(f"{data}, {describe(name, summary)}", flush=True)
+            for run in runs:
+                recorder.add(**run)
+            recorder.add(data=data, setting=name, flags=shlex.join(of_setting), metric=metric, **summary)
+    recorder.write()
+
+
+if __name__ == "__main__":
+    main()

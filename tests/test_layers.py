@@ -1,0 +1,214 @@
+"""Layer-wise decay of the learning rate, and frozen layers: updates, slots, norms, gradients and memory."""
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+import tiny
+
+from bertlib.commands import plan_memory
+from bertlib.estimator.step_config import StepConfig
+from bertlib.tasks import head
+import modeling
+import optimization
+
+DEPTH = 3
+NAMES = ["bert/embeddings/word_embeddings", "bert/embeddings/LayerNorm/beta",
+         *(f"bert/encoder/layer_{index}/output/dense/kernel" for index in range(DEPTH)),
+         "bert/pooler/dense/kernel", "output_weights"]
+CONFIG = {**tiny.CONFIG, "num_hidden_layers": 4}
+
+
+def build_problem():
+    """Returns a loss whose gradient is 2 w, for variables of every depth."""
+    variables = [tf.get_variable(name, initializer=np.linspace(0.5, 1.0 + index, 6, dtype=np.float32))
+                 for index, name in enumerate(NAMES)]
+    return tf.add_n([tf.reduce_sum(variable ** 2) for variable in variables])
+
+
+def train(steps=3, rate=0.01, **options):
+    """Returns {name: value} of all variables after some steps, and the gradient norm of the first step."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        options = {"clip_norm": 0, **options}
+        update = optimization.create_optimizer(build_problem(), rate, 10, 0, False, **options)
+        norm, = (tensor for tensor in tf.get_collection(optimization.LOGGED_SCALARS)
+                 if tensor.op.name == "gradient_norm")
+        session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
+        accumulation = tf.get_collection("gradient_accumulation")
+        norms = []
+        for _ in range(steps):
+            for _ in range(accumulation[0].steps - 1 if accumulation else 0):
+                session.run(accumulation[0].accumulate_op)
+            norms.append(session.run([norm, update])[0])
+        return session.run({variable.op.name: variable for variable in tf.global_variables()}), norms[0]
+
+
+# --- Decay of the rate -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name, index", [
+    (NAMES[0], -1), (NAMES[1], -1), (NAMES[4], 2), (NAMES[5], None), (NAMES[6], None),
+    ("encoder/layer_11/attention/self/query/bias", 11), ("module/bert/encoder/layer_0/x", 0),
+    ("cls/predictions/transform/dense/kernel", None), ("word_embeddings/x", None),
+    ("encoder/layer_norm/x", None)])
+def test_the_layer_of_a_variable(name, index):
+    assert optimization.layer_index(name) == index
+
+
+def test_the_factors_of_the_rates():
+    build_problem()
+    assert optimization.rate_factors(tf.trainable_variables(), 0.5) == dict(
+        zip(NAMES, [0.5**4, 0.5**4, 0.5**3, 0.5**2, 0.5]))
+    assert optimization.rate_factors(tf.trainable_variables(), 1.0) == {}
+
+
+@pytest.mark.parametrize("options", [
+    dict(optimizer="adamw", adam_bias_correction=True), dict(optimizer="lamb"),
+    dict(optimizer="sgdm", gradient_accumulation_steps=2, loss_scaling=True)], ids=str)
+def test_each_layer_is_updated_as_with_its_own_rate(options):
+    decayed, plain = train(layer_decay=0.5, **options)[0], train(**options)[0]
+    for factor, names in ((0.5**4, NAMES[:2]), (0.5, NAMES[4:5])):
+        expected, _ = train(rate=0.01 * factor, **options)
+        for name in names:
+            np.testing.assert_array_equal(decayed[name], expected[name], err_msg=name)
+            assert not np.array_equal(decayed[name], plain[name])
+    for name in NAMES[5:]:
+        np.testing.assert_array_equal(decayed[name], plain[name])
+
+
+def test_the_op_in_cpp_takes_the_rate_of_the_layer():
+    config = modeling.BertConfig.from_dict(CONFIG)
+    shape = {"word_embeddings": [300, 300]}  # large enough for one op; see optimization._WORTH_ONE_PASS
+
+    def updated(rate, **options):
+        with tf.Graph().as_default(), tf.Session() as session:
+            ids = tf.ones([1, 4], tf.int32)
+            modeling.BertModel(config, True, ids, compile_kernels=True)  # chooses the kernels of the graph
+            table = tf.get_variable("embeddings/word_embeddings", shape["word_embeddings"],
+                                    initializer=tf.ones_initializer())
+            update = optimization.create_optimizer(tf.reduce_sum(table ** 2), rate, 10, 0, False, **options)
+            fused = [op for op in tf.get_default_graph().get_operations() if op.type == "BertAdamW"]
+            session.run(tf.global_variables_initializer())
+            session.run(update)
+            return session.run(table), bool(fused)
+
+    (decayed, fused), (expected, _) = updated(0.1, layer_decay=0.5), updated(0.1 * 0.5**5)
+    if not fused:
+        pytest.skip("needs a C++ compiler")
+    np.testing.assert_array_equal(decayed, expected)
+    assert not np.array_equal(decayed, updated(0.1)[0])
+
+
+# --- Frozen layers ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("freeze, count, options", [
+    (dict(freeze_embeddings=True), 2, dict(optimizer="adamw")),
+    (dict(freeze_layers=1), 3, dict(optimizer="lamb", gradient_accumulation_steps=2)),
+    (dict(freeze_layers=2, freeze_embeddings=True), 4, dict(loss_scaling=True))],
+    ids=["embeddings", "1", "2"])
+def test_frozen_variables_keep_their_values_and_have_no_slots(freeze, count, options):
+    with tf.Graph().as_default(), tf.Session() as session:
+        build_problem()
+        session.run(tf.global_variables_initializer())
+        before = session.run({variable.op.name: variable for variable in tf.trainable_variables()})
+    after, norm = train(**freeze, **options)
+    for name in NAMES[:count]:
+        np.testing.assert_array_equal(after[name], before[name])
+    trained = {name: before[name].shape for name in NAMES[count:]}
+    for name in trained:
+        assert not np.array_equal(after[name], before[name])
+    slots = optimization.slot_shapes(trained, options.get("optimizer", "adamw"))
+    others = {"global_step", *(name for name in after if name.startswith("loss_scale/"))}
+    assert set(after) == {*before, *slots} | others
+    np.testing.assert_allclose(norm, np.sqrt(sum((4 * before[name]**2).sum() for name in trained)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("options, message", [
+    (dict(layer_decay=0.0), "layer_decay=0.0: pass a number above 0"),
+    (dict(layer_decay=1.5), "layer_decay=1.5: pass a number above 0"),
+    (dict(layer_decay=float("nan")), "layer_decay=nan: pass a number above 0"),
+    (dict(freeze_layers=DEPTH), "freeze_layers=3: the model has 3 layers, and at least one"),
+    (dict(freeze_layers=-1), "freeze_layers=-1: the model has 3 layers")])
+def test_values_that_cannot_be_are_refused(options, message):
+    with tf.Graph().as_default(), pytest.raises(ValueError, match=message):
+        optimization.create_optimizer(build_problem(), 0.1, 10, 0, False, **options)
+
+
+@pytest.mark.parametrize("options", [dict(layer_decay=0.5), dict(freeze_layers=1),
+                                     dict(freeze_embeddings=True)])
+def test_a_model_without_layers_is_refused(options):
+    with tf.Graph().as_default(), pytest.raises(ValueError, match="no variable of this model belongs to a"):
+        optimization.create_optimizer(tf.get_variable("w", initializer=1.0), 0.1, 10, 0, False, **options)
+
+
+def test_the_defaults_change_no_op():
+    graphs = []
+    for options in ({}, dict(layer_decay=1.0, freeze_layers=0, freeze_embeddings=False)):
+        with tf.Graph().as_default() as graph:
+            optimization.create_optimizer(build_problem(), 0.1, 10, 1, False, **options)
+            graphs.append(graph.as_graph_def())
+    assert graphs[0] == graphs[1]
+
+
+# --- The model -------------------------------------------------------------------------------------------
+
+
+def gradients_of_model(frozen_layers, freeze, **options):
+    """Returns {name: gradient} of the variables that are trained, and the ops of the graph."""
+    config = modeling.BertConfig.from_dict(CONFIG)
+    with tf.Graph().as_default() as graph, tf.Session() as session:
+        tf.set_random_seed(3)
+        tf.train.get_or_create_global_step()
+        ids = tf.constant([[2, 7, 8, 9], [2, 10, 11, 3]])
+        model = modeling.BertModel(config, True, ids, frozen_layers=frozen_layers, **options)
+        variables = optimization.trained_variables(tf.trainable_variables(), freeze)
+        loss = 1e4 * tf.reduce_sum(model.get_pooled_output() ** 2)
+        gradients = [tf.convert_to_tensor(gradient) for gradient in tf.gradients(loss, variables)]
+        session.run(tf.global_variables_initializer())
+        names = [variable.op.name for variable in variables]
+        return dict(zip(names, session.run(gradients))), graph.get_operations()
+
+
+@pytest.mark.parametrize("freeze", [1, 3])
+def test_recomputation_of_a_model_with_frozen_layers_changes_no_gradient(freeze):
+    whole, all_ops = gradients_of_model(0, 0)
+    plain, plain_ops = gradients_of_model(freeze, freeze)
+    recomputed, ops = gradients_of_model(freeze, freeze, recompute="layers", recompute_segment=2)
+    assert set(plain) == {name for name in whole if not optimization.is_frozen(name, freeze)}
+    for name, gradient in plain.items():
+        rounding = max(1e-5 * np.abs(gradient).max(), 1e-6)
+        for found in (whole, recomputed):  # other dropout masks would change each gradient
+            np.testing.assert_allclose(found[name], gradient, rtol=0, atol=rounding, err_msg=name)
+
+    def products(operations):
+        return sum("MatMul" in op.type for op in operations)
+
+    # The backward pass computes the trained layers again, and no other layer.
+    _, all_recomputed = gradients_of_model(0, 0, recompute="layers", recompute_segment=2)
+    of_a_layer = (products(all_recomputed) - products(all_ops)) / 4
+    assert products(ops) - products(plain_ops) <= (4 - freeze) * of_a_layer + 3  # 3: the input of the lowest
+    assert products(plain_ops) < products(all_ops) and of_a_layer >= 4
+
+
+def test_frozen_layers_need_less_memory_for_variables_and_activations():
+    config = modeling.BertConfig.from_dict({**CONFIG, "hidden_size": 64, "intermediate_size": 256,
+                                            "vocab_size": 2000})
+    model = plan_memory.task_model(config, "classifier")
+    needs = [model.memory_need(StepConfig(max_seq_length=32, train_batch_size=8, **freeze))
+             for freeze in ({}, dict(freeze_embeddings=True), dict(freeze_layers=3))]
+    totals, activations = [need.total for need in needs], [need.activations for need in needs]
+    assert totals[0] > totals[1] > totals[2] and activations[2] < 0.6 * activations[0]
+    shapes = modeling.variable_shapes(config)
+    frozen = sum(np.prod(shape) for name, shape in shapes.items() if optimization.is_frozen(name, 3))
+    assert (totals[0] - activations[0]) - (totals[2] - activations[2]) == 8 * frozen  # two slots of fp32
+
+
+def test_the_settings_of_a_step_reach_the_optimizer_and_the_model(monkeypatch):
+    given = {}
+    monkeypatch.setattr(optimization, "create_optimizer", lambda *args, **kwargs: given.update(kwargs))
+    step = StepConfig(layer_decay=0.9, freeze_layers=2, freeze_embeddings=True)
+    head.create_train_op(None, 0.1, 10, 0, False, step, 1)
+    assert (given["layer_decay"], given["freeze_layers"], given["freeze_embeddings"]) == (0.9, 2, True)
+    monkeypatch.setattr(modeling, "BertModel", lambda *args, **kwargs: given.update(kwargs))
+    head.create_encoder(None, True, None, None, None, False, step)
+    assert given["frozen_layers"] == 2
