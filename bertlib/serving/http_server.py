@@ -6,9 +6,11 @@ This module needs the packages of requirements-serve.txt.
 import asyncio
 import errno
 import ipaddress
+import json
 import socket
 import threading
 
+import h11
 import uvicorn
 from uvicorn.protocols.http import h11_impl
 
@@ -30,10 +32,12 @@ def _resolve(host):
     """Returns (family, address) of a host.
 
     Raises:
-      ValueError: the host is unknown.
+      ValueError: the host is empty or unknown.
     """
+    if not host:
+        raise ValueError("--host is empty. Pass an address of this machine, such as 127.0.0.1.")
     try:
-        family, _, _, _, address = socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM)[0]
+        family, _, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
     except (socket.gaierror, UnicodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise ValueError(f"--host={host}: {reason}. Pass an address of this machine, such as 127.0.0.1."
@@ -84,10 +88,33 @@ class _Protocol(h11_impl.H11Protocol):
 
     def connection_made(self, transport):
         super().connection_made(transport)
-        self._timer = None
+        self._timer, self._is_refused = None, False
         self._restart_timer(self.request_seconds)
         if len(self.connections) > self.max_connections:
             transport.abort()
+
+    def data_received(self, data):
+        if not self._is_refused:
+            super().data_received(data)
+
+    def send_400_response(self, msg):
+        # uvicorn would close the connection at once. If the client were still sending, the system would then
+        # discard the answer. So the rest of the request is read and ignored, until the client ends the
+        # connection or the time is over.
+        is_answered = self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE)
+        if self.cycle is not None:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        if is_answered:
+            self.transport.close()
+            return
+        body = json.dumps({"detail": msg}).encode()
+        self.transport.write(b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: application/json"
+                             b"\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
+        self.transport.write_eof()
+        self._is_refused = True
+        self.flow.resume_reading()
+        self._restart_timer(_SEND_SECONDS)
 
     def handle_events(self):
         before = self.cycle
