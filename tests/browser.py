@@ -1,4 +1,4 @@
-"""A real browser for tests: Chromium, through chromedriver and its protocol (W3C WebDriver, JSON over HTTP)."""
+"""A real browser for tests: Chromium, through chromedriver and its protocol, W3C WebDriver."""
 
 import contextlib
 import json
