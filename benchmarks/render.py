@@ -1,4 +1,4 @@
-"""Writes the tables of docs/development and docs/howto/sweep.md, and the picture compare.svg, from
+"""Writes the tables of docs/development and of two pages in docs/howto, and the picture compare.svg, from
 benchmarks/results.
 
     python benchmarks/render.py            after a result was added or changed
@@ -18,7 +18,7 @@ import drawing
 import results
 
 FOLDER = os.path.join(results.ROOT, "docs", "development")
-PAGES = ("benchmarks.md", "scaling.md", "report_numbers.md", "../howto/sweep.md")
+PAGES = ("benchmarks.md", "scaling.md", "report_numbers.md", "../howto/sweep.md", "../howto/server.md")
 PICTURE = "compare.svg"
 OURS, PEER = "this project", "Hugging Face"
 _BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -335,6 +335,32 @@ So the choice gains {cost["fair"] - cost["mean_run"]:.1f} points, but the best s
 Measured by `{result["command"]}` ({place(result)})."""
 
 
+def server_table():
+    """Returns the table of the server's speed, the state after malformed requests, and their origin."""
+    result, rows = results.read("server_load"), []
+    names = {("loop", 1): "loop over the predictor, one text in a call",
+             ("loop", 32): "loop over the predictor, 32 texts in a call",
+             **{("server", count): f"`serve.py`, {count} client{'s' * (count > 1)}" for count in (1, 8, 64)}}
+    for (kind, clients), title in names.items():
+        row, = rows_of(result, kind=kind, clients=clients)
+        rows.append([title, f"{row['answers']:.1f}", f"{row['p50']:,.0f}", f"{row['p99']:,.0f}",
+                     f"{row['cpu']:.1f}"])
+    first, *_, last = rows_of(result, kind="malformed")
+    states = [f"{state['memory']:.0f} MB of memory, {state['threads']} threads and {state['files']} open "
+              "files" for state in (first, last)]
+    titles = ["MRPC, installed model", "answers in a second", "p50, ms", "p99, ms", "CPU ms for each answer"]
+    packages = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
+    return f"""{table(titles, rows)}
+
+A client sends its next request when it has the answer to the last one. The machine had other work at the
+same time. So compare the CPU times, which depend less on the other work than the latencies.
+
+All {last["sent"]:,} malformed requests were answered with 4xx. Before them, the server had
+{states[0]}; after them, {states[1]}.
+
+Measured by `{result["command"]}` ({place(result)}; {packages})."""
+
+
 def origins_table():
     """How each table was measured."""
     rows = []
@@ -348,7 +374,7 @@ def origins_table():
     return table(["table", "command, machine and date"], rows)
 
 
-ON_OTHER_PAGES = ("replicas", "report_numbers", "selection")
+ON_OTHER_PAGES = ("replicas", "report_numbers", "selection", "server")
 # {name in a page: (function that returns the text, results that it is made of)}
 TABLES = {
     "compare": (compare_table, ["compare"]),
@@ -365,6 +391,7 @@ TABLES = {
     "replicas": (replicas_table, ["replicas"]),
     "report_numbers": (report_numbers_table, ["report_numbers"]),
     "selection": (selection_table, ["selection_cost"]),
+    "server": (server_table, ["server_load"]),
     "origins": (origins_table, [])}
 
 

@@ -109,8 +109,8 @@ class _Protocol(h11_impl.H11Protocol):
             self.transport.close()
             return
         body = json.dumps({"detail": msg}).encode()
-        self.transport.write(b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\n"
-                             b"content-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
+        head = "HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: application/json\r\n"
+        self.transport.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
         self.transport.write_eof()
         self._is_refused = True
         self.flow.resume_reading()
