@@ -342,18 +342,24 @@ def server_table():
              ("loop", 32): "loop over the predictor, 32 texts in a call",
              **{("server", count): f"`serve.py`, {count} client{'s' * (count > 1)}" for count in (1, 8, 64)}}
     for (kind, clients), title in names.items():
-        row, = rows_of(result, kind=kind, clients=clients)
+        row = {field: statistics.median(values_of(result, field, kind=kind, clients=clients))
+               for field in ("answers", "p50", "p99", "cpu")}
+        ratios = [one / other for one, other in zip(values_of(result, "cpu", kind=kind, clients=clients),
+                                                    values_of(result, "cpu", kind="loop", clients=1))]
         rows.append([title, f"{row['answers']:.1f}", f"{row['p50']:,.0f}", f"{row['p99']:,.0f}",
-                     f"{row['cpu']:.1f}"])
+                     f"{row['cpu']:.1f}", f"{statistics.median(ratios):.2f}"])
     first, *_, last = rows_of(result, kind="malformed")
     states = [f"{state['memory']:.0f} MB of memory, {state['threads']} threads and {state['files']} open "
               "files" for state in (first, last)]
-    titles = ["MRPC, installed model", "answers in a second", "p50, ms", "p99, ms", "CPU ms for each answer"]
+    titles = ["MRPC, installed model", "answers in a second", "p50, ms", "p99, ms", "CPU ms for each answer",
+              "ratio of CPU time"]
     packages = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
     return f"""{table(titles, rows)}
 
-A client sends its next request when it has the answer to the last one. The machine had other work at the
-same time. So compare the CPU times, which depend less on the other work than the latencies.
+The figures are medians of {len(ratios)} rounds. A client sends its next request when it has the answer to
+the last one. The machine had other work at the same time. So compare the CPU times, which depend less on
+the other work than the latencies. The last column is the CPU time divided by that of the loop with one
+text in a call.
 
 All {last["sent"]:,} malformed requests were answered with 4xx. Before them, the server had
 {states[0]}; after them, {states[1]}.

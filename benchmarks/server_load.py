@@ -2,13 +2,14 @@
 
     python benchmarks/server_load.py --model_dir=output/mrpc --results=server_load
 
-The model must take pairs of texts, such as the model of `make mrpc`. First, a plain loop over the predictor
-answers the pairs of the sample, one in a call and 32 in a call. Then serve.py answers the same pairs. Each
-client sends its next request when it has the answer to the last one. Finally, 8 clients send malformed
+The model must take pairs of texts, such as the model of `make mrpc`. In each round, a plain loop over the
+predictor answers pairs of the sample, one in a call and 32 in a call. Then serve.py answers the same pairs.
+Each client sends its next request when it has the answer to the last one. Finally, 8 clients send malformed
 requests. Each of them must be answered with 4xx. The memory, threads and open files of the server are read
 before, between and after these requests.
 
-Everything is limited: --seconds for each number of clients, --malformed requests, and --time_limit for all.
+Everything is limited: --rounds, --seconds for each part of a round, --malformed requests, and --time_limit
+for all.
 """
 
 import argparse
@@ -45,21 +46,17 @@ def pairs_of_sample():
     return [{"text_a": row[3], "text_b": row[4]} for row in rows]
 
 
-def loop(model_dir, pairs, seconds):
-    """Yields the rounds of a plain loop over the predictor."""
-    sys.path.insert(0, results.ROOT)
-    # Only this function loads TensorFlow.
-    from bertlib import serving
-    with serving.load(model_dir) as predictor:
-        for size in (1, 32):
-            questions = itertools.cycle(pairs)
-            times, start, cpu = [], time.monotonic(), time.process_time()
-            while time.monotonic() - start < seconds:
-                before = time.monotonic()
-                predictor.answer([predictor.prepare(**next(questions)) for _ in range(size)])
-                times.append(time.monotonic() - before)
-            yield {"kind": "loop", "clients": size, **summary(times, time.monotonic() - start, size),
-                   "cpu": 1000 * (time.process_time() - cpu) / len(times) / size}
+def loop_rounds(predictor, questions, seconds):
+    """Yields the results of a plain loop over the predictor."""
+    for size in (1, 32):
+        predictor.answer([predictor.prepare(**next(questions)) for _ in range(size)])  # warm-up
+        times, start, cpu = [], time.monotonic(), time.process_time()
+        while time.monotonic() - start < seconds:
+            before = time.monotonic()
+            predictor.answer([predictor.prepare(**next(questions)) for _ in range(size)])
+            times.append(time.monotonic() - before)
+        yield {"kind": "loop", "clients": size, **summary(times, time.monotonic() - start, size),
+               "cpu": 1000 * (time.process_time() - cpu) / len(times) / size}
 
 
 def summary(times, seconds, size=1):
@@ -137,9 +134,9 @@ async def load(port, bodies, clients, is_over):
     return found
 
 
-def load_rounds(server, pairs, seconds):
-    """Yields the rounds of the server with each number of clients."""
-    bodies = itertools.cycle([json.dumps(pair).encode() for pair in pairs])
+def load_rounds(server, questions, seconds):
+    """Yields the results of the server with each number of clients."""
+    bodies = (json.dumps(question).encode() for question in questions)
     for clients in CLIENTS:
         asyncio.run(load(server.port, bodies, clients, _Countdown(2 * clients)))  # warm-up
         start, cpu = time.monotonic(), server.cpu()
@@ -192,9 +189,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model_dir", required=True, help="output directory of a training on pairs")
-    parser.add_argument("--seconds", type=float, default=20, help="time for each number of clients")
+    parser.add_argument("--rounds", type=int, default=3, help="number of rounds")
+    parser.add_argument("--seconds", type=float, default=10, help="time for each part of a round")
     parser.add_argument("--malformed", type=int, default=10_000, help="number of malformed requests")
-    parser.add_argument("--time_limit", type=int, default=900, help="seconds after which the benchmark ends")
+    parser.add_argument("--time_limit", type=int, default=1800, help="seconds after which the benchmark ends")
     parser.add_argument("--flag", action="append", default=[], help="flag of serve.py, such as "
                         "--flag=--batch_wait_ms=0")
     results.add_flag(parser)
@@ -203,7 +201,10 @@ def main():
                                                     "memory": "MB", "threads": "", "files": ""},
                                 packages=("fastapi", "uvicorn"))
     _end_after(arguments.time_limit)
-    pairs = pairs_of_sample()
+    questions = itertools.cycle(pairs_of_sample())
+    sys.path.insert(0, results.ROOT)
+    # The import loads TensorFlow, which takes seconds: the arguments are checked before.
+    from bertlib import serving
 
     def record(rounds):
         for row in rounds:
@@ -211,9 +212,11 @@ def main():
             print(json.dumps({name: round(value, 3) if isinstance(value, float) else value
                               for name, value in row.items()}), flush=True)
 
-    record(loop(arguments.model_dir, pairs, arguments.seconds))
-    with Server(arguments.model_dir, arguments.flag) as server:
-        record(load_rounds(server, pairs, arguments.seconds))
+    with (serving.load(arguments.model_dir) as predictor,
+          Server(arguments.model_dir, arguments.flag) as server):
+        for _ in range(arguments.rounds):
+            record(loop_rounds(predictor, questions, arguments.seconds))
+            record(load_rounds(server, questions, arguments.seconds))
         record(malformed_rounds(server, arguments.malformed))
     print(f"exit code of serve.py after SIGTERM: {server.code}")
     recorder.write()

@@ -23,6 +23,8 @@ from bertlib.rows import tables
 from bertlib.serving import request_batches
 
 _PAGES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "pages")
+# Largest number of seconds for reading the rest of a refused body.
+DISCARD_SECONDS = 5
 # Errors of /predict, as the description of the interface lists them.
 _ERRORS = {
     400: "The body is not complete, is not UTF-8 or is not valid JSON.",
@@ -93,7 +95,7 @@ class Gate:
                                       *([(b"connection", b"close")] if self.is_ending else ())]
             elif not message.get("more_body") and state["more_body"]:
                 await send({**message, "more_body": True})
-                await _discard(counting_receive, state, self._limits.seconds)
+                await _discard(counting_receive, state)
                 message = {"type": "http.response.body", "body": b""}
             await send(message)
 
@@ -136,14 +138,14 @@ def _is_loopback_name(host):
         return False
 
 
-async def _discard(receive, state, seconds):
-    """Reads the rest of a body, but for at most `seconds`. See `Gate` for the other arguments."""
+async def _discard(receive, state):
+    """Reads the rest of a body, but for at most `DISCARD_SECONDS`. For the arguments, see `Gate.__call__`."""
     async def read():
         while state["more_body"]:
             await receive()
 
     with contextlib.suppress(asyncio.TimeoutError):
-        await asyncio.wait_for(read(), seconds)
+        await asyncio.wait_for(read(), DISCARD_SECONDS)
 
 
 # --- Requests and answers --------------------------------------------------------------------------------

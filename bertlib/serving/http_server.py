@@ -7,12 +7,15 @@ import asyncio
 import errno
 import ipaddress
 import json
+import math
 import socket
 import threading
 
 import h11
 import uvicorn
 from uvicorn.protocols.http import h11_impl
+
+from bertlib.serving import http_app
 
 # A connection without a request is closed after this number of seconds.
 _IDLE_SECONDS = 5
@@ -120,7 +123,7 @@ class _Protocol(h11_impl.H11Protocol):
         before = self.cycle
         super().handle_events()
         if self.cycle is not before:  # the head of a request is complete
-            self._restart_timer(2 * self.request_seconds + _SEND_SECONDS)
+            self._restart_timer(self.request_seconds + http_app.DISCARD_SECONDS + _SEND_SECONDS)
 
     def on_response_complete(self):
         self._restart_timer(self.request_seconds + _SEND_SECONDS)
@@ -162,7 +165,7 @@ def serve(gate, server, limits, is_stopped):
         gate, http=protocol, ws="none", loop="asyncio", lifespan="off", log_config=None, log_level="error",
         access_log=False, server_header=False, proxy_headers=False,
         timeout_keep_alive=_IDLE_SECONDS, backlog=socket.SOMAXCONN,
-        timeout_graceful_shutdown=int(2 * limits.seconds) + _SEND_SECONDS)
+        timeout_graceful_shutdown=math.ceil(limits.seconds) + http_app.DISCARD_SECONDS + _SEND_SECONDS)
     runner = _Server(config)
     # In the main thread, uvicorn would replace the handlers of the signals.
     thread = threading.Thread(target=runner.run, args=([server],), name="HTTP", daemon=True)
