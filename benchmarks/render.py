@@ -376,6 +376,38 @@ def interval(row, value, low, high):
     return f"{row[value]:.3f}{limits}" if value in row else ""
 
 
+def server_table():
+    """Returns the table of the server's speed, the state after malformed requests, and their origin."""
+    result, rows = results.read("server_load"), []
+    names = {("loop", 1): "loop over the predictor, one text in a call",
+             ("loop", 32): "loop over the predictor, 32 texts in a call",
+             **{("server", count): f"`serve.py`, {count} client{'s' * (count > 1)}" for count in (1, 8, 64)}}
+    for (kind, clients), title in names.items():
+        row = {field: statistics.median(values_of(result, field, kind=kind, clients=clients))
+               for field in ("answers", "p50", "p99", "cpu")}
+        ratios = [one / other for one, other in zip(values_of(result, "cpu", kind=kind, clients=clients),
+                                                    values_of(result, "cpu", kind="loop", clients=1))]
+        rows.append([title, f"{row['answers']:.1f}", f"{row['p50']:,.0f}", f"{row['p99']:,.0f}",
+                     f"{row['cpu']:.1f}", f"{statistics.median(ratios):.2f}"])
+    first, *_, last = rows_of(result, kind="malformed")
+    states = [f"{state['memory']:.0f} MB of memory, {state['threads']} threads and {state['files']} open "
+              "files" for state in (first, last)]
+    titles = ["MRPC, installed model", "answers in a second", "p50, ms", "p99, ms", "CPU ms for each answer",
+              "ratio of CPU time"]
+    packages = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
+    return f"""{table(titles, rows)}
+
+The figures are medians of {len(ratios)} rounds. A client sends its next request when it has the answer to
+the last one. The machine had other work at the same time. So compare the CPU times, which depend less on
+the other work than the latencies. The last column is the CPU time divided by that of the loop with one
+text in a call.
+
+All {last["sent"]:,} malformed requests were answered with 4xx. Before them, the server had
+{states[0]}; after them, {states[1]}.
+
+Measured by `{result["command"]}` ({place(result)}; {packages})."""
+
+
 def origins_table():
     """Returns the table of the commands and the machines of all measurements."""
     rows = []
@@ -390,7 +422,7 @@ def origins_table():
     return table(["table", "command, machine and date"], rows)
 
 
-ON_OTHER_PAGES = ("replicas", "report_numbers", "selection", "stability")
+ON_OTHER_PAGES = ("replicas", "report_numbers", "selection", "server", "stability")
 # {name in a page: (function that returns the text, results that it is made of)}
 TABLES = {
     "compare": (compare_table, ["compare"]),
@@ -408,6 +440,7 @@ TABLES = {
     "report_numbers": (report_numbers_table, ["report_numbers"]),
     "selection": (selection_table, ["selection_cost"]),
     "stability": (stability_table, ["stability"]),
+    "server": (server_table, ["server_load"]),
     "origins": (origins_table, [])}
 
 

@@ -39,6 +39,8 @@ def test_the_package_holds_all_that_the_commands_need_and_nothing_else(site):
     expected.add("bertlib/py.typed")
     expected |= {f"bertlib/kernels/cpp/{path.name}"
                  for path in (ROOT / "bertlib" / "kernels" / "cpp").iterdir()}
+    expected |= {f"bertlib/serving/pages/{path.name}"
+                 for path in (ROOT / "bertlib" / "serving" / "pages").iterdir()}
     expected |= {f"bertlib/{path.relative_to(ROOT)}" for path in (ROOT / "samples").rglob("*.*")
                  if path.suffix != ".pyc"}
     assert installed == expected | {f"bin/{command}" for command in COMMANDS}
@@ -63,7 +65,7 @@ def test_the_metadata_are_complete(site):
     assert extras == {"beam": {"apache-beam<3,>=2.77"}, "export": {"tensorflow-text==2.21.*"},
                       "gpu": {"tensorflow[and-cuda]==2.21.*"}, "hub": {"huggingface_hub<3,>=0.30"},
                       "pandas": {"pandas>=2.2"}, "serving-text": {"tensorflow-text==2.21.*"},
-                      "stats": {"scipy>=1.15"},
+                      "serve": {"fastapi<1,>=0.115", "uvicorn<1,>=0.32"}, "stats": {"scipy>=1.15"},
                       "tensorboard": {"tensorboard>=2.19"}}
     assert needed.keys() == {""} and "tensorflow==2.21.*" in needed[""]
 

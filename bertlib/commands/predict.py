@@ -38,9 +38,8 @@ from bertlib.system import files, locks, terminal
 _BATCHES = 16
 
 
-def define_flags():
-    """Defines the flags of this command."""
-    common_flags.define_gpu_flags()
+def define_predictor_flags():
+    """Defines the flags of a loaded model; `serve.py` has the same flags."""
     with common_flags.section("Model"):
         flags.DEFINE_string("model_dir", None, "Output directory of a training.")
         common_flags.define_weights_flag()
@@ -51,6 +50,12 @@ def define_flags():
                           "Number format of the encoder's computation.")
         flags.DEFINE_integer("batch_size", serving.BATCH_SIZE, "Batch size: number of texts, or of windows "
                              "of long texts.", lower_bound=1)
+
+
+def define_flags():
+    """Defines the flags of this command."""
+    common_flags.define_gpu_flags()
+    define_predictor_flags()
     with common_flags.section("Lines"):
         flags.DEFINE_string("input_file", "-", "Input file; - is the standard input.")
         flags.DEFINE_string("output_file", "-", "Output file; - is the standard output.")

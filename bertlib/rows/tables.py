@@ -349,21 +349,40 @@ def _parse_objects(lines):
         yield line, text if isinstance(text, BadRow) else _parse_object(text)
 
 
+def parse_json(text):
+    """Returns the value of a text in JSON.
+
+    Raises:
+      ValueError: the text is not valid JSON or is nested too deeply, a key of an object occurs twice, or a
+        number is NaN, infinite or too large.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_refuse_duplicate_keys, parse_constant=_refuse_constant,
+                          parse_float=_parse_finite_float)
+    except RecursionError as error:
+        raise ValueError(str(error)) from error
+
+
+def has_half_surrogate(text, value):
+    """Returns whether a JSON text, whose value is `value`, contains half of a surrogate pair. A string with
+    half of a surrogate pair cannot be written as UTF-8."""
+    return "\\u" in text and bool(_SURROGATE.search(json.dumps(value, ensure_ascii=False)))
+
+
 def _parse_object(text):
     """Returns the object in a line of JSON Lines as a dict. Returns a `BadRow` if the line cannot be read,
     and an empty dict for a blank line."""
     if not text.strip():
         return {}
     try:
-        value = json.loads(text, object_pairs_hook=_refuse_duplicate_keys, parse_constant=_refuse_constant,
-                           parse_float=_parse_finite_float)
-    except (ValueError, RecursionError) as error:
+        value = parse_json(text)
+    except ValueError as error:
         return BadRow(f"the line is not valid JSON: {error}. In JSON Lines, each line is a JSON object.",
                       "bad JSON", text)
     if not isinstance(value, dict) or not value:
         return BadRow('in JSON Lines, each line is a JSON object, such as {"text": "…", "label": "…"}, but '
                       f"this line is {text.strip():.40}.", "bad JSON", text)
-    if "\\u" in text and _SURROGATE.search(json.dumps(value, ensure_ascii=False)):
+    if has_half_surrogate(text, value):
         return BadRow("the line contains half of a surrogate pair (\\ud800 to \\udfff), which cannot be "
                       "written as UTF-8; correct the row or remove it.", "bad encoding", text)
     return value

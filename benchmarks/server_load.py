@@ -1,0 +1,235 @@
+"""Loads serve.py on loopback: answers in a second, latency, and malformed requests.
+
+    python benchmarks/server_load.py --model_dir=output/mrpc --results=server_load
+
+The model must take pairs of texts, such as the model of `make mrpc`. In each round, a plain loop over the
+predictor answers pairs of the sample, one in a call and 32 in a call. Then serve.py answers the same pairs.
+Each client sends its next request when it has the answer to the last one. Finally, 8 clients send malformed
+requests. Each of them must be answered with 4xx. The memory, threads and open files of the server are read
+before, between and after these requests.
+
+Everything is limited: --rounds, --seconds for each part of a round, --malformed requests, and --time_limit
+for all.
+"""
+
+import argparse
+import asyncio
+import csv
+import itertools
+import json
+import os
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import time
+
+import results
+
+CLIENTS = (1, 8, 64)
+HEAD = "POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "
+MALFORMED = [
+    b"", b"text", b'{"text_a": "a', b'{"text_a": NaN, "text_b": "b"}', b"[" * 5000 + b"]" * 5000, b"[]",
+    b"{}", b"null", b'"text"', b'{"text_a": 7, "text_b": "b"}',
+    b'{"text_a": "a", "text_b": ["b"]}',
+    b'{"text_a": " ", "text_b": "b"}', b'{"text_a": "a", "text_b": "b", "more": 1}', b'{"text_a": "\xe9"}',
+    b'{"text_a": "\\ud800", "text_b": "b"}', b"[" + b'{"text_a": "a", "text_b": "b"},' * 300 + b"{}]",
+    b" " * 1_100_000, '{"text_a": "a"}'.encode("utf-16")]
+
+
+def pairs_of_sample():
+    """Returns the pairs of the sample's development set as a list of dicts."""
+    path = os.path.join(results.ROOT, "samples", "MRPC", "dev.tsv")
+    with open(path, encoding="utf-8", newline="") as lines:
+        rows = list(csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))[1:]
+    return [{"text_a": row[3], "text_b": row[4]} for row in rows]
+
+
+def loop_rounds(predictor, questions, seconds):
+    """Yields the results of a plain loop over the predictor."""
+    for size in (1, 32):
+        predictor.answer([predictor.prepare(**next(questions)) for _ in range(size)])  # warm-up
+        times, start, cpu = [], time.monotonic(), time.process_time()
+        while time.monotonic() - start < seconds:
+            before = time.monotonic()
+            predictor.answer([predictor.prepare(**next(questions)) for _ in range(size)])
+            times.append(time.monotonic() - before)
+        yield {"kind": "loop", "clients": size, **summary(times, time.monotonic() - start, size),
+               "cpu": 1000 * (time.process_time() - cpu) / len(times) / size}
+
+
+def summary(times, seconds, size=1):
+    """Returns the answers in a second, and the median and the 99th percentile of the latency in ms."""
+    ordered = sorted(times)
+    return {"answers": size * len(times) / seconds, "p50": 1000 * statistics.median(times),
+            "p99": 1000 * ordered[int(0.99 * (len(ordered) - 1))]}
+
+
+class Server:
+    """serve.py at an unused port; a context manager that ends it."""
+
+    def __init__(self, model_dir, flags):
+        self._process = subprocess.Popen(
+            [sys.executable, os.path.join(results.ROOT, "serve.py"), f"--model_dir={model_dir}", "--port=0",
+             *flags], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, encoding="utf-8")
+        for line in self._process.stderr:
+            if match := re.search(r"Page: http://127\.0\.0\.1:(\d+)/", line):
+                self.port = int(match[1])
+                return
+        raise SystemExit("serve.py did not start.")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self._process.terminate()
+        self.code = self._process.wait()
+
+    def cpu(self):
+        """Returns the CPU seconds of the server so far."""
+        with open(f"/proc/{self._process.pid}/stat") as reader:
+            fields = reader.read().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def state(self):
+        """Returns the memory in MB, the number of threads and the number of open files."""
+        with open(f"/proc/{self._process.pid}/status") as reader:
+            text = reader.read()
+        return {"memory": int(re.search(r"VmRSS:\s+(\d+)", text)[1]) / 1000,
+                "threads": int(re.search(r"Threads:\s+(\d+)", text)[1]),
+                "files": len(os.listdir(f"/proc/{self._process.pid}/fd"))}
+
+
+async def ask(reader, writer, body):
+    """Sends a request on an open connection; returns the status of the answer."""
+    writer.write(f"{HEAD}{len(body)}\r\n\r\n".encode() + body)
+    head = await reader.readuntil(b"\r\n\r\n")
+    await reader.readexactly(int(re.search(rb"content-length: (\d+)", head)[1]))
+    return int(head.split()[1])
+
+
+async def load(port, bodies, clients, is_over):
+    """Sends requests from several clients until `is_over()` is true.
+
+    Returns:
+      a list of pairs: status and seconds. A request without an answer has the status 0.
+    """
+    found = []
+
+    async def client():
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        while not is_over():
+            start = time.monotonic()
+            try:
+                status = await ask(reader, writer, next(bodies))
+            except (OSError, EOFError):
+                status = 0
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            found.append((status, time.monotonic() - start))
+        writer.close()
+        await writer.wait_closed()
+
+    await asyncio.gather(*(client() for _ in range(clients)))
+    return found
+
+
+def load_rounds(server, questions, seconds):
+    """Yields the results of the server with each number of clients."""
+    bodies = (json.dumps(question).encode() for question in questions)
+    for clients in CLIENTS:
+        asyncio.run(load(server.port, bodies, clients, _Countdown(2 * clients)))  # warm-up
+        start, cpu = time.monotonic(), server.cpu()
+        found = asyncio.run(load(server.port, bodies, clients, _Deadline(start + seconds)))
+        wrong = [status for status, _ in found if status != 200]
+        if wrong:
+            raise SystemExit(f"{len(wrong)} of {len(found)} requests failed: {sorted(set(wrong))}.")
+        yield {"kind": "server", "clients": clients,
+               **summary([taken for _, taken in found], time.monotonic() - start),
+               "cpu": 1000 * (server.cpu() - cpu) / len(found)}
+
+
+class _Deadline:
+    """A function that returns true after a time of `time.monotonic`."""
+
+    def __init__(self, end):
+        self._end = end
+
+    def __call__(self):
+        return time.monotonic() > self._end
+
+
+class _Countdown:
+    """A function that returns true after `count` calls."""
+
+    def __init__(self, count):
+        self._left = count
+
+    def __call__(self):
+        self._left -= 1
+        return self._left < 0
+
+
+def malformed_rounds(server, number):
+    """Yields the state of the server, and the answers, before and after each quarter of the requests."""
+    bodies, sent = itertools.cycle(MALFORMED), 0
+    for part in (0, number // 4, number // 4, number // 4, number - 3 * (number // 4)):
+        found = asyncio.run(load(server.port, bodies, 8, _Countdown(part)))
+        sent += len(found)
+        time.sleep(1)  # the server closes the connections
+        answered = sum(400 <= status < 500 for status, _ in found)
+        if answered < len(found):
+            raise SystemExit(f"{len(found) - answered} of {len(found)} malformed requests were not answered "
+                             f"with 4xx: {sorted({status for status, _ in found})}.")
+        yield {"kind": "malformed", "sent": sent, **server.state()}
+
+
+def main():
+    """Runs the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model_dir", required=True, help="output directory of a training on pairs")
+    parser.add_argument("--rounds", type=int, default=3, help="number of rounds")
+    parser.add_argument("--seconds", type=float, default=10, help="time for each part of a round")
+    parser.add_argument("--malformed", type=int, default=10_000, help="number of malformed requests")
+    parser.add_argument("--time_limit", type=int, default=1800, help="seconds after which the benchmark ends")
+    parser.add_argument("--flag", action="append", default=[], help="flag of serve.py, such as "
+                        "--flag=--batch_wait_ms=0")
+    results.add_flag(parser)
+    arguments = parser.parse_args()
+    recorder = results.Recorder(arguments.results, {"answers": "1/s", "p50": "ms", "p99": "ms", "cpu": "ms",
+                                                    "memory": "MB", "threads": "", "files": ""},
+                                packages=("fastapi", "uvicorn"))
+    _end_after(arguments.time_limit)
+    questions = itertools.cycle(pairs_of_sample())
+    sys.path.insert(0, results.ROOT)
+    # The import loads TensorFlow, which takes seconds: the arguments are checked before.
+    from bertlib import serving
+
+    def record(rounds):
+        for row in rounds:
+            recorder.add(**row)
+            print(json.dumps({name: round(value, 3) if isinstance(value, float) else value
+                              for name, value in row.items()}), flush=True)
+
+    with (serving.load(arguments.model_dir) as predictor,
+          Server(arguments.model_dir, arguments.flag) as server):
+        for _ in range(arguments.rounds):
+            record(loop_rounds(predictor, questions, arguments.seconds))
+            record(load_rounds(server, questions, arguments.seconds))
+        record(malformed_rounds(server, arguments.malformed))
+    print(f"exit code of serve.py after SIGTERM: {server.code}")
+    recorder.write()
+
+
+def _end_after(seconds):
+    """Ends this process with an error after some seconds. The `with` statements end the server."""
+    def end(number, frame):
+        raise SystemExit(f"The benchmark took longer than {seconds} seconds.")
+
+    signal.signal(signal.SIGALRM, end)
+    signal.alarm(seconds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,371 @@
+"""The HTTP interface of a predictor, as an application of FastAPI. `http_server` runs it.
+
+This module needs the packages of requirements-serve.txt.
+"""
+
+import asyncio
+import base64
+import contextlib
+import hashlib
+import hmac
+import ipaddress
+import json
+import os
+import re
+from typing import Annotated, Any, NamedTuple
+import urllib.parse
+
+import fastapi
+from fastapi import responses, security
+import starlette.requests
+
+from bertlib.rows import tables
+from bertlib.serving import request_batches
+
+_PAGES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "pages")
+# Largest number of seconds for reading the rest of a refused body.
+DISCARD_SECONDS = 5
+# Errors of /predict, as the description of the interface lists them.
+_ERRORS = {
+    400: "The body is not complete, is not UTF-8 or is not valid JSON.",
+    401: "The token is missing or wrong.",
+    403: "The request comes from a page of another site.", 408: "The body did not arrive in time.",
+    413: "The body is too large, or the request has too many texts.",
+    415: "The Content-Type or Content-Encoding is not supported.", 421: "The name in Host is not allowed.",
+    422: "A question has a wrong field or an unusable text.", 500: "The model computed no valid answer.",
+    503: "Too many texts or connections wait. Send the request again later.",
+    504: "The answer was not ready in time."}
+
+
+class Limits(NamedTuple):
+    """Limits of requests.
+
+    Attributes:
+      body_bytes: largest number of bytes of a body.
+      texts: largest number of questions.
+      seconds: largest number of seconds from the arrival of the request to the answer.
+      requests: largest number of requests under way at the same time.
+    """
+
+    body_bytes: int
+    texts: int
+    seconds: float
+    requests: int
+
+
+# --- Checks of a connection ------------------------------------------------------------------------------
+
+
+class Gate:
+    """An ASGI application around another one. It refuses requests of other sites' pages, and requests beyond
+    a number of requests. It reads the rest of a refused body, so that a client which sends the whole body
+    before it reads still gets the answer.
+
+    Attributes:
+      is_ending: whether each answer asks the client to close the connection.
+    """
+
+    def __init__(self, app, limits, any_host):
+        """Creates the application.
+
+        Args:
+          app: the inner ASGI application.
+          limits: a `Limits`.
+          any_host: bool. If false, the name in the header Host must be a name of this machine's loopback
+            interface. A page that reaches the server through a name in another site's DNS has another name
+            in Host.
+        """
+        self._app, self._limits, self._any_host = app, limits, any_host
+        self._under_way = 0
+        self.is_ending = False
+
+    async def __call__(self, scope, receive, send):
+        if scope["type"] != "http":
+            return
+        state = {"more_body": True}
+
+        async def counting_receive():
+            message = await receive()
+            state["more_body"] = message["type"] == "http.request" and message.get("more_body", False)
+            return message
+
+        async def careful_send(message):
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), (b"x-content-type-options", b"nosniff"),
+                                      *([(b"connection", b"close")] if self.is_ending else ())]
+            elif not message.get("more_body") and state["more_body"]:
+                await send({**message, "more_body": True})
+                await _discard(counting_receive, state)
+                message = {"type": "http.response.body", "body": b""}
+            await send(message)
+
+        refusal = self._refusal(starlette.requests.Headers(scope=scope))
+        app = responses.JSONResponse({"detail": refusal[1]}, refusal[0]) if refusal else self._app
+        self._under_way += 1
+        try:
+            await app(scope, counting_receive, careful_send)
+        finally:
+            self._under_way -= 1
+
+    def _refusal(self, headers):
+        """Returns (status, message) for a request that is refused, and None for other requests."""
+        host, origin = headers.get("host", ""), headers.get("origin")
+        if not self._any_host and not _is_loopback_name(host):
+            return 421, (f"The server answers only to localhost and loopback addresses, not to {host!r:.80}. "
+                         "Use http://localhost, or start serve.py with --token.")
+        if origin is not None and _host_of(origin) != host.lower():
+            return 403, f"Pages of {origin!r:.80} may not use this server."
+        if self._under_way >= self._limits.requests:
+            return 503, "Too many requests are under way. Send the request again later."
+        return None
+
+
+def _host_of(origin):
+    """Returns host and port in the value of a header Origin; None if it contains no host."""
+    try:
+        return urllib.parse.urlsplit(origin).netloc.lower() or None
+    except ValueError:
+        return None
+
+
+def _is_loopback_name(host):
+    """Returns whether the value of a header Host is localhost or a loopback address, with or without port."""
+    match = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]]+)(:\d*)?", host)
+    name = match[1].strip("[]").lower() if match else ""
+    try:
+        return name == "localhost" or ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+async def _discard(receive, state):
+    """Reads the rest of a body, but for at most `DISCARD_SECONDS`. For the arguments, see `Gate.__call__`."""
+    async def read():
+        while state["more_body"]:
+            await receive()
+
+    with contextlib.suppress(asyncio.TimeoutError):
+        await asyncio.wait_for(read(), DISCARD_SECONDS)
+
+
+# --- Requests and answers --------------------------------------------------------------------------------
+
+
+async def _read_body(request, limits):
+    """Returns the body of a request as a text.
+
+    Raises:
+      fastapi.HTTPException: the type, size or encoding of the body is wrong, or the body is not complete.
+    """
+    kind, _, parameters = request.headers.get("content-type", "").lower().partition(";")
+    charset = parameters.replace(" ", "").replace('"', "")
+    if kind.strip() != "application/json" or charset not in ("", "charset=utf-8", "charset=utf8"):
+        raise fastapi.HTTPException(415, "Send JSON in UTF-8 with the header Content-Type: application/json.")
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise fastapi.HTTPException(415, "Send the body without compression (no Content-Encoding).")
+    too_large = fastapi.HTTPException(413, f"The body has more than {limits.body_bytes:,} bytes. Send fewer "
+                                      "or shorter texts in a request.")
+    length = request.headers.get("content-length", "")
+    if length.isdecimal() and int(length) > limits.body_bytes:
+        raise too_large
+    body = bytearray()
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > limits.body_bytes:
+                raise too_large
+    except starlette.requests.ClientDisconnect:
+        raise fastapi.HTTPException(400, "The body is not complete.") from None
+    try:
+        return body.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise fastapi.HTTPException(400, f"The body is not UTF-8: wrong byte at position {error.start}."
+                                    ) from None
+
+
+def parse_questions(text, predictor, max_texts):
+    """Returns the questions of a body: a list of dicts {name of a field: value}.
+
+    Args:
+      text: str, the body: a JSON object, or a list of JSON objects.
+      predictor: a `serving.Predictor`.
+      max_texts: int, largest number of questions.
+
+    Returns:
+      a pair: the questions, and whether the body is a list.
+
+    Raises:
+      fastapi.HTTPException: the body is not JSON, or a question lacks a field or has an unknown one.
+    """
+    try:
+        value = tables.parse_json(text)
+        is_broken = tables.has_half_surrogate(text, value)
+    except (ValueError, RecursionError) as error:
+        raise fastapi.HTTPException(400, f"The body is not valid JSON: {error}.") from None
+    if is_broken:
+        raise fastapi.HTTPException(400, "The body contains half of a surrogate pair (\\ud800 to \\udfff).")
+    questions = value if isinstance(value, list) else [value]
+    if not questions:
+        raise fastapi.HTTPException(422, "The list is empty. Send at least one question.")
+    if len(questions) > max_texts:
+        raise fastapi.HTTPException(413, f"The list has {len(questions):,} questions, but a request may have "
+                                    f"at most {max_texts:,}. Send several requests.")
+    fields = predictor.fields
+    for number, question in enumerate(questions, 1):
+        which = f"question {number}: " * (len(questions) > 1)
+        if not isinstance(question, dict):
+            raise fastapi.HTTPException(422, f"{which}a question must be a JSON object with "
+                                        f"{' and '.join(fields)}, not {json.dumps(question)[:40]}.")
+        unknown = [name for name in question if name not in fields]
+        if unknown:
+            raise fastapi.HTTPException(422, f"{which}unknown field {unknown[0]!r:.40}. The fields of this "
+                                        f"model are {' and '.join(fields)}.")
+        missing = [name for name in fields[:predictor.required] if name not in question]
+        if missing:
+            raise fastapi.HTTPException(422, f"{which}the field {missing[0]} is missing.")
+    return questions, isinstance(value, list)
+
+
+async def _answer(request, batches, questions, seconds):
+    """Returns the answers to questions.
+
+    Raises:
+      fastapi.HTTPException: there is no answer; or nobody waits for the answer because the client has closed
+        the connection.
+    """
+    try:
+        future = asyncio.wrap_future(batches.submit(questions))
+    except request_batches.QueueFull:
+        raise fastapi.HTTPException(503, "Too many texts wait for an answer. Send the request again later.",
+                                    {"Retry-After": "1"}) from None
+    gone = asyncio.ensure_future(request.receive())  # after the body, only the end of the connection arrives
+    try:
+        await asyncio.wait([future, gone], timeout=max(seconds, 0), return_when=asyncio.FIRST_COMPLETED)
+        if not future.done():
+            raise fastapi.HTTPException(400, "The connection is closed.") if gone.done() else _too_late()
+        return future.result()
+    except request_batches.BadQuestion as error:
+        raise fastapi.HTTPException(413 if error.is_too_long else 422, str(error)) from None
+    except fastapi.HTTPException:
+        raise
+    except Exception as error:  # noqa: BLE001 (the thread has logged it)
+        is_known = isinstance(error, ValueError)
+        raise fastapi.HTTPException(500, str(error) if is_known else "The model failed. The log of the "
+                                    "server says why.") from None
+    finally:
+        gone.cancel()
+        future.cancel()
+
+
+def _too_late():
+    return fastapi.HTTPException(504, "The answer was not ready in time. Send fewer or shorter texts, or "
+                                 "send the request again later.")
+
+
+def _to_json(value):
+    """Returns answers as a response.
+
+    Raises:
+      fastapi.HTTPException: a number is NaN or infinite.
+    """
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        raise fastapi.HTTPException(500, "The answer has a number that is not finite: the model's weights "
+                                    "are damaged, or the training of the model diverged.") from None
+    return responses.Response(text, media_type="application/json", headers={"Cache-Control": "no-store"})
+
+
+# --- The application -------------------------------------------------------------------------------------
+
+
+def create_app(predictor, batches, limits, token=None):
+    """Returns the application, a `Gate`.
+
+    Args:
+      predictor: a `serving.Predictor`. Only its attributes are read.
+      batches: the `request_batches.RequestBatches` that answers the questions.
+      limits: a `Limits`.
+      token: str, the token that each request to /predict must have; None for no token.
+    """
+    app = fastapi.FastAPI(
+        title=f"BERT: {predictor.task}", version="1", docs_url=None, redoc_url=None,
+        description="Answers questions with a trained model. The body of a request has at most "
+        f"{limits.body_bytes:,} bytes and {limits.texts:,} questions.")
+    bearer = security.HTTPBearer(auto_error=False)
+
+    async def require_token(given: Annotated[Any, fastapi.Depends(bearer)]):
+        _check_token(given, token)
+
+    @app.post("/predict", summary="Answer one question or a list of questions",
+              dependencies=[fastapi.Depends(require_token)] if token else [],
+              openapi_extra={"requestBody": _request_schema(predictor)},
+              responses={200: {"description": "The answer, or the list of answers in the same order.",
+                               "content": {"application/json": {"schema": {}}}},
+                         **{code: {"description": text} for code, text in _ERRORS.items()
+                            if token or code != 401}})
+    async def predict(request: fastapi.Request):
+        end = asyncio.get_running_loop().time() + limits.seconds
+        try:
+            text = await asyncio.wait_for(_read_body(request, limits), limits.seconds)
+        except asyncio.TimeoutError:
+            raise fastapi.HTTPException(408, "The body did not arrive in time.") from None
+        questions, is_list = parse_questions(text, predictor, limits.texts)
+        answers = await _answer(request, batches, questions, end - asyncio.get_running_loop().time())
+        return _to_json(answers if is_list else answers[0])
+
+    @app.get("/health", summary="Say whether the server works, and which fields a question has",
+             responses={503: {"description": "The server does not work. Start it again."}})
+    async def health():
+        if not batches.is_alive:
+            raise fastapi.HTTPException(503, "The thread of the model has ended. Start the server again.")
+        return {"status": "ok", "task": predictor.task, "fields": predictor.fields,
+                "required": predictor.required, "needs_token": token is not None}
+
+    _add_page(app, "/", "try.html")
+    _add_page(app, "/docs", "docs.html")
+    return Gate(app, limits, any_host=token is not None)
+
+
+def _check_token(credentials, token):
+    """Raises an HTTPException if the credentials of a request do not contain the token."""
+    given = credentials.credentials if credentials else ""
+    if not hmac.compare_digest(given.encode(), token.encode()):
+        raise fastapi.HTTPException(401, "The token is missing or wrong. Send the header Authorization: "
+                                    "Bearer TOKEN.", {"WWW-Authenticate": "Bearer"})
+
+
+def _request_schema(predictor):
+    """Returns the description of the body of /predict for OpenAPI."""
+    text = {"type": "string", "minLength": 1}
+    if predictor.task == "tagging":
+        text = {"anyOf": [text, {"type": "array", "items": text, "minItems": 1}]}
+    question = {"type": "object", "properties": dict.fromkeys(predictor.fields, text),
+                "required": list(predictor.fields[:predictor.required]), "additionalProperties": False}
+    schema = {"anyOf": [question, {"type": "array", "items": question, "minItems": 1}]}
+    example = {name: f"A {name.replace('_', ' ')}." for name in predictor.fields}
+    if predictor.task == "masked_words":
+        example = {"text": "The cat sees a [MASK]."}
+    return {"required": True, "content": {"application/json": {"schema": schema, "example": example}}}
+
+
+def _add_page(app, path, name):
+    """Adds a page of the folder `pages`. The browser runs only the script in the page, and this script can
+    reach only this server."""
+    with open(os.path.join(_PAGES, name), encoding="utf-8") as reader:
+        text = reader.read()
+    hashes = {tag: " ".join(f"'sha256-{_sha256(part)}'" for part in
+                            re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL))
+              for tag in ("script", "style")}
+    policy = (f"default-src 'none'; script-src {hashes['script']}; style-src {hashes['style']}; "
+              "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
+              "frame-ancestors 'none'")
+
+    @app.get(path, include_in_schema=False)
+    async def page():
+        return responses.HTMLResponse(text, headers={"Content-Security-Policy": policy,
+                                                     "Cache-Control": "no-cache"})
+
+
+def _sha256(text):
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

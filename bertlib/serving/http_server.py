@@ -1,0 +1,180 @@
+"""Runs the HTTP interface of a predictor on uvicorn: the socket, slow clients, and an orderly end.
+
+This module needs the packages of requirements-serve.txt.
+"""
+
+import asyncio
+import errno
+import ipaddress
+import json
+import math
+import socket
+import threading
+
+import h11
+import uvicorn
+from uvicorn.protocols.http import h11_impl
+
+from bertlib.serving import http_app
+
+# A connection without a request is closed after this number of seconds.
+_IDLE_SECONDS = 5
+# Time for sending an answer after the time limit of the request.
+_SEND_SECONDS = 5
+# After the request to end, answers ask their clients to close the connection during this number of seconds.
+# Then idle connections are closed. Without this time, a request that is on its way would get no answer.
+_CLOSING_SECONDS = 0.5
+
+
+def is_loopback(host):
+    """Returns whether programs on other machines cannot reach the address that `listen` takes for a host."""
+    return ipaddress.ip_address(_resolve(host)[1].partition("%")[0]).is_loopback
+
+
+def _resolve(host):
+    """Returns (family, address) of a host.
+
+    Raises:
+      ValueError: the host is empty or unknown.
+    """
+    if not host:
+        raise ValueError("--host is empty. Pass an address of this machine, such as 127.0.0.1.")
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+    except (socket.gaierror, UnicodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ValueError(f"--host={host}: {reason}. Pass an address of this machine, such as 127.0.0.1."
+                         ) from None
+    return family, address[0]
+
+
+def listen(host, port):
+    """Returns a socket that listens at a port.
+
+    Args:
+      host: str, name or address of this machine.
+      port: int; 0 for any unused port.
+
+    Raises:
+      ValueError: the host is unknown.
+      OSError: the port cannot be used.
+    """
+    family, address = _resolve(host)
+    server = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        server.bind((address, port))
+        server.listen(socket.SOMAXCONN)
+    except OSError as error:
+        server.close()
+        messages = {
+            errno.EADDRINUSE: f"--port={port}: another program uses this port. End that program, or pass "
+            "another port. --port=0 takes an unused port.",
+            errno.EACCES: f"--port={port}: this user may not use the port. Pass a port of at least 1024.",
+            errno.EADDRNOTAVAIL: f"--host={host} is not an address of this machine. Pass an address of this "
+            "machine, such as 127.0.0.1."}
+        raise OSError(messages.get(error.errno, f"--host={host} --port={port}: {error.strerror}.")) from None
+    return server
+
+
+def url_of(server):
+    """Returns the address of a listening socket for a browser."""
+    address, port = server.getsockname()[:2]
+    return f"http://[{address}]:{port}/" if ":" in address else f"http://{address}:{port}/"
+
+
+class _Protocol(h11_impl.H11Protocol):
+    """One connection. It is ended if its client sends the head of a request too slowly, or does not read the
+    answer. `http_app` limits the time for the body and for the answer."""
+
+    request_seconds = max_connections = None  # set by `serve`
+
+    def connection_made(self, transport):
+        super().connection_made(transport)
+        self._timer, self._is_refused = None, False
+        self._restart_timer(self.request_seconds)
+        if len(self.connections) > self.max_connections:
+            transport.abort()
+
+    def data_received(self, data):
+        if not self._is_refused:
+            super().data_received(data)
+
+    def send_400_response(self, msg):
+        # uvicorn would close the connection at once. If the client were still sending, the system would then
+        # discard the answer. So the rest of the request is read and ignored, until the client ends the
+        # connection or the time is over.
+        is_answered = self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE)
+        if self.cycle is not None:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        if is_answered:
+            self.transport.close()
+            return
+        body = json.dumps({"detail": msg}).encode()
+        head = "HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-type: application/json\r\n"
+        self.transport.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+        self.transport.write_eof()
+        self._is_refused = True
+        self.flow.resume_reading()
+        self._restart_timer(_SEND_SECONDS)
+
+    def handle_events(self):
+        before = self.cycle
+        super().handle_events()
+        if self.cycle is not before:  # the head of a request is complete
+            self._restart_timer(self.request_seconds + http_app.DISCARD_SECONDS + _SEND_SECONDS)
+
+    def on_response_complete(self):
+        self._restart_timer(self.request_seconds + _SEND_SECONDS)
+        super().on_response_complete()
+
+    def connection_lost(self, exc):
+        self._timer.cancel()
+        super().connection_lost(exc)
+
+    def _restart_timer(self, seconds):
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self.loop.call_later(seconds, self.transport.abort)
+
+
+class _Server(uvicorn.Server):
+    async def shutdown(self, sockets=None):
+        self.config.app.is_ending = True
+        await asyncio.sleep(_CLOSING_SECONDS)
+        await super().shutdown(sockets)
+
+
+def serve(gate, server, limits, is_stopped):
+    """Answers requests until `is_stopped` is true or Ctrl-C is pressed, and then the requests under way.
+
+    Args:
+      gate: a `http_app.Gate`.
+      server: a listening socket. It is closed at the end.
+      limits: a `http_app.Limits`. At most twice as many connections as requests are open at the same time;
+        further connections are closed.
+      is_stopped: function without arguments, which returns a bool.
+
+    Raises:
+      RuntimeError: the server ended because of an error.
+    """
+    protocol = type("Protocol", (_Protocol,), {
+        "request_seconds": limits.seconds, "max_connections": 2 * limits.requests})
+    config = uvicorn.Config(
+        gate, http=protocol, ws="none", loop="asyncio", lifespan="off", log_config=None, log_level="error",
+        access_log=False, server_header=False, proxy_headers=False,
+        timeout_keep_alive=_IDLE_SECONDS, backlog=socket.SOMAXCONN,
+        timeout_graceful_shutdown=math.ceil(limits.seconds) + http_app.DISCARD_SECONDS + _SEND_SECONDS)
+    runner = _Server(config)
+    # In the main thread, uvicorn would replace the handlers of the signals.
+    thread = threading.Thread(target=runner.run, args=([server],), name="HTTP", daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive() and not is_stopped():
+            thread.join(0.1)
+        if not thread.is_alive():
+            raise RuntimeError("the HTTP server has ended because of an error. The log says why.")
+    finally:
+        runner.should_exit = True
+        thread.join()

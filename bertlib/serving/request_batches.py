@@ -1,0 +1,211 @@
+"""Answers the questions of many concurrent requests in batches. One thread uses the predictor.
+
+The thread takes questions in the order of their requests until a batch is full. If a batch is not full, the
+thread waits for more questions, but only for a limited time after the arrival of the first question.
+"""
+
+import collections
+import concurrent.futures
+import threading
+import time
+from typing import NamedTuple
+
+from absl import logging
+
+
+class QueueFull(Exception):
+    """There is no room for the questions of a request."""
+
+
+class BadQuestion(ValueError):
+    """A question cannot be answered, or all questions of a request together are too long.
+
+    Attributes:
+      is_too_long: whether the request has too many windows.
+    """
+
+    def __init__(self, message, is_too_long=False):
+        super().__init__(message)
+        self.is_too_long = is_too_long
+
+
+class _Request(NamedTuple):
+    """The questions of a request: dicts {name of a field: value}. `answers` has an element for each
+    question."""
+
+    questions: list
+    future: concurrent.futures.Future
+    answers: list
+    arrival: float
+
+
+class _Waiting(NamedTuple):
+    """A tokenized question that waits for a batch. `number` is the index of the question in its request."""
+
+    request: _Request
+    number: int
+    prepared: tuple
+
+    @property
+    def windows(self):
+        return len(self.prepared[0])
+
+
+class RequestBatches:
+    """A queue of requests, and the thread that answers them. Close it, or use it in a `with` statement.
+
+    Attributes:
+      is_alive: whether the thread is running.
+    """
+
+    def __init__(self, predictor, batch_size, max_wait, max_queue, max_windows):
+        """Starts the thread.
+
+        Args:
+          predictor: a `serving.Predictor`. Nothing else may close it before this object is closed.
+          batch_size: int, largest number of windows in a batch. A question with more windows is answered
+            alone, in several batches.
+          max_wait: float, number of seconds that a question waits at most for other questions of its batch.
+          max_queue: int, largest number of questions that wait for an answer.
+          max_windows: int, largest number of windows in a request. Each question has at least one window.
+        """
+        self._predictor, self._batch_size, self._max_wait = predictor, batch_size, max_wait
+        self._max_queue, self._max_windows = max_queue, max_windows
+        self._changed = threading.Condition()  # protects the next three attributes
+        self._requests, self._unanswered, self._is_closed = collections.deque(), 0, False
+        self._waiting = collections.deque()  # of `_Waiting`; only the thread uses it
+        self._thread = threading.Thread(target=self._run, name="batches", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_alive(self):
+        return self._thread.is_alive()
+
+    def submit(self, questions):
+        """Adds a request to the queue.
+
+        Args:
+          questions: non-empty list of dicts {name of a field: value}.
+
+        Returns:
+          a `concurrent.futures.Future` of the list of answers, in the order of the questions. Its exception
+          is a `BadQuestion`, or the error of the model. If the future is cancelled, the questions are removed
+          from the queue.
+
+        Raises:
+          QueueFull: too many questions wait already.
+          RuntimeError: the object is closed.
+        """
+        future = concurrent.futures.Future()
+        with self._changed:
+            if self._is_closed:
+                raise RuntimeError("the queue of requests is closed")
+            if self._unanswered + len(questions) > self._max_queue:
+                raise QueueFull
+            self._unanswered += len(questions)
+            future.add_done_callback(lambda _: self._release(len(questions)))
+            self._requests.append(_Request(questions, future, [None] * len(questions), time.monotonic()))
+            self._changed.notify()
+        return future
+
+    def close(self):
+        """Answers the requests in the queue, and ends the thread."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()
+        self._thread.join()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.close()
+
+    def _release(self, count):
+        with self._changed:
+            self._unanswered -= count
+
+    # --- The thread ---
+
+    def _run(self):
+        while batch := self._next_batch():
+            try:
+                answers = self._predictor.answer([waiting.prepared for waiting in batch])
+            except Exception as error:  # noqa: BLE001 (the requests of the batch get it)
+                logging.exception("A batch of %d questions could not be answered.", len(batch))
+                for waiting in batch:
+                    _fail(waiting.request, error)
+                continue
+            for waiting, answer in zip(batch, answers):
+                waiting.request.answers[waiting.number] = answer
+            for request in {id(waiting.request): waiting.request for waiting in batch}.values():
+                if all(answer is not None for answer in request.answers):
+                    _finish(request)
+
+    def _next_batch(self):
+        """Returns a list of `_Waiting`, or an empty list if the object is closed and the queue is empty."""
+        while True:
+            self._waiting = collections.deque(waiting for waiting in self._waiting
+                                              if not waiting.request.future.done())
+            windows = sum(waiting.windows for waiting in self._waiting)
+            request = self._next_request() if windows < self._batch_size else None
+            if request is None:
+                break
+            self._waiting.extend(self._prepare(request))
+        batch, windows = [], 0
+        while self._waiting and (not batch or windows + self._waiting[0].windows <= self._batch_size):
+            batch.append(self._waiting.popleft())
+            windows += batch[-1].windows
+        return batch
+
+    def _next_request(self):
+        """Returns the next request, or None if none arrives in time for the batch.
+
+        If no question waits for the batch, this function waits until a request arrives or the object is
+        closed.
+        """
+        with self._changed:
+            while not self._requests:
+                seconds = None
+                if self._waiting:
+                    seconds = self._waiting[0].request.arrival + self._max_wait - time.monotonic()
+                if self._is_closed or seconds is not None and seconds <= 0:
+                    return None
+                self._changed.wait(seconds)
+            return self._requests.popleft()
+
+    def _prepare(self, request):
+        """Tokenizes the questions of a request. Returns a list of `_Waiting`, the shortest question first; an
+        empty list if the request has failed or was cancelled."""
+        found, windows = [], 0
+        for number, question in enumerate(request.questions):
+            if request.future.done():
+                return []
+            try:
+                found.append(_Waiting(request, number, self._predictor.prepare(**question)))
+            except Exception as error:  # noqa: BLE001 (the request gets it)
+                if isinstance(error, ValueError):
+                    which = f"question {number + 1}: " * (len(request.questions) > 1)
+                    error = BadQuestion(f"{which}{error}")
+                else:
+                    logging.exception("A question could not be tokenized.")
+                _fail(request, error)
+                return []
+            windows += found[-1].windows
+            if windows > self._max_windows:
+                _fail(request, BadQuestion(
+                    f"the request has more than {self._max_windows} texts; each window of a long text counts "
+                    "as one text. Send shorter or fewer texts.", is_too_long=True))
+                return []
+        # Texts of similar length have little padding in a batch.
+        return sorted(found, key=lambda waiting: max(len(row["input_ids"]) for row in waiting.prepared[0]))
+
+
+def _finish(request):
+    if request.future.set_running_or_notify_cancel():
+        request.future.set_result(request.answers)
+
+
+def _fail(request, error):
+    if not request.future.done() and request.future.set_running_or_notify_cancel():
+        request.future.set_exception(error)

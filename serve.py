@@ -1,0 +1,7 @@
+"""Answers questions with a trained model over HTTP. See `python serve.py --help`."""
+from bertlib.command_line import launch
+
+from bertlib.commands import serve
+
+if __name__ == "__main__":
+    launch.start(serve)

@@ -1,0 +1,197 @@
+"""`serve.py` as a user starts it: errors of one line, the token, and the end by signals."""
+
+import concurrent.futures
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+from http_clients import JSON, wait_until
+from model_directories import linear, write
+import pytest
+from scripts import ROOT, environment
+
+ASK = {"text_a": "the cat sees a dog ."}
+TOKEN = "a-secret-of-many-letters"
+needs_packages = pytest.mark.skipif(
+    subprocess.run([sys.executable, "-c", "import fastapi, uvicorn"], capture_output=True).returncode != 0,
+    reason="FastAPI and uvicorn are not installed")
+
+
+@pytest.fixture(scope="module")
+def model(tiny_model, tmp_path_factory):
+    return write(tmp_path_factory.mktemp("serve") / "model", tiny_model, "classification", linear(2),
+                 ["no", "yes"])
+
+
+def error_of(done):
+    """The message of a run that ended with an error of one line."""
+    last = done.err.splitlines()[-1]
+    assert done.code == 1 and last.startswith("serve.py: error: ") and "Traceback" not in done.err, done.err
+    return last
+
+
+@needs_packages
+@pytest.mark.parametrize("flags, words", [
+    ([], "--model_dir is required"), (["--model_dir=nothing"], "--model_dir=nothing: there is no such"),
+    (["--model_dir=evaluated"], "evaluated has no checkpoint, so it is not the output directory"),
+    (["--model_dir={model}", "--host=0.0.0.0"], "--host=0.0.0.0: other machines can reach this address, so "),
+    (["--model_dir={model}", "--host="], "--host is empty"),
+    (["--model_dir={model}", "--host=::"], "--token is required"),
+    (["--model_dir={model}", "--host=192.0.2.1", f"--token={TOKEN}"], "not an address of this machine"),
+    (["--model_dir={model}", "--host=no.such.invalid"], "--host=no.such.invalid: "),
+    (["--model_dir={model}", "--token=short"], "--token needs at least 16 characters"),
+    (["--model_dir={model}", "--token=a secret with spaces"], "without spaces"),
+    (["--model_dir={model}", "--max_queue=5"], "--max_queue=5 is less than --max_texts=256"),
+    (["--model_dir={model}", "--port={used}"], "another program uses this port"),
+    (["--model_dir={model}", "--port=0", "--task=tagging"], "was trained for classification")])
+def test_errors_of_one_line(flags, words, model, scripts, tmp_path):
+    (tmp_path / "evaluated").mkdir()
+    (tmp_path / "evaluated" / "eval_results.json").write_text("{}")
+    with socket.create_server(("127.0.0.1", 0)) as used:
+        values = {"model": model, "used": used.getsockname()[1]}
+        done = scripts.run("serve.py", *(flag.format(**values) for flag in flags), cwd=tmp_path)
+    assert words in error_of(done)
+
+
+def test_a_missing_package_is_named_with_its_extra(model, scripts, tmp_path):
+    (tmp_path / "fastapi.py").write_text("raise ImportError('No module named fastapi')\n")
+    done = scripts.run("serve.py", f"--model_dir={model}", cwd=tmp_path, PYTHONPATH=str(tmp_path))
+    assert "fastapi and uvicorn" in error_of(done) and "requirements-serve.txt" in error_of(done)
+    assert "[serve]" in error_of(done)
+
+
+# --- Processes -------------------------------------------------------------------------------------------
+
+
+class Process:
+    """`serve.py` in a process of its own, at any unused port."""
+
+    def __init__(self, directory, model, *flags):
+        self._log = directory / "log"
+        with open(self._log, "wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, ROOT / "serve.py", f"--model_dir={model}", "--port=0", *flags],
+                cwd=directory, env=environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        wait_until(lambda: "Page: " in self.log or self.process.poll() is not None, 120)
+        assert self.process.poll() is None, self.log
+        self.port = int(re.search(r"Page: http://127\.0\.0\.1:(\d+)/", self.log)[1])
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.process.kill()
+        self.process.wait()
+
+    @property
+    def log(self):
+        return self._log.read_text()
+
+    def ask(self, question, **headers):
+        """Returns (status, value) of the answer to a question."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection.request("POST", "/predict", json.dumps(question), {**JSON, **headers})
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+
+    def state(self):
+        """Returns (number of open files, number of threads)."""
+        with open(f"/proc/{self.process.pid}/status") as lines:
+            threads = int(re.search(r"Threads:\s(\d+)", lines.read())[1])
+        return len(os.listdir(f"/proc/{self.process.pid}/fd")), threads
+
+
+def keep_asking(server, stop, found):
+    """Asks on one connection until it is closed. Adds a pair to `found` for each request: the time at which
+    it was sent, and the status, or None if there was no answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    while not stop.is_set():
+        sent = time.monotonic()
+        try:
+            connection.request("POST", "/predict", json.dumps([ASK] * 20), JSON)
+            answer = connection.getresponse()
+            answer.read()
+            found.append((sent, answer.status))
+        except OSError:
+            found.append((sent, None))
+        except http.client.HTTPException:
+            found.append((sent, None))
+        if found[-1][1] is None or answer.getheader("connection") == "close":
+            return
+
+
+@needs_packages
+@pytest.mark.slow(reason="a process of its own, which loads TensorFlow")
+def test_sigterm_under_load_answers_the_requests_under_way(model, tmp_path):
+    with Process(tmp_path, model) as server:
+        assert server.ask(ASK)[0] == 200
+        stop, found = threading.Event(), []
+        threads = [threading.Thread(target=keep_asking, args=(server, stop, found)) for _ in range(16)]
+        for thread in threads:
+            thread.start()
+        wait_until(lambda: len(found) > 100, 60)
+        ended = time.monotonic()
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(60) == 143
+        stop.set()
+        for thread in threads:
+            thread.join(60)
+        assert "serve.py: terminated." in server.log and "Traceback" not in server.log
+    # Only a request that was sent after the signal, to a server that had ended, may have no answer.
+    assert {status for sent, status in found if sent < ended} == {200}
+    assert not [sent for sent, status in found if status != 200 and sent < ended + 0.3]
+
+
+@needs_packages
+@pytest.mark.slow(reason="processes of their own, which load TensorFlow")
+def test_the_second_sigterm_and_ctrl_c(model, tmp_path):
+    with Process(tmp_path, model, "--request_timeout=60") as server:
+        body = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" \
+               b"Content-Length: 9\r\n\r\n{"
+        with socket.create_connection(("127.0.0.1", server.port)) as client:
+            client.sendall(body)
+            time.sleep(0.3)
+            server.process.send_signal(signal.SIGTERM)
+            with pytest.raises(subprocess.TimeoutExpired):
+                server.process.wait(3)  # the request is not complete
+            server.process.send_signal(signal.SIGTERM)
+            assert server.process.wait(3) == 143
+    with Process(tmp_path, model) as server:
+        server.process.send_signal(signal.SIGINT)
+        assert server.process.wait(30) == 130
+        assert server.log.endswith("serve.py: interrupted.\n")
+
+
+@needs_packages
+@pytest.mark.slow(reason="a process of its own, which loads TensorFlow")
+def test_a_token_from_a_file_and_a_used_port(model, scripts, tmp_path):
+    (tmp_path / "secret").write_text(f"--token={TOKEN}\n")
+    with Process(tmp_path, model, f"--flagfile={tmp_path / 'secret'}") as server:
+        with open(f"/proc/{server.process.pid}/cmdline") as line:
+            assert TOKEN not in line.read()
+        assert server.ask(ASK)[0] == 401
+        assert server.ask(ASK, Authorization=f"Bearer {TOKEN}")[0] == 200
+        done = scripts.run("serve.py", f"--model_dir={model}", f"--port={server.port}", cwd=tmp_path)
+        assert "another program uses this port" in error_of(done)
+
+
+@needs_packages
+@pytest.mark.slow(reason="a process of its own, which loads TensorFlow")
+def test_wrong_requests_leave_nothing_open(model, tmp_path):
+    def ask(number):
+        return server.ask([{"text_a": number}, [], {"text": "a"}, {}][number % 4])[0]
+
+    with Process(tmp_path, model) as server, concurrent.futures.ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(ask, range(200))) == {422}
+        wait_until(lambda: server.state()[0] < 40)
+        before = server.state()
+        assert set(pool.map(ask, range(600))) == {422}
+        wait_until(lambda: server.state()[0] <= before[0] and server.state()[1] <= before[1])
+        assert server.ask(ASK)[0] == 200

@@ -1,0 +1,79 @@
+"""Clients of `serve.py`: plain requests, raw bytes, and a server in this process."""
+
+import contextlib
+import http.client
+import json
+import socket
+import threading
+import time
+
+from bertlib.serving import request_batches
+
+JSON = {"Content-Type": "application/json"}
+LIMITS = dict(body_bytes=10_000, texts=20, seconds=20.0, requests=50)
+
+
+class Held:
+    """A predictor whose batches wait until `go` is set. `batches` has the number of questions of each."""
+
+    def __init__(self, predictor, is_open=True):
+        self._predictor, self.batches, self.go = predictor, [], threading.Event()
+        self.task, self.fields, self.required = predictor.task, predictor.fields, predictor.required
+        self.prepare = predictor.prepare
+        if is_open:
+            self.go.set()
+
+    def answer(self, prepared):
+        self.batches.append(len(prepared))
+        assert self.go.wait(60)
+        return self._predictor.answer(prepared)
+
+
+class Server:
+    """A server in a thread of this process; `stop` is the event that ends it."""
+
+    def __init__(self, port, stop):
+        self.port, self.stop = port, stop
+
+    def connect(self):
+        return socket.create_connection(("127.0.0.1", self.port), timeout=60)
+
+    def request(self, method, path, body=None, headers=None):
+        """Returns (status, headers, bytes) of the answer to a request on a connection of its own."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        with contextlib.closing(connection):
+            connection.request(method, path, body, headers or {})
+            answer = connection.getresponse()
+            return answer.status, dict(answer.getheaders()), answer.read()
+
+    def ask(self, question, **headers):
+        """Returns (status, value) of the answer to a question or a list of questions."""
+        status, _, text = self.request("POST", "/predict", json.dumps(question), {**JSON, **headers})
+        return status, json.loads(text)
+
+
+@contextlib.contextmanager
+def running(predictor, token=None, batch_size=8, max_wait=0.0, max_queue=40, **limits):
+    """A context manager that runs a `Server`; for the arguments see `request_batches` and `http_app`."""
+    # Only these tests need FastAPI.
+    from bertlib.serving import http_app, http_server
+    limits = http_app.Limits(**{**LIMITS, **limits})
+    stop, listener = threading.Event(), http_server.listen("127.0.0.1", 0)
+    server = Server(listener.getsockname()[1], stop)
+    with request_batches.RequestBatches(predictor, batch_size, max_wait, max_queue, limits.texts) as batches:
+        app = http_app.create_app(predictor, batches, limits, token)
+        thread = threading.Thread(target=http_server.serve, args=(app, listener, limits, stop.is_set))
+        thread.start()
+        try:
+            yield server
+        finally:
+            stop.set()
+            thread.join()
+
+
+def wait_until(is_true, seconds=30):
+    """Waits until a function returns a true value."""
+    end = time.monotonic() + seconds
+    while not is_true():
+        assert time.monotonic() < end
+        time.sleep(0.01)
