@@ -1,13 +1,14 @@
 """Answers of a trained classifier beside transformers' pipeline with the same weights: one call, and many.
 
     python benchmarks/serving.py --peer_python=PYTHON --model_dir=output/mrpc [--rounds=3] [--lines=2000] \\
-      [--results=NAME]
+      [--onnx] [--one_core] [--results=NAME]
 
 PYTHON has torch and transformers; without --peer_python only this project is measured. The model is
 converted by convert_checkpoint.py. Both sides answer the same pairs, from a file of the sample, over and
 over: first one at a time, then all of them in batches of 32 (our side sorts by length; the pipeline is given
 them sorted). A process for each round and side, in turns. CPU seconds are user and system time; loading is
-counted separately. The answers are compared too.
+counted separately. The answers are compared too. With --onnx, export.py writes the same model as ONNX files in
+fp32 and with weights in int8, which are further sides. With --one_core, all sides have one core and one thread.
 """
 
 import argparse
@@ -44,8 +45,12 @@ def main():
     parser.add_argument("--data_file", default=os.path.join(compare.ROOT, "samples", "MRPC", "train.tsv"))
     parser.add_argument("--lines", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--onnx", action="store_true", help="measure ONNX files too")
+    parser.add_argument("--one_core", action="store_true", help="run on one core, with one thread")
     results.add_flag(parser)
     arguments = parser.parse_args()
+    if arguments.one_core:
+        os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
     recorder = results.Recorder(arguments.results, UNITS, [arguments.peer_python])
     with tempfile.TemporaryDirectory() as directory:
         peer, pairs = os.path.join(directory, "hugging_face"), os.path.join(directory, "pairs.json")
@@ -56,6 +61,13 @@ def main():
             compare.run([sys.executable, os.path.join(compare.ROOT, "convert_checkpoint.py"),
                          f"--input={arguments.model_dir}", f"--output={peer}", "--to=hugging_face"])
             sides[compare.HUGGING_FACE] = [arguments.peer_python, "hf_pipeline.py", peer]
+        for side, flags in compare.ONNX.items() if arguments.onnx else ():
+            exports = os.path.join(directory, side.replace(" ", "_"))
+            compare.run([sys.executable, os.path.join(compare.ROOT, "export.py"), "--format=onnx",
+                         f"--model_dir={arguments.model_dir}", f"--output_dir={exports}",
+                         "--compare_examples=1", *flags])
+            export, = os.listdir(exports)
+            sides[side] = [sys.executable, "our_answers.py", os.path.join(exports, export)]
         found, peaks = {side: [] for side in sides}, {side: [] for side in sides}
         for turn in range(arguments.rounds):
             for side, (python, program, model) in sides.items():
@@ -71,11 +83,11 @@ def main():
     for side, rounds in found.items():
         cells = [f"{statistics.median(found[name] for found in rounds):.4g}" for name in names]
         print(f"| {side} | {' | '.join(cells)} | {statistics.median(peaks[side]):.2f} |")
-    if arguments.peer_python:
-        ours, theirs = (found[side][0]["probabilities"] for side in sides)
+    for side in list(sides)[1:]:
+        ours, theirs = (found[name][0]["probabilities"] for name in (compare.OURS, side))
         largest = max(abs(one - other) for one, other in zip(ours, theirs))
-        recorder.add(largest_difference=largest)
-        print(f"\nLargest difference of a probability: {largest:.1e}")
+        recorder.add(side=side, largest_difference=largest)
+        print(f"\nLargest difference of a probability, {side}: {largest:.1e}")
     recorder.write()
 
 
