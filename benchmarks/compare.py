@@ -12,7 +12,8 @@ interpreter of the Model Garden. The script measures these kinds of work:
     finetune  MRPC with the installed model, from the start to the end of the evaluation. Each round has
               another seed. The script also prints the quality
     evaluate  BERT-Base with random weights, on the dev pairs of MRPC
-    predict   the same, with probabilities as the result
+    predict   the same, with probabilities as the result. ONNX Runtime runs exports of export.py in fp32 and
+              with int8 weights, and PyTorch also runs with torch.compile
 
 Each program uses its fastest settings, which short runs find: batch size, attention, kernels, and (except for
 `step`) precision. This project runs run_classifier.py, or for `step` a loop of its functions. Hugging Face's
@@ -50,6 +51,8 @@ import tokenization
 ROOT = sys.path[0]
 PEERS = os.path.join(ROOT, "benchmarks", "peers")
 OURS, HUGGING_FACE, MODEL_GARDEN = "this project", "Hugging Face", "Model Garden"
+COMPILED = "Hugging Face, torch.compile"
+ONNX = {"ONNX Runtime": [], "ONNX Runtime, int8": ["--quantize=int8"]}  # {side: flags of export.py}
 BASE = {"vocab_size": 30522, "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
         "intermediate_size": 3072,
         "hidden_act": "gelu", "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1,
@@ -149,10 +152,39 @@ class Inference(Work):
         self.operations = statistics.mean(forward_operations(BASE, length) for length in lengths)
 
     def choices(self, side):
+        sizes = {"batch_size": list(map(int, self.arguments.batch_sizes.split(",")))}
+        precisions = self.arguments.precisions.split(",")
+        if side in ONNX:
+            return {**sizes, "precision": ["int8" if ONNX[side] else "fp32"]}
         if side == OURS:
-            return {"batch_size": [32, 8, 64], "precision": ["fp32", "bf16"]}
-        return {"batch_size": [32, 8, 64], "precision": ["fp32", "bf16", "bf16 weights"],
+            return {**sizes, "precision": precisions}
+        if side == COMPILED:
+            return {**sizes, "precision": precisions, "attention": ["sdpa"], "compile": [True]}
+        return {**sizes, "precision": [*precisions, *["bf16 weights"] * ("bf16" in precisions)],
                 "attention": ["sdpa", "eager"]}
+
+    def export(self, side):
+        """The directory of a random model's export; the first call makes the model by one step of training."""
+        model = os.path.join(self.directory, "random_model")
+        if not os.path.exists(model):
+            config = self.config()
+            run([sys.executable, os.path.join(ROOT, "run_classifier.py"), "--task_name=MRPC", "--do_train=true",
+                 f"--data_dir={self.arguments.data_dir}", f"--bert_config_file={config}",
+                 f"--vocab_file={self.vocab}", f"--max_seq_length={LENGTH}", "--train_batch_size=1", "--max_train_examples=2", "--num_train_epochs=0.5",
+                 f"--output_dir={model}"])
+        directory = os.path.join(self.directory, side.replace(" ", "_"))
+        if not os.path.exists(directory):
+            run([sys.executable, os.path.join(ROOT, "export.py"), f"--model_dir={model}", "--format=onnx",
+                 f"--output_dir={directory}", "--compare_examples=1", *ONNX[side]])
+        version, = os.listdir(directory)
+        return os.path.join(directory, version)
+
+    def config(self):
+        """The path of the configuration of the model."""
+        path = os.path.join(self.directory, "bert_config.json")
+        with open(path, "w", encoding="utf-8") as writer:
+            json.dump(BASE, writer)
+        return path
 
     def data(self, count):
         """Returns a directory with a number of pairs of all lengths, as dev.tsv and as test.tsv."""
@@ -174,12 +206,15 @@ class Inference(Work):
     def command(self, side, count, settings):
         """Returns the command of a run on a number of pairs."""
         data_dir = self.data(count)
-        if side == HUGGING_FACE:
-            return program(self.arguments, side, self.name, config=BASE, vocab=self.vocab, length=LENGTH,
+        if side in (HUGGING_FACE, COMPILED):
+            return program(self.arguments, HUGGING_FACE, self.name, config=BASE, vocab=self.vocab, length=LENGTH,
                            dev=os.path.join(data_dir, "dev.tsv"), **settings)
-        config = os.path.join(self.directory, "bert_config.json")
-        with open(config, "w", encoding="utf-8") as writer:
-            json.dump(BASE, writer)
+        if side in ONNX:
+            answers = os.path.join(self.directory, "answers.jsonl")
+            return [sys.executable, os.path.join(ROOT, "predict.py"), f"--model_dir={self.export(side)}",
+                    f"--input_file={os.path.join(data_dir, 'test.tsv')}", f"--output_file={answers}",
+                    f"--batch_size={settings['batch_size']}"]
+        config = self.config()
         name = {"evaluate": "eval", "predict": "predict"}[self.name]
         return our_script(self.directory, settings["precision"], bert_config_file=config,
                           vocab_file=self.vocab, data_dir=data_dir,
@@ -446,7 +481,8 @@ def parse_arguments():
     parser.add_argument("--data_dir", help="directory of MRPC; for all but `step`")
     parser.add_argument("--work", default="step,finetune,evaluate,predict")
     parser.add_argument("--precisions", default="fp32,bf16", help="of `step`, in turn, "
-                        "and of `finetune`, the fastest")
+                        "and of the other works, the fastest")
+    parser.add_argument("--batch_sizes", default="32,8,64", help="of `evaluate` and `predict`, the fastest")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=3, help="training steps that `step` measures")
     parser.add_argument("--passes", type=int, default=3, help="passes over the dev pairs that are measured")
@@ -480,8 +516,9 @@ def main():
         if not arguments.garden_python:
             report("Without the Model Garden: --garden_python is not given.")
         for work in works(arguments, directory):
-            garden = [MODEL_GARDEN] if isinstance(work, Step) and arguments.garden_python else []
-            lines.append(compare(work, [OURS, HUGGING_FACE, *garden], arguments.rounds, recorder))
+            more = [MODEL_GARDEN] if isinstance(work, Step) and arguments.garden_python else (
+                [*ONNX, COMPILED] if work.title == "predict" else [])
+            lines.append(compare(work, [OURS, HUGGING_FACE, *more], arguments.rounds, recorder))
     print(f"{about}; rounds: {arguments.rounds}. Best matrix product, GFLOP per CPU s: "
           + ", ".join(f"{precision} {speed / 1e9:.0f}" for precision, speed in products.items()) + "\n")
     print(table(lines, products))

@@ -35,7 +35,7 @@ FIELDS = {"command", "date", "machine", "versions", "units", "repeated"}
 # Instruction sets that the kernels of TensorFlow, oneDNN and this project choose between.
 INSTRUCTIONS = ("avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_fp16",
                 "asimd", "bf16")
-PACKAGES = ("tensorflow", "numpy")
+PACKAGES = ("tensorflow", "numpy", "onnxruntime")
 PEER_PACKAGES = ("torch", "transformers", "tf-models-official")
 
 

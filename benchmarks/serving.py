@@ -1,15 +1,16 @@
 """Compares the cost of a classifier's answers with that of transformers' pipeline.
 
     python benchmarks/serving.py --peer_python=PYTHON --model_dir=output/mrpc [--rounds=3] [--lines=2000] \\
-      [--results=NAME]
+      [--onnx] [--one_core] [--results=NAME]
 
 PYTHON is a Python interpreter with torch and transformers. Without --peer_python, the script measures only
-this project. convert_checkpoint.py converts the model for the pipeline. Both programs answer the same pairs
-of
+this project. convert_checkpoint.py converts the model for the pipeline. Both programs answer the same pairs of
 the sample, repeated as often as needed: first one pair in each call, then all pairs in batches of 32. This
-project sorts the pairs by length; the pipeline gets sorted pairs. Each round of a program is a separate
+project sorts the pairs by length, and the pipeline gets sorted pairs. Each round of a program is a separate
 process, and the programs run alternately. CPU seconds are user and system time. Loading is measured
-separately. The script also compares the answers.
+separately. The script also compares the answers. With --onnx, export.py writes the same model as ONNX files in
+fp32 and with int8 weights, which are measured, too. With --one_core, all programs have one core and one
+thread.
 """
 
 import argparse
@@ -49,8 +50,12 @@ def main():
     parser.add_argument("--data_file", default=os.path.join(compare.ROOT, "samples", "MRPC", "train.tsv"))
     parser.add_argument("--lines", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--onnx", action="store_true", help="measure ONNX files too")
+    parser.add_argument("--one_core", action="store_true", help="run on one core, with one thread")
     results.add_flag(parser)
     arguments = parser.parse_args()
+    if arguments.one_core:
+        os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
     recorder = results.Recorder(arguments.results, UNITS, [arguments.peer_python])
     with tempfile.TemporaryDirectory() as directory:
         peer, pairs = os.path.join(directory, "hugging_face"), os.path.join(directory, "pairs.json")
@@ -61,6 +66,13 @@ def main():
             compare.run([sys.executable, os.path.join(compare.ROOT, "convert_checkpoint.py"),
                          f"--input={arguments.model_dir}", f"--output={peer}", "--to=hugging_face"])
             sides[compare.HUGGING_FACE] = [arguments.peer_python, "hf_pipeline.py", peer]
+        for side, flags in compare.ONNX.items() if arguments.onnx else ():
+            exports = os.path.join(directory, side.replace(" ", "_"))
+            compare.run([sys.executable, os.path.join(compare.ROOT, "export.py"), "--format=onnx",
+                         f"--model_dir={arguments.model_dir}", f"--output_dir={exports}",
+                         "--compare_examples=1", *flags])
+            export, = os.listdir(exports)
+            sides[side] = [sys.executable, "our_answers.py", os.path.join(exports, export)]
         found, peaks = {side: [] for side in sides}, {side: [] for side in sides}
         for turn in range(arguments.rounds):
             for side, (python, program, model) in sides.items():
@@ -76,11 +88,11 @@ def main():
     for side, rounds in found.items():
         cells = [f"{statistics.median(found[name] for found in rounds):.4g}" for name in names]
         print(f"| {side} | {' | '.join(cells)} | {statistics.median(peaks[side]):.2f} |")
-    if arguments.peer_python:
-        ours, theirs = (found[side][0]["probabilities"] for side in sides)
+    for side in list(sides)[1:]:
+        ours, theirs = (found[name][0]["probabilities"] for name in (compare.OURS, side))
         largest = max(abs(one - other) for one, other in zip(ours, theirs))
-        recorder.add(largest_difference=largest)
-        print(f"\nLargest difference of a probability: {largest:.1e}")
+        recorder.add(side=side, largest_difference=largest)
+        print(f"\nLargest difference of a probability, {side}: {largest:.1e}")
     recorder.write()
 
 

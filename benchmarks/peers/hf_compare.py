@@ -137,6 +137,8 @@ def finetune(settings):
 def infer(settings, model, rows):
     """Returns the probabilities, float [rows, 2]."""
     model.eval()
+    if settings.get("compile"):
+        model = torch.compile(model, dynamic=True)
     with autocast(settings):
         found = [model(**arguments).logits.float().softmax(-1) for arguments, _ in batches(settings, rows)]
     return torch.cat(found).numpy()

@@ -1,12 +1,14 @@
-"""Exports a trained model as a SavedModel, for TensorFlow Serving and for programs without this project.
+"""Exports a trained model as a SavedModel, or as an ONNX or TFLite file.
 
     python export.py --model_dir=output/mrpc
     python export.py --model_dir=output/mrpc --text
+    python export.py --model_dir=output/mrpc --format=onnx --quantize=int8
 
 The inputs of the first export are token ids, tf.Examples or both. The inputs of the second export are texts,
 which the exported graph tokenizes; a program that loads this graph needs the package tensorflow-text. In the
 model's directory, the first command writes a new version to export/, the second one to export_text/.
-docs/howto/serving.md describes inputs, outputs and serving.
+docs/howto/serving.md describes inputs, outputs and serving. The third command writes an ONNX file to
+export_onnx/, and compares its answers with those of the model in TensorFlow; see docs/howto/onnx.md.
 """
 
 import os
@@ -15,13 +17,24 @@ from absl import flags, logging
 
 from bertlib.command_line import common_flags
 
+from bertlib.estimator.step_config import StepConfig
+from bertlib.kernels import kernel_choice
 from bertlib.output_directory import model_directory
 from bertlib.runs import checks, final_export
 from bertlib.runs.classification import training_texts
 from bertlib.runs.settings import require_file
-from bertlib.serving import answers, export_model, export_text, warmup
+from bertlib.serving import (
+    answer_differences,
+    answers,
+    export_model,
+    export_text,
+    portable_model,
+    predictor,
+    warmup,
+)
 
 TEXT_DIRECTORY = "export_text"
+SAVED_MODEL = "saved_model"
 
 
 def define_flags():
@@ -33,12 +46,23 @@ def define_flags():
                           "--task=vectors.")
         common_flags.define_weights_flag()
     with common_flags.section("Export"):
+        flags.DEFINE_enum("format", SAVED_MODEL, [SAVED_MODEL, *portable_model.FORMATS], "Format of the export. "
+                          "saved_model: TensorFlow's SavedModel. onnx: an ONNX file, for ONNX Runtime. tflite: "
+                          "a TFLite file, for classification, regression and several labels.")
+        flags.DEFINE_enum("quantize", None, ["int8"], "Number format of the weights in matrix products, for "
+                          "--format=onnx and --format=tflite. By default, the weights are in fp32.")
         flags.DEFINE_bool("text", False, "Export a model that takes text and tokenizes it in the graph.")
         flags.DEFINE_string("output_dir", None, "Directory of the exported versions. The default is export/ "
-                            "in --model_dir; with --text, export_text/ in --model_dir.")
-        flags.DEFINE_string("compare_file", None, "File with one text in each line, for --text. The "
-                            "command compares the tokens of the exported graph with the tokens of the Python "
-                            "tokenizer on these texts. The default is the training data, if it still exists.")
+                            "in --model_dir; with --text, export_text/; with --format, export_onnx/ or "
+                            "export_tflite/.")
+        flags.DEFINE_string("compare_file", None, "File for a comparison. With --text, each line contains a "
+                            "text, and the command compares the tokens of the exported graph with the tokens of "
+                            "the Python tokenizer. The default is the training data, if it still exists. With "
+                            "--format=onnx and --format=tflite, the file has rows or lines as for predict.py, "
+                            "and the command compares the answers of the exported file with the answers of "
+                            "the model. The default is the development set, if it still exists.")
+        flags.DEFINE_integer("compare_examples", 1000, "Largest number of examples for the comparison of "
+                             "answers. If there are more, evenly distributed ones are compared.", lower_bound=1)
         flags.DEFINE_integer("warmup_requests", 1, "Number of warm-up requests for each signature. "
                              "TensorFlow Serving runs these requests, from the shortest to the longest, when "
                              "it loads the model. 0: no "
@@ -49,18 +73,78 @@ def main(_):
     """Exports the model."""
     settings = common_flags.read_settings()
     checks.check_model_dir(settings)
+    _check_flags(settings)
+    model = model_directory.read(settings.model_dir, settings.weights)
+    if settings.format == SAVED_MODEL:
+        _export_saved_model(settings, model)
+    else:
+        _export_file(settings, model)
+
+
+def _check_flags(settings):
+    """Raises a ValueError if flags exclude each other, and an OSError if --compare_file is no file."""
+    is_file = settings.format != SAVED_MODEL
+    formats = " or ".join(f"--format={name}" for name in portable_model.FORMATS)
+    if is_file and settings.text:
+        raise ValueError(f"--text is only for --format={SAVED_MODEL}, because {settings.format} has no ops for "
+                         "text. Leave one of the two flags out.")
+    if is_file and settings.is_given("warmup_requests"):
+        raise ValueError(f"--warmup_requests has no effect with --format={settings.format}, because only "
+                         "TensorFlow Serving reads warm-up requests. Leave the flag out.")
+    for name in ("quantize", "compare_examples"):
+        if not is_file and settings.is_given(name):
+            raise ValueError(f"--{name} needs {formats}. Pass --format, or leave --{name} out.")
     if settings.compare_file is not None:
-        if not settings.text:
-            raise ValueError("--compare_file has no effect without --text, because only the export "
-                             "of --text contains a tokenizer. Pass --text, or leave --compare_file out.")
+        if not (settings.text or is_file):
+            raise ValueError("--compare_file has no effect on a SavedModel without --text. Pass --text, or "
+                             f"{formats}, or leave --compare_file out.")
         require_file(settings, "compare_file")
+
+
+def _export_saved_model(settings, model):
     name = TEXT_DIRECTORY if settings.text else final_export.DIRECTORY
     directory = settings.output_dir or os.path.join(settings.model_dir, name)
-    model = model_directory.read(settings.model_dir, settings.weights)
     write = export_text.export if settings.text else export_model.export
     final_export.log(write(model, directory, settings.task, settings.warmup_requests), model)
     if settings.text:
         _compare(settings, model)
+
+
+def _export_file(settings, model):
+    """Exports an ONNX or TFLite file, and logs how its answers differ from the answers of the model."""
+    directory = settings.output_dir or portable_model.default_directory(settings.model_dir, settings.format)
+    path = portable_model.export(model, directory, settings.format, settings.task, settings.quantize == "int8")
+    final_export.log(path, model)
+    export = portable_model.read(path)
+    step = StepConfig(compile_kernels=kernel_choice.is_faster(model.bert_config.hidden_size))
+    with (predictor.Predictor(model, export.task, step) as expected,
+          predictor.Predictor(export.directory, export.task, model=export.load()) as other):
+        questions, source = _questions(settings, model, expected)
+        chosen = questions[::-(-len(questions) // settings.compare_examples)]
+        differences = answer_differences.compare(expected, other, chosen)
+    logging.info("The %s file compared with the model in TensorFlow (fp32), on %s: %s.",
+                 portable_model.FORMATS[settings.format].name, source, differences)
+
+
+def _questions(settings, model, expected):
+    """Returns the questions for a comparison: (list of tuples with the texts, name of their source).
+
+    If the development set cannot be read, the questions are short texts of the vocabulary's words.
+    """
+    if settings.compare_file:
+        questions = list(expected.read(settings.compare_file))
+        usable = [question.values for question in questions if question.problem is None]
+        if not usable:
+            raise ValueError(f"--compare_file={settings.compare_file}: no line can be used. "
+                             f"{questions[0].problem if questions else 'The file is empty.'}")
+        return usable, settings.compare_file
+    try:
+        return training_texts.read_dev_questions(model), "the development set"
+    except (OSError, ValueError) as error:
+        logging.warning("The development set cannot be read: %s Name a file with --compare_file.", error)
+    words = [word for word in list(model.tokenizer.vocab) if word.isalpha()][-40:] or ["a"]
+    texts = [" ".join(words[:count]) for count in range(1, len(words) + 1)]
+    return [(text,) * expected.required for text in texts], "texts made of words of the vocabulary"
 
 
 def _compare(settings, model):

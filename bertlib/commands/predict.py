@@ -30,7 +30,7 @@ from bertlib.reports import prediction_files
 from bertlib.rows import columns, tables
 from bertlib.runs import checks, run_record
 from bertlib.runs.settings import require_file
-from bertlib.serving import answer_tables, questions
+from bertlib.serving import answer_tables, portable_model, questions
 from bertlib.system import files, locks, terminal
 
 # Largest number of batches in a chunk. The lines of a chunk are sorted by length before they are cut into
@@ -41,13 +41,17 @@ _BATCHES = 16
 def define_predictor_flags():
     """Defines the flags of a loaded model; `serve.py` has the same flags."""
     with common_flags.section("Model"):
-        flags.DEFINE_string("model_dir", None, "Output directory of a training.")
+        flags.DEFINE_string("model_dir", None, "Output directory of a training, or an ONNX or TFLite file of "
+                            "export.py, or the directory of this file.")
         common_flags.define_weights_flag()
         flags.DEFINE_enum("task", None, list(serving.TASKS), "Task of the prediction. By default, this is "
                           "the task that the model was trained for. For a model that was only pre-trained, "
                           "it is --task=masked_words. --task=vectors works with every model.")
         flags.DEFINE_enum("precision", "fp32", ["fp32", "bf16"],
                           "Number format of the encoder's computation.")
+        flags.DEFINE_enum("engine", None, list(serving.ENGINES), "Program that runs the model. onnx: ONNX "
+                          "Runtime, with the newest export in export_onnx/ of --model_dir. By default it is "
+                          "tensorflow, and for an ONNX file onnx.")
         flags.DEFINE_integer("batch_size", serving.BATCH_SIZE, "Batch size: number of texts, or of windows "
                              "of long texts.", lower_bound=1)
 
@@ -271,19 +275,20 @@ def answer_interactively(predictor):
             print(terminal.printable(json.dumps(result, ensure_ascii=False, indent=2)))
 
 
-def _inherit_columns(settings):
-    """Sets the column flags that are not on the command line to the columns of the training.
+def _inherit_columns(settings, directory):
+    """Sets the column flags that are not on the command line to the columns of the training. `directory` contains
+    the run.json of the training.
 
     If --text_column is on the command line, --label_column and --header are not taken from the training.
     """
-    path = os.path.join(settings.model_dir, output_files.RECORD)
+    path = os.path.join(directory, output_files.RECORD)
     without = ("label_column", "header") if settings.is_given("text_column") else ()
-    run_record.inherit_record(settings, output_files.read_record(settings.model_dir), path, without)
+    run_record.inherit_record(settings, output_files.read_record(directory), path, without)
 
 
 def _hash_model_files(directory):
     """Returns the fingerprints of the files that describe the model and its tokenizer: {name: str}."""
-    paths = {name: os.path.join(directory, name) for name in (*output_files.NAMES, output_files.RECORD)}
+    paths = {name: os.path.join(directory, name) for name in (*output_files.NAMES, output_files.RECORD, portable_model.DESCRIPTION)}
     return {name: run_record.hash_files([path])["fingerprint"] for name, path in paths.items()
             if files.exists(path)}
 
@@ -306,7 +311,8 @@ def check_replicas(settings, group):
 def main(_):
     """Loads the model and answers the lines."""
     settings = common_flags.read_settings()
-    checks.check_model_dir(settings)
+    if not (settings.model_dir and portable_model.find(settings.model_dir)):
+        checks.check_model_dir(settings)
     if settings.input_file != "-":
         require_file(settings, "input_file")
     if files.is_directory(settings.output_file):
@@ -317,12 +323,13 @@ def main(_):
     group = replica_group.current()
     check_replicas(settings, group)
     with serving.load(settings.model_dir, settings.task, settings.precision, settings.batch_size,
-                      group, settings.weights) as predictor:
-        _inherit_columns(settings)
+                      group, settings.weights, settings.engine) as predictor:
+        directory = portable_model.find(settings.model_dir) or settings.model_dir
+        _inherit_columns(settings, directory)
         if group:
             run_record.check_replicas_agree(group, settings,
                                             model=run_record.hash_checkpoint(predictor.checkpoint),
-                                            **_hash_model_files(settings.model_dir))
+                                            **_hash_model_files(directory))
         if settings.interactive:
             answer_interactively(predictor)
         else:

@@ -22,6 +22,8 @@ STARTS_AT_GLOBAL_STEP = "input_starts_at_global_step"
 RECORD_READERS = "record_readers"
 # Name of the collection that is not empty if the kernels are compiled for this machine's CPU.
 COMPILED_KERNELS = "compiled_kernels"
+# Name of the collection that is not empty if the graph must have only ops that other formats have too.
+PORTABLE_OPS = "portable_ops"
 # Name of the collection that is not empty if XLA compiles the computations between the matrix products of a
 # training.
 USES_XLA = "uses_xla"

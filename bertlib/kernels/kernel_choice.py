@@ -9,6 +9,9 @@
 | yes, but a GPU | plain ops | plain ops |
 | no, but `use_xla` | formulas compiled by XLA | plain ops |
 
+A graph for an export into another format (see `use_portable_ops`) gets the ops of `PortableKernels` in
+inference.
+
 Plain ops are TensorFlow's ops. oneDNN's ops, which include the convolutions, are used if TensorFlow has them
 and the CPU has instructions for the dtype. Otherwise plain ops replace them. The dtype is the dtype of the
 activations: in a model with layers in float16, the parts in float32 still use ops in C++, for example AdamW
@@ -21,6 +24,7 @@ import tensorflow.compat.v1 as tf
 from bertlib.graph import graph_keys
 from bertlib.kernels import formulas, native, native_formulas
 from bertlib.kernels.inference_kernels import InferenceKernels
+from bertlib.kernels.portable_kernels import PortableKernels
 from bertlib.kernels.training_kernels import TrainingKernels
 from bertlib.kernels.xla_formulas import XlaFormulas
 
@@ -47,14 +51,21 @@ def compile_kernels():
         tf.get_collection_ref(graph_keys.COMPILED_KERNELS)[:] = [True]
 
 
+def use_portable_ops():
+    """Makes the inference in the current graph use only ops that ONNX has too."""
+    tf.get_collection_ref(graph_keys.PORTABLE_OPS)[:] = [True]
+
+
 def _are_compiled():
     return bool(tf.get_collection(graph_keys.COMPILED_KERNELS))
 
 
 def choose_kernels(is_training, dtype):
-    """Returns the `TrainingKernels` or `InferenceKernels` of the current graph for activations of a dtype."""
+    """Returns the `TrainingKernels`, `InferenceKernels` or `PortableKernels` of the current graph for activations of a dtype."""
     compiled = _are_compiled()
     if not is_training:
+        if tf.get_collection(graph_keys.PORTABLE_OPS):
+            return PortableKernels()
         return InferenceKernels(uses_one_dnn=compiled)
     if tf.get_collection(graph_keys.USES_XLA):
         return TrainingKernels(_xla_formulas())

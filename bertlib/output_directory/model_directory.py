@@ -107,10 +107,25 @@ def read(path, weights=best_weights.BEST):
                          "this version. Pass another directory, or continue the training in this directory: "
                          "the training writes missing files.")
     output_files.check_trained(record, checkpoint)
+    return describe(path, record, checkpoint)
+
+
+def describe(path, record, weights):
+    """Returns the `ModelDirectory` of a directory with run.json, bert_config.json and the vocabulary.
+
+    Args:
+      path: the directory.
+      record: see `output_files.read_record`.
+      weights: path of the weights.
+
+    Raises:
+      ValueError, OSError: a file is missing or damaged, or contradicts run.json.
+    """
     output_files.check_vocabulary(path, record)
+    config = os.path.join(path, output_files.CONFIG)
     bert_config = modeling.BertConfig.from_dict(files.read_json_object(config))
     output_files.check_config(config, bert_config)
-    return ModelDirectory(path, output_files.head_kind(record), bert_config, checkpoint,
+    return ModelDirectory(path, output_files.head_kind(record), bert_config, weights,
                           _tokenizer(path, record, bert_config), record["labels"], record)
 
 

@@ -12,16 +12,21 @@ from bertlib.estimator.step_config import StepConfig
 from bertlib.kernels import kernel_choice
 from bertlib.output_directory import model_directory, output_files
 from bertlib.replicas.replica_group import Group
+from bertlib.serving import answers, portable_model
 from bertlib.serving.answers import TASKS  # noqa: F401 (a public name of this room)
 from bertlib.serving.predictor import BATCH_SIZE, Predictor
 
+ENGINES = ("tensorflow", "onnx")
+
 
 def load(model_dir: str | os.PathLike[str], task: str | None = None, precision: str = "fp32",
-         batch_size: int = BATCH_SIZE, group: Group | None = None, weights: str = "best") -> Predictor:
+         batch_size: int = BATCH_SIZE, group: Group | None = None, weights: str = "best",
+         engine: str | None = None) -> Predictor:
     """Loads a trained model.
 
     Args:
-      model_dir: output directory of a training, such as "output/mrpc".
+      model_dir: output directory of a training, such as "output/mrpc". Or an export by `export.py --format=onnx`
+        or `--format=tflite`: its directory, or the model's file in it.
       task: None for the task that the model was trained for. Pass "vectors" to get the vector of a text;
         every model can compute vectors.
       precision: number format of the encoder's computations, "fp32" or "bf16".
@@ -30,14 +35,19 @@ def load(model_dir: str | os.PathLike[str], task: str | None = None, precision: 
         replicas. See `Predictor`.
       weights: "best" for the best weights, if the training kept them (--keep_best); "last" for the weights of
         the newest checkpoint.
+      engine: "tensorflow", or "onnx" for ONNX Runtime. With "onnx" and the output directory of a training, the
+        newest export in its export_onnx/ answers. None for "tensorflow", except for an export, which is run by
+        the program of its format.
 
     Returns:
       the model, ready to answer. Call `close`, or use it in a `with` statement, to free its memory.
 
     Raises:
       NotADirectoryError: `model_dir` does not exist or is not a directory.
-      ValueError: a file of the training is missing or damaged, or the model cannot do `task`.
+      ValueError: a file of the training is missing or damaged, or the model cannot do `task`; a file of
+        an export was changed; `engine` or `precision` does not suit the export.
       OSError: a file cannot be read.
+      ImportError: ONNX Runtime is not installed.
 
     Examples:
       `make mrpc` trains the model that these examples load.
@@ -53,8 +63,28 @@ def load(model_dir: str | os.PathLike[str], task: str | None = None, precision: 
       >>> len(vector)  # hidden_size of the default model
       384
     """
-    directory = model_directory.read(os.fspath(model_dir), weights)
+    path = os.fspath(model_dir)
+    exported = portable_model.find(path)
+    if exported:
+        return _load_export(portable_model.read(exported, task), precision, batch_size, group, engine)
+    directory = model_directory.read(path, weights)
+    if engine == "onnx":
+        export = portable_model.newest(directory, engine, task or answers.resolve_task(directory))
+        return _load_export(export, precision, batch_size, group, engine)
     output_files.log_precision(directory.record, precision, ("fp32", "bf16"))
     step = StepConfig(precision=precision,
                       compile_kernels=kernel_choice.is_faster(directory.bert_config.hidden_size))
     return Predictor(directory, task, step, batch_size, group)
+
+
+def _load_export(export, precision, batch_size, group, engine):
+    """Returns the `Predictor` of a `portable_model.Export`. For the other arguments, see `load`."""
+    if engine not in (None, export.format):
+        raise ValueError(f"--engine={engine}: {export.directory.path} is an export in the format "
+                         f"{export.format}, which only its own program can run. Leave --engine out, or pass the "
+                         "output directory of the training.")
+    if precision != "fp32":
+        raise ValueError(f"--precision={precision}: the number format of {export.directory.path} was chosen "
+                         "when it was exported. Leave --precision out. For int8, export the model with "
+                         "--quantize=int8.")
+    return Predictor(export.directory, export.task, batch_size=batch_size, group=group, model=export.load())

@@ -21,7 +21,7 @@ from bertlib.serving import answers, session, warmup
 from bertlib.system import files
 
 DEFAULT_SIGNATURE = tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
-# Names of the files in the model's directory that are copied into assets.extra if they exist.
+# Names of the files in the model's directory that are copied into an export if they exist.
 _FILES = (*output_files.NAMES, output_files.RECORD)
 # Names of those extra inputs of tasks that have one value for each token.
 _ALONG_TOKENS = ("word_mask",)
@@ -103,6 +103,12 @@ def _vector_outputs(model, predictions, features):
 _OUTPUTS = {"classification": _classification_outputs, "multilabel": _multilabel_outputs,
             "regression": _regression_outputs, "tagging": _tagging_outputs, "questions": _question_outputs,
             "masked_words": _masked_word_outputs, "vectors": _vector_outputs}
+
+
+def input_names(task):
+    """Returns the names of the inputs of a `session.LoadedModel`. `task` is an object of a class in
+    `answers.TASKS`."""
+    return (*session.ENCODER_INPUTS, *task.extra_inputs)
 
 
 def extra_inputs(model, task):
@@ -194,10 +200,10 @@ def _signatures(model, task):
 
     def requests(names):
         return lambda number: [{name: [row[name]] for name in names}
-                               for row in _warmup_rows(model, more, number)]
+                               for row in warmup_rows(model, more, number)]
 
     def examples(number):
-        return [{"examples": [warmup.example(row)]} for row in _warmup_rows(model, more, number)]
+        return [{"examples": [warmup.example(row)]} for row in warmup_rows(model, more, number)]
 
     encoded = _placeholders((*session.ENCODER_INPUTS, *more))
     ids = _placeholders(("input_ids", *more))
@@ -210,16 +216,17 @@ def _signatures(model, task):
             model, serialized["examples"], more)), examples)}
 
 
-def _warmup_rows(model, more, number):
+def warmup_rows(model, more, number):
     """Returns a list of `number` inputs of growing length. Each input is {name: list of int}, and the last
-    one has `max_seq_length` tokens."""
+    one has `max_seq_length` tokens. `more` contains the names of the extra inputs."""
     start, unknown, end = model.tokenizer.convert_tokens_to_ids(["[CLS]", "[UNK]", "[SEP]"])
     rows = []
     for index in range(1, number + 1):
         size = max(3, model.max_seq_length * index // number)
+        words = [0, *[1] * (size - 2), 0]
         row = {"input_ids": [start, *[unknown] * (size - 2), end], "input_mask": [1] * size,
-               "segment_ids": [0] * size, "word_mask": [0, *[1] * (size - 2), 0], "masked_lm_positions": [1]}
-        rows.append({name: row[name] for name in (*session.ENCODER_INPUTS, *more)})
+               "segment_ids": [0] * size, "word_mask": words, "tag_mask": words, "masked_lm_positions": [1]}
+        rows.append({name: row[name] for name in dict.fromkeys((*session.ENCODER_INPUTS, *more))})
     return rows
 
 
@@ -295,14 +302,19 @@ def _write_model(weights, directory, signatures, variables):
     builder.save()
 
 
+def copy_files(model, directory):
+    """Copies the files that describe a model into a directory. Returns the list of their names."""
+    files.make_directories(directory)
+    names = [name for name in _FILES if files.exists(os.path.join(model.path, name))]
+    for name in names:
+        with files.open_file(os.path.join(directory, name), "wb") as writer:
+            writer.write(files.read_bytes(os.path.join(model.path, name)))
+    return names
+
+
 def _write_extra(model, directory, signatures, warmup_requests):
     """Writes assets.extra: copies of the model's files, and the warm-up requests."""
-    files.make_directories(directory)
-    for name in _FILES:
-        path = os.path.join(model.path, name)
-        if files.exists(path):
-            with files.open_file(os.path.join(directory, name), "wb") as writer:
-                writer.write(files.read_bytes(path))
+    copy_files(model, directory)
     requests = [(name, request) for name, signature in signatures.items()
                 for request in signature.requests(warmup_requests)]
     if requests:

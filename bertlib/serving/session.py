@@ -13,6 +13,18 @@ import modeling
 ENCODER_INPUTS = ("input_ids", "input_mask", "segment_ids")
 
 
+def create_inputs(extra_inputs):
+    """Creates the placeholders of a model in the current graph.
+
+    Args:
+      extra_inputs: see `LoadedModel`.
+
+    Returns:
+      {name of an input: placeholder, int32 [B, any]}.
+    """
+    return {name: tf.placeholder(tf.int32, [None, None], name) for name in (*ENCODER_INPUTS, *extra_inputs)}
+
+
 def build(head, bert_config, inputs, step=None):
     """Builds a head's predictions in the current graph.
 
@@ -75,9 +87,9 @@ class LoadedModel:
           ValueError, OSError: the weights are missing or damaged, or belong to another model.
         """
         check_weights(head, bert_config, checkpoint)
-        self.inputs = (*ENCODER_INPUTS, *extra_inputs)
         with tf.Graph().as_default() as graph:
-            self._feeds = {name: tf.placeholder(tf.int32, [None, None], name) for name in self.inputs}
+            self._feeds = create_inputs(extra_inputs)
+            self.inputs = tuple(self._feeds)
             self._outputs = build(head, bert_config, self._feeds, step or StepConfig())
             scaffold = tf.train.Scaffold(
                 init_fn=checkpoint_formats.create_init_fn(checkpoint, tf.trainable_variables()))
@@ -105,17 +117,33 @@ class LoadedModel:
         Raises:
           ValueError: memory ran out.
         """
-        arrays = {name: _padded([row[name] for row in rows]) for name in self.inputs}
+        arrays = pad(rows, self.inputs)
         try:
             outputs = self._session.run(self._outputs,
                                         {self._feeds[name]: array for name, array in arrays.items()})
         except tf.errors.ResourceExhaustedError as error:
             raise ValueError("out of memory. Lower --batch_size.") from error
-        return [{name: values[index] for name, values in outputs.items()} for index in range(len(rows))]
+        return split(outputs, len(rows))
 
     def close(self):
         """Frees the memory of the session."""
         self._session.close()
+
+
+def pad(rows, names):
+    """Returns the arrays of a batch, {name: int32 [B, length of the longest row]}. Shorter rows are padded with
+    zeros.
+
+    Args:
+      rows: see `LoadedModel.__call__`.
+      names: names of the inputs.
+    """
+    return {name: _padded([row[name] for row in rows]) for name in names}
+
+
+def split(outputs, size):
+    """Returns the outputs of a batch of `size` rows, {name: array [B, …]}, as one dict for each row."""
+    return [{name: values[index] for name, values in outputs.items()} for index in range(size)]
 
 
 def _padded(lists):

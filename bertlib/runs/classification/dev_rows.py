@@ -70,7 +70,7 @@ def split_training_file(settings, split):
     directory, record = _find_earlier_training(settings)
     path = directory and os.path.join(directory, output_files.DEV_ROWS)
     if record and record.get("dev_rows"):
-        return _split_by_dev_rows(split, path, record["dev_rows"])
+        return split_by_dev_rows(split, path, record["dev_rows"])
     if record:
         return _split_by_seed(settings, split, directory, record)
     parts = dev_split.stratified_split(split, settings.dev_fraction)
@@ -92,8 +92,14 @@ def _find_earlier_training(settings):
     return directory, record if record and record["task"] == row_examples.TASK else None
 
 
-def _split_by_dev_rows(split, path, recorded):
-    """Splits the training file by dev_rows.txt; see `split_training_file`."""
+def split_by_dev_rows(split, path, recorded):
+    """Splits the training file by dev_rows.txt; see `split_training_file`.
+
+    Args:
+      split: see `split_training_file`.
+      path: path of dev_rows.txt.
+      recorded: see `DevRows`.
+    """
     if not files.exists(path):
         raise FileNotFoundError(f"{path} is missing. This file lists the rows on which the model was not "
                                 "trained. Restore the file from a copy, or evaluate on a --dev_file.")

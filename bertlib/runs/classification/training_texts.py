@@ -1,10 +1,16 @@
-"""Reads the training texts of a model again, from the paths in the model's run.json."""
+"""Reads the texts of a model's training set or development set again, from the paths in the model's run.json."""
 
+import os
+
+from bertlib.output_directory import output_files
 from bertlib.rows import tables
+from bertlib.runs.classification import dev_rows
 from bertlib.system import files
 from bertlib.tasks.classification import row_examples
 from bertlib.tasks.squad import squad_data
 from bertlib.tasks.tagging import tagged_json_lines
+
+_DEV = "development set"
 
 
 def read_lines(path):
@@ -29,24 +35,73 @@ def read_training_texts(model):
     Raises:
       ValueError, OSError: run.json names no training file, or this file is missing or damaged.
     """
-    if model.record.get("task_module"):
-        raise ValueError("a task module read the training data, and this command does not execute it.")
-    recorded = model.record.get("files", {})
-    path = recorded.get("train_file") or recorded.get("data_dir")
-    if not path:
-        raise ValueError(f"the run.json in {model.path} does not name the file of the training data.")
-    if not files.exists(path):
-        raise FileNotFoundError(f"{path} does not exist any more.")
+    path = _recorded_path(model, "training data", "train_file", "data_dir")
     if model.kind == "tagging":
-        return (" ".join(sentence.words) for sentence in tagged_json_lines.read_tagged(
-            path, model.setting("token_column"), model.setting("tag_column")).sentences)
+        return (" ".join(sentence.words) for sentence in _read_tagged(model, path))
     if model.kind == "questions":
         return _texts(squad_data.read_squad_examples(path, is_training=False), "question_text", "context")
     if model.processor:
         return _texts(model.processor.get_train_examples(path))
+    return _texts(_read_rows(model, path).rows)
+
+
+def read_dev_questions(model):
+    """Returns the development set of a model's training as questions to the model.
+
+    Args:
+      model: a `model_directory.ModelDirectory`.
+
+    Returns:
+      list of tuples with the texts of a question, as `Predictor.prepare` takes them. The text of a tagger is a
+      list of words.
+
+    Raises:
+      ValueError, OSError: run.json names no development set, or its file is missing or damaged.
+    """
+    if model.kind == "tagging":
+        return [(list(sentence.words),) for sentence in _read_tagged(model, _recorded_path(model, _DEV, "dev_file"))]
+    if model.kind == "questions":
+        examples = squad_data.read_squad_examples(_recorded_path(model, _DEV, "predict_file"), is_training=False)
+        return [(example.question_text, example.context) for example in examples]
+    if model.processor:
+        examples = model.processor.get_dev_examples(_recorded_path(model, _DEV, "data_dir"))
+    elif model.setting("dev_fraction") and model.record.get("dev_rows"):
+        split, _ = dev_rows.split_by_dev_rows(
+            _read_rows(model, _recorded_path(model, _DEV, "train_file")),
+            os.path.join(model.path, output_files.DEV_ROWS), model.record["dev_rows"])
+        examples = split.dev.rows
+    else:
+        examples = _read_rows(model, _recorded_path(model, _DEV, "dev_file")).rows
+    return [tuple(_texts([example])) for example in examples]
+
+
+def _recorded_path(model, what, *names):
+    """Returns the first path in a model's run.json among the flags `names`. `what` names the data in errors.
+
+    Raises:
+      ValueError, FileNotFoundError: see `read_training_texts`.
+    """
+    if model.record.get("task_module"):
+        raise ValueError("the data were read by a task module, which is not executed here.")
+    path = next(filter(None, map(model.record.get("files", {}).get, names)), None)
+    if not path:
+        raise ValueError(f"the run.json in {model.path} does not name the file of the {what}.")
+    if not files.exists(path):
+        raise FileNotFoundError(f"{path} does not exist any more.")
+    return path
+
+
+def _read_tagged(model, path):
+    """Returns the sentences of a file with tagged words."""
+    return tagged_json_lines.read_tagged(path, model.setting("token_column"),
+                                         model.setting("tag_column")).sentences
+
+
+def _read_rows(model, path):
+    """Returns the `row_examples.Split` of a file with the user's own data."""
     if model.task != row_examples.TASK:
         raise ValueError(f"the format of the data of {model.task} is not known.")
-    return _texts(row_examples.create_reader(model.kind, model.setting).read(path).rows)
+    return row_examples.create_reader(model.kind, model.setting).read(path)
 
 
 def _texts(examples, *names):

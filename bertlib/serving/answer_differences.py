@@ -1,0 +1,69 @@
+"""Compares the answers of two predictors to the same questions."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+# Keys of an answer that contain the prediction itself; see `Predictor`.
+_PREDICTIONS = ("label", "labels", "tags", "answer")
+
+
+class Differences(NamedTuple):
+    """The differences between the answers of two predictors.
+
+    Attributes:
+      questions: number of questions.
+      predictions: number of predictions: one for each question, or one for each word. 0 if the answers contain
+        only numbers.
+      differing: number of predictions that differ.
+      largest, mean: largest and mean absolute difference of the numbers in the answers, such as probabilities.
+    """
+
+    questions: int
+    predictions: int
+    differing: int
+    largest: float
+    mean: float
+
+    def __str__(self):
+        scores = f"scores differ by {self.largest:.2g} at most and by {self.mean:.2g} on average"
+        if not self.predictions:
+            return f"{self.questions} questions: {scores}"
+        return (f"{self.questions} questions: {self.differing} of {self.predictions} predictions differ "
+                f"({self.differing / self.predictions:.2%}); {scores}")
+
+
+def compare(expected, other, questions):
+    """Returns the `Differences` between the answers of two predictors.
+
+    Args:
+      expected, other: the `Predictor`s. Both do the same task.
+      questions: list of tuples with the texts of a question.
+
+    Raises:
+      ValueError: a question cannot be used.
+    """
+    prepared = [expected.prepare(*texts) for texts in questions]
+    num_predictions, differing, distances = 0, 0, []
+    for ours, theirs in zip(expected.answer(prepared), other.answer(prepared)):
+        for name in _PREDICTIONS:
+            if name in ours:
+                pairs = zip(ours[name], theirs[name]) if name == "tags" else [(ours[name], theirs[name])]
+                equal = [one == two for one, two in pairs]
+                num_predictions, differing = num_predictions + len(equal), differing + equal.count(False)
+        distances.append(np.abs(np.subtract(_numbers(ours), _numbers(theirs)))
+                         if len(_numbers(ours)) == len(_numbers(theirs)) else np.zeros(0))
+    distances = np.concatenate(distances) if distances else np.zeros(0)
+    largest, mean = (float(distances.max()), float(distances.mean())) if distances.size else (0.0, 0.0)
+    return Differences(len(questions), num_predictions, differing, largest, mean)
+
+
+def _numbers(answer):
+    """Returns the list of the numbers in an answer."""
+    if "vector" in answer:
+        return answer["vector"]
+    if "entities" in answer:
+        return [entity["score"] for entity in answer["entities"]]
+    values = answer.get("probabilities") or {name: answer[name] for name in ("score", "probability")
+                                             if name in answer}
+    return list(values.values())

@@ -1,0 +1,190 @@
+"""Converts the graph of a trained model to ONNX, and quantizes the converted graph.
+
+The head is built as for every other prediction. Its graph is converted by tf2onnx. The weights are placeholders
+during the conversion, and constants of the ONNX graph after it. With weights as constants of TensorFlow's graph,
+tf2onnx needed 21 GB of memory for BERT-Base.
+"""
+
+import importlib
+import logging
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from bertlib.kernels import kernel_choice
+from bertlib.serving import session
+
+OPSET = 17
+# The largest file that protobuf can write is 2 GB. Larger weights are in a second file.
+_MAX_BYTES = 2**31 - 2**24
+_PACKAGES = ("onnx", "tf2onnx", "onnxruntime")
+# Ops on constants that are computed during the conversion. Quantization needs the weights as constants.
+_FOLDED_OPS = ("Cast", "Concat", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+
+
+def import_package(name):
+    """Returns a module of a package of the extra "onnx", such as "onnxruntime.quantization".
+
+    Raises:
+      ImportError: the package is not installed.
+    """
+    try:
+        # The import is here and not at the top, because the packages are optional.
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ImportError(f"ONNX needs the package {name.split('.')[0]}, which cannot be imported ({error}). "
+                          "Install the extra [onnx]: pip install -r requirements-onnx.txt") from error
+
+
+def convert(model, task):
+    """Returns a trained model as an `onnx.ModelProto`.
+
+    The inputs are those of `session.LoadedModel`, int32 [batch, length] with any batch and length. The outputs
+    are the predictions of the head.
+
+    Args:
+      model: a `model_directory.ModelDirectory`.
+      task: an object of a class in `answers.TASKS`, made for the model.
+
+    Raises:
+      ValueError, OSError: the weights are damaged, or the graph has ops that ONNX does not have. The message
+        names them.
+      ImportError: a package is not installed.
+    """
+    for name in _PACKAGES:
+        import_package(name)
+    checkpoint = session.check_weights(task.head, model.bert_config, model.checkpoint)
+    weights = {}
+    with tf.Graph().as_default() as graph:
+        kernel_choice.use_portable_ops()
+        inputs = session.create_inputs(task.extra_inputs)
+        with tf.variable_scope(tf.get_variable_scope(), custom_getter=_placeholder_getter(weights)):
+            predictions = session.build(task.head, model.bert_config, inputs)
+        outputs = {name: tf.identity(tensor, f"{name}_output") for name, tensor in predictions.items()}
+    names = {**{tensor.name: name for name, tensor in [*inputs.items(), *outputs.items()]},
+             **{tensor.name: name for name, tensor in weights.items()}}
+    converted = _convert_graph(graph, [tensor.name for tensor in [*inputs.values(), *weights.values()]],
+                               [tensor.name for tensor in outputs.values()])
+    _check_ops(converted)
+    _rename(converted, names)
+    _set_weights(converted, {name: checkpoint.read(name) for name in weights})
+    return converted
+
+
+def _placeholder_getter(weights):
+    """Returns a custom getter that returns a placeholder for each variable, and adds it to the dict
+    `weights`."""
+    def get(getter, name, shape=None, dtype=tf.float32, **arguments):
+        del getter, arguments
+        if name not in weights:
+            weights[name] = tf.placeholder(dtype, shape, name.replace("/", "."))
+        return weights[name]
+    return get
+
+
+def _convert_graph(graph, inputs, outputs):
+    """Returns the `onnx.ModelProto` of a graph. `inputs` and `outputs` are names of tensors."""
+    tfonnx, optimizer = import_package("tf2onnx.tfonnx"), import_package("tf2onnx.optimizer")
+    logger = logging.getLogger("tf2onnx")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)  # `_check_ops` reports the same problems as one error
+    try:
+        with tf.Graph().as_default() as copy, tf.Session(graph=copy):
+            tf.import_graph_def(graph.as_graph_def(), name="")
+            converted = tfonnx.process_tf_graph(copy, opset=OPSET, input_names=inputs, output_names=outputs)
+        return optimizer.optimize_graph(converted).make_model("BERT")
+    finally:
+        logger.setLevel(level)
+
+
+def _check_ops(converted):
+    """Raises a ValueError if the graph has ops that ONNX does not have."""
+    onnx = import_package("onnx")
+    unknown = sorted({node.op_type for node in _all_nodes(converted.graph.node)
+                      if not node.domain and not onnx.defs.has(node.op_type)})
+    if unknown:
+        raise ValueError(f"ONNX does not have the op{'s' * (len(unknown) > 1)} {', '.join(unknown)}, which the "
+                         "graph of this model needs. Export the model with --format=saved_model.")
+
+
+def _all_nodes(nodes):
+    """Yields nodes, and the nodes of the graphs inside them."""
+    for node in nodes:
+        yield node
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _all_nodes(attribute.g.node)
+
+
+def _rename(converted, names):
+    """Renames tensors. `names` is {old name: new name}."""
+    graph = converted.graph
+    for value in (*graph.input, *graph.output):
+        value.name = names.get(value.name, value.name)
+        for axis, name in zip(value.type.tensor_type.shape.dim, ("batch", "length")):
+            if axis.dim_param or not axis.dim_value:
+                axis.dim_param = name
+    for node in _all_nodes(graph.node):
+        for tensors in (node.input, node.output):
+            tensors[:] = [names.get(name, name) for name in tensors]
+    del graph.value_info[:]
+
+
+def _set_weights(converted, weights):
+    """Makes the weights constants of the graph, and computes the ops whose inputs are constants.
+
+    Args:
+      converted: an `onnx.ModelProto`, in which the weights are inputs.
+      weights: {name of an input: array}.
+    """
+    onnx, reference = import_package("onnx"), import_package("onnx.reference")
+    graph = converted.graph
+    inputs = [value for value in graph.input if value.name not in weights]
+    constants = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    constants.update(weights)
+    nodes = []
+    for node in graph.node:
+        if node.op_type in _FOLDED_OPS and all(name in constants for name in node.input):
+            results = reference.ReferenceEvaluator(node).run(None, {name: constants[name]
+                                                                    for name in node.input})
+            constants.update(zip(node.output, results))
+        else:
+            nodes.append(node)
+    used = {name for node in _all_nodes(nodes) for name in node.input}
+    initializers = [onnx.numpy_helper.from_array(np.asarray(array), name)
+                    for name, array in constants.items() if name in used]
+    for field, values in ((graph.input, inputs), (graph.node, nodes), (graph.initializer, initializers)):
+        del field[:]
+        field.extend(values)
+
+
+def quantize(converted, path):
+    """Writes a model with weights in int8 into a file.
+
+    Matrix products with weights are computed in int8. The inputs of these products are quantized when the model
+    runs (dynamic quantization), with one scale for each tensor. The weights have one scale for each column, and
+    7 bits: with 8 bits, sums of products overflow on CPUs without instructions for int8 (VNNI).
+
+    Args:
+      converted: an `onnx.ModelProto`.
+      path: the new file.
+    """
+    quantization = import_package("onnxruntime.quantization")
+    root = logging.getLogger()
+    level = root.level
+    root.setLevel(logging.ERROR)  # a warning recommends steps for models with images
+    try:
+        quantization.quantize_dynamic(
+            converted, path, use_external_data_format=converted.ByteSize() > _MAX_BYTES, op_types_to_quantize=["MatMul"], per_channel=True, reduce_range=True,
+            weight_type=quantization.QuantType.QInt8)
+    finally:
+        root.setLevel(level)
+
+
+def save(converted, path):
+    """Writes a model into a file. Weights that are too large for one file are in a second file, with the ending
+    ".data"."""
+    onnx = import_package("onnx")
+    large = converted.ByteSize() > _MAX_BYTES
+    options = {"save_as_external_data": True, "location": f"{path.rpartition('/')[2]}.data"} if large else {}
+    onnx.save_model(converted, path, **options)

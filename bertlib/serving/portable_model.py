@@ -1,0 +1,214 @@
+"""Exports a trained model as an ONNX or TFLite file, and reads such an export.
+
+    export_onnx/<time>/      one export
+      model.onnx             the graph with its weights; its inputs are token ids
+      export.json            the task, the fingerprint of the weights, and the fingerprint of each other file
+      vocab.txt, run.json …  the files that describe the model, as in the output directory of the training
+"""
+
+import contextlib
+import json
+import os
+from typing import Any, NamedTuple
+
+from bertlib.estimator import saved_model
+from bertlib.output_directory import model_directory, output_files
+from bertlib.serving import answers, export_model, onnx_session, tflite_model
+from bertlib.system import files, fingerprints
+
+DESCRIPTION = "export.json"
+_DESCRIPTION_FORMAT = 1
+
+
+class _Format(NamedTuple):
+    """A file format.
+
+    Attributes:
+      name: its name in messages.
+      file: name of the model's file.
+      tasks: keys of `answers.TASKS`.
+      write: function of a `ModelDirectory`, an object of a class in `answers.TASKS`, whether to quantize, and the
+        path of the new file.
+      load: function of the path of the file and the names of the inputs. It returns an object that is used like
+        a `session.LoadedModel`.
+    """
+
+    name: str
+    file: str
+    tasks: tuple
+    write: Any
+    load: Any
+
+
+_TEXT_TASKS = ("classification", "multilabel", "regression")
+FORMATS = {
+    "onnx": _Format("ONNX", "model.onnx", (*_TEXT_TASKS, "tagging", "questions", "vectors"), onnx_session.write,
+                    onnx_session.OnnxModel),
+    "tflite": _Format("TFLite", "model.tflite", _TEXT_TASKS, tflite_model.write, tflite_model.TfliteModel)}
+
+
+class Export(NamedTuple):
+    """An export.
+
+    Attributes:
+      directory: its `model_directory.ModelDirectory`. The weights are the model's file.
+      format: a key of `FORMATS`.
+      task: a key of `answers.TASKS`.
+      weights: fingerprint of the checkpoint that was exported.
+    """
+
+    directory: model_directory.ModelDirectory
+    format: str
+    task: str
+    weights: str
+
+    def load(self):
+        """Loads the model; returns an object that is used like a `session.LoadedModel`."""
+        task = answers.TASKS[self.task](self.directory)
+        return FORMATS[self.format].load(self.directory.checkpoint, export_model.input_names(task))
+
+
+def default_directory(model_dir, file_format):
+    """Returns the directory of the exports of a model."""
+    return os.path.join(model_dir, f"export_{file_format}")
+
+
+def export(model, directory, file_format, task=None, quantize=False):
+    """Exports a model. The new export appears only when it is complete and its file has answered once.
+
+    Args:
+      model: a `model_directory.ModelDirectory`.
+      directory: the directory of all exports. The new export is written to a new subdirectory.
+      file_format: a key of `FORMATS`.
+      task: name of the task; None for the task that the model was trained for. See `answers.resolve_task`.
+      quantize: whether the weights of matrix products are stored in int8.
+
+    Returns:
+      the directory of the new export.
+
+    Raises:
+      ValueError, OSError: the format cannot hold the model or the task, the weights are damaged, or the
+        directory cannot be written.
+      ImportError: a package is not installed.
+    """
+    task, chosen = answers.resolve_task(model, task), FORMATS[file_format]
+    if task not in chosen.tasks:
+        raise ValueError(f"--format={file_format} is for the tasks {', '.join(chosen.tasks)}, but the task of "
+                         f"this export is {task}. Export with --format=saved_model.")
+    export_model.check_directory(directory)
+    asked = answers.TASKS[task](model)
+    with _remove_empty(directory), saved_model.new_export_dir(directory) as (temporary, final):
+        path = os.path.join(temporary, chosen.file)
+        chosen.write(model, asked, quantize, path)
+        names = export_model.input_names(asked)
+        loaded = chosen.load(path, names)
+        loaded(export_model.warmup_rows(model, names, 1))
+        loaded.close()
+        export_model.copy_files(model, temporary)
+        _write_description(temporary, {"format": _DESCRIPTION_FORMAT, "file_format": file_format, "task": task,
+                                       "int8": quantize, "weights": _hash_weights(model)})
+    return os.fsdecode(final)
+
+
+@contextlib.contextmanager
+def _remove_empty(directory):
+    """A context manager that removes the directory of all exports if its block fails and the directory is
+    empty."""
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.rmdir(directory)
+        raise
+
+
+def _hash_weights(model):
+    # The index of a checkpoint contains the checksum of each tensor.
+    return fingerprints.hash_files([f"{model.checkpoint}.index"])["fingerprint"]
+
+
+def _hash_directory(directory):
+    """Returns the fingerprints of the files in an export, {name: str}."""
+    return {name: fingerprints.hash_files([os.path.join(directory, name)])["fingerprint"]
+            for name in sorted(os.listdir(directory)) if name != DESCRIPTION}
+
+
+def _write_description(directory, description):
+    content = {**description, "files": _hash_directory(directory)}
+    files.write_text(os.path.join(directory, DESCRIPTION), json.dumps(content, indent=1) + "\n")
+
+
+# --- Reading ---------------------------------------------------------------------------------------------
+
+
+def find(path):
+    """Returns the directory of an export, if a path is this directory or the model's file in it; otherwise
+    None.
+
+    Raises:
+      ValueError: the path is a model's file, but its directory is no export.
+    """
+    if files.is_directory(path):
+        return path if files.exists(os.path.join(path, DESCRIPTION)) else None
+    if not path.endswith(tuple(f".{file_format}" for file_format in FORMATS)) or not files.exists(path):
+        return None
+    directory = os.path.dirname(path) or "."
+    if not files.exists(os.path.join(directory, DESCRIPTION)):
+        raise ValueError(f"{path}: {directory} has no {DESCRIPTION}, so this file was not written by export.py. "
+                         "Pass the directory of an export. It contains the tokenizer and the labels.")
+    return directory
+
+
+def read(directory, task=None):
+    """Reads an export, and checks that none of its files was changed; returns the `Export`.
+
+    Args:
+      directory: the directory of the export.
+      task: the requested task; None for the task of the export.
+
+    Raises:
+      ValueError, OSError: a file is missing, damaged or changed; or the export is for another task.
+    """
+    path = os.path.join(directory, DESCRIPTION)
+    description = files.read_json_object(path)
+    file_format, exported = description.get("file_format"), description.get("task")
+    if (description.get("format") != _DESCRIPTION_FORMAT or file_format not in FORMATS
+            or exported not in answers.TASKS or not isinstance(description.get("files"), dict)):
+        raise ValueError(f"{path} is not a description of format {_DESCRIPTION_FORMAT}, the only format that "
+                         "this version reads. Export the model again.")
+    found = _hash_directory(directory)
+    for name, expected in description["files"].items():
+        if found.get(name) != expected:
+            problem = "was changed after the export" if name in found else "is missing"
+            raise ValueError(f"{os.path.join(directory, name)} {problem}, according to {path}. Export the model "
+                             "again.")
+    if task not in (None, exported):
+        raise ValueError(f"task {task}: {directory} is an export for the task {exported}. Export the model "
+                         f"again, with --task={task}.")
+    record = output_files.read_record(directory)
+    model = model_directory.describe(directory, record, os.path.join(directory, FORMATS[file_format].file))
+    return Export(model, file_format, exported, description.get("weights"))
+
+
+def newest(model, file_format, task=None):
+    """Returns the newest `Export` of a model's current weights.
+
+    Args:
+      model: a `model_directory.ModelDirectory`, the output directory of a training.
+      file_format: a key of `FORMATS`.
+      task: see `read`.
+
+    Raises:
+      ValueError, OSError: there is no export, or the export has other weights; see also `read`.
+    """
+    directory = default_directory(model.path, file_format)
+    versions = [name for name in (os.listdir(directory) if files.is_directory(directory) else ())
+                if name.isdecimal() and find(os.path.join(directory, name))]
+    to_do = f"Run export.py with --model_dir={model.path} --format={file_format}."
+    if not versions:
+        raise ValueError(f"{directory} contains no export. {to_do}")
+    found = read(os.path.join(directory, max(versions, key=int)), task)
+    if found.weights != _hash_weights(model):
+        raise ValueError(f"{found.directory.path} was exported from other weights than {model.checkpoint}. "
+                         f"{to_do}")
+    return found
