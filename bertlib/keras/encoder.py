@@ -2,8 +2,8 @@
 
 `modeling.BertModel` builds a graph with `get_variable`. `tf.compat.v1.wrap_function` turns this graph into a
 function for eager code. The weights are arguments of this function: while the graph is built, a custom getter
-replaces each variable by an argument. So the weights are ordinary weights of a Keras layer, in tf_keras and in
-Keras 3. The function has no state, so it runs in any `tf.function` and on each replica of a strategy.
+replaces each variable by an argument. So the weights are ordinary weights of a Keras layer in tf_keras and
+in Keras 3. The function has no state, so it runs in any `tf.function` and on each replica of a strategy.
 
 The graph without dropout consists of plain TensorFlow ops. The graph with dropout also has custom gradients,
 which are Python functions. A SavedModel cannot contain these gradients.
@@ -37,10 +37,10 @@ _ONLY_FIRST_REPLICA = ("only_first_replica" if hasattr(tf.keras, "ops")
 class BertEncoder(tf.keras.layers.Layer):
     """The BERT encoder with its pooler (Devlin et al. 2018, arXiv:1810.04805) as a Keras layer.
 
-    A call takes integer arrays or tensors of shape [B, F]: either `input_ids` alone, or a dict with
+    A call takes arrays or tensors of integers with the shape [B, F]: either `input_ids` alone, or a dict with
     "input_ids" and optionally "input_mask" (1 for tokens, 0 for padding; default: all ones) and "segment_ids"
-    (default: all zeros). It returns a dict: "sequence_output", float32 [B, F, W], and "pooled_output", float32
-    [B, W]. The names B, F and W are explained in `modeling`.
+    (default: all zeros). It returns a dict: "sequence_output", float32 [B, F, W], and "pooled_output",
+    float32 [B, W]. The names B, F and W are explained in `modeling`.
 
     Dropout is active if the layer is called with `training=True`, as `fit` does. The dropout masks depend on
     `seed`, on the number of training calls, and on the replica of a `tf.distribute` strategy.
@@ -273,9 +273,9 @@ def _integers(name, value, limit):
     value = tf.ensure_shape(value, [None, None])
     if value.dtype.is_floating:
         is_exact = tf.equal(value, tf.floor(value)) & (tf.abs(value) < _FIRST_INEXACT[value.dtype])
-        _require(tf.reduce_all(is_exact), f"{name} has the dtype {value.dtype.name} and contains numbers that "
-                 "are not integers, or are too large for this dtype. Pass integers. In a functional model, "
-                 "use tf.keras.Input(..., dtype=\"int32\").")
+        _require(tf.reduce_all(is_exact), f"{name} has the dtype {value.dtype.name}, and contains numbers "
+                 "that are not integers or are too large for this dtype. Pass integers. In a functional "
+                 "model, use tf.keras.Input(..., dtype=\"int32\").")
     value = tf.cast(value, tf.int64)
     _require(tf.reduce_all((value >= 0) & (value < limit)),
              f"{name} contains a number that is not in the range 0 to {limit - 1}.")
