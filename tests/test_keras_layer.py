@@ -145,9 +145,12 @@ def test_commands_read_saved_weights(program, scripts, tiny_model, tmp_path):
                        "--num_train_epochs=0.1", *flags, f"--output_dir={tmp_path}/output", cwd=tmp_path)
     assert done.code == 0, done.err
     assert f"{len(tiny_model.weights)} of {len(tiny_model.weights) + 2} variables" in done.err, done.err
-    (tmp_path / "text.txt").write_text("the cat sees a dog\n")
-    done = scripts.run("extract_features.py", f"--input_file={tmp_path}/text.txt", *flags,
-                       f"--output_file={tmp_path}/vectors.jsonl", "--layers=-1", cwd=tmp_path)
+    (tmp_path / "text.txt").write_text("the cat sees a dog ||| the dog sees a cat\n")
+    done = scripts.run("predict.py", f"--model_dir={tmp_path}/output", f"--input_file={tmp_path}/text.txt",
+                       cwd=tmp_path)
+    assert done.code == 0 and "probabilities" in done.out, done.err
+    done = scripts.run("extract_features.py", f"--input_file={tmp_path}/text.txt", *flags, "--layers=-1",
+                       "--max_seq_length=20", f"--output_file={tmp_path}/vectors.jsonl", cwd=tmp_path)
     assert done.code == 0 and (tmp_path / "vectors.jsonl").exists(), done.err
 
 
