@@ -1,5 +1,5 @@
-"""Uses `bertlib.keras` as a user's program does; prints a JSON object. Arguments: directory of a model, a
-directory for output."""
+"""Uses `bertlib.keras` as a user's program does; prints a JSON object. Arguments: directory of a model, and a
+directory for output. With the third argument "load", the program only loads the files of an earlier run."""
 
 import json
 import sys
@@ -9,73 +9,207 @@ import tensorflow as tf
 
 from bertlib.keras import BertEncoder
 
-MODEL, OUTPUT = sys.argv[1:]
+MODEL, OUTPUT, *LOAD = sys.argv[1:]
 IDS = np.random.RandomState(0).randint(5, 40, (6, 12))
 MASK = np.ones_like(IDS)
 MASK[:, 9:] = 0
 SEGMENTS = np.arange(12)[np.newaxis, :].repeat(6, 0) // 6
 INPUTS = {"input_ids": IDS, "input_mask": MASK, "segment_ids": SEGMENTS}
+LABELS = np.array([0, 1, 0, 1, 0, 1])
+# The saved model takes tensors of this type.
+TENSORS = {name: tf.constant(value, tf.int32) for name, value in INPUTS.items()} if LOAD else None
 
 
-def values(layer):
-    return {weight.path if hasattr(weight, "path") else weight.name: tf.keras.backend.get_value(weight)
-            for weight in layer.weights}
+@tf.keras.utils.register_keras_serializable("tests")
+class Classifier(tf.keras.Model):
+    """A subclassed model."""
+
+    def __init__(self, encoder, **kwargs):
+        super().__init__(**kwargs)
+        self.encoder, self.head = encoder, tf.keras.layers.Dense(2)
+
+    def call(self, inputs, training=False):
+        return self.head(self.encoder(inputs, training=training)["pooled_output"])
 
 
-def variables(layer):
-    return [weight if isinstance(weight, tf.Variable) else weight.value for weight in layer.trainable_weights]
+def functional(encoder):
+    inputs = {name: tf.keras.Input((None,), dtype="int32", name=name) for name in INPUTS}
+    return tf.keras.Model(inputs, tf.keras.layers.Dense(2)(encoder(inputs)["pooled_output"]))
+
+
+def fit(model, epochs=1):
+    model.compile(optimizer=tf.keras.optimizers.Adam(1e-3),
+                  loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model.fit(INPUTS, LABELS, epochs=epochs, verbose=0).history["loss"]
+
+
+def moved(layer, before):
+    """The indices of the weights that differ."""
+    return [index for index, (old, new) in enumerate(zip(before, layer.get_weights()))
+            if not np.array_equal(old, new)]
 
 
 def largest(first, second):
     return float(np.abs(np.asarray(first) - np.asarray(second)).max())
 
 
-found = {"keras": tf.keras.__name__, "eager": tf.executing_eagerly()}
-encoder = BertEncoder.from_checkpoint(MODEL)
-outputs = encoder(INPUTS)
-np.savez(f"{OUTPUT}/outputs.npz", **{name: tensor.numpy() for name, tensor in outputs.items()}, **INPUTS)
-found["weights"], found["trainable"] = len(encoder.weights), len(encoder.trainable_weights)
-with tf.GradientTape() as tape:
-    outputs = encoder(INPUTS, training=True)
-    loss = tf.reduce_sum(outputs["pooled_output"]) + tf.reduce_sum(outputs["sequence_output"][..., 0])
-found["gradients"] = sum(gradient is not None for gradient in tape.gradient(loss, variables(encoder)))
-found["dropout"] = [encoder(INPUTS, training=True)["pooled_output"].numpy().tolist() for _ in range(2)]
-found["inference"] = largest(*(encoder(INPUTS)["pooled_output"] for _ in range(2)))
+def outputs_and_gradients(encoder, training):
+    """{name: array} of a call: the outputs, and the gradient of their sum for each weight."""
+    weights = {name: tensor if isinstance(tensor := getattr(encoder, name), tf.Variable) else tensor.value
+               for name in vars(encoder) if name.startswith("bert/")}
+    with tf.GradientTape() as tape:
+        outputs = encoder(INPUTS, training=training)
+        loss = tf.reduce_sum(outputs["pooled_output"]) + tf.reduce_sum(outputs["sequence_output"][..., 0])
+    gradients = tape.gradient(loss, weights)
+    return {**{name: tensor.numpy() for name, tensor in outputs.items()},
+            **{name: tf.convert_to_tensor(tensor).numpy() for name, tensor in gradients.items()}}
 
-inputs = {name: tf.keras.Input((None,), dtype="int32", name=name) for name in INPUTS}
-logits = tf.keras.layers.Dense(2)(encoder(inputs)["pooled_output"])
-model = tf.keras.Model(inputs, logits)
-model.compile(optimizer=tf.keras.optimizers.Adam(1e-3),
-              loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-before = values(encoder)
-found["losses"] = model.fit(INPUTS, np.array([0, 1, 0, 1, 0, 1]), epochs=12, verbose=0).history["loss"]
-after = values(encoder)
-found["moved"] = sum(not np.array_equal(before[name], after[name]) for name in before)
-answers = model.predict(INPUTS, verbose=0)
 
-model.save(f"{OUTPUT}/model.keras")
-loaded = tf.keras.models.load_model(f"{OUTPUT}/model.keras")
-found["loaded"] = largest(loaded.predict(INPUTS, verbose=0), answers)
-tf.saved_model.save(model, f"{OUTPUT}/saved",
-                    options=tf.saved_model.SaveOptions(experimental_custom_gradients=False))
-signature = tf.saved_model.load(f"{OUTPUT}/saved").signatures["serving_default"]
-found["signature"] = sorted(signature.structured_input_signature[1])
-encoder.save_checkpoint(f"{OUTPUT}/checkpoint", vocab_file=f"{MODEL}/vocab.txt")
-found["again"] = largest(BertEncoder.from_checkpoint(f"{OUTPUT}/checkpoint")(INPUTS)["pooled_output"],
-                         encoder(INPUTS)["pooled_output"])
+def errors_of(calls):
+    """A text for each call, its error."""
+    found = []
+    for call in calls:
+        try:
+            call()
+            found.append("no error")
+        except Exception as error:  # noqa: BLE001 (the test checks the type)
+            found.append(f"{type(error).__name__}: {error}")
+    return found
 
-encoder.trainable = False
-frozen = values(encoder)
-model.compile(optimizer=tf.keras.optimizers.Adam(1e-3), loss=model.loss)
-model.fit(INPUTS, np.array([0, 1, 0, 1, 0, 1]), epochs=1, verbose=0)
-found["moved_frozen"] = [name for name, value in values(encoder).items()
-                         if not np.array_equal(value, frozen[name])]
-found["errors"] = []
-for wrong in (lambda: encoder({"input_ids": IDS, "mask": MASK}), lambda: BertEncoder.from_checkpoint(OUTPUT),
-              lambda: BertEncoder({}, precision="fp8")):
-    try:
-        wrong()
-    except Exception as error:  # noqa: BLE001 (the type is checked by the test)
-        found["errors"].append(f"{type(error).__name__}: {error}")
-found["eager_at_the_end"] = tf.executing_eagerly()
-print(json.dumps(found))
+
+def run_bad_inputs(encoder):
+    @tf.function(input_signature=[tf.TensorSpec(None, tf.int64)])
+    def unknown_rank(ids):
+        return encoder(ids)["pooled_output"]
+
+    whole = {"input_ids": IDS}
+    return errors_of([
+        lambda: encoder({**whole, "mask": MASK}), lambda: encoder(IDS[0]), lambda: encoder(IDS[np.newaxis]),
+        lambda: encoder(IDS.repeat(4, 1)), lambda: encoder(IDS[:, :0]), lambda: encoder(IDS + 1000),
+        lambda: encoder(IDS - 1000), lambda: encoder({**whole, "segment_ids": MASK * 2}),
+        lambda: encoder({**whole, "input_mask": MASK * 2}),
+        lambda: encoder({**whole, "input_mask": MASK[:, :5]}), lambda: encoder(IDS + 0.5),
+        lambda: encoder(tf.cast(IDS + 290, tf.bfloat16)), lambda: encoder(IDS.astype(str)),
+        lambda: encoder(tf.ragged.constant([[1, 2], [3]])), lambda: encoder(tf.sparse.from_dense(IDS)),
+        lambda: unknown_rank(IDS[0]), lambda: unknown_rank(IDS + 1000),
+        lambda: encoder(tf.keras.Input((3, 4), dtype="int32")),
+        lambda: encoder(tf.keras.Input((41,), dtype="int32"))])
+
+
+def run_bad_settings(encoder):
+    config = encoder.get_config()["config"]
+    return errors_of([
+        lambda: BertEncoder.from_checkpoint(OUTPUT), lambda: BertEncoder({}), lambda: BertEncoder(None),
+        lambda: BertEncoder(config, dtype="float16"), lambda: BertEncoder(config, dtype="mixed_float16")])
+
+
+def run_mixed_precision(encoder):
+    """Largest differences of the outputs in bfloat16, and dtypes."""
+    tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    mixed = BertEncoder.from_checkpoint(MODEL)
+    outputs = mixed(INPUTS)
+    before = mixed.get_weights()
+    losses = fit(Classifier(mixed))
+    tf.keras.mixed_precision.set_global_policy("float32")
+    return {"difference": largest(outputs["pooled_output"], encoder(INPUTS)["pooled_output"]),
+            "dtypes": sorted({tensor.dtype.name for tensor in outputs.values()}),
+            "weights": sorted({str(weight.dtype) for weight in before}), "moved": len(moved(mixed, before)),
+            "finite": bool(np.isfinite(losses).all()),
+            "restored": BertEncoder.from_config(mixed.get_config()).compute_dtype}
+
+
+def run_replicas():
+    """Trains on two logical CPUs, and on one."""
+    results = {}
+    for name in ("two", "one"):
+        strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"] if name == "two" else ["CPU:0"])
+        with strategy.scope():
+            encoder = BertEncoder.from_checkpoint(MODEL)
+            model = functional(encoder)
+            model.layers[-1].set_weights([np.ones((16, 2)) * [0.1, -0.1], np.zeros(2)])
+            model.compile(optimizer=tf.keras.optimizers.SGD(0.1),
+                          loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        before = encoder.get_weights()
+        model.fit(INPUTS, LABELS, epochs=2, shuffle=False, verbose=0)
+        results[name] = encoder.get_weights()
+        moved_weights = len(moved(encoder, before))
+    return {"moved": moved_weights, "step": int(results["two"][-1]),
+            "difference": max(largest(*pair) for pair in zip(results["two"], results["one"]))}
+
+
+def run_checkpoints(model, answers):
+    """Largest differences of the answers after several ways to save and load."""
+    model.save_weights(f"{OUTPUT}/model.weights.h5")
+    saved = tf.train.Checkpoint(model=model).save(f"{OUTPUT}/tensorflow/checkpoint")
+    found = {}
+    for name in ("weights", "checkpoint"):
+        other = functional(BertEncoder.from_checkpoint(MODEL))
+        if name == "weights":
+            other.load_weights(f"{OUTPUT}/model.weights.h5")
+        else:
+            tf.train.Checkpoint(model=other).restore(saved).assert_existing_objects_matched()
+        found[name] = largest(other.predict(INPUTS, verbose=0), answers)
+    clone = tf.keras.models.clone_model(model)
+    found["clone before"] = largest(clone.predict(INPUTS, verbose=0), answers)
+    clone.set_weights(model.get_weights())
+    return {**found, "clone": largest(clone.predict(INPUTS, verbose=0), answers)}
+
+
+def load():
+    """Loads the saved models in this new process."""
+    answers = np.load(f"{OUTPUT}/answers.npz")["answers"]
+    model = tf.keras.models.load_model(f"{OUTPUT}/model.keras")
+    differences = {"keras": largest(model.predict(INPUTS, verbose=0), answers)}
+    for name in ("saved", "exported"):
+        signature = tf.saved_model.load(f"{OUTPUT}/{name}").signatures["serving_default"]
+        order = sorted(signature.structured_input_signature[1])  # the names of Keras have this order
+        outputs = signature(**dict(zip(order, TENSORS.values())))
+        differences[name] = largest(next(iter(outputs.values())), answers)
+    before = model.get_weights()
+    fit(model)
+    return {"differences": differences, "weights": len(before), "moved": len(moved(model, before))}
+
+
+def main():
+    found = {"keras": tf.keras.__name__, "eager": tf.executing_eagerly()}
+    encoder = BertEncoder.from_checkpoint(MODEL)
+    found["weights"], found["trainable"] = len(encoder.weights), len(encoder.trainable_weights)
+    np.savez(f"{OUTPUT}/inputs.npz", **INPUTS)
+    for training in (False, True):
+        np.savez(f"{OUTPUT}/outputs_{training}.npz", **outputs_and_gradients(encoder, training))
+    found["dropout"] = largest(*(encoder(INPUTS, training=True)["pooled_output"] for _ in range(2)))
+    found["inference"] = largest(*(encoder(INPUTS)["pooled_output"] for _ in range(2)))
+    compiled = tf.function(lambda inputs: encoder(inputs)["pooled_output"], jit_compile=True)
+    found["compiled"] = largest(compiled(INPUTS), encoder(INPUTS)["pooled_output"])
+    found["mixed"], found["replicas"] = run_mixed_precision(encoder), run_replicas()
+
+    model, before = functional(encoder), encoder.get_weights()
+    found["losses"] = fit(model, epochs=12)
+    found["moved"] = len(moved(encoder, before))
+    answers = model.predict(INPUTS, verbose=0)
+    np.savez(f"{OUTPUT}/answers.npz", answers=answers)
+    model.save(f"{OUTPUT}/model.keras")
+    model.export(f"{OUTPUT}/exported")  # TensorFlow's default is to save custom gradients
+    tf.saved_model.save(model, f"{OUTPUT}/saved",
+                        options=tf.saved_model.SaveOptions(experimental_custom_gradients=False))
+    found["checkpoints"] = run_checkpoints(model, answers)
+    encoder.save_checkpoint(f"{OUTPUT}/checkpoint", vocab_file=f"{MODEL}/vocab.txt")
+    np.savez(f"{OUTPUT}/trained.npz", **outputs_and_gradients(encoder, False))
+
+    two = BertEncoder.from_checkpoint(f"{OUTPUT}/checkpoint"), BertEncoder.from_checkpoint(MODEL)
+    found["again"] = largest(two[0](INPUTS)["pooled_output"], encoder(INPUTS)["pooled_output"])
+    found["second layer"] = largest(two[0](INPUTS)["pooled_output"], two[1](INPUTS)["pooled_output"])
+    encoder.trainable = False
+    frozen = encoder.get_weights()
+    fit(model)
+    found["moved_frozen"], found["trainable_frozen"] = moved(encoder, frozen), len(encoder.trainable_weights)
+    found["inputs"], found["settings"] = run_bad_inputs(encoder), run_bad_settings(encoder)
+    found["eager_at_the_end"] = tf.executing_eagerly()
+    return found
+
+
+if __name__ == "__main__":
+    if not LOAD:
+        cpu, = tf.config.list_physical_devices("CPU")
+        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+    print(json.dumps(load() if LOAD else main()))

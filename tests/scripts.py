@@ -42,7 +42,7 @@ def run_fresh(script, *flags, cwd, **changes):
 _PYTHON = """#!{python} -IS
 import json, os, sys
 requests, replies = {pipes}
-if not (sys.argv[1:] and sys.argv[1].endswith(".py")):
+if not (sys.argv[1:] and sys.argv[1].endswith(".py") and os.path.exists(os.path.join("{root}", sys.argv[1]))):
     os.execv("{python}", ["{python}", *sys.argv[1:]])
 streams = {{name: f"/proc/{{os.getpid()}}/fd/{{number}}"
            for number, name in enumerate(("stdin", "stdout", "stderr"))}}
@@ -81,13 +81,13 @@ class Scripts(object):
                                       "environment": environment(**changes)})
 
     def run_bash(self, program, *, cwd, **changes):
-        """Runs a program of bash; returns `Finished`. Where it calls python with a file, that is a fork of
-        the server, with the standard streams of the call."""
+        """Runs a program of bash; returns `Finished`. Where it calls python with a script of the repository,
+        that is a fork of the server, with the standard streams of the call."""
         pipes = [self._server.stdin.fileno(), self._server.stdout.fileno()]
         with tempfile.TemporaryDirectory() as directory:
             python = os.path.join(directory, "python")
             with open(python, "x") as file:
-                file.write(_PYTHON.format(python=sys.executable, pipes=pipes))
+                file.write(_PYTHON.format(python=sys.executable, pipes=pipes, root=ROOT))
             os.chmod(python, 0o700)
             path = os.pathsep.join([directory, os.path.dirname(sys.executable), os.environ["PATH"]])
             done = subprocess.run(["bash", "-c", program], cwd=cwd, env=environment(PATH=path, **changes),

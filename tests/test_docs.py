@@ -18,7 +18,7 @@ HOUSE = ROOT / "docs" / "development" / "house.md"
 OF_TF1 = ROOT / "tf1" / "README.md"
 COMMANDS = {f"{name}.py" for name in test_rooms.PUBLISHED_COMMANDS | test_rooms.OUR_COMMANDS}
 
-YOUR_OWN = {"run_my_task.py", "my_task.py", "task_module.py"}  # Python files of the reader
+YOUR_OWN = {"run_my_task.py", "my_task.py", "task_module.py", "keras_mrpc.py"}  # Python files of the reader
 # Flags of other programs.
 FOREIGN_FLAGS = {"no-deps", "pad_id", "unk_id", "bos_id", "eos_id", "control_symbols",
                  "cap-add", "security-opt", "network", "syn", "dport"}

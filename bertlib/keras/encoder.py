@@ -1,13 +1,15 @@
 """Implements `BertEncoder`, a Keras layer around `modeling.BertModel`.
 
 `modeling.BertModel` builds a graph with `get_variable`. `tf.compat.v1.wrap_function` turns this graph into a
-function for eager code. While the graph is built, a variable creator replaces each new variable by a weight
-of the layer. So Keras knows all weights of the encoder, and tracks each of them once.
+function for eager code. The weights are arguments of this function: while the graph is built, a custom getter
+replaces each variable by an argument. So the weights are ordinary weights of a Keras layer in tf_keras and
+in Keras 3. The function has no state, so it runs in any `tf.function` and on each replica of a strategy.
 
-The layer builds two graphs with the same weights: one with dropout and one without. Both consist of plain
-TensorFlow ops. The random initial weights are computed in a separate graph with a session.
+The graph without dropout consists of plain TensorFlow ops. The graph with dropout also has custom gradients,
+which are Python functions. A SavedModel cannot contain these gradients.
 """
 
+import functools
 import os
 import tempfile
 
@@ -15,58 +17,69 @@ import tensorflow as tf
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.graph import randomness
+from bertlib.output_directory import model_files, output_files
+from bertlib.runs import model_config
 from bertlib.system import files
 import modeling
 
-_INPUTS = ("input_ids", "input_mask", "segment_ids")
-# Name of the weight that counts the training calls. The dropout masks are a function of this number.
-_STEP = "global_step"
-_CONFIG_FILES = "bert_config.json", "config.json"  # of a published model, of a Hugging Face model
+_CONFIG_FILES = output_files.CONFIG, "config.json"  # of a published model, of a Hugging Face model
+_INPUTS = "input_ids", "input_mask", "segment_ids"
+# {compute dtype of a policy: `precision` of BertModel}
+_PRECISIONS = {"float32": "fp32", "bfloat16": "bf16"}
+# {dtype: the smallest positive integer n such that n + 1 cannot be stored}
+_FIRST_INEXACT = {tf.bfloat16: 2**8, tf.float16: 2**11, tf.float32: 2**24, tf.float64: 2**53}
+# Only Keras 3 has tf.keras.ops.
+_ONLY_FIRST_REPLICA = ("only_first_replica" if hasattr(tf.keras, "ops")
+                       else tf.VariableAggregation.ONLY_FIRST_REPLICA)
 
 
 @tf.keras.utils.register_keras_serializable("bertlib")
 class BertEncoder(tf.keras.layers.Layer):
     """The BERT encoder with its pooler (Devlin et al. 2018, arXiv:1810.04805) as a Keras layer.
 
-    A call takes int32 tensors of shape [B, F]: either `input_ids` alone, or a dict with "input_ids" and
-    optionally "input_mask" (1 for tokens, 0 for padding; default: all ones) and "segment_ids" (default: all
-    zeros). It returns a dict: "sequence_output", float32 [B, F, W], and "pooled_output", float32 [B, W]. The
-    names B, F and W are explained in `modeling`.
+    A call takes arrays or tensors of integers with the shape [B, F]: either `input_ids` alone, or a dict with
+    "input_ids" and optionally "input_mask" (1 for tokens, 0 for padding; default: all ones) and "segment_ids"
+    (default: all zeros). It returns a dict: "sequence_output", float32 [B, F, W], and "pooled_output",
+    float32 [B, W]. The names B, F and W are explained in `modeling`.
 
     Dropout is active if the layer is called with `training=True`, as `fit` does. The dropout masks depend on
-    `seed` and on the number of training calls.
+    `seed`, on the number of training calls, and on the replica of a `tf.distribute` strategy.
+
+    A call raises a ValueError for inputs that have a wrong shape or dtype, or contain numbers that are out of
+    range. If the values are unknown until the graph runs, for example in `fit`, the error is a
+    `tf.errors.InvalidArgumentError`.
     """
 
-    def __init__(self, config, precision="fp32", seed=randomness.DEFAULT_SEED, **kwargs):
+    def __init__(self, config, seed=randomness.DEFAULT_SEED, **kwargs):
         """Creates a layer with random weights; see `from_checkpoint` for pretrained weights.
 
         Args:
           config: a `modeling.BertConfig`, or a dict with its fields.
-          precision: "fp32" or "bf16", the data type of the matrix products; see `modeling.BertModel`. The
-            weights and the outputs are always float32.
           seed: int, the seed of the random weights and of dropout.
-          **kwargs: `name`, `trainable` and other arguments of a Keras layer. `dtype` must be float32.
+          **kwargs: `name`, `trainable`, `dtype` and other arguments of a Keras layer. With
+            `dtype="mixed_bfloat16"`, matrix products are computed in bfloat16. The default is the global
+            policy. The weights and the outputs are always float32.
 
         Raises:
-          ValueError: the configuration or the precision is not valid.
+          ValueError: the configuration or the dtype is not possible.
         """
-        # The encoder casts its inputs and layers itself. A global policy of mixed precision must not cast
-        # the weights a second time.
-        kwargs.setdefault("dtype", "float32")
-        super().__init__(**kwargs)
-        if precision not in ("fp32", "bf16"):
-            raise ValueError(f"precision={precision!r} is not possible here. Pass \"fp32\" or \"bf16\".")
-        self._bert_config = modeling.BertConfig.from_dict(config) if isinstance(config, dict) else config
-        self._precision, self._seed = precision, int(seed)
-        weights = self._create_weights()
-        variables = {name: weight if isinstance(weight, tf.Variable) else weight.value
-                     for name, weight in weights.items()}
-        functions = {is_training: self._wrap(is_training, variables) for is_training in (False, True)}
-        self._step = weights.pop(_STEP)
-        # Keras tracks the contents of a dict attribute, and would then save each weight twice. It does not
-        # track objects to which a function refers.
-        self._weights_by_name = lambda: weights
-        self._run = lambda is_training, *inputs: functions[is_training](*inputs)
+        # The encoder casts its weights itself. Keras would cast ids in floats to bfloat16, which is inexact.
+        super().__init__(autocast=False, **kwargs)
+        if self.variable_dtype != "float32" or self.compute_dtype not in _PRECISIONS:
+            raise ValueError(f"BertEncoder cannot compute in {self.compute_dtype} with weights in "
+                             f"{self.variable_dtype}. Pass dtype=\"mixed_bfloat16\" or dtype=\"float32\" to "
+                             "the layer, or set one of them with "
+                             "tf.keras.mixed_precision.set_global_policy.")
+        self._bert_config, self._seed = _checked_config(config), int(seed)
+        shapes = modeling.variable_shapes(self._bert_config)
+        # The names are sorted, because Keras saves weights in the order of their creation.
+        self._names = tuple(sorted(shapes))
+        for name in self._names:
+            # `tf.train.Checkpoint` finds only weights that are attributes.
+            setattr(self, name, self._add_encoder_weight(name, shapes[name]))
+        self._step = self.add_weight(name="global_step", shape=(), dtype="int64", initializer="zeros",
+                                     trainable=False, aggregation=_ONLY_FIRST_REPLICA)
+        self._function = functools.cache(self._wrap)
         self.built = True
 
     @classmethod
@@ -85,16 +98,19 @@ class BertEncoder(tf.keras.layers.Layer):
           ValueError: the checkpoint is damaged, or lacks weights of the encoder, or does not fit the
             configuration.
         """
-        path = os.fspath(path)
+        checkpoint = checkpoint_formats.open_checkpoint(path)
         if config_file is None:
-            directory = path if os.path.isdir(path) else os.path.dirname(path)
+            directory = checkpoint_formats.directory_of_checkpoint(path)
             names = [os.path.join(directory, name) for name in _CONFIG_FILES]
-            config_file = next((name for name in names if os.path.exists(name)), None)
+            config_file = next((name for name in names if files.exists(name)), None)
             if config_file is None:
                 raise FileNotFoundError(f"There is no {' and no '.join(names)}. Pass the path of the "
                                         "configuration as config_file.")
-        layer = cls(modeling.BertConfig.from_json_file(os.fspath(config_file)), **kwargs)
-        layer.load_checkpoint(path)
+        config_file = os.fspath(config_file)
+        config = _checked_config(files.read_json_object(config_file), f" in {config_file}")
+        output_files.check_config(config_file, config)
+        layer = cls(config, **kwargs)
+        layer.load_checkpoint(checkpoint)
         return layer
 
     def load_checkpoint(self, path):
@@ -104,14 +120,13 @@ class BertEncoder(tf.keras.layers.Layer):
           path: see `checkpoint_formats.open_checkpoint`.
 
         Raises:
-          ValueError: a weight is missing in the checkpoint, or has another shape there.
+          ValueError: a weight is missing in the checkpoint, or has another shape or type there.
         """
         checkpoint = checkpoint_formats.open_checkpoint(path)
-        checkpoint_formats.check_types(checkpoint, list(self._weights_by_name()))
-        checkpoint_formats.check_fits(
-            checkpoint, {name: tuple(weight.shape) for name, weight in self._weights_by_name().items()})
-        for name, weight in self._weights_by_name().items():
-            weight.assign(checkpoint.read(name))
+        checkpoint_formats.check_types(checkpoint, self._names)
+        checkpoint_formats.check_fits(checkpoint, modeling.variable_shapes(self._bert_config))
+        for name in self._names:
+            getattr(self, name).assign(checkpoint.read(name))
 
     def save_checkpoint(self, directory, vocab_file=None):
         """Writes the weights as a published checkpoint, which all commands accept as `--init_checkpoint`.
@@ -126,84 +141,159 @@ class BertEncoder(tf.keras.layers.Layer):
         Raises:
           OSError: a file cannot be read or written.
         """
-        weights = self._weights_by_name()
         source = checkpoint_formats.Checkpoint(
-            self.name, {name: tuple(weight.shape) for name, weight in weights.items()},
-            lambda name: tf.keras.backend.get_value(weights[name]), dict.fromkeys(weights, tf.float32))
+            self.name, modeling.variable_shapes(self._bert_config),
+            lambda name: tf.convert_to_tensor(getattr(self, name)).numpy(),
+            dict.fromkeys(self._names, tf.float32))
         vocabulary = files.read_bytes(os.fspath(vocab_file)) if vocab_file else None
         os.makedirs(directory, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".bert_model.", dir=directory) as temporary:
             checkpoint_formats.write_tensorflow(os.path.join(temporary, "bert_model.ckpt"), source,
-                                                sorted(weights))
-            files.write_text(os.path.join(temporary, "bert_config.json"),
-                             self._bert_config.to_json_string())
+                                                self._names)
+            files.write_text(os.path.join(temporary, output_files.CONFIG), self._bert_config.to_json_string())
             if vocabulary is not None:
-                files.write_bytes(os.path.join(temporary, "vocab.txt"), vocabulary)
+                files.write_bytes(os.path.join(temporary, output_files.VOCABULARY), vocabulary)
             for name in sorted(os.listdir(temporary)):  # the data file before the index
                 os.replace(os.path.join(temporary, name), os.path.join(directory, name))
 
     def call(self, inputs, training=False):
         """Returns the dict of outputs; see the class."""
-        given = dict(inputs) if isinstance(inputs, dict) else {"input_ids": inputs}
-        unknown = sorted(set(given) - set(_INPUTS))
-        if unknown or "input_ids" not in given:
-            raise ValueError("The inputs of BertEncoder are input_ids, and optionally input_mask and "
-                             f"segment_ids, but these inputs were passed: {', '.join(sorted(given))}.")
-        ids = tf.cast(given["input_ids"], tf.int32)
-        mask = tf.cast(given.get("input_mask", tf.ones_like(ids)), tf.int32)
-        segments = tf.cast(given.get("segment_ids", tf.zeros_like(ids)), tf.int32)
+        input_tensors = self._checked_inputs(inputs)
+        step = tf.zeros([], tf.int64)
         if training:
             self._step.assign_add(tf.ones([], tf.int64))
-        sequence, pooled = self._run(bool(training), ids, mask, segments)
+            step = tf.convert_to_tensor(self._step)
+        context = tf.distribute.get_replica_context()
+        replica = 0 if context is None else context.replica_id_in_sync_group
+        sequence, pooled = self._function(bool(training))(
+            *input_tensors, step, tf.cast(replica, tf.int64),
+            *[tf.convert_to_tensor(getattr(self, name)) for name in self._names])
         return {"sequence_output": sequence, "pooled_output": pooled}
-
-    def compute_output_spec(self, inputs, training=False):
-        """Returns the shapes and dtypes of the outputs. Keras 3 calls this for a functional model."""
-        ids = inputs["input_ids"] if isinstance(inputs, dict) else inputs
-        width = self._bert_config.hidden_size
-        return {"sequence_output": tf.keras.KerasTensor((*ids.shape, width), "float32"),
-                "pooled_output": tf.keras.KerasTensor((ids.shape[0], width), "float32")}
 
     def get_config(self):
         """Returns the arguments of the constructor."""
-        return {**super().get_config(), "config": self._bert_config.to_dict(), "precision": self._precision,
-                "seed": self._seed}
+        return {**super().get_config(), "config": self._bert_config.to_dict(), "seed": self._seed}
 
-    def _create_weights(self):
-        """Creates all weights with random values; returns {name in a checkpoint: weight}."""
-        with tf.Graph().as_default() as graph, tf.compat.v1.Session() as session:
-            graph.seed = self._seed
-            with tf.compat.v1.variable_scope("", use_resource=True):
-                self._build_model(True, *[tf.zeros([1, 1], tf.int32)] * len(_INPUTS))
-            session.run(tf.compat.v1.global_variables_initializer())
-            variables = {variable.op.name: variable for variable in tf.compat.v1.global_variables()}
-            initial = session.run(variables)
-        # The names are sorted, because Keras saves weights in the order of their creation. Keras 3 forbids
-        # slashes in the name of a weight.
-        return {name: self.add_weight(
-            name=name.replace("/", "."), shape=initial[name].shape, dtype=initial[name].dtype.name,
-            trainable=variables[name].trainable,
-            initializer=lambda shape, dtype=None, value=initial[name]: tf.constant(value, dtype))
-            for name in sorted(initial)}
+    def _add_encoder_weight(self, name, shape):
+        initializer = "ones" if name.endswith("/gamma") else "zeros"
+        if not name.endswith(("/gamma", "/beta", "/bias")):
+            initializer = tf.keras.initializers.TruncatedNormal(
+                stddev=self._bert_config.initializer_range,
+                seed=randomness.philox_key(self._seed, name) % 2**31)
+        # Keras 3 forbids slashes in the name of a weight.
+        return self.add_weight(name=name.replace("/", "."), shape=shape, dtype="float32",
+                               initializer=initializer, autocast=False)
 
-    def _build_model(self, is_training, input_ids, input_mask, segment_ids):
-        """Builds the encoder in the current graph; returns (sequence output, pooled output)."""
-        tf.compat.v1.train.get_or_create_global_step()
-        model = modeling.BertModel(self._bert_config, is_training, input_ids, input_mask, segment_ids,
-                                   precision=self._precision)
-        return model.get_sequence_output(), model.get_pooled_output()
+    def _checked_inputs(self, inputs):
+        """Returns int32 tensors [B, F]: ids, mask and segments. Raises the errors of the class."""
+        given = dict(inputs) if isinstance(inputs, dict) else {"input_ids": inputs}
+        given = {name: value for name, value in given.items() if value is not None}
+        if "input_ids" not in given or set(given) - set(_INPUTS):
+            raise ValueError("The inputs of BertEncoder are input_ids, and optionally input_mask and "
+                             "segment_ids, but these inputs were passed: "
+                             f"{', '.join(map(str, given)) or 'none'}.")
+        config = self._bert_config
+        limits = dict(zip(_INPUTS, (config.vocab_size, 2, config.type_vocab_size)))
+        values = {name: _integers(name, value, limits[name]) for name, value in given.items()}
+        ids, length = values["input_ids"], modeling.get_shape_list(values["input_ids"])[1]
+        for is_possible in (length >= 1, length <= config.max_position_embeddings):
+            _require(is_possible, "The sequences in input_ids must have 1 to max_position_embeddings="
+                     f"{config.max_position_embeddings} ids. Truncate longer sequences.")
+        for name, value in values.items():
+            for is_equal in (value.shape.is_compatible_with(ids.shape),
+                             tf.reduce_all(tf.equal(tf.shape(value), tf.shape(ids)))):
+                _require(is_equal, f"{name} must have the shape of input_ids.")
+        return [ids, values.get("input_mask", tf.ones_like(ids)),
+                values.get("segment_ids", tf.zeros_like(ids))]
 
-    def _wrap(self, is_training, variables):
-        """Returns an eager function of three int32 tensors [B, F] that runs the encoder with variables.
+    def _wrap(self, is_training):
+        """Returns a function that runs the encoder.
+
+        Its arguments are the tensors of `_checked_inputs`, the number of training calls and the index of the
+        replica, both int64 scalars, and the weights. It returns (sequence output, pooled output).
 
         Args:
           is_training: bool, whether dropout is active.
-          variables: {name in a checkpoint: tf.Variable}.
         """
-        def build(*inputs):
+        def build(input_ids, input_mask, segment_ids, step, replica, *weights):
             tf.compat.v1.get_default_graph().seed = self._seed
-            with tf.variable_creator_scope(lambda next_creator, **arguments: variables[arguments["name"]]):
-                return self._build_model(is_training, *inputs)
+            tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.GLOBAL_STEP, step)
+            # The batches of the replicas are the parts of one batch.
+            randomness.set_micro_batch(replica)
+            by_name = dict(zip(self._names, weights))
+            with tf.compat.v1.variable_scope("", custom_getter=lambda name, **unused: by_name[name]):
+                model = modeling.BertModel(self._bert_config, is_training, input_ids, input_mask, segment_ids,
+                                           precision=_PRECISIONS[self.compute_dtype])
+            return model.get_sequence_output(), model.get_pooled_output()
 
+        specs = [*[tf.TensorSpec([None, None], tf.int32)] * len(_INPUTS), *[tf.TensorSpec([], tf.int64)] * 2,
+                 *[tf.TensorSpec(getattr(self, name).shape, tf.float32) for name in self._names]]
         with tf.init_scope():
-            return tf.compat.v1.wrap_function(build, [tf.TensorSpec([None, None], tf.int32)] * len(_INPUTS))
+            return tf.compat.v1.wrap_function(build, specs)
+
+
+def _checked_config(config, where=""):
+    """Returns a `modeling.BertConfig` with the fields of published configurations only.
+
+    Args:
+      config: a `modeling.BertConfig`, or a dict with its fields.
+      where: str, the file of the configuration for the error.
+
+    Raises:
+      ValueError: a value is missing or not possible.
+    """
+    if isinstance(config, dict):
+        config = modeling.BertConfig.from_dict(config)
+    problems = (model_config.config_problems(config.to_dict()) if isinstance(config, modeling.BertConfig)
+                else [f"It is {config!r}; it must be a modeling.BertConfig or a dict."])
+    if problems:
+        raise ValueError(f"The configuration{where} is not usable: {' '.join(problems)}")
+    # In a configuration of Hugging Face, the names of activations have other meanings. `from_dict` translates
+    # them, and must not translate them again when the layer is loaded.
+    return modeling.BertConfig.from_dict(model_files.published_settings(config))
+
+
+def _integers(name, value, limit):
+    """Returns an input of the layer as an int32 tensor [B, F].
+
+    Args:
+      name: name of the input.
+      value: a tensor or an array.
+      limit: int, all numbers must be at least 0 and below this number.
+    """
+    if isinstance(value, (tf.RaggedTensor, tf.SparseTensor)):
+        function = "value.to_tensor()" if isinstance(value, tf.RaggedTensor) else "tf.sparse.to_dense(value)"
+        raise ValueError(f"{name} is a {type(value).__name__}. Pass a dense tensor, {function}, and pass "
+                         "input_mask with 1 for tokens and 0 for padding.")
+    value = tf.convert_to_tensor(value)
+    if not (value.dtype.is_integer or value.dtype.is_floating or value.dtype.is_bool):
+        raise ValueError(f"{name} has the dtype {value.dtype.name}. Pass integers.")
+    _require(tf.equal(tf.rank(value), 2), f"{name} must have the shape [batch, length], but its shape is "
+             f"{value.shape}. Pass several inputs as a dict.")
+    value = tf.ensure_shape(value, [None, None])
+    if value.dtype.is_floating:
+        is_exact = tf.equal(value, tf.floor(value)) & (tf.abs(value) < _FIRST_INEXACT[value.dtype])
+        _require(tf.reduce_all(is_exact), f"{name} has the dtype {value.dtype.name}, and contains numbers "
+                 "that are not integers or are too large for this dtype. Pass integers. In a functional "
+                 "model, use tf.keras.Input(..., dtype=\"int32\").")
+    value = tf.cast(value, tf.int64)
+    _require(tf.reduce_all((value >= 0) & (value < limit)),
+             f"{name} contains a number that is not in the range 0 to {limit - 1}.")
+    return tf.cast(value, tf.int32)
+
+
+def _require(condition, message):
+    """Raises an error if a condition is false, now or when the graph runs.
+
+    Args:
+      condition: bool, or a bool scalar tensor.
+      message: str.
+
+    Raises:
+      ValueError: the condition is false, and its value is known now.
+    """
+    known = condition if isinstance(condition, bool) else tf.get_static_value(condition)
+    if known is None:
+        tf.debugging.Assert(condition, [message])
+    elif not known:
+        raise ValueError(message)

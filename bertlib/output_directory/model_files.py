@@ -42,7 +42,7 @@ def model_file_contents(settings, config, labels=None):
     """
     contents = {}
     if isinstance(config, modeling.BertConfig):
-        contents[CONFIG] = _json(_published_settings(config))
+        contents[CONFIG] = _json(published_settings(config))
     for flag, name in (("vocab_file", VOCABULARY), ("spm_model_file", SENTENCE_PIECES)):
         if flag in settings and getattr(settings, flag):
             contents[name] = files.read_bytes(getattr(settings, flag))
@@ -57,7 +57,7 @@ def format_labels(labels):
     return "".join(f"{label}\n" for label in labels).encode()
 
 
-def _published_settings(config):
+def published_settings(config):
     """Returns the settings in a `modeling.BertConfig` that published configurations also have, a dict."""
     known = modeling.BertConfig(vocab_size=1).to_dict()
     return {name: value for name, value in config.to_dict().items() if name in known}
@@ -148,7 +148,7 @@ def _is_same_content(name, before, after):
     if not isinstance(before, dict):
         return False
     if name == CONFIG:
-        return _published_settings(modeling.BertConfig.from_dict(before)) == after
+        return published_settings(modeling.BertConfig.from_dict(before)) == after
     # The file is tokenizer_config.json. Keys that are only in the old content are ignored, because they have
     # no effect.
     return all(before.get(key) == value for key, value in after.items()
