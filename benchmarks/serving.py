@@ -7,8 +7,9 @@ PYTHON has torch and transformers; without --peer_python only this project is me
 converted by convert_checkpoint.py. Both sides answer the same pairs, from a file of the sample, over and
 over: first one at a time, then all of them in batches of 32 (our side sorts by length; the pipeline is given
 them sorted). A process for each round and side, in turns. CPU seconds are user and system time; loading is
-counted separately. The answers are compared too. With --onnx, export.py writes the same model as ONNX files in
-fp32 and with weights in int8, which are further sides. With --one_core, all sides have one core and one thread.
+counted separately. The answers are compared too. With --onnx, export.py writes the same model as ONNX files
+in fp32 and with weights in int8, which are further sides. With --one_core, all sides have one core and one
+thread.
 """
 
 import argparse
