@@ -104,7 +104,7 @@ def export(model, directory, file_format, task=None, quantize=False):
         loaded = chosen.load(path, names)
         loaded(export_model.warmup_rows(model, names, 1))
         loaded.close()
-        export_model.copy_files(model, temporary)
+        export_model.copy_files(model, temporary, [answers.EVALUATION])
         _write_description(temporary, {"format": _DESCRIPTION_FORMAT, "file_format": file_format,
                                        "task": task, "int8": quantize, "weights": _hash_weights(model)})
     return os.fsdecode(final)

@@ -81,7 +81,7 @@ def test_a_tflite_file_of_each_head_gives_the_answers_of_the_model(name, tiny_mo
 def check_near(model_dir, export):
     """Checks that an export is quantized: its answers differ a little."""
     found = differences(model_dir, export, "classification")
-    assert 1e-3 < found.largest and found.mean < 0.05 and found.differing <= 4
+    assert found.largest > 1e-3 and found.mean < 0.05 and found.differing <= 4
 
 
 @needs_onnx
@@ -147,7 +147,7 @@ def test_the_engine_takes_the_newest_export_of_these_weights(exported, tiny_mode
     tiny.write_tensorflow(tmp_path / "copy" / "model.ckpt-7", {
         **tiny_model.weights, "global_step": np.int64(7),
         **{name: generator.standard_normal(shape).astype(np.float32) for name, shape in linear(3).items()}})
-    with pytest.raises(ValueError, match="was exported from other weights than .*model.ckpt-7. Run export.py"):
+    with pytest.raises(ValueError, match="was exported from other weights than .*ckpt-7. Run export.py"):
         serving.load(tmp_path / "copy", engine="onnx")
     shutil.rmtree(tmp_path / "copy" / "export_onnx")
     with pytest.raises(ValueError, match="export_onnx contains no export. Run export.py with --model_dir="):
