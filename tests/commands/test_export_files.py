@@ -29,11 +29,12 @@ def model_dir(tiny_model, tmp_path):
 
 
 @needs_onnx
-def test_an_onnx_file_is_compared_on_the_development_set_and_answers_as_the_model(scripts, model_dir, tmp_path):
-    done = scripts.run("export.py", "--model_dir=model", "--format=onnx", "--compare_examples=20", cwd=tmp_path)
+def test_an_onnx_file_is_compared_on_the_development_set_and_answers(scripts, model_dir, tmp_path):
+    done = scripts.run("export.py", "--model_dir=model", "--format=onnx", "--compare_examples=20",
+                       cwd=tmp_path)
     assert done.code == 0 and not done.out, done.err
-    assert ("The ONNX file compared with the model in TensorFlow (fp32), on the development set: 15 questions: "
-            "0 of 15 predictions differ (0.00%); scores differ by ") in done.err.splitlines()[-1]
+    assert ("The ONNX file compared with the model in TensorFlow (fp32), on the development set: 15 "
+            "questions: 0 of 15 predictions differ (0.00%); scores differ by ") in done.err.splitlines()[-1]
     version, = (model_dir / "export_onnx").iterdir()
     for name, flags in (("tensorflow", ["--model_dir=model"]),
                         ("engine", ["--model_dir=model", "--engine=onnx"]),
@@ -55,8 +56,8 @@ def test_an_onnx_file_is_compared_on_the_development_set_and_answers_as_the_mode
 @pytest.mark.parametrize(("flags", "message"), [
     (dict(model_dir="model", engine="onnx"), "model/export_onnx contains no export. Run export.py with "
      "--model_dir=model --format=onnx."),
-    (dict(model_dir="model.onnx"), "model.onnx: . has no export.json, so this file was not written by export.py. "
-     "Pass the directory of an export. It also contains the tokenizer and the labels.")])
+    (dict(model_dir="model.onnx"), "model.onnx: . has no export.json, so this file was not written by "
+     "export.py. Pass the directory of an export. It also contains the tokenizer and the labels.")])
 def test_a_file_that_cannot_answer_is_refused(flags, message, scripts, model_dir, tmp_path):
     (tmp_path / "model.onnx").write_bytes(b"")
     done = scripts.run("predict.py", *tiny.flags(input_file="dev.csv", output_file="answers", **flags),
