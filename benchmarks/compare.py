@@ -164,14 +164,15 @@ class Inference(Work):
                 "attention": ["sdpa", "eager"]}
 
     def export(self, side):
-        """The directory of a random model's export; the first call makes the model by one step of training."""
+        """The directory of an export of a random model. The first call trains the model for one step."""
         model = os.path.join(self.directory, "random_model")
         if not os.path.exists(model):
-            config = self.config()
-            run([sys.executable, os.path.join(ROOT, "run_classifier.py"), "--task_name=MRPC", "--do_train=true",
-                 f"--data_dir={self.arguments.data_dir}", f"--bert_config_file={config}",
-                 f"--vocab_file={self.vocab}", f"--max_seq_length={LENGTH}", "--train_batch_size=1", "--max_train_examples=2", "--num_train_epochs=0.5",
-                 f"--output_dir={model}"])
+            flags = {"task_name": "MRPC", "do_train": True, "data_dir": self.arguments.data_dir,
+                     "bert_config_file": self.config(), "vocab_file": self.vocab, "max_seq_length": LENGTH,
+                     "train_batch_size": 1, "max_train_examples": 2, "num_train_epochs": 0.5,
+                     "output_dir": model}
+            run([sys.executable, os.path.join(ROOT, "run_classifier.py"),
+                 *(f"--{name}={value}" for name, value in flags.items())])
         directory = os.path.join(self.directory, side.replace(" ", "_"))
         if not os.path.exists(directory):
             run([sys.executable, os.path.join(ROOT, "export.py"), f"--model_dir={model}", "--format=onnx",
@@ -207,8 +208,8 @@ class Inference(Work):
         """Returns the command of a run on a number of pairs."""
         data_dir = self.data(count)
         if side in (HUGGING_FACE, COMPILED):
-            return program(self.arguments, HUGGING_FACE, self.name, config=BASE, vocab=self.vocab, length=LENGTH,
-                           dev=os.path.join(data_dir, "dev.tsv"), **settings)
+            return program(self.arguments, HUGGING_FACE, self.name, config=BASE, vocab=self.vocab,
+                           length=LENGTH, dev=os.path.join(data_dir, "dev.tsv"), **settings)
         if side in ONNX:
             answers = os.path.join(self.directory, "answers.jsonl")
             return [sys.executable, os.path.join(ROOT, "predict.py"), f"--model_dir={self.export(side)}",
@@ -400,7 +401,8 @@ def best_products(arguments):
     """Returns {precision: floating point operations per CPU second of large matrix products, with the faster
     library}."""
     best = {}
-    for precision, count in PRODUCTS.items():
+    for precision in arguments.precisions.split(","):
+        count = PRODUCTS[precision]
         for side in (OURS, HUGGING_FACE):
             product = self_measured(program(arguments, side, "matmul", warm_up=2, count=count,
                                             width=WIDTH_OF_PRODUCT, precision=precision))
@@ -449,13 +451,14 @@ def table(lines, products):
     for line in lines:
         for side, costs in line.costs.items():
             cpu = median_of(line, side, "cpu")
-            best = products["fp32" if line.settings[side]["precision"] == "fp32" else "bf16"]
+            best = products.get(line.settings[side]["precision"].split()[0])
+            utilisation = f"{line.operations / cpu / best:.0%}" if best else ""
             of_cpu, of_memory = (ratios(line, field, side) for field in ("cpu", "peak"))
             ratio = [f"{statistics.median(found):.2f} ({min(found):.2f}–{max(found):.2f})"
                      if found and side != HUGGING_FACE else "" for found in (of_cpu, of_memory)]
             rows.append(f"| {line.title} | {side} ({describe(line.settings[side])}) | {cpu:.4g} | "
                         f"{median_of(line, side, 'wall'):.4g} | {median_of(line, side, 'peak') / 1e9:.2f} | "
-                        f"{line.operations / cpu / 1e9:.0f} | {line.operations / cpu / best:.0%} | "
+                        f"{line.operations / cpu / 1e9:.0f} | {utilisation} | "
                         f"{ratio[0]} | {ratio[1]} | "
                         f"{'; '.join(in_words(found.quality) for found in costs if found.quality)} |")
     return "\n".join(rows)

@@ -4,12 +4,12 @@
       [--onnx] [--one_core] [--results=NAME]
 
 PYTHON is a Python interpreter with torch and transformers. Without --peer_python, the script measures only
-this project. convert_checkpoint.py converts the model for the pipeline. Both programs answer the same pairs of
-the sample, repeated as often as needed: first one pair in each call, then all pairs in batches of 32. This
+this project. convert_checkpoint.py converts the model for the pipeline. Both programs answer the same pairs
+of the sample, repeated as often as needed: first one pair in each call, then all pairs in batches of 32. This
 project sorts the pairs by length, and the pipeline gets sorted pairs. Each round of a program is a separate
 process, and the programs run alternately. CPU seconds are user and system time. Loading is measured
-separately. The script also compares the answers. With --onnx, export.py writes the same model as ONNX files in
-fp32 and with int8 weights, which are measured, too. With --one_core, all programs have one core and one
+separately. The script also compares the answers. With --onnx, export.py writes the same model as ONNX files
+in fp32 and with int8 weights, which are measured, too. With --one_core, all programs have one core and one
 thread.
 """
 

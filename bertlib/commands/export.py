@@ -46,9 +46,10 @@ def define_flags():
                           "--task=vectors.")
         common_flags.define_weights_flag()
     with common_flags.section("Export"):
-        flags.DEFINE_enum("format", SAVED_MODEL, [SAVED_MODEL, *portable_model.FORMATS], "Format of the export. "
-                          "saved_model: TensorFlow's SavedModel. onnx: an ONNX file, for ONNX Runtime. tflite: "
-                          "a TFLite file, for classification, regression and several labels.")
+        flags.DEFINE_enum("format", SAVED_MODEL, [SAVED_MODEL, *portable_model.FORMATS], "Format of the "
+                          "export. saved_model: TensorFlow's SavedModel. onnx: an ONNX file, for ONNX "
+                          "Runtime. tflite: a TFLite file, for classification, regression and several "
+                          "labels.")
         flags.DEFINE_enum("quantize", None, ["int8"], "Number format of the weights in matrix products, for "
                           "--format=onnx and --format=tflite. By default, the weights are in fp32.")
         flags.DEFINE_bool("text", False, "Export a model that takes text and tokenizes it in the graph.")
@@ -56,13 +57,14 @@ def define_flags():
                             "in --model_dir; with --text, export_text/; with --format, export_onnx/ or "
                             "export_tflite/.")
         flags.DEFINE_string("compare_file", None, "File for a comparison. With --text, each line contains a "
-                            "text, and the command compares the tokens of the exported graph with the tokens of "
-                            "the Python tokenizer. The default is the training data, if it still exists. With "
-                            "--format=onnx and --format=tflite, the file has rows or lines as for predict.py, "
-                            "and the command compares the answers of the exported file with the answers of "
-                            "the model. The default is the development set, if it still exists.")
+                            "text, and the command compares the tokens of the exported graph with the tokens "
+                            "of the Python tokenizer. The default is the training data, if it still exists. "
+                            "With --format=onnx and --format=tflite, the file has rows or lines as for "
+                            "predict.py, and the command compares the answers of the exported file with the "
+                            "answers of the model. The default is the development set, if it still exists.")
         flags.DEFINE_integer("compare_examples", 1000, "Largest number of examples for the comparison of "
-                             "answers. If there are more, evenly distributed ones are compared.", lower_bound=1)
+                             "answers. If there are more, evenly distributed ones are compared.",
+                             lower_bound=1)
         flags.DEFINE_integer("warmup_requests", 1, "Number of warm-up requests for each signature. "
                              "TensorFlow Serving runs these requests, from the shortest to the longest, when "
                              "it loads the model. 0: no "
@@ -86,8 +88,8 @@ def _check_flags(settings):
     is_file = settings.format != SAVED_MODEL
     formats = " or ".join(f"--format={name}" for name in portable_model.FORMATS)
     if is_file and settings.text:
-        raise ValueError(f"--text is only for --format={SAVED_MODEL}, because {settings.format} has no ops for "
-                         "text. Leave one of the two flags out.")
+        raise ValueError(f"--text is only for --format={SAVED_MODEL}, because {settings.format} has no ops "
+                         "for text. Leave one of the two flags out.")
     if is_file and settings.is_given("warmup_requests"):
         raise ValueError(f"--warmup_requests has no effect with --format={settings.format}, because only "
                          "TensorFlow Serving reads warm-up requests. Leave the flag out.")
@@ -113,7 +115,8 @@ def _export_saved_model(settings, model):
 def _export_file(settings, model):
     """Exports an ONNX or TFLite file, and logs how its answers differ from the answers of the model."""
     directory = settings.output_dir or portable_model.default_directory(settings.model_dir, settings.format)
-    path = portable_model.export(model, directory, settings.format, settings.task, settings.quantize == "int8")
+    path = portable_model.export(model, directory, settings.format, settings.task,
+                                 settings.quantize == "int8")
     final_export.log(path, model)
     export = portable_model.read(path)
     step = StepConfig(compile_kernels=kernel_choice.is_faster(model.bert_config.hidden_size))

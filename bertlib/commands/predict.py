@@ -276,8 +276,8 @@ def answer_interactively(predictor):
 
 
 def _inherit_columns(settings, directory):
-    """Sets the column flags that are not on the command line to the columns of the training. `directory` contains
-    the run.json of the training.
+    """Sets the column flags that are not on the command line to the columns of the training, according to the
+    run.json in `directory`.
 
     If --text_column is on the command line, --label_column and --header are not taken from the training.
     """
@@ -288,7 +288,8 @@ def _inherit_columns(settings, directory):
 
 def _hash_model_files(directory):
     """Returns the fingerprints of the files that describe the model and its tokenizer: {name: str}."""
-    paths = {name: os.path.join(directory, name) for name in (*output_files.NAMES, output_files.RECORD, portable_model.DESCRIPTION)}
+    names = (*output_files.NAMES, output_files.RECORD, portable_model.DESCRIPTION)
+    paths = {name: os.path.join(directory, name) for name in names}
     return {name: run_record.hash_files([path])["fingerprint"] for name, path in paths.items()
             if files.exists(path)}
 

@@ -61,7 +61,8 @@ def _are_compiled():
 
 
 def choose_kernels(is_training, dtype):
-    """Returns the `TrainingKernels`, `InferenceKernels` or `PortableKernels` of the current graph for activations of a dtype."""
+    """Returns the `TrainingKernels`, `InferenceKernels` or `PortableKernels` of the current graph for
+    activations of a dtype."""
     compiled = _are_compiled()
     if not is_training:
         if tf.get_collection(graph_keys.PORTABLE_OPS):

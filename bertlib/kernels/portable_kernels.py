@@ -1,7 +1,7 @@
 """Computes the parts of a layer in inference, by ops that other formats than TensorFlow's have.
 
-ONNX Runtime recognizes the layer normalization and the two forms of gelu in this form, and replaces each of them
-by one op.
+ONNX Runtime recognizes the layer normalization and the two forms of gelu in this form, and replaces each of
+them by one op.
 """
 
 import math

@@ -25,8 +25,8 @@ def load(model_dir: str | os.PathLike[str], task: str | None = None, precision: 
     """Loads a trained model.
 
     Args:
-      model_dir: output directory of a training, such as "output/mrpc". Or an export by `export.py --format=onnx`
-        or `--format=tflite`: its directory, or the model's file in it.
+      model_dir: output directory of a training, such as "output/mrpc". Or an export by
+        `export.py --format=onnx` or `--format=tflite`: its directory, or the model's file in it.
       task: None for the task that the model was trained for. Pass "vectors" to get the vector of a text;
         every model can compute vectors.
       precision: number format of the encoder's computations, "fp32" or "bf16".
@@ -35,9 +35,9 @@ def load(model_dir: str | os.PathLike[str], task: str | None = None, precision: 
         replicas. See `Predictor`.
       weights: "best" for the best weights, if the training kept them (--keep_best); "last" for the weights of
         the newest checkpoint.
-      engine: "tensorflow", or "onnx" for ONNX Runtime. With "onnx" and the output directory of a training, the
-        newest export in its export_onnx/ answers. None for "tensorflow", except for an export, which is run by
-        the program of its format.
+      engine: the program that runs the model, one of `ENGINES`. "onnx" is ONNX Runtime: from the output
+        directory of a training, it loads the newest export in export_onnx/. None for "tensorflow"; for an
+        export, None for the program of its format.
 
     Returns:
       the model, ready to answer. Call `close`, or use it in a `with` statement, to free its memory.
@@ -81,7 +81,7 @@ def _load_export(export, precision, batch_size, group, engine):
     """Returns the `Predictor` of a `portable_model.Export`. For the other arguments, see `load`."""
     if engine not in (None, export.format):
         raise ValueError(f"--engine={engine}: {export.directory.path} is an export in the format "
-                         f"{export.format}, which only its own program can run. Leave --engine out, or pass the "
+                         f"{export.format}, which another program runs. Leave --engine out, or pass the "
                          "output directory of the training.")
     if precision != "fp32":
         raise ValueError(f"--precision={precision}: the number format of {export.directory.path} was chosen "

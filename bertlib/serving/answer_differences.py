@@ -13,10 +13,11 @@ class Differences(NamedTuple):
 
     Attributes:
       questions: number of questions.
-      predictions: number of predictions: one for each question, or one for each word. 0 if the answers contain
-        only numbers.
+      predictions: number of predictions: one for each question, or one for each word. 0 if the answers
+        contain only numbers.
       differing: number of predictions that differ.
-      largest, mean: largest and mean absolute difference of the numbers in the answers, such as probabilities.
+      largest, mean: largest and mean absolute difference of the scores in the answers, such as
+        probabilities. Entities have scores only if both answers have the same entities.
     """
 
     questions: int

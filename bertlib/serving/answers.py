@@ -32,6 +32,8 @@ from bertlib.tasks.squad import squad_answers, squad_data, squad_head
 from bertlib.tasks.tagging import tagging_data, tagging_head, word_splitter
 from bertlib.tasks.vectors import feature_extraction
 
+# Name of the file from which the null threshold is read; see `_null_threshold`.
+EVALUATION = "eval_results.json"
 _MASK = "[MASK]"
 _DIGITS = 6
 
@@ -256,7 +258,7 @@ def _null_threshold(model):
     Raises:
       ValueError: the threshold in eval_results.json is not a number.
     """
-    path = os.path.join(model.path, "eval_results.json")
+    path = os.path.join(model.path, EVALUATION)
     threshold = files.read_json_object(path).get("null_score_diff_threshold") if files.exists(path) else None
     if threshold is None:
         return model.setting("null_score_diff_threshold")

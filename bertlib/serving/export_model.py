@@ -302,14 +302,13 @@ def _write_model(weights, directory, signatures, variables):
     builder.save()
 
 
-def copy_files(model, directory):
-    """Copies the files that describe a model into a directory. Returns the list of their names."""
+def copy_files(model, directory, more=()):
+    """Copies the files that describe a model into a directory. `more` contains names of further files, which
+    are copied if they exist."""
     files.make_directories(directory)
-    names = [name for name in _FILES if files.exists(os.path.join(model.path, name))]
-    for name in names:
+    for name in filter(lambda name: files.exists(os.path.join(model.path, name)), (*_FILES, *more)):
         with files.open_file(os.path.join(directory, name), "wb") as writer:
             writer.write(files.read_bytes(os.path.join(model.path, name)))
-    return names
 
 
 def _write_extra(model, directory, signatures, warmup_requests):

@@ -1,8 +1,8 @@
 """Converts the graph of a trained model to ONNX, and quantizes the converted graph.
 
-The head is built as for every other prediction. Its graph is converted by tf2onnx. The weights are placeholders
-during the conversion, and constants of the ONNX graph after it. With weights as constants of TensorFlow's graph,
-tf2onnx needed 21 GB of memory for BERT-Base.
+The head is built as for every other prediction. Its graph is converted by tf2onnx. The weights are
+placeholders during the conversion, and constants of the ONNX graph after it. With weights as constants of
+TensorFlow's graph, tf2onnx needed 21 GB of memory for BERT-Base.
 """
 
 import importlib
@@ -39,8 +39,8 @@ def import_package(name):
 def convert(model, task):
     """Returns a trained model as an `onnx.ModelProto`.
 
-    The inputs are those of `session.LoadedModel`, int32 [batch, length] with any batch and length. The outputs
-    are the predictions of the head.
+    The inputs are those of `session.LoadedModel`, int32 [batch, length] with any batch and length. The
+    outputs are the predictions of the head.
 
     Args:
       model: a `model_directory.ModelDirectory`.
@@ -93,6 +93,10 @@ def _convert_graph(graph, inputs, outputs):
             tf.import_graph_def(graph.as_graph_def(), name="")
             converted = tfonnx.process_tf_graph(copy, opset=OPSET, input_names=inputs, output_names=outputs)
         return optimizer.optimize_graph(converted).make_model("BERT")
+    except ValueError as error:
+        reason = str(error).removeprefix("make_sure failure: ").rstrip(".")
+        raise ValueError(f"ONNX cannot hold the graph of this model: {reason}. Export the model with "
+                         "--format=saved_model.") from error
     finally:
         logger.setLevel(level)
 
@@ -103,8 +107,8 @@ def _check_ops(converted):
     unknown = sorted({node.op_type for node in _all_nodes(converted.graph.node)
                       if not node.domain and not onnx.defs.has(node.op_type)})
     if unknown:
-        raise ValueError(f"ONNX does not have the op{'s' * (len(unknown) > 1)} {', '.join(unknown)}, which the "
-                         "graph of this model needs. Export the model with --format=saved_model.")
+        raise ValueError(f"ONNX does not have the op{'s' * (len(unknown) > 1)} {', '.join(unknown)}, which "
+                         "the graph of this model needs. Export the model with --format=saved_model.")
 
 
 def _all_nodes(nodes):
@@ -161,9 +165,9 @@ def _set_weights(converted, weights):
 def quantize(converted, path):
     """Writes a model with weights in int8 into a file.
 
-    Matrix products with weights are computed in int8. The inputs of these products are quantized when the model
-    runs (dynamic quantization), with one scale for each tensor. The weights have one scale for each column, and
-    7 bits: with 8 bits, sums of products overflow on CPUs without instructions for int8 (VNNI).
+    Matrix products with weights are computed in int8. The inputs of these products are quantized when the
+    model runs (dynamic quantization), with one scale for each tensor. The weights have one scale for each
+    column, and 7 bits: with 8 bits, sums of products overflow on CPUs without instructions for int8 (VNNI).
 
     Args:
       converted: an `onnx.ModelProto`.
@@ -175,15 +179,16 @@ def quantize(converted, path):
     root.setLevel(logging.ERROR)  # a warning recommends steps for models with images
     try:
         quantization.quantize_dynamic(
-            converted, path, use_external_data_format=converted.ByteSize() > _MAX_BYTES, op_types_to_quantize=["MatMul"], per_channel=True, reduce_range=True,
-            weight_type=quantization.QuantType.QInt8)
+            converted, path, op_types_to_quantize=["MatMul"], per_channel=True, reduce_range=True,
+            weight_type=quantization.QuantType.QInt8,
+            use_external_data_format=converted.ByteSize() > _MAX_BYTES)
     finally:
         root.setLevel(level)
 
 
 def save(converted, path):
-    """Writes a model into a file. Weights that are too large for one file are in a second file, with the ending
-    ".data"."""
+    """Writes a model into a file. Weights that are too large for one file are in a second file, with the
+    ending ".data"."""
     onnx = import_package("onnx")
     large = converted.ByteSize() > _MAX_BYTES
     options = {"save_as_external_data": True, "location": f"{path.rpartition('/')[2]}.data"} if large else {}

@@ -51,8 +51,8 @@ class OnnxModel:
             raise ValueError(f"{path}: ONNX Runtime cannot load the model: {_first_line(error)}") from error
         found = {value.name for value in self._session.get_inputs()}
         if not found <= set(inputs):
-            raise ValueError(f"{path} has the inputs {', '.join(sorted(found))}, but a model of this task has "
-                             f"{', '.join(inputs)}. Export the model again.")
+            raise ValueError(f"{path} has the inputs {', '.join(sorted(found))}, but a model of this task "
+                             f"has {', '.join(inputs)}. Export the model again.")
         self.inputs = tuple(name for name in inputs if name in found)
         self._outputs = [value.name for value in self._session.get_outputs()]
 

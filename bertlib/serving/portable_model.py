@@ -27,10 +27,10 @@ class _Format(NamedTuple):
       name: its name in messages.
       file: name of the model's file.
       tasks: keys of `answers.TASKS`.
-      write: function of a `ModelDirectory`, an object of a class in `answers.TASKS`, whether to quantize, and the
-        path of the new file.
-      load: function of the path of the file and the names of the inputs. It returns an object that is used like
-        a `session.LoadedModel`.
+      write: function of a `ModelDirectory`, an object of a class in `answers.TASKS`, whether to quantize, and
+        the path of the new file.
+      load: function of the path of the file and the names of the inputs. It returns an object that is used
+        like a `session.LoadedModel`.
     """
 
     name: str
@@ -42,8 +42,8 @@ class _Format(NamedTuple):
 
 _TEXT_TASKS = ("classification", "multilabel", "regression")
 FORMATS = {
-    "onnx": _Format("ONNX", "model.onnx", (*_TEXT_TASKS, "tagging", "questions", "vectors"), onnx_session.write,
-                    onnx_session.OnnxModel),
+    "onnx": _Format("ONNX", "model.onnx", (*_TEXT_TASKS, "tagging", "questions", "vectors"),
+                    onnx_session.write, onnx_session.OnnxModel),
     "tflite": _Format("TFLite", "model.tflite", _TEXT_TASKS, tflite_model.write, tflite_model.TfliteModel)}
 
 
@@ -93,8 +93,8 @@ def export(model, directory, file_format, task=None, quantize=False):
     """
     task, chosen = answers.resolve_task(model, task), FORMATS[file_format]
     if task not in chosen.tasks:
-        raise ValueError(f"--format={file_format} is for the tasks {', '.join(chosen.tasks)}, but the task of "
-                         f"this export is {task}. Export with --format=saved_model.")
+        raise ValueError(f"--format={file_format} is for the tasks {', '.join(chosen.tasks)}, but the task "
+                         f"of this export is {task}. Export with --format=saved_model.")
     export_model.check_directory(directory)
     asked = answers.TASKS[task](model)
     with _remove_empty(directory), saved_model.new_export_dir(directory) as (temporary, final):
@@ -104,9 +104,9 @@ def export(model, directory, file_format, task=None, quantize=False):
         loaded = chosen.load(path, names)
         loaded(export_model.warmup_rows(model, names, 1))
         loaded.close()
-        export_model.copy_files(model, temporary)
-        _write_description(temporary, {"format": _DESCRIPTION_FORMAT, "file_format": file_format, "task": task,
-                                       "int8": quantize, "weights": _hash_weights(model)})
+        export_model.copy_files(model, temporary, [answers.EVALUATION])
+        _write_description(temporary, {"format": _DESCRIPTION_FORMAT, "file_format": file_format,
+                                       "task": task, "int8": quantize, "weights": _hash_weights(model)})
     return os.fsdecode(final)
 
 
@@ -154,8 +154,9 @@ def find(path):
         return None
     directory = os.path.dirname(path) or "."
     if not files.exists(os.path.join(directory, DESCRIPTION)):
-        raise ValueError(f"{path}: {directory} has no {DESCRIPTION}, so this file was not written by export.py. "
-                         "Pass the directory of an export. It contains the tokenizer and the labels.")
+        raise ValueError(f"{path}: {directory} has no {DESCRIPTION}, so this file was not written by "
+                         "export.py. Pass the directory of an export. It also contains the tokenizer and the "
+                         "labels.")
     return directory
 
 
@@ -180,8 +181,8 @@ def read(directory, task=None):
     for name, expected in description["files"].items():
         if found.get(name) != expected:
             problem = "was changed after the export" if name in found else "is missing"
-            raise ValueError(f"{os.path.join(directory, name)} {problem}, according to {path}. Export the model "
-                             "again.")
+            raise ValueError(f"{os.path.join(directory, name)} {problem}, according to {path}. Export the "
+                             "model again.")
     if task not in (None, exported):
         raise ValueError(f"task {task}: {directory} is an export for the task {exported}. Export the model "
                          f"again, with --task={task}.")

@@ -67,8 +67,8 @@ class Predictor:
           step: a `StepConfig` with the precision and the kernels; None for fp32 and TensorFlow's ops.
           batch_size: largest number of windows in a batch.
           group: the `replica_group.Group` of the replicas among which the batches are distributed, or None.
-          model: the loaded model, an object that is used like a `session.LoadedModel`; None to load the weights
-            of the directory into TensorFlow.
+          model: the loaded model, an object that is used like a `session.LoadedModel`; None to load the
+            weights of the directory into TensorFlow.
 
         Raises:
           ValueError: the model cannot do `task`, or the weights are damaged or belong to another model.
@@ -81,8 +81,8 @@ class Predictor:
         self.checkpoint = directory.checkpoint
         self.label_separator = directory.setting("label_separator", ",")
         self._batch_size, self._group = batch_size, group
-        self._model = model or session.LoadedModel(self._task.head, directory.bert_config, directory.checkpoint,
-                                          self._task.extra_inputs, step)
+        self._model = model or session.LoadedModel(
+            self._task.head, directory.bert_config, directory.checkpoint, self._task.extra_inputs, step)
 
     def __call__(self, *texts: Any, **fields: Any) -> dict[str, Any]:
         """Answers one question.

@@ -131,8 +131,8 @@ class LoadedModel:
 
 
 def pad(rows, names):
-    """Returns the arrays of a batch, {name: int32 [B, length of the longest row]}. Shorter rows are padded with
-    zeros.
+    """Returns the arrays of a batch, {name: int32 [B, length of the longest row]}. Shorter rows are padded
+    with zeros.
 
     Args:
       rows: see `LoadedModel.__call__`.

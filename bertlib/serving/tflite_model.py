@@ -2,6 +2,7 @@
 
 import os
 import threading
+import warnings
 
 import tensorflow.compat.v1 as tf
 
@@ -16,13 +17,13 @@ def write(model, task, quantize, path):
     Args:
       model: a `model_directory.ModelDirectory`.
       task: an object of a class in `answers.TASKS`, made for the model.
-      quantize: whether the weights are stored in int8. Their products are then computed in int8, and the inputs
-        of the products are quantized when the model runs (dynamic quantization).
+      quantize: whether the weights are stored in int8. Their products are then computed in int8, and the
+        inputs of the products are quantized when the model runs (dynamic quantization).
       path: the new file.
 
     Raises:
-      ValueError, OSError: the weights are damaged, or the graph has ops that TFLite does not have. The message
-        names them.
+      ValueError, OSError: the weights are damaged, or the graph has ops that TFLite does not have. The
+        message names them.
     """
     session.check_weights(task.head, model.bert_config, model.checkpoint)
     with tf.Graph().as_default() as graph:
@@ -38,8 +39,8 @@ def write(model, task, quantize, path):
             try:
                 content = converter.convert()
             except Exception as error:  # the class of the converter's errors is private
-                raise ValueError(f"TFLite cannot hold the graph of this model: {_unknown_ops(error)}. Export the "
-                                 "model with --format=saved_model.") from error
+                raise ValueError(f"TFLite cannot hold the graph of this model: {_unknown_ops(error)}. Export "
+                                 "the model with --format=saved_model.") from error
     files.write_bytes(path, content)
 
 
@@ -69,12 +70,14 @@ class TfliteModel:
           ValueError: the file is damaged, or the model has other inputs.
         """
         self._lock = threading.Lock()
-        self._interpreter = tf.lite.Interpreter(path, num_threads=len(os.sched_getaffinity(0)))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the interpreter announces another package
+            self._interpreter = tf.lite.Interpreter(path, num_threads=len(os.sched_getaffinity(0)))
         self._places = {detail["name"].partition(":")[0]: detail["index"]
                         for detail in self._interpreter.get_input_details()}
         if set(self._places) != set(inputs):
-            raise ValueError(f"{path} has the inputs {', '.join(sorted(self._places))}, but a model of this task "
-                             f"has {', '.join(inputs)}. Export the model again.")
+            raise ValueError(f"{path} has the inputs {', '.join(sorted(self._places))}, but a model of this "
+                             f"task has {', '.join(inputs)}. Export the model again.")
         self.inputs = tuple(inputs)
         self._outputs = {detail["name"].partition(":")[0]: detail["index"]
                          for detail in self._interpreter.get_output_details()}

@@ -149,10 +149,16 @@ def test_a_directory_is_exported_into_itself(scripts, model_dir, tmp_path):
      "classification. Its tasks are classification and vectors."),
     (dict(model_dir="model", output_dir="model/vocab.txt"), "model/vocab.txt: model/vocab.txt is not a "
      "directory. Name another directory."),
-    (dict(model_dir="model", compare_file="model/vocab.txt"), "--compare_file has no effect without --text, "
-                                                              "because only the export of --text "
-                                                              "contains a tokenizer. "
-     "Pass --text, or leave --compare_file out."),
+    (dict(model_dir="model", compare_file="model/vocab.txt"), "--compare_file has no effect on a "
+     "SavedModel without --text. Pass --text, or --format=onnx or --format=tflite, or leave --compare_file "
+     "out."),
+    (dict(model_dir="model", quantize="int8"), "--quantize needs --format=onnx or --format=tflite. Pass "
+     "--format, or leave --quantize out."),
+    (dict(model_dir="model", format="onnx", text=True), "--text is only for --format=saved_model, because "
+     "onnx has no ops for text. Leave one of the two flags out."),
+    (dict(model_dir="model", format="tflite", task="vectors"), "--format=tflite is for the tasks "
+     "classification, multilabel, regression, but the task of this export is vectors. Export with "
+     "--format=saved_model."),
     (dict(model_dir="model", text=True, compare_file="none"), "--compare_file=none: there is no such file.")])
 def test_bad_input_is_named_and_nothing_written(flags, message, scripts, model_dir, tmp_path):
     (model_dir / "export").mkdir()

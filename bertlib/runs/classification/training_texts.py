@@ -1,4 +1,4 @@
-"""Reads the texts of a model's training set or development set again, from the paths in the model's run.json."""
+"""Reads the training texts or the development set of a model again, from the paths in its run.json."""
 
 import os
 
@@ -52,16 +52,18 @@ def read_dev_questions(model):
       model: a `model_directory.ModelDirectory`.
 
     Returns:
-      list of tuples with the texts of a question, as `Predictor.prepare` takes them. The text of a tagger is a
-      list of words.
+      list of tuples with the texts of a question, as `Predictor.prepare` takes them. The text of a tagger is
+      a list of words.
 
     Raises:
       ValueError, OSError: run.json names no development set, or its file is missing or damaged.
     """
     if model.kind == "tagging":
-        return [(list(sentence.words),) for sentence in _read_tagged(model, _recorded_path(model, _DEV, "dev_file"))]
+        sentences = _read_tagged(model, _recorded_path(model, _DEV, "dev_file"))
+        return [(list(sentence.words),) for sentence in sentences]
     if model.kind == "questions":
-        examples = squad_data.read_squad_examples(_recorded_path(model, _DEV, "predict_file"), is_training=False)
+        path = _recorded_path(model, _DEV, "predict_file")
+        examples = squad_data.read_squad_examples(path, is_training=False)
         return [(example.question_text, example.context) for example in examples]
     if model.processor:
         examples = model.processor.get_dev_examples(_recorded_path(model, _DEV, "data_dir"))

@@ -1,0 +1,92 @@
+"""Quality of trained models in TensorFlow and as ONNX files in fp32 and int8, on their development sets.
+
+    python benchmarks/onnx_quality.py --model_dir=output/mrpc [--model_dir=output/conll] [--results=NAME]
+
+A model is the output directory of run_classifier.py with a task of GLUE, or of run_ner.py. Its data must
+still exist. export.py writes the ONNX files into a temporary directory. The quality is the accuracy of a
+classifier, and the F1 of the entities of a tagger. CPU seconds are those of the answers, without loading.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import results
+
+from bertlib import serving
+from bertlib.output_directory import model_directory
+from bertlib.runs.classification import training_texts
+from bertlib.tasks.tagging import tagged_json_lines
+from bertlib.tasks.tagging.tagging_data import entity_spans
+
+UNITS = {"quality": "%", "cpu": "CPU s", "differing": "predictions"}
+SIDES = {"TensorFlow": None, "ONNX": [], "ONNX, int8": ["--quantize=int8"]}  # {side: flags of export.py}
+
+
+def gold_of(model):
+    """Returns the labels, or the tags of each sentence, of a model's development set."""
+    recorded = model.record["files"]
+    if model.kind == "tagging":
+        return [sentence.tags for sentence in tagged_json_lines.read_tagged(
+            recorded["dev_file"], model.setting("token_column"), model.setting("tag_column")).sentences]
+    return [example.label for example in model.processor.get_dev_examples(recorded["data_dir"])]
+
+
+def quality(predictions, gold):
+    """Returns the accuracy of labels, or the F1 of the entities in tags, in percent."""
+    if isinstance(gold[0], str):
+        return 100 * sum(map(str.__eq__, predictions, gold)) / len(gold)
+    found, right = ({(number, *span) for number, tags in enumerate(all_tags) for span in entity_spans(tags)}
+                    for all_tags in (predictions, gold))
+    return 200 * len(found & right) / (len(found) + len(right))
+
+
+def export(model_dir, directory, flags):
+    """Exports a model as an ONNX file; returns the directory of the export."""
+    subprocess.run([sys.executable, os.path.join(results.ROOT, "export.py"), f"--model_dir={model_dir}",
+                    "--format=onnx", f"--output_dir={directory}", "--compare_examples=1", *flags], check=True,
+                   stderr=subprocess.DEVNULL)
+    version, = os.listdir(directory)
+    return os.path.join(directory, version)
+
+
+def measure(model_dir, recorder):
+    """Measures a model on all sides. Prints and records the results."""
+    model = model_directory.read(model_dir)
+    questions, gold, first = training_texts.read_dev_questions(model), gold_of(model), None
+    for side, flags in SIDES.items():
+        with tempfile.TemporaryDirectory() as directory:
+            path = model_dir if flags is None else export(model_dir, os.path.join(directory, "export"), flags)
+            with serving.load(path) as predictor:
+                prepared = [predictor.prepare(*texts) for texts in questions]
+                predictor.answer(prepared[:1])
+                start = time.process_time()
+                answers = predictor.answer(prepared)
+                seconds = time.process_time() - start
+        predictions = [answer.get("label", answer.get("tags")) for answer in answers]
+        first = first or predictions
+        row = {"task": model.task, "examples": len(gold), "side": side, "quality": quality(predictions, gold),
+               "cpu": seconds, "differing": sum(one != other for one, other in zip(predictions, first))}
+        recorder.add(**row)
+        print(row, flush=True)
+
+
+def main():
+    """Measures each model."""
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model_dir", action="append", required=True, help="output directory of a training")
+    results.add_flag(parser)
+    arguments = parser.parse_args()
+    recorder = results.Recorder(arguments.results, UNITS)
+    for model_dir in arguments.model_dir:
+        measure(model_dir, recorder)
+    recorder.write()
+
+
+if __name__ == "__main__":
+    main()

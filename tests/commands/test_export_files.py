@@ -1,0 +1,66 @@
+"""export.py --format=onnx and predict.py with ONNX files, as a user runs them."""
+
+import importlib.util
+import json
+import random
+
+import model_directories
+import pytest
+import tiny
+
+needs_onnx = pytest.mark.skipif(
+    not all(importlib.util.find_spec(name) for name in ("onnx", "tf2onnx", "onnxruntime")),
+    reason="the extra [onnx] is not installed")
+
+
+@pytest.fixture
+def model_dir(tiny_model, tmp_path):
+    """A model for the user's own data, whose development file still exists."""
+    directory = model_directories.write(tmp_path / "model", tiny_model, "classification",
+                                        model_directories.linear(2), ["no", "yes"], task="own data",
+                                        text_column="text", label_column="label")
+    chance = random.Random(5)
+    rows = "".join(f"{tiny.sentence(chance)},{chance.choice(['no', 'yes'])}\n" for _ in range(30))
+    (tmp_path / "dev.csv").write_text("text,label\n" + rows)
+    record = json.loads((directory / "run.json").read_text())
+    record["files"] = {"dev_file": str(tmp_path / "dev.csv")}
+    (directory / "run.json").write_text(json.dumps(record))
+    return directory
+
+
+@needs_onnx
+def test_an_onnx_file_is_compared_on_the_development_set_and_answers(scripts, model_dir, tmp_path):
+    done = scripts.run("export.py", "--model_dir=model", "--format=onnx", "--compare_examples=20",
+                       cwd=tmp_path)
+    assert done.code == 0 and not done.out, done.err
+    assert ("The ONNX file compared with the model in TensorFlow (fp32), on the development set: 15 "
+            "questions: 0 of 15 predictions differ (0.00%); scores differ by ") in done.err.splitlines()[-1]
+    version, = (model_dir / "export_onnx").iterdir()
+    for name, flags in (("tensorflow", ["--model_dir=model"]),
+                        ("engine", ["--model_dir=model", "--engine=onnx"]),
+                        ("file", [f"--model_dir={version}/model.onnx"])):
+        done = scripts.run("predict.py", *flags, "--input_file=dev.csv", f"--output_file={name}.jsonl",
+                           cwd=tmp_path)
+        assert done.code == 0, done.err
+    expected, *others = [[json.loads(line) for line in (tmp_path / f"{name}.jsonl").read_text().splitlines()]
+                         for name in ("tensorflow", "engine", "file")]
+    for answers in others:
+        assert [row["label"] for row in answers] == [row["label"] for row in expected]
+        assert [row["text"] for row in answers] == [row["text"] for row in expected]
+    (tmp_path / "dev.csv").unlink()
+    done = scripts.run("export.py", "--model_dir=model", "--format=onnx", "--quantize=int8", cwd=tmp_path)
+    assert done.code == 0 and "dev.csv does not exist any more. Name a file with --compare_file." in done.err
+    assert "on texts made of words of the vocabulary: 40 questions: " in done.err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(("flags", "message"), [
+    (dict(model_dir="model", engine="onnx"), "model/export_onnx contains no export. Run export.py with "
+     "--model_dir=model --format=onnx."),
+    (dict(model_dir="model.onnx"), "model.onnx: . has no export.json, so this file was not written by "
+     "export.py. Pass the directory of an export. It also contains the tokenizer and the labels.")])
+def test_a_file_that_cannot_answer_is_refused(flags, message, scripts, model_dir, tmp_path):
+    (tmp_path / "model.onnx").write_bytes(b"")
+    done = scripts.run("predict.py", *tiny.flags(input_file="dev.csv", output_file="answers", **flags),
+                       cwd=tmp_path)
+    assert done.code == 1 and done.err.splitlines()[-1] == f"predict.py: error: {message}"
+    assert not (tmp_path / "answers").exists()

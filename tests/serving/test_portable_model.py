@@ -1,0 +1,211 @@
+"""ONNX and TFLite files of each head: they give the answers of the predictor; what they refuse."""
+
+import collections
+import importlib.util
+import json
+import random
+import shutil
+import sys
+
+import model_directories
+from model_directories import linear
+import numpy as np
+import pytest
+from test_export import asked, task_of, written
+import tiny
+
+from bertlib import serving
+from bertlib.output_directory import model_directory
+from bertlib.serving import answer_differences, portable_model
+
+HAS_ONNX = all(importlib.util.find_spec(name) for name in ("onnx", "tf2onnx", "onnxruntime"))
+needs_onnx = pytest.mark.skipif(not HAS_ONNX, reason="the extra [onnx] is not installed")
+
+
+@pytest.fixture(scope="module")
+def wide_model(tmp_path_factory):
+    """A model with the exact gelu, and with matrices that are large enough for TFLite to quantize them: they
+    have at least 1024 weights."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(tiny.CONFIG, "intermediate_size", 80)
+        patch.setitem(tiny.CONFIG, "hidden_act", "gelu_erf")
+        directory = tmp_path_factory.mktemp("wide")
+        model_directories.write(directory / "model", tiny.Model(directory), "classification", linear(3),
+                                ["no", "yes", "unsure"])
+    return directory / "model"
+
+
+def differences(model_dir, export, name, count=40):
+    """The `Differences` of an export from the predictor, on questions of different lengths."""
+    chance = random.Random(name)
+    with serving.load(model_dir, export_task(name)) as ours, serving.load(export) as theirs:
+        return answer_differences.compare(ours, theirs, [asked(task_of(name), chance) for _ in range(count)])
+
+
+def export_task(name):
+    return "vectors" if name == "vectors" else None
+
+
+def check_same(directory, tiny_model, name, file_format):
+    model = written(directory / name, tiny_model, "regression" if name == "vectors" else name)
+    export = portable_model.export(model, str(directory / "export"), file_format, export_task(name))
+    found = differences(model.path, export, name)
+    assert found.questions == 40 and found.differing == 0 and found.largest < 5e-4
+    assert found.predictions >= 40 or name in ("regression", "vectors")
+
+
+@needs_onnx
+@pytest.mark.parametrize("name", ["classification", "tagging"])
+def test_an_onnx_file_gives_the_answers_of_the_model(name, tiny_model, tmp_path):
+    check_same(tmp_path, tiny_model, name, "onnx")
+
+
+@needs_onnx
+@pytest.mark.slow(reason="a conversion of each further head; two of them are shown above")
+@pytest.mark.parametrize("name", ["multilabel", "regression", "questions", "vectors"])
+def test_an_onnx_file_of_each_head_gives_the_answers_of_the_model(name, tiny_model, tmp_path):
+    check_same(tmp_path, tiny_model, name, "onnx")
+
+
+@pytest.mark.parametrize("name", ["classification"])
+def test_a_tflite_file_gives_the_answers_of_the_model(name, tiny_model, tmp_path):
+    check_same(tmp_path, tiny_model, name, "tflite")
+
+
+@pytest.mark.slow(reason="a conversion of each further head; one of them is shown above")
+@pytest.mark.parametrize("name", ["multilabel", "regression"])
+def test_a_tflite_file_of_each_head_gives_the_answers_of_the_model(name, tiny_model, tmp_path):
+    check_same(tmp_path, tiny_model, name, "tflite")
+
+
+def check_near(model_dir, export):
+    """Checks that an export is quantized: its answers differ a little."""
+    found = differences(model_dir, export, "classification")
+    assert found.largest > 1e-3 and found.mean < 0.05 and found.differing <= 4
+
+
+@needs_onnx
+def test_the_graph_has_the_ops_that_onnx_runtime_can_fuse_and_the_weights_are_in_int8(wide_model, tmp_path):
+    import onnx
+    model = model_directory.read(str(wide_model))
+    plain, quantized = (portable_model.export(model, str(tmp_path / str(int8)), "onnx", quantize=int8)
+                        for int8 in (False, True))
+    ops = [collections.Counter(node.op_type for node in onnx.load(f"{path}/model.onnx").graph.node)
+           for path in (plain, quantized)]
+    assert ops[0]["Erf"] == ops[1]["Erf"] == tiny.CONFIG["num_hidden_layers"] and not ops[0]["Erfc"]
+    # Four products of a layer with weights, segment embeddings, pooler and head.
+    assert not ops[0]["MatMulInteger"]
+    assert ops[1]["MatMulInteger"] >= 4 * tiny.CONFIG["num_hidden_layers"]
+    assert differences(str(wide_model), plain, "classification").largest < 5e-4
+    check_near(str(wide_model), quantized)
+
+
+def test_a_tflite_file_with_weights_in_int8_gives_nearly_the_answers_of_the_model(wide_model, tmp_path):
+    model = model_directory.read(str(wide_model))
+    check_near(str(wide_model), portable_model.export(model, str(tmp_path), "tflite", quantize=True))
+
+
+# --- What is refused -------------------------------------------------------------------------------------
+
+
+@needs_onnx
+def test_a_graph_that_onnx_cannot_hold_is_refused_and_nothing_is_left(tiny_model, tmp_path):
+    model = written(tmp_path / "crf", tiny_model, "tagging_crf")
+    with pytest.raises(ValueError, match="ONNX cannot hold the graph of this model: DynamicStitch .*=saved_"):
+        portable_model.export(model, str(tmp_path / "export"), "onnx")
+    assert not (tmp_path / "export").exists()
+
+
+@pytest.mark.parametrize(("package", "file_format"), [("tf2onnx", "onnx"), ("onnxruntime", "onnx")])
+def test_a_missing_package_is_named_with_its_extra(package, file_format, tiny_model, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    model = written(tmp_path / "model", tiny_model, "classification")
+    with pytest.raises(ImportError, match=r"needs the package \w+, .*\[onnx\]"):
+        portable_model.export(model, str(tmp_path / "export"), file_format)
+    assert not (tmp_path / "export").exists()
+
+
+@pytest.fixture(scope="module")
+def exported(tiny_model, tmp_path_factory):
+    """The directory of a model with an ONNX export, and the export."""
+    if not HAS_ONNX:
+        pytest.skip("the extra [onnx] is not installed")
+    directory = tmp_path_factory.mktemp("exported") / "model"
+    model = written(directory, tiny_model, "classification")
+    return directory, portable_model.export(model, portable_model.default_directory(str(directory), "onnx"),
+                                            "onnx")
+
+
+def test_the_engine_takes_the_newest_export_of_these_weights(exported, tiny_model, tmp_path):
+    directory, export = exported
+    with serving.load(directory, engine="onnx") as predictor:
+        assert predictor.checkpoint == f"{export}/model.onnx"
+    with pytest.raises(ValueError, match="is an export for the task classification.*--task=vectors"):
+        serving.load(directory, task="vectors", engine="onnx")
+    shutil.copytree(directory, tmp_path / "copy")
+    generator = np.random.RandomState(4)
+    tiny.write_tensorflow(tmp_path / "copy" / "model.ckpt-7", {
+        **tiny_model.weights, "global_step": np.int64(7),
+        **{name: generator.standard_normal(shape).astype(np.float32) for name, shape in linear(3).items()}})
+    with pytest.raises(ValueError, match="was exported from other weights than .*ckpt-7. Run export.py"):
+        serving.load(tmp_path / "copy", engine="onnx")
+    shutil.rmtree(tmp_path / "copy" / "export_onnx")
+    with pytest.raises(ValueError, match="export_onnx contains no export. Run export.py with --model_dir="):
+        serving.load(tmp_path / "copy", engine="onnx")
+
+
+@pytest.mark.parametrize(("name", "content", "message"), [
+    ("labels.txt", b"yes\nno\nx\n", "labels.txt was changed after the export"),
+    ("vocab.txt", None, "vocab.txt is missing"),
+    ("model.onnx", b"another model", "model.onnx was changed after the export"),
+    ("export.json", b"{}", "is not a description of format 1")])
+def test_a_changed_export_is_refused(name, content, message, exported, tmp_path):
+    shutil.copytree(exported[1], tmp_path / "copy")
+    (tmp_path / "copy" / name).unlink()
+    if content is not None:
+        (tmp_path / "copy" / name).write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        serving.load(tmp_path / "copy")
+
+
+def test_a_file_of_another_task_or_program_is_refused(exported, tmp_path):
+    export = exported[1]
+    with serving.load(f"{export}/model.onnx") as predictor:
+        assert predictor.task == "classification"
+    for arguments, message in ((dict(precision="bf16"), "--precision=bf16: the number format of"),
+                               (dict(engine="tensorflow"), "is an export in the format onnx"),
+                               (dict(task="vectors"), "is an export for the task classification")):
+        with pytest.raises(ValueError, match=message):
+            serving.load(export, **arguments)
+    shutil.copy(f"{export}/model.onnx", tmp_path)
+    with pytest.raises(ValueError, match="has no export.json, so this file was not written by export.py"):
+        serving.load(tmp_path / "model.onnx")
+    # The description does not mention the model's file.
+    shutil.copytree(export, tmp_path / "copy")
+    description = json.loads((tmp_path / "copy" / "export.json").read_text())
+    (tmp_path / "copy" / "model.onnx").write_bytes(b"no model")
+    del description["files"]["model.onnx"]
+    (tmp_path / "copy" / "export.json").write_text(json.dumps(description))
+    with pytest.raises(ValueError, match="ONNX Runtime cannot load the model"):
+        serving.load(tmp_path / "copy")
+
+
+def test_differences_are_counted():
+    class Answers:
+        def __init__(self, *answers):
+            self._answers = answers
+
+        def prepare(self, text):
+            return text
+
+        def answer(self, prepared):
+            return list(self._answers)
+
+    ours = Answers({"label": "a", "probabilities": {"a": 0.75, "b": 0.25}},
+                   {"tags": ["O", "B-X"], "entities": [{"score": 0.5}]}, {"score": 1.0})
+    theirs = Answers({"label": "b", "probabilities": {"a": 0.25, "b": 0.75}},
+                     {"tags": ["O", "O"], "entities": []}, {"score": 0.5})
+    found = answer_differences.compare(ours, theirs, [("x",)] * 3)
+    assert found == (3, 3, 2, 0.5, 0.5)
+    assert str(found) == ("3 questions: 2 of 3 predictions differ (66.67%); scores differ by 0.5 at most and "
+                          "by 0.5 on average")
