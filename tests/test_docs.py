@@ -200,13 +200,18 @@ def flags_defined_in(node):
 def shared_flags(trees):
     """The names of the flags that commands share, as far as the code of a command asks for them."""
     functions = names_in(tree_of(ROOT / "bertlib" / "command_line" / "common_flags.py").body)
+    for tree in trees:  # serve.py defines flags of predict.py
+        for module in re.findall(r"from bertlib\.commands import (\w+)", ast.unparse(tree)):
+            others = names_in(tree_of(ROOT / "bertlib" / "commands" / f"{module}.py").body)
+            functions.update({name: node for name, node in others.items()
+                              if re.fullmatch(r"define_\w+_flags", name)})
     mentioned = {getattr(part, "attr", None) for tree in trees for part in ast.walk(tree)} & set(functions)
     used, more = set(), mentioned | {"define_common_flags"}
     while more:  # these functions call each other
         used |= more
         called = {getattr(part, "id", None) for name in more for part in ast.walk(functions[name])}
         more = called & set(functions) - used
-    return {"help"}.union(*(flags_defined_in(functions[name]) for name in used))
+    return {"help", "flagfile"}.union(*(flags_defined_in(functions[name]) for name in used))
 
 
 @functools.cache

@@ -221,14 +221,17 @@ def answer_of(client):
 HEAD = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
+@pytest.mark.parametrize("connection", ["keep-alive", "close"])
 @pytest.mark.parametrize("is_chunked", [False, True])
-def test_100_megabytes_are_refused_also_if_the_client_sends_all_before_it_reads(is_chunked, server):
+def test_100_megabytes_are_refused_also_if_the_client_sends_all_before_it_reads(is_chunked, connection,
+                                                                                server):
     def chunks():
         for _ in range(1600):
             yield b" " * 2**16
 
     length = {} if is_chunked else {"Content-Length": str(1600 * 2**16)}
-    status, _, text = server.request("POST", "/predict", chunks(), {**JSON, **length})
+    status, _, text = server.request("POST", "/predict", chunks(), {
+        **JSON, **length, "Connection": connection})
     assert status == 413 and b"10,000 bytes" in text
 
 
