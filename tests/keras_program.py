@@ -1,5 +1,8 @@
-"""Uses `bertlib.keras` as a user's program does; prints a JSON object. Arguments: directory of a model, and a
-directory for output. With the third argument "load", the program only loads the files of an earlier run."""
+"""Uses `bertlib.keras` as a user's program does; prints a JSON object.
+
+Arguments: the directory of a model, a directory for output, and a part of the program: "train"; "load", which
+loads the files that "train" wrote; or "more", which takes more time.
+"""
 
 import json
 import sys
@@ -9,15 +12,13 @@ import tensorflow as tf
 
 from bertlib.keras import BertEncoder
 
-MODEL, OUTPUT, *LOAD = sys.argv[1:]
+MODEL, OUTPUT, PART = sys.argv[1:]
 IDS = np.random.RandomState(0).randint(5, 40, (6, 12))
 MASK = np.ones_like(IDS)
 MASK[:, 9:] = 0
 SEGMENTS = np.arange(12)[np.newaxis, :].repeat(6, 0) // 6
 INPUTS = {"input_ids": IDS, "input_mask": MASK, "segment_ids": SEGMENTS}
 LABELS = np.array([0, 1, 0, 1, 0, 1])
-# The saved model takes tensors of this type.
-TENSORS = {name: tf.constant(value, tf.int32) for name, value in INPUTS.items()} if LOAD else None
 
 
 @tf.keras.utils.register_keras_serializable("tests")
@@ -103,8 +104,9 @@ def run_bad_settings(encoder):
         lambda: BertEncoder(config, dtype="float16"), lambda: BertEncoder(config, dtype="mixed_float16")])
 
 
-def run_mixed_precision(encoder):
-    """Largest differences of the outputs in bfloat16, and dtypes."""
+def run_mixed_precision():
+    """The largest difference of the outputs in bfloat16 from those in float32, and dtypes."""
+    encoder = BertEncoder.from_checkpoint(MODEL)
     tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
     mixed = BertEncoder.from_checkpoint(MODEL)
     outputs = mixed(INPUTS)
@@ -137,8 +139,11 @@ def run_replicas():
             "difference": max(largest(*pair) for pair in zip(results["two"], results["one"]))}
 
 
-def run_checkpoints(model, answers):
+def run_checkpoints():
     """Largest differences of the answers after several ways to save and load."""
+    model = functional(BertEncoder.from_checkpoint(MODEL))
+    fit(model)
+    answers = model.predict(INPUTS, verbose=0)
     model.save_weights(f"{OUTPUT}/model.weights.h5")
     saved = tf.train.Checkpoint(model=model).save(f"{OUTPUT}/tensorflow/checkpoint")
     found = {}
@@ -163,14 +168,22 @@ def load():
     for name in ("saved", "exported"):
         signature = tf.saved_model.load(f"{OUTPUT}/{name}").signatures["serving_default"]
         order = sorted(signature.structured_input_signature[1])  # the names of Keras have this order
-        outputs = signature(**dict(zip(order, TENSORS.values())))
+        tensors = [tf.constant(value, tf.int32) for value in INPUTS.values()]
+        outputs = signature(**dict(zip(order, tensors)))
         differences[name] = largest(next(iter(outputs.values())), answers)
     before = model.get_weights()
     fit(model)
     return {"differences": differences, "weights": len(before), "moved": len(moved(model, before))}
 
 
-def main():
+def more():
+    encoder = BertEncoder.from_checkpoint(MODEL)
+    compiled = tf.function(lambda inputs: encoder(inputs)["pooled_output"], jit_compile=True)
+    return {"compiled": largest(compiled(INPUTS), encoder(INPUTS)["pooled_output"]),
+            "mixed": run_mixed_precision(), "replicas": run_replicas(), "checkpoints": run_checkpoints()}
+
+
+def train():
     found = {"keras": tf.keras.__name__, "eager": tf.executing_eagerly()}
     encoder = BertEncoder.from_checkpoint(MODEL)
     found["weights"], found["trainable"] = len(encoder.weights), len(encoder.trainable_weights)
@@ -179,9 +192,6 @@ def main():
         np.savez(f"{OUTPUT}/outputs_{training}.npz", **outputs_and_gradients(encoder, training))
     found["dropout"] = largest(*(encoder(INPUTS, training=True)["pooled_output"] for _ in range(2)))
     found["inference"] = largest(*(encoder(INPUTS)["pooled_output"] for _ in range(2)))
-    compiled = tf.function(lambda inputs: encoder(inputs)["pooled_output"], jit_compile=True)
-    found["compiled"] = largest(compiled(INPUTS), encoder(INPUTS)["pooled_output"])
-    found["mixed"], found["replicas"] = run_mixed_precision(encoder), run_replicas()
 
     model, before = functional(encoder), encoder.get_weights()
     found["losses"] = fit(model, epochs=12)
@@ -192,7 +202,6 @@ def main():
     model.export(f"{OUTPUT}/exported")  # TensorFlow's default is to save custom gradients
     tf.saved_model.save(model, f"{OUTPUT}/saved",
                         options=tf.saved_model.SaveOptions(experimental_custom_gradients=False))
-    found["checkpoints"] = run_checkpoints(model, answers)
     encoder.save_checkpoint(f"{OUTPUT}/checkpoint", vocab_file=f"{MODEL}/vocab.txt")
     np.savez(f"{OUTPUT}/trained.npz", **outputs_and_gradients(encoder, False))
 
@@ -209,7 +218,7 @@ def main():
 
 
 if __name__ == "__main__":
-    if not LOAD:
+    if PART == "more":
         cpu, = tf.config.list_physical_devices("CPU")
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-    print(json.dumps(load() if LOAD else main()))
+    print(json.dumps({"train": train, "load": load, "more": more}[PART]()))

@@ -14,8 +14,12 @@ from bertlib.graph import randomness
 import modeling
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+SLOW = pytest.mark.slow(reason="trains several models, in two processes")
 INPUTS = ("input_ids", "input_mask", "segment_ids")
 OUTPUTS = ("sequence_output", "pooled_output")
+
+
+PROGRAM = ROOT / "tests" / "keras_program.py"
 
 
 def run_program(legacy, output, *arguments):
@@ -32,14 +36,21 @@ def run_program(legacy, output, *arguments):
     pytest.param((True, True), id="tf_keras, Hugging Face", marks=pytest.mark.slow(
         reason="the same program with the other Keras and another format"))])
 def program(request, tiny_model, tmp_path_factory):
-    """What tests/keras_program.py found, and its output directory."""
+    """What tests/keras_program.py found, its output directory, and the configuration of the model."""
     legacy, hugging_face = request.param
     model = tiny_model.hugging_face if hugging_face else tiny_model.directory
     output = tmp_path_factory.mktemp("keras")
-    found = run_program(legacy, output, ROOT / "tests" / "keras_program.py", model, output)
+    found = run_program(legacy, output, PROGRAM, model, output, "train")
     assert ("tf_keras.api" in found["keras"]) == legacy
     # "gelu" is a different function in the configuration of a Hugging Face model.
     return found, output, model / "config.json" if hugging_face else tiny_model.config
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["keras 3", "tf_keras"])
+def more(request, tiny_model, tmp_path_factory):
+    """What the slow part of tests/keras_program.py found."""
+    output = tmp_path_factory.mktemp("more")
+    return run_program(request.param, output, PROGRAM, tiny_model.directory, output, "more")
 
 
 def outputs_and_gradients(checkpoint, config, inputs, training):
@@ -76,7 +87,7 @@ def test_outputs_and_gradients_are_those_of_bert_model(program, tiny_model, trai
     found, output, config = program
     expected = outputs_and_gradients(tiny_model.checkpoint, config, np.load(output / "inputs.npz"), training)
     check_close(dict(np.load(output / f"outputs_{training}.npz")), expected)
-    assert found["inference"] == 0 and found["compiled"] < 1e-4
+    assert found["inference"] == 0
 
 
 def test_keras_knows_each_weight_once_and_trains_all(program, tiny_model):
@@ -92,30 +103,37 @@ def test_each_training_call_draws_other_dropout_masks(program):
     assert program[0]["dropout"] > 1e-3
 
 
-def test_the_layer_follows_the_policy_of_mixed_precision(program, tiny_model):
-    mixed = program[0]["mixed"]
+@SLOW
+def test_the_layer_follows_the_policy_of_mixed_precision(more, tiny_model):
+    mixed = more["mixed"]
     assert 1e-5 < mixed["difference"] < 0.3 and mixed["finite"]  # the tiny model's weights are large
     assert (mixed["dtypes"], mixed["restored"]) == (["float32"], "bfloat16")
     assert mixed["weights"] == ["float32", "int64"] and mixed["moved"] == len(tiny_model.weights) + 1
 
 
-def test_two_replicas_train_like_one(program, tiny_model):
-    replicas = program[0]["replicas"]
+@SLOW
+def test_two_replicas_train_like_one(more, tiny_model):
+    replicas = more["replicas"]
     # The gradients of the two key biases are zero in theory.
     assert replicas["moved"] >= len(tiny_model.weights) + 1 - 2 and replicas["step"] == 2
     assert replicas["difference"] < 1e-4
 
 
-def test_weights_are_saved_and_loaded(program):
-    checkpoints = program[0]["checkpoints"]
+@SLOW
+def test_xla_compiles_the_layer(more):
+    assert more["compiled"] < 1e-4
+
+
+@SLOW
+def test_weights_are_saved_and_loaded(more):
+    checkpoints = more["checkpoints"]
     assert checkpoints["weights"] == checkpoints["checkpoint"] == checkpoints["clone"] == 0
     assert checkpoints["clone before"] > 1e-3
 
 
 def test_saved_models_answer_in_a_new_process(program, tiny_model):
     found, output, _ = program
-    loaded = run_program("tf_keras.api" in found["keras"], output, ROOT / "tests" / "keras_program.py",
-                         "unused", output, "load")
+    loaded = run_program("tf_keras.api" in found["keras"], output, PROGRAM, "unused", output, "load")
     assert set(loaded["differences"]) == {"keras", "saved", "exported"}
     assert max(loaded["differences"].values()) < 1e-6
     assert loaded["weights"] == loaded["moved"] == len(tiny_model.weights) + 3  # the counter and the head
