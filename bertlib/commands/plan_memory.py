@@ -55,6 +55,10 @@ def define_flags():
         flags.DEFINE_enum("optimizer", "adamw", sorted(optimization.OPTIMIZERS), "Optimizer.")
         flags.DEFINE_enum("precision", "fp32", sorted(modeling.PRECISIONS),
                           "Number format of the encoder's computation.")
+        flags.DEFINE_integer("freeze_layers", 0, "Number of layers, counted from the lowest one, that are "
+                             "not trained. If it is not 0, the embeddings are not trained either.",
+                             lower_bound=0)
+        flags.DEFINE_bool("freeze_embeddings", False, "Do not train the embeddings.")
         flags.DEFINE_enum("phase", "training", ["training", "prediction"], "Part of a run to plan. "
                           "--phase=prediction also covers evaluation: both need "
                           "neither gradients nor an optimizer.")
@@ -131,12 +135,15 @@ def check_flags(settings):
 
 
 def describe(settings):
-    """Returns the planned step in one line: model, task, precision, optimizer."""
+    """Returns the planned step in one line: model, task, precision, optimizer, frozen layers."""
     model = settings.bert_config_file or "BERT-" + settings.model.title()
     task = f"{model}, {settings.task}, {settings.precision}"
     if settings.phase == "prediction":
         return f"{task}, prediction"
-    return f"{task}, optimizer {settings.optimizer}, dropout on"
+    frozen = ["embeddings"] * (settings.freeze_embeddings or settings.freeze_layers > 0)
+    frozen += [f"{settings.freeze_layers} of the layers"] * (settings.freeze_layers > 0)
+    text = f", frozen: {' and '.join(frozen)}" if frozen else ""
+    return f"{task}, optimizer {settings.optimizer}, dropout on{text}"
 
 
 def usable_memory(settings):
@@ -208,6 +215,7 @@ def main(_):
     lengths = parse_lengths(settings)
     check_flags(settings)
     config = load_config(settings, lengths)
+    checks.check_frozen_layers(settings, config)
     modes = modeling.RECOMPUTE if settings.recompute == "all" else [settings.recompute]
     if settings.phase == "prediction":
         modes = ["none"]  # recomputation is for gradients
@@ -221,7 +229,8 @@ def main(_):
     for length in lengths:
         for mode in modes:
             step = StepConfig(max_seq_length=length, recompute=mode, precision=settings.precision,
-                              optimizer=settings.optimizer)
+                              optimizer=settings.optimizer, freeze_layers=settings.freeze_layers,
+                              freeze_embeddings=settings.freeze_embeddings)
             size, memory = plan_row(
                 usable, lambda size, step=step: log_memory_need(
                     model, step.replace(train_batch_size=size), settings.phase), settings.batch_size)

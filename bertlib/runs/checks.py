@@ -145,10 +145,8 @@ def check_layers(settings, config):
     """
     if not settings.do_train:
         return
+    check_frozen_layers(settings, config)
     frozen, random, layers = settings.freeze_layers, settings.reinit_layers, config.num_hidden_layers
-    if frozen >= layers:
-        raise ValueError(f"--freeze_layers={frozen}: the model has {layers} layers, and at least one layer "
-                         f"must be trained. Pass a number from 0 to {layers - 1}.")
     if random > layers:
         raise ValueError(f"--reinit_layers={random}: the model has only {layers} layers. Pass a number from "
                          f"0 to {layers}.")
@@ -160,6 +158,18 @@ def check_layers(settings, config):
                        or checkpoint_formats.latest_checkpoint(settings.output_dir)):
         raise ValueError(f"--reinit_layers={random}: there is nothing to re-initialize, because all weights "
                          "start at random. Pass --init_checkpoint, or leave --reinit_layers out.")
+
+
+def check_frozen_layers(settings, config):
+    """Checks --freeze_layers. See `check_layers` for the arguments.
+
+    Raises:
+      ValueError: no layer would be trained.
+    """
+    frozen, layers = settings.freeze_layers, config.num_hidden_layers
+    if frozen >= layers:
+        raise ValueError(f"--freeze_layers={frozen}: the model has {layers} layers, and at least one layer "
+                         f"must be trained. Pass a number from 0 to {layers - 1}.")
 
 
 def check_fits(checkpoint, config, head_shapes):

@@ -415,7 +415,8 @@ def test_fingerprints_of_files_are_of_sizes_and_contents(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", [
     "train_batch_size", "learning_rate", "optimizer", "lr_schedule", "seed", "precision", "max_seq_length",
     "num_train_epochs", "warmup_proportion", "trim_padding", "adam_bias_correction",
-    "weight_decay", "clip_norm", "use_xla", "protect_special_tokens"])
+    "weight_decay", "clip_norm", "layer_decay", "freeze_layers", "freeze_embeddings", "reinit_layers",
+    "use_xla", "protect_special_tokens"])
 def test_what_shapes_the_weights_is_recorded(mrpc, name):
     assert name in json.loads((mrpc.output / "run.json").read_text())["settings"]
 
