@@ -4,9 +4,9 @@
       --metric=eval_accuracy -- python run_classifier.py --task_name=MRPC
 
 The words after -- are a training command: run_classifier.py, run_classifier_with_tfhub.py, run_ner.py,
-run_squad.py or run_pretraining.py. Each run gets its own --output_dir below --sweep_dir. After each run, the
-results of all runs are in sweep.csv and sweep.html, a page for a browser. If the sweep is interrupted, run
-the same command again: finished runs are not repeated.
+run_squad.py, run_swag.py or run_pretraining.py. Each run gets its own --output_dir below --sweep_dir. After
+each run, the results of all runs are in sweep.csv and sweep.html, a page for a browser. If the sweep is
+interrupted, run the same command again: finished runs are not repeated.
 """
 
 import os
@@ -20,7 +20,8 @@ from bertlib.api import child_command
 from bertlib.sweeps import child_jobs, grid, sweep_directory, sweep_loop
 from bertlib.system import files
 
-COMMANDS = ("run_classifier", "run_classifier_with_tfhub", "run_ner", "run_pretraining", "run_squad")
+COMMANDS = ("run_classifier", "run_classifier_with_tfhub", "run_ner", "run_pretraining", "run_squad",
+            "run_swag")
 # These flags name directories that runs cannot share.
 _DIRECTORIES = ("output_dir", "results_dir")
 TAKES_PATHS = True  # the training command
