@@ -9,7 +9,7 @@ import shutil
 import pytest
 import tiny
 
-from bertlib.commands import published_files
+from bertlib.downloads import published_files
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 RECIPES = sorted((ROOT / "recipes").glob("*.flags"))

@@ -39,7 +39,7 @@ LAYERS = [
     {"bertlib.tasks.multiple_choice", "bertlib.tasks.vectors"},
     {"bertlib.output_directory", "bertlib.reports"},
     {"bertlib.serving", "bertlib.keras"},
-    {"bertlib.runs", "bertlib.api"},
+    {"bertlib.runs", "bertlib.api", "bertlib.downloads"},
     {"bertlib.runs.classification", "bertlib.sweeps", "bertlib.comparison"},
     {"bertlib.command_line"},
     {"bertlib.commands"},
