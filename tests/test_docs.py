@@ -206,7 +206,7 @@ def shared_flags(trees):
         used |= more
         called = {getattr(part, "id", None) for name in more for part in ast.walk(functions[name])}
         more = called & set(functions) - used
-    return {"help"}.union(*(flags_defined_in(functions[name]) for name in used))
+    return {"help", "flagfile"}.union(*(flags_defined_in(functions[name]) for name in used))
 
 
 @functools.cache

@@ -71,7 +71,7 @@ def test_swag_has_the_files_that_run_swag_reads(tmp_path, monkeypatch):
         assert not published_files.download(entry, str(tmp_path), server.address)
     files = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.csv"))
     assert files == ["data/swag/test.csv", "data/swag/train.csv", "data/swag/val.csv"]
-    with Server({path: b"sent1;sent2\n" for path in content}) as server:
+    with Server(dict.fromkeys(content, b"sent1;sent2\n")) as server:
         with pytest.raises(ValueError, match="9 or more columns with commas between them"):
             published_files.download(entry, str(tmp_path / "other"), server.address)
 
