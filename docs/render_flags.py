@@ -18,10 +18,10 @@ from absl import flags  # noqa: E402
 from bertlib.command_line import common_flags  # noqa: E402
 
 # Commands in the order of a project: data, training, use, tools.
-COMMANDS = ["run_classifier", "run_classifier_with_tfhub", "run_ner", "run_squad", "create_pretraining_data",
-            "run_pretraining", "extract_features", "predict", "serve", "export", "convert_checkpoint",
-            "build_vocab", "sweep", "plan_memory", "download", "glue_submission", "reproduce",
-            "compare_results"]
+COMMANDS = ["run_classifier", "run_classifier_with_tfhub", "run_ner", "run_squad", "run_swag",
+            "create_pretraining_data", "run_pretraining", "extract_features", "predict", "serve", "export",
+            "convert_checkpoint", "build_vocab", "sweep", "plan_memory", "download", "glue_submission",
+            "reproduce", "compare_results"]
 TYPES = {"int": "integer", "float": "number", "string": "text", "bool": "true, false",
          "comma separated list of strings": "list with commas", "multi string": "text, several times"}
 

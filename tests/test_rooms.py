@@ -21,7 +21,8 @@ MODEL = {"modeling", "optimization", "tokenization"}
 PUBLISHED_COMMANDS = {"create_pretraining_data", "extract_features", "run_classifier",
                       "run_classifier_with_tfhub", "run_pretraining", "run_squad"}
 OUR_COMMANDS = {"build_vocab", "compare_results", "convert_checkpoint", "download", "export",
-                "glue_submission", "plan_memory", "predict", "reproduce", "run_ner", "serve", "sweep"}
+                "glue_submission", "plan_memory", "predict", "reproduce", "run_ner", "run_swag",
+                "serve", "sweep"}
 COMMAND_ROOMS = {"bertlib.command_line", "bertlib.commands"}
 
 # The folders of tf1: they may import the lowest three layers, and each other.
@@ -36,9 +37,10 @@ LAYERS = [
     {"bertlib.tasks"},
     {"bertlib.tasks.classification", "bertlib.tasks.tagging", "bertlib.tasks.squad",
      "bertlib.tasks.pretraining"},
-    {"bertlib.tasks.vectors", "bertlib.output_directory", "bertlib.reports"},
+    {"bertlib.tasks.multiple_choice", "bertlib.tasks.vectors"},
+    {"bertlib.output_directory", "bertlib.reports"},
     {"bertlib.serving"},
-    {"bertlib.runs", "bertlib.api"},
+    {"bertlib.runs", "bertlib.api", "bertlib.downloads"},
     {"bertlib.runs.classification", "bertlib.sweeps", "bertlib.comparison", "bertlib.keras"},
     {"bertlib.command_line"},
     {"bertlib.commands"},

@@ -1,5 +1,6 @@
 """Checks of the sample data in samples/: format, sizes, and that no guessing solves it."""
 
+import csv
 import itertools
 import pathlib
 import re
@@ -154,3 +155,23 @@ def test_sentences_with_names(part, count):
             assert tag == "O" or letter == "B" or letter == "I" and before[1:] == tag[1:], rows
             kinds.add(kind)
     assert kinds == {"", "LOC", "MISC", "ORG", "PER"}
+
+
+# --- SWAG ------------------------------------------------------------------------------------------------
+
+
+def test_swag_is_readable_and_each_ending_is_right_once():
+    """The wrong endings are the right ones of other questions, so an ending alone does not tell its label."""
+    swag = MRPC.parent / "swag"
+    for name, count in {"train": 36, "val": 12, "test": 12}.items():
+        with open(swag / f"{name}.csv", newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        assert len(rows) == count and ("label" in rows[0]) == (name != "test")
+        endings = [[row[f"ending{index}"] for index in range(4)] for row in rows]
+        assert all(len(set(four)) == 4 for four in endings)
+        assert all(row["startphrase"] == f"{row['sent1']} {row['sent2']}" for row in rows)
+        if name != "test":
+            labels = [int(row["label"]) for row in rows]
+            assert {labels.count(label) for label in range(4)} == {count // 4}
+            right = {four[label] for four, label in zip(endings, labels)}
+            assert len(right) == count and {text for four in endings for text in four} == right

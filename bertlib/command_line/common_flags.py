@@ -299,17 +299,24 @@ def _define_custom_data_flags():
                              "must not be empty; pass one or more characters, such as a comma")
 
 
-def define_column_flags(heading="Your own data, in place of a task"):
-    """Defines the flags that name the columns of the user's own files; see `columns`."""
+_TEXT_COLUMN = ("Column of the text, or two columns separated by a comma. A column is a name, or a number "
+                "that counts from 1; -1 is the last column. By default, the command looks for columns with a "
+                "usual name: text, or the pair sentence1 and sentence2, for example.")
+_LABEL_COLUMN = ("Column of the label: a name, or a number that counts from 1; -1 is the last column. With "
+                 "--task_type=multilabel, you can also name several columns, separated by commas: each "
+                 "contains 0 or 1, and its name is the label.")
+
+
+def define_column_flags(heading="Your own data, in place of a task", text=_TEXT_COLUMN, label=_LABEL_COLUMN):
+    """Defines the flags that name the columns of the user's own files; see `columns`.
+
+    Args:
+      heading: heading of the flags in the help.
+      text, label: the help of --text_column and --label_column.
+    """
     with section(heading, INPUT):
-        flags.DEFINE_string("text_column", None, "Column of the text, or two columns separated by a comma. A "
-                            "column is a name, or a number that counts from 1; -1 is the last column. By "
-                            "default, the command looks for columns with a usual name: text, or the pair "
-                            "sentence1 and sentence2, for example.")
-        flags.DEFINE_string("label_column", None, "Column of the label: a name, or a number that counts from "
-                            "1; -1 is the last column. With --task_type=multilabel, you can also name "
-                            "several columns, separated by commas: each contains 0 or 1, and its name is the "
-                            "label.")
+        flags.DEFINE_string("text_column", None, text)
+        flags.DEFINE_string("label_column", None, label)
         flags.DEFINE_enum("header", "auto", ["auto", "true", "false"],
                           "Whether the first row of a .csv or .tsv file contains the names of the columns. "
                           "auto: if the column flags are numbers, the first row contains no names, otherwise "

@@ -13,7 +13,7 @@ from absl import flags, logging
 
 from bertlib.command_line import common_flags
 
-from bertlib.commands import published_files
+from bertlib.downloads import published_files
 from bertlib.system import files, http_download
 
 RESUMABLE = True

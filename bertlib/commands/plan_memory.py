@@ -27,6 +27,7 @@ from bertlib.runs import checks, estimator_setup, model_config
 from bertlib.system import files, gpu_cards, terminal
 from bertlib.tasks import head
 from bertlib.tasks.classification import classification_head, classifier_data
+from bertlib.tasks.multiple_choice import choice_data, choice_head
 from bertlib.tasks.squad import squad_data, squad_head
 import modeling
 import optimization
@@ -46,7 +47,8 @@ def define_flags():
                             "config.json. It replaces --model.")
         flags.DEFINE_list("max_seq_length", ["128", "384", "512"], "Sequence lengths, with commas between "
                           "them.")
-        flags.DEFINE_enum("task", "classifier", ["classifier", "squad"], "Task of the head on the encoder.")
+        flags.DEFINE_enum("task", "classifier", ["classifier", "squad", "swag"], "Task of the head on the "
+                          "encoder. An example of swag has four sequences.")
     with common_flags.section("Step"):
         flags.DEFINE_enum("recompute", "none", [*modeling.RECOMPUTE, "all"],
                           "Gradient checkpointing: which activations are computed again in the backward pass "
@@ -156,9 +158,11 @@ def usable_memory(settings):
 
 
 def task_model(config, task):
-    """Returns the `estimator_setup.TrainableModel` of a task: "classifier" (with two classes) or "squad"."""
+    """Returns the `estimator_setup.TrainableModel` of a task: "classifier" (with two classes), "squad" or
+    "swag" (with four endings)."""
     heads = {"classifier": (classification_head.Classifier(2), classifier_data.feature_fields),
-             "squad": (squad_head.Span(), functools.partial(squad_data.feature_fields, is_training=True))}
+             "squad": (squad_head.Span(), functools.partial(squad_data.feature_fields, is_training=True)),
+             "swag": (choice_head.Choice(), choice_data.feature_fields)}
     task_head, fields = heads[task]
     build_model_fn = functools.partial(head.model_fn_builder, task_head, config, None, 5e-5, 100, 10,
                                        False, False)

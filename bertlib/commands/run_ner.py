@@ -35,7 +35,7 @@ from bertlib.runs import (
     run_record,
     vocabularies,
 )
-from bertlib.runs.settings import INPUT, SPEED, TASK, require_file, sample_path
+from bertlib.runs.settings import INPUT, SPEED, TASK, find_split_file, require_file, sample_path
 from bertlib.system import files, fingerprints
 from bertlib.tasks.tagging import tagged_json_lines, tagging_data, tagging_head, word_splitter
 
@@ -117,37 +117,15 @@ def resolve_flags(settings):
             if not settings.is_resolved(name):
                 settings.set_default(name, value, "for the sample, which is small")
     for split in missing:
-        settings.set_default(f"{split}_file", _split_path(settings.data_dir, split))
+        settings.set_default(f"{split}_file", find_split_file(settings.data_dir, split, *(
+            [name + ending for name in _SPLITS[split][1] for ending in endings]
+            for endings in (_ENDINGS, _JSON_ENDINGS))))
     model_config.resolve_model_flags(settings)
 
 
 # An epoch of the sample has only six steps, so the training needs more epochs and a higher learning rate than
 # with other data.
 _SAMPLE_DEFAULTS = {"num_train_epochs": 10.0, "train_batch_size": 16, "learning_rate": 2e-4}
-
-
-def _split_path(directory, split):
-    """Returns the path of a split's file in --data_dir.
-
-    Raises:
-      NotADirectoryError, FileNotFoundError, ValueError: --data_dir is not a directory, or contains no file of
-        this split, or contains more than one file of this split.
-    """
-    if not files.is_directory(directory):
-        raise NotADirectoryError(f"--data_dir={directory}: there is no such directory.")
-    names = [name + ending for name in _SPLITS[split][1] for ending in _ENDINGS]
-    json_names = [name + ending for name in _SPLITS[split][1] for ending in _JSON_ENDINGS]
-    found, found_json = ([name for name in tried if files.exists(os.path.join(directory, name))]
-                         for tried in (names, json_names))
-    found = found or found_json
-    if not found:
-        raise FileNotFoundError(f"--data_dir={directory} contains none of the files "
-                                f"{', '.join([*names, *json_names])}. Name "
-                                f"the file with --{split}_file.")
-    if len(found) > 1:
-        raise ValueError(f"--data_dir={directory} contains {' and '.join(found)}. Name the file to use with "
-                         f"--{split}_file.")
-    return os.path.join(directory, found[0])
 
 
 class Data(NamedTuple):

@@ -4,9 +4,9 @@
       --metric=eval_accuracy -- python run_classifier.py --task_name=MRPC
 
 The words after -- are a training command: run_classifier.py, run_classifier_with_tfhub.py, run_ner.py,
-run_squad.py or run_pretraining.py. Each run gets its own --output_dir below --sweep_dir. After each run, the
-results of all runs are in sweep.csv and sweep.html, a page for a browser. If the sweep is interrupted, run
-the same command again: finished runs are not repeated.
+run_squad.py, run_swag.py or run_pretraining.py. Each run gets its own --output_dir below --sweep_dir. After
+each run, the results of all runs are in sweep.csv and sweep.html, a page for a browser. If the sweep is
+interrupted, run the same command again: finished runs are not repeated.
 """
 
 import os
@@ -20,7 +20,8 @@ from bertlib.api import child_command
 from bertlib.sweeps import child_jobs, grid, sweep_directory, sweep_loop
 from bertlib.system import files
 
-COMMANDS = ("run_classifier", "run_classifier_with_tfhub", "run_ner", "run_pretraining", "run_squad")
+COMMANDS = ("run_classifier", "run_classifier_with_tfhub", "run_ner", "run_pretraining", "run_squad",
+            "run_swag")
 # These flags name directories that runs cannot share.
 _DIRECTORIES = ("output_dir", "results_dir")
 TAKES_PATHS = True  # the training command
@@ -79,19 +80,21 @@ def _script_of(words):
                      f"after -- with python and one of {', '.join(f'{command}.py' for command in COMMANDS)}.")
 
 
-def _check_base(command, parsed):
+def _check_base(command, own, parsed):
     """Checks the flags that all runs share.
 
     Args:
       command: a `command_flags.CommandFlags`.
-      parsed: {flag: value as text}, the given flags.
+      own: {flag: value as text}, the flags on the command line.
+      parsed: the same, together with the flags in flag files.
 
     Raises:
       ValueError: the runs would share a directory, or would not train and evaluate.
     """
-    for name in _DIRECTORIES:
-        if name in parsed:
-            raise ValueError(f"--{name}={parsed[name]}: all runs would write to this directory. Remove the "
+    # --output_dir in a flag file is allowed, because each run overrides it.
+    for name, given in (("output_dir", own), ("results_dir", parsed)):
+        if name in given:
+            raise ValueError(f"--{name}={given[name]}: all runs would write to this directory. Remove the "
                              "flag from the training command: each run gets a directory below --sweep_dir.")
     phases = [name for name in command.names if name in ("do_train", "do_eval", "do_predict")]
     if any(name in parsed for name in phases):
@@ -102,14 +105,15 @@ def _check_base(command, parsed):
                                  "--do_eval=true, or no phase at all.")
 
 
-def _value_parser(command, arguments, base):
-    """Returns a function that parses a value of --grid; see `grid.parse`."""
+def _value_parser(command, arguments, own):
+    """Returns a function that parses a value of --grid; see `grid.parse`. The values of --grid override those
+    in flag files, but must not contradict `own`, the flags on the command line."""
     def parse(name, text):
         if name not in command.names or name in _DIRECTORIES:
             raise ValueError(f"the training command has no flag --{name} that a sweep can change. "
                              "docs/reference/flags.md lists the flags.")
-        if name in base:
-            raise ValueError(f"the training command already has --{name}={base[name]}. Remove one of them.")
+        if name in own:
+            raise ValueError(f"the training command already has --{name}={own[name]}. Remove one of them.")
         return command.parse([*arguments, f"--{name}={text}"])[name]
 
     return parse
@@ -124,9 +128,11 @@ def main(argv):
             raise ValueError(f"--{name} is required. Pass for example --{name}={example}.")
     name, arguments = _script_of(argv[1:])
     command = command_flags.CommandFlags(name)
+    own = command.parse([word for word in arguments if not word.startswith("--flagfile=")])
     base = command.parse(arguments)
-    _check_base(command, base)
-    runs = grid.list_runs(grid.parse(settings.grid, _value_parser(command, arguments, base)),
+    _check_base(command, own, base)
+    base.pop("output_dir", None)
+    runs = grid.list_runs(grid.parse(settings.grid, _value_parser(command, arguments, own)),
                           settings.samples, settings.sample_seed)
     if files.is_remote(settings.sweep_dir):
         raise ValueError(f"--sweep_dir={settings.sweep_dir}: a sweep needs a local directory.")

@@ -101,7 +101,9 @@ def _kind(rows, record):
     if {"sentence", "word"} <= set(columns):
         return "tagging"
     if record:
-        return output_files.head_kind(record)
+        kind = output_files.head_kind(record)
+        # The table of a multiple choice has a class, an ending, for each row.
+        return "classification" if kind == "multiple_choice" else kind
     if isinstance(columns["label"], list):
         return "multilabel"
     return "regression" if all(row.get("is_right") in ("", None) for row in rows) else "classification"

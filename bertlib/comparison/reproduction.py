@@ -13,7 +13,7 @@ from bertlib.runs.settings import PATH_SUFFIXES, absolute_paths
 from bertlib.system import files, fingerprints, locks
 from bertlib.tasks.classification.classifier_data import PROCESSORS
 
-COMMANDS = ("run_classifier.py", "run_classifier_with_tfhub.py", "run_ner.py", "run_squad.py",
+COMMANDS = ("run_classifier.py", "run_classifier_with_tfhub.py", "run_ner.py", "run_squad.py", "run_swag.py",
             "run_pretraining.py")
 # The repetition sets these flags itself.
 _OURS = ("output_dir", "results_dir", "max_steps", "do_export", "profile_steps")
@@ -92,8 +92,7 @@ def plan(directory, output_dir, until=None, overrides=()):
     if not is_whole:
         flags = {name: value for name, value in flags.items() if name not in _OF_EVALUATION}
         flags.update(do_train=True, do_eval=False)
-        if record["command"] in ("run_classifier.py", "run_classifier_with_tfhub.py", "run_ner.py",
-                                 "run_squad.py"):
+        if record["command"] != "run_pretraining.py":
             flags["do_predict"] = False
     flags.update(output_dir=output_dir, max_steps=step)
     words = [f"--{name}={_text(value)}" for name, value in flags.items() if value is not None]

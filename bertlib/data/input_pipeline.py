@@ -313,18 +313,26 @@ def token_balanced_bounds(lengths, num_micro_batches):
     return np.array(bounds)
 
 
+def _lengths(mask):
+    """Returns the number of real tokens of each example, int32 [B]: the sum of a mask [B, F]. If an example
+    has several sequences, the mask is [B, C, F], and the length of an example is that of its longest
+    sequence."""
+    lengths = tf.reduce_sum(mask, axis=-1)
+    return lengths if lengths.shape.ndims == 1 else tf.reduce_max(lengths, axis=1)
+
+
 def _token_balanced_bounds(mask, num_micro_batches):
-    """Returns the result of `token_balanced_bounds` for a batch as an int64 tensor [N + 1]. In the mask [B,
-    F], the longest example comes first."""
-    kept = tf.minimum(_trimmed_length(tf.reduce_sum(mask, axis=1)), mask.shape.as_list()[1])
+    """Returns the result of `token_balanced_bounds` for a batch as an int64 tensor [N + 1]. In the mask (see
+    `_lengths`), the longest example comes first."""
+    kept = tf.minimum(_trimmed_length(_lengths(mask)), mask.shape.as_list()[-1])
     bounds = tf.numpy_function(lambda lengths: token_balanced_bounds(lengths, num_micro_batches), [kept],
                                tf.int64)
     return tf.ensure_shape(bounds, [num_micro_batches + 1])
 
 
 def _sort_by_length(batch, mask_name):
-    """Returns a batch whose examples are sorted by length (sum of the mask [B, F]), the longest first."""
-    order = tf.argsort(tf.reduce_sum(batch[mask_name], axis=1), direction="DESCENDING", stable=True)
+    """Returns a batch whose examples are sorted by `_lengths` of the mask, the longest first."""
+    order = tf.argsort(_lengths(batch[mask_name]), direction="DESCENDING", stable=True)
     return {name: tf.gather(tensor, order) for name, tensor in batch.items()}
 
 
@@ -368,8 +376,8 @@ def _trimmed_length(lengths):
 def _trim(batch, trimmed_fields):
     """Cuts the trimmed fields of a batch to the length of its longest sequence, rounded up by
     `_trimmed_length`."""
-    longest = _trimmed_length(tf.reduce_max(tf.reduce_sum(batch[trimmed_fields[0]], axis=1)))
-    return {**batch, **{name: batch[name][:, :longest] for name in trimmed_fields}}
+    longest = _trimmed_length(tf.reduce_max(_lengths(batch[trimmed_fields[0]])))
+    return {**batch, **{name: batch[name][..., :longest] for name in trimmed_fields}}
 
 
 def _dataset(num_examples, read, batch_size, is_training, drop_remainder, micro_batches, batch_totals,
@@ -493,7 +501,8 @@ def record_dataset(path, fields, batch_size, is_training, drop_remainder, micro_
         micro-batches. For example, micro-batches have different numbers of masked tokens.
       num_threads: number of batches that are read at the same time. The order of the batches does not depend
         on it.
-      trimmed_fields: names of fields [B, F]. In each batch, these fields are cut after the longest sequence.
+      trimmed_fields: names of fields [B, F], or [B, C, F] if each example has C sequences. In each batch,
+        these fields are cut after the longest sequence.
         The first field is the mask: 1 for real tokens, 0 for padding after them. In training, the examples of
         a step are sorted by length before they are divided into micro-batches. Outside of training, the
         examples of 64 batches are sorted by length. Each batch outside of training also has `EXAMPLE_INDEX`,

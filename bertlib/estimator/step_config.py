@@ -231,7 +231,8 @@ def _accumulation_steps(flags):
     Raises:
       ValueError: the flags contradict each other.
     """
-    tokens, length, batch_size = flags.tokens_per_micro_batch, flags.max_seq_length, flags.train_batch_size
+    tokens, batch_size = flags.tokens_per_micro_batch, flags.train_batch_size
+    length = flags.max_seq_length * flags.sequences_per_example
     count = flags.gradient_accumulation_steps
     if not tokens:
         return 1 if count is None else count, []
@@ -240,8 +241,9 @@ def _accumulation_steps(flags):
                          "the same number of tokens. Pass --trim_padding=true, or leave "
                          "--tokens_per_micro_batch out.")
     if tokens < length:
-        raise ValueError(f"--tokens_per_micro_batch={tokens} is below --max_seq_length={length}: an example "
-                         f"may not fit. Pass at least {length}.")
+        raise ValueError(f"--tokens_per_micro_batch={tokens} is below --max_seq_length={flags.max_seq_length}"
+                         + f" × {flags.sequences_per_example} sequences" * (flags.sequences_per_example > 1)
+                         + f": an example may not fit. Pass at least {length}.")
     if count == 0:
         raise ValueError("--gradient_accumulation_steps=0 chooses micro-batches by memory, and "
                          "--tokens_per_micro_batch by tokens: leave one of the two flags out.")
@@ -260,8 +262,8 @@ def _accumulation_steps(flags):
                          f"have {length} tokens)")]
     if count < needed:
         raise ValueError(f"--gradient_accumulation_steps={count} is too small for "
-                         f"--tokens_per_micro_batch={tokens} if all {batch_size} examples have "
-                         f"--max_seq_length={length} tokens. Pass --gradient_accumulation_steps={needed} or "
+                         f"--tokens_per_micro_batch={tokens} if all {batch_size} examples have {length} "
+                         f"tokens. Pass --gradient_accumulation_steps={needed} or "
                          f"--tokens_per_micro_batch={math.ceil(batch_size / (count * replicas)) * length}.")
     return count, []
 

@@ -12,13 +12,14 @@ from typing import Any, NamedTuple
 
 from bertlib.rows import columns, tables
 from bertlib.tasks.classification import classifier_data
+from bertlib.tasks.multiple_choice import choice_data
 from bertlib.tasks.tagging import tagging_data, word_splitter
 import modeling
 import optimization
 
 # {kind of a head: whether a head of this kind has labels}.
 KINDS = {"classification": True, "regression": False, "multilabel": True, "tagging": True,
-         "questions": False, "pre-training": False}
+         "questions": False, "multiple_choice": False, "pre-training": False}
 # Upper bounds in run.json for the values of flags whose definitions set no upper bound.
 MAX_INT32, MAX_SEED, MAX_EPOCHS = 2**31 - 1, 2**63 - 1, 1e9
 _SHOWN_CHARACTERS = 60
@@ -126,6 +127,7 @@ SETTINGS = {
     "max_seq_length": _integer(3), "max_predictions_per_seq": _integer(1), "doc_stride": _integer(0),
     "max_query_length": _integer(1), "max_answer_length": _integer(1), "n_best_size": _integer(1),
     "null_score_diff_threshold": _number(lambda value: True, ""), "protect_special_tokens": _BOOLEAN,
+    "num_choices": _integer(choice_data.MIN_CHOICES, choice_data.MAX_CHOICES),
     "label_all_pieces": _BOOLEAN, "token_column": _COLUMN, "tag_column": _COLUMN,
     "tag_scheme": _one_of(*tagging_data.SCHEMES), "word_splitting": _one_of(*word_splitter.SPLITTINGS),
     "text_column": _or_null(_TEXT),

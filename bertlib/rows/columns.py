@@ -368,7 +368,7 @@ class TextReader:
         """Stores the description of the files.
 
         Args:
-          text: the columns of one or two texts, see `parse_columns`; None if they are not known.
+          text: the columns of the texts, see `parse_columns`; None if they are not known.
           label: the columns of the labels, or None. They are used only to decide whether the first row is a
             header row.
           header: whether the first row is a header row. If this is None, the first row is a header row if a
@@ -594,9 +594,17 @@ class TextReader:
         empty = [isinstance(text, str) and is_blank(text) for text in texts]
         if not any(empty):
             return TextRow(line, row, tuple(texts))
-        number = "" if len(texts) < 2 else " first" if empty[0] else " second"
+        which = "" if len(texts) < 2 else (" first", " second")[empty.index(True)] if len(texts) == 2 else (
+            f" {self._describe_text(empty.index(True))}")
         return TextRow(line, row, bad=BadRow(
-            f"the{number} text is empty; complete the row or remove it.", "empty text"))
+            f"the{which} text is empty; complete the row or remove it.", "empty text"))
+
+    def _describe_text(self, index):
+        """Returns the name of the column of a text, or its number among the texts, from 1, as text."""
+        place = self.text_places[index]
+        if self.place.is_json:
+            return repr(place)
+        return repr(self.place.names[place]) if self.place.names else f"{index + 1}."
 
 
 def _drop_last_blanks(rows):

@@ -39,6 +39,7 @@ class TrainableModel:
       padding_is_removable: whether the loss depends on real tokens only, so that training can leave out the
         padding.
       trims_training_by_default: whether batches of the training are trimmed if --trim_padding is not given.
+      sequences_per_example: number of sequences of an example, such as the endings of a question.
       build_simulated_model_fn: like `build_model_fn`, but for the simulation of memory. Loops cannot be
         simulated. For a model with a loop, this attribute is therefore the builder of another model, which
         needs the same memory and has no loop. For a model without loops, this attribute is None, and the
@@ -51,6 +52,7 @@ class TrainableModel:
     batch_totals: tuple = ()
     padding_is_removable: bool = False
     trims_training_by_default: bool = True
+    sequences_per_example: int = 1
     build_simulated_model_fn: Callable[..., Callable] | None = None
 
     def build(self, step):
@@ -84,7 +86,8 @@ class TrainableModel:
         weights = sum(math.prod(shape) for shape in modeling.variable_shapes(config).values())
         # 20 bytes for each weight are five fp32 copies: the weight, its gradient, the sum of the gradients of
         # the micro-batches, and the optimizer's two moments.
-        return 20 * weights + 2 * step.micro_batch_size * length * config.num_hidden_layers * a_position
+        positions = step.micro_batch_size * self.sequences_per_example * length
+        return 20 * weights + 2 * positions * config.num_hidden_layers * a_position
 
 
 # --- Resolving -------------------------------------------------------------------------------------------
@@ -142,6 +145,7 @@ def _training_flags(settings, model):
         **values, num_replicas=group.count if group else 1, trims_training=trims,
         remove_padding=trims and model.padding_is_removable and not settings.use_xla,
         tokens_per_micro_batch=settings.tokens_per_micro_batch if "tokens_per_micro_batch" in settings else 0,
+        sequences_per_example=model.sequences_per_example,
         compile_kernels=_compiles_kernels(settings, model.bert_config))
 
 

@@ -15,10 +15,12 @@ _CONFIG = {"hugging_face": "config.json", "tensorflow": "bert_config.json"}
 # {kind of a head: name of this kind in messages}.
 KINDS = {"classification": "a classifier", "regression": "a regression",
          "multilabel": "a classifier of several labels at once", "tagging": "a tagger",
-         "questions": "question answering", "pre-training": "pre-training"}
+         "questions": "question answering", "multiple_choice": "multiple choice",
+         "pre-training": "pre-training"}
 # Names of the variables of heads. Heads of four kinds have variables with the names in `_LINEAR`.
 _LINEAR, CRF = ("output_weights", "output_bias"), "crf/transitions"
 _VARIABLES = {"questions": ("cls/squad/output_weights", "cls/squad/output_bias"),
+              "multiple_choice": ("cls/multiple_choice/output_weights",),
               "pre-training": ("cls/predictions/output_bias", "cls/seq_relationship/output_weights")}
 # {kind of a head: "problem_type" in Hugging Face's configurations}.
 PROBLEM_TYPES = {"regression": "regression", "multilabel": "multi_label_classification",

@@ -27,6 +27,7 @@ from bertlib.tasks.classification import (
     multilabel_head,
     regression_head,
 )
+from bertlib.tasks.multiple_choice import choice_data, choice_head
 from bertlib.tasks.pretraining import pretraining_head
 from bertlib.tasks.squad import squad_answers, squad_data, squad_head
 from bertlib.tasks.tagging import tagging_data, tagging_head, word_splitter
@@ -248,6 +249,43 @@ class SquadQuestions:
         return {**answer, "null_odds": _number(prediction.null_odds)} if self._version_2 else answer
 
 
+class MultipleChoice:
+    """Answers with {"label", "ending", "probabilities": {label: probability}}. The label is the number of the
+    chosen ending, from 0, as a text."""
+
+    required = len(choice_data.column_names(choice_data.MIN_CHOICES))
+    extra_inputs = ()
+    head = choice_head.Choice()
+
+    def __init__(self, model):
+        self._model = model
+        self.fields = choice_data.column_names(model.setting("num_choices"))
+
+    def windows(self, *texts, **by_name):
+        names = self.fields[:len(texts)]
+        if len(texts) > len(self.fields) or set(names) & set(by_name) or set(by_name) - set(self.fields):
+            raise TypeError(f"the texts of a question are {', '.join(self.fields)}. Pass each text once, in "
+                            "this order or by name.")
+        values = {**dict(zip(names, texts)), **by_name}
+        given = [name for name in self.fields if values.get(name) is not None]
+        if given != list(self.fields[:len(given)]) or len(given) < self.required:
+            missing = next(name for name in self.fields if name not in given)
+            raise ValueError(f"{missing} is missing: a question needs sent1, sent2 and at least "
+                             f"{choice_data.MIN_CHOICES} endings.")
+        sent1, sent2, *endings = (_text(name, values[name]) for name in given)
+        sequences, _ = choice_data.make_sequences(sent1, sent2, endings, self._model.max_seq_length,
+                                                  self._model.tokenizer)
+        return sequences, endings
+
+    def postprocess(self, outputs, details):
+        endings = details
+        probabilities = choice_head.probabilities([output["scores"] for output in outputs])
+        best = int(probabilities.argmax())
+        labels = choice_data.label_names(len(endings))
+        return {"label": labels[best], "ending": endings[best],
+                "probabilities": dict(zip(labels, map(_number, probabilities)))}
+
+
 def _null_threshold(model):
     """Returns the null threshold of a model.
 
@@ -321,4 +359,5 @@ def resolve_task(model, task=None):
 
 
 TASKS = {"classification": Classification, "regression": Regression, "multilabel": Multilabel,
-         "tagging": Tagging, "questions": SquadQuestions, "masked_words": MaskedWords, "vectors": Vectors}
+         "tagging": Tagging, "questions": SquadQuestions, "multiple_choice": MultipleChoice,
+         "masked_words": MaskedWords, "vectors": Vectors}

@@ -87,6 +87,12 @@ def _question_outputs(model, predictions, features):
     return {name: predictions[name] for name in ("start_logits", "end_logits")}
 
 
+def _choice_outputs(model, predictions, features):
+    # The inputs are single sequences. A client computes the softmax over the sequences of a question.
+    del model, features
+    return {"score": predictions["scores"]}
+
+
 def _masked_word_outputs(model, predictions, features):
     del features
     words = model.tokenizer.inv_vocab
@@ -102,7 +108,8 @@ def _vector_outputs(model, predictions, features):
 
 _OUTPUTS = {"classification": _classification_outputs, "multilabel": _multilabel_outputs,
             "regression": _regression_outputs, "tagging": _tagging_outputs, "questions": _question_outputs,
-            "masked_words": _masked_word_outputs, "vectors": _vector_outputs}
+            "multiple_choice": _choice_outputs, "masked_words": _masked_word_outputs,
+            "vectors": _vector_outputs}
 
 
 def input_names(task):

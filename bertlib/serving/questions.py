@@ -80,7 +80,7 @@ class QuestionReader:
         columns.check_header_flag(arguments["header"], arguments["text"], "--text_column")
         processor = model.processor
         names = [*(processor.names_of_texts() if processor else ()), self._fields,
-                 *([self._fields[:required]] if required < len(fields) else ()),
+                 *(self._fields[:number] for number in range(len(fields) - 1, required - 1, -1)),
                  *([[key] for key in tagged_json_lines.WORD_KEYS] if self._is_tagger else ())]
         self._reader = columns.TextReader(
             **arguments, task_type=model.kind if model.kind in row_examples.TASK_TYPES else "classification",
@@ -118,11 +118,12 @@ class QuestionReader:
                 yield Question(number, {}, problem=line.problem)
                 continue
             text = line.rstrip("\r\n")
-            values = text.split(PAIR, 1) if len(self._fields) > 1 else [text]
+            values = text.split(PAIR, len(self._fields) - 1) if len(self._fields) > 1 else [text]
             fields = dict(zip(self._fields, values))
             problem = None
             if len(values) < self._required:
-                problem = (f"the line has only one text, but the model takes {' and '.join(self._fields)}, "
+                found = "one text" if len(values) == 1 else f"{len(values)} texts"
+                problem = (f"the line has only {found}, but the model takes {' and '.join(self._fields)}, "
                            f"with{PAIR}between them.")
             yield Question(number, fields, tuple(values), problem)
 

@@ -7,10 +7,10 @@ A head is an object with these attributes and methods:
                                  at [CLS] only
     shapes(bert_config)          returns {name: shape} of the variables that the head adds to the encoder
     build(bert_config, model, features, mode, micro_batches)
-                                 builds the head and returns a `HeadOutputs`. `model` is the encoder,
-                                 `features` are the tensors of a micro-batch, and `micro_batches` is the
-                                 number of micro-batches in the effective batch. In prediction, features may
-                                 lack the labels
+                                 builds the head and returns a `HeadOutputs`. `model` is the encoder on
+                                 `encoder_inputs`, `features` are the tensors of a micro-batch, and
+                                 `micro_batches` is the number of micro-batches in the effective batch. In
+                                 prediction, features may lack the labels
 
 A head whose examples may be cut into windows also has:
 
@@ -72,6 +72,22 @@ def create_encoder(bert_config, is_training, input_ids, input_mask, segment_ids,
         remove_padding=step.remove_padding, frozen_layers=step.freeze_layers)
 
 
+def encoder_inputs(features):
+    """Returns the inputs of the encoder: input_ids, input_mask and segment_ids, int32 [B, F].
+
+    If an example consists of C sequences, its features are [B, C, F]. The encoder then reads B · C sequences:
+    first all sequences of the first example, then those of the second example, and so on.
+
+    Args:
+      features: {name: tensor}.
+    """
+    inputs = [features[name] for name in ("input_ids", "input_mask", "segment_ids")]
+    if inputs[0].shape.ndims == 2:
+        return inputs
+    batch_size, num_sequences, length = modeling.get_shape_list(inputs[0], expected_rank=3)
+    return [tf.reshape(tensor, [batch_size * num_sequences, length]) for tensor in inputs]
+
+
 def create_train_op(loss, learning_rate, num_train_steps, num_warmup_steps, use_tpu, step,
                     own_micro_batches):
     """Builds the update of the weights.
@@ -125,7 +141,7 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
         is_training = mode == estimator.ModeKeys.TRAIN
         own_micro_batches = params.get("gradient_accumulation_steps",
                                        step.gradient_accumulation_steps) if is_training else 1
-        inputs = [features[name] for name in ("input_ids", "input_mask", "segment_ids")]
+        inputs = encoder_inputs(features)
         model = build_encoder(is_training, *inputs) if build_encoder else create_encoder(
             bert_config, is_training, *inputs, use_one_hot_embeddings, step, head.first_token_only)
         outputs = head.build(bert_config, model, features, mode,

@@ -20,6 +20,7 @@ from bertlib.estimator.step_config import (
 Needs = collections.namedtuple("Needs", ["total", "activations", "seconds"])
 FLAGS = dict(
     train_batch_size=32, gradient_accumulation_steps=None, tokens_per_micro_batch=0, max_seq_length=128,
+    sequences_per_example=1,
     trims_training=True,
     remove_padding=True, precision="fp32", recompute="none", recompute_segment=1, compile_kernels=True,
     use_xla=False,

@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 from file_server import Server, zip_of
 import pytest
 
-from bertlib.commands import published_files
+from bertlib.downloads import published_files
 from bertlib.tasks.classification.classifier_data import PROCESSORS
 
 HEADER = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String"
@@ -59,6 +59,21 @@ def contents_of(source):
     if source.address.endswith(".zip"):
         return zip_of({f"folder/{name}": b"a\tb\tc\n" for name in source.files})
     return parts().get(source.files[0], b"a\tb\tc\n")
+
+
+def test_swag_has_the_files_that_run_swag_reads(tmp_path, monkeypatch):
+    (_, entry), = published_files.find_published(["swag"], published_files.DATA).items()
+    monkeypatch.setenv("no_proxy", "*")
+    header = b",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3\n"
+    content = {urlsplit(source.address).path: header for source in entry.sources}
+    with Server(content) as server:
+        assert published_files.download(entry, str(tmp_path), server.address)
+        assert not published_files.download(entry, str(tmp_path), server.address)
+    files = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.csv"))
+    assert files == ["data/swag/test.csv", "data/swag/train.csv", "data/swag/val.csv"]
+    with Server(dict.fromkeys(content, b"sent1;sent2\n")) as server:
+        with pytest.raises(ValueError, match="9 or more columns with commas between them"):
+            published_files.download(entry, str(tmp_path / "other"), server.address)
 
 
 @pytest.mark.parametrize("task", sorted(PROCESSORS))

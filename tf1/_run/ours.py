@@ -12,7 +12,8 @@ PUBLISHED = {"create_pretraining_data", "extract_features", "modeling", "optimiz
              "run_classifier_with_tfhub", "run_pretraining", "run_squad", "tokenization"}
 # These commands exist as modules only in a checkout, not in the installed package.
 _IN_CHECKOUT = {"build_vocab", "compare_results", "convert_checkpoint", "download", "export",
-                "glue_submission", "plan_memory", "predict", "reproduce", "run_ner", "serve", "sweep"}
+                "glue_submission", "plan_memory", "predict", "reproduce", "run_ner", "run_swag", "serve",
+                "sweep"}
 MODULES = PUBLISHED | (_IN_CHECKOUT if (_ROOT / "pyproject.toml").is_file() else set())
 
 

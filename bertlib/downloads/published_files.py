@@ -1,7 +1,8 @@
 """Lists the published checkpoints and data sets with their addresses and files, and downloads the files.
 
 The addresses come from google-research/bert's README.md (checkpoints, SQuAD), from the GLUE benchmark's
-download_glue_data.py (nyu-mll/GLUE-baselines) and from facebookresearch/XNLI's README.md.
+download_glue_data.py (nyu-mll/GLUE-baselines), from facebookresearch/XNLI's README.md and from rowanz/swagaf
+(SWAG).
 """
 
 import difflib
@@ -16,6 +17,7 @@ _CHECKPOINTS = "https://storage.googleapis.com/bert_models"
 _SQUAD = "https://rajpurkar.github.io/SQuAD-explorer/dataset"
 _GLUE = "https://dl.fbaipublicfiles.com/glue/data"
 _MRPC = "https://dl.fbaipublicfiles.com/senteval/senteval_data"
+_SWAG = "https://raw.githubusercontent.com/rowanz/swagaf/master/data"
 _XNLI = "https://dl.fbaipublicfiles.com/XNLI"
 
 _CHECKPOINT_FILES = ("bert_config.json", "vocab.txt", "bert_model.ckpt.index",
@@ -75,8 +77,8 @@ def _problem_in_squad(path, _):
     return None if sum(questions) else "it contains no question"
 
 
-def _problem_in_table(columns):
-    """Returns a function that checks whether a TSV file has at least `columns` columns. The function returns
+def _problem_in_table(columns, delimiter=b"\t"):
+    """Returns a function that checks whether a file has at least `columns` columns. The function returns
     a description of the problem, or None; see `http_download.Source`.
 
     The function reads only the first line: in some published files, later lines do not have the form that the
@@ -85,8 +87,9 @@ def _problem_in_table(columns):
     def problem(path, _):
         with open(path, "rb") as reader:
             line = reader.readline(10**6)
-        if len(line.split(b"\t")) < columns or b"\0" in line:
-            return f"its first line does not consist of {columns} or more columns with tabs between them"
+        if len(line.split(delimiter)) < columns or b"\0" in line:
+            between = "tabs" if delimiter == b"\t" else "commas"
+            return f"its first line does not consist of {columns} or more columns with {between} between them"
         return None
 
     return problem
@@ -187,6 +190,8 @@ DATA = {
     **GLUE,
     "squad1.1": _squad("1.1"),
     "squad2.0": _squad("2.0"),
+    "SWAG": Published(tuple(Source(f"{_SWAG}/{name}", "data/swag", (name,), _problem_in_table(9, b","))
+                            for name in ("train.csv", "val.csv", "test.csv")), "SWAG_DIR", "data/swag"),
     "XNLI": Published(
         (Source(f"{_XNLI}/XNLI-1.0.zip", "data/XNLI", ("xnli.dev.tsv", "xnli.test.tsv"),
                 _problem_in_table(3)),

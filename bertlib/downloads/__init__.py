@@ -1,0 +1,1 @@
+"""The published checkpoints and data sets, and their downloads."""

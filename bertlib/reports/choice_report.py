@@ -1,0 +1,59 @@
+"""Writes the report of an evaluation of run_swag.py: eval_report.html."""
+
+import collections
+
+from bertlib.reports import report_page, report_sections
+from bertlib.reports.report_page import Html, escape, paragraph
+
+_MAX_ERRORS = 500
+
+
+def write_report(path, facts, rows):
+    """Writes an HTML file with the metrics, the chosen endings, and the wrong answers. The most confident
+    wrong answers come first.
+
+    Args:
+      path: the file.
+      facts: a `report_sections.Facts`.
+      rows: iterable of `PredictedRow` with labels. The texts of a row are the two sentences and the endings.
+    """
+    rows = list(rows)
+    wrong = sorted((row for row in rows if not row.is_right),
+                   key=lambda row: -row.probabilities[row.prediction])
+    lengths = [(row.length, float(row.is_right)) for row in rows if row.length is not None]
+    report_page.write_page(path, facts.title, [
+        report_page.table(None, [["questions", len(rows)], ["wrong", len(wrong)]]),
+        report_sections.metrics_section(facts.metrics), _endings_section(rows),
+        report_sections.length_section("Accuracy by length of the longest sequence", lengths, "tokens",
+                                       "accuracy", counted="questions"),
+        report_sections.training_sections(facts),
+        report_page.section("Wrong answers", paragraph("The most confident wrong answers come first.",
+                                                       "legend"),
+                            report_page.examples(wrong, lambda row: _article(row, facts.data_file),
+                                                 _MAX_ERRORS))])
+
+
+def _endings_section(rows):
+    """Returns the section with the number of right and of chosen endings at each place."""
+    right, chosen = (collections.Counter(getattr(row, name) for row in rows)
+                     for name in ("label", "prediction"))
+    names = list(rows[0].probabilities) if rows else []
+    return report_page.section("Endings", report_page.table(
+        ["ending", "right", "chosen"], [[name, right[name], chosen[name]] for name in names]))
+
+
+def _article(row, data_file):
+    """Returns the `Html` of a wrong answer: the sentences, and the endings with their probabilities."""
+    context = report_page.text_block(f"{row.texts[0]} {row.texts[1]} …")
+    marks = {row.label: "gold", row.prediction: "predicted"}
+    endings = []
+    for (name, probability), ending in zip(row.probabilities.items(), row.texts[2:]):
+        text = escape(report_page.shorten(ending, report_page.TEXT_CHARACTERS))
+        if name in marks:
+            text = f'<mark class="{marks[name]}">{text}</mark>'
+        endings.append([name, Html(text), report_page.number(probability, 3)])
+    place = f"{data_file}, line {row.line}" if data_file else f"line {row.line}"
+    heading = escape(f"chosen {row.prediction}, right {row.label}")
+    return Html(f'<article class="wrong">\n<h3>{heading}</h3>\n{context}'
+                f'{report_page.table(["ending", "text", "probability"], endings)}'
+                f"{paragraph(place)}</article>\n")

@@ -1,0 +1,1 @@
+"""Multiple choice: the most plausible of several endings, as in SWAG."""

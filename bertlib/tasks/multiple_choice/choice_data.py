@@ -1,0 +1,271 @@
+"""Reads questions with several endings, such as SWAG, and converts them to features.
+
+A row contains a sentence (sent1), the start of the next sentence (sent2), the endings of this sentence
+(ending0, ending1, …), and the number of the right ending (label). The model reads one sequence for each
+ending: sent1 as the first text, and sent2 together with the ending as the second text (Devlin et al. 2019,
+section 4.4).
+"""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+from absl import logging
+
+from bertlib.data import example_encoding, features_cache, record_files
+from bertlib.rows import columns, faults, tables
+from bertlib.rows.tables import BadRow, RowError
+from bertlib.system import files, workers
+from bertlib.tasks.classification import classifier_features, row_examples
+from bertlib.tasks.classification.classifier_features import SEQUENCES
+
+# Fewest and largest number of endings of a question, and the number of SWAG.
+MIN_CHOICES, MAX_CHOICES, SWAG_CHOICES = 2, 26, 4
+_LABEL = "label"  # usual name of the column of the labels
+_SENTENCES = ("sent1", "sent2")
+
+
+def column_names(num_choices):
+    """Returns the usual names of the columns with the texts of a question, a tuple of str."""
+    return (*_SENTENCES, *(f"ending{index}" for index in range(num_choices)))
+
+
+def label_names(num_choices):
+    """Returns the names of the endings in tables and answers: their numbers, from 0, as in SWAG."""
+    return [str(index) for index in range(num_choices)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """A question with several endings.
+
+    Attributes:
+      line: int, number of the line in which the row begins.
+      sent1, sent2: str, the sentence, and the start of the next sentence.
+      endings: tuple of str.
+      label: int, number of the right ending from 0; None if it is unknown.
+      values: list of the values of the row in the file; a dict for JSON Lines.
+    """
+
+    line: int
+    sent1: str
+    sent2: str
+    endings: tuple[str, ...]
+    label: int | None = None
+    values: Any = None
+
+
+class QuestionFile(NamedTuple):
+    """The questions of a file.
+
+    Attributes:
+      path: str, the file.
+      questions: list of `Question`.
+      num_choices: int, number of endings of each question.
+      is_labelled: whether the labels are known.
+      names: names of the columns, or None for a file without a header row.
+      skipped: list of `faults.Fault`, the lines that were left out.
+    """
+
+    path: str
+    questions: list
+    num_choices: int
+    is_labelled: bool
+    names: list | None
+    skipped: list
+
+
+# --- Reading ---------------------------------------------------------------------------------------------
+
+
+def read_questions(path, setting, needs_labels=True, skip_bad_lines=False):
+    """Reads a file in CSV, TSV or JSON Lines; returns a `QuestionFile`.
+
+    Args:
+      path: the file.
+      setting: function of (name of a flag, default) that returns the value of a flag for columns, such as
+        "text_column".
+      needs_labels: whether a file without labels is an error.
+      skip_bad_lines: whether lines that cannot be used are left out; otherwise they are an error.
+
+    Raises:
+      FileNotFoundError, ValueError: the file is missing or has errors. The message names the lines.
+    """
+    input_format, found = tables.format_from_name(path), faults.FileFaults(path, skip_bad_lines)
+    arguments = row_examples.column_arguments(setting)
+    reader = columns.TextReader(**arguments, choices=None if arguments["text"] else [
+        column_names(number) for number in range(MAX_CHOICES, MIN_CHOICES - 1, -1)])
+    parse = _RowParser(reader, arguments["label"], needs_labels)
+    questions = []
+    with tables.open_table(path) as stream, tables.name_file_in_errors(path):
+        try:
+            for row in reader.rows(stream, path, input_format):
+                question = parse(row)
+                if isinstance(question, Question):
+                    questions.append(question)
+                    continue
+                place = reader.place
+                found.add(row.line, question.kind, question.problem,
+                          question.text if row.values is None else row.values, place and place.delimiter)
+                if place is None and input_format != "jsonl" and question.kind != "blank line":
+                    found.stop(f"Line {row.line} determines the columns. Correct this line.")
+            if not questions and not found:
+                raise ValueError(f"{path}: the file contains no question.")
+        except ValueError:
+            found.check(len(questions))  # the first bad line is the first error
+            raise
+    found.check(len(questions))
+    if found:
+        logging.warning("%s: %d bad lines are left out, because --skip_bad_lines=true: %s. The first is in "
+                        "line %d.", path, len(found.found), found.summary(), found.found[0].line)
+    return QuestionFile(path, questions, parse.num_choices, parse.is_labelled, reader.place.names,
+                        list(found.found))
+
+
+class _RowParser:
+    """Converts the rows of a file to questions. The first row determines the number of endings, and whether
+    the rows have labels."""
+
+    def __init__(self, reader, label, needs_labels):
+        self._reader, self._label, self._needs_labels = reader, label, needs_labels
+        self.num_choices, self.is_labelled = None, None
+
+    def __call__(self, row):
+        """Returns the `Question` of a `columns.TextRow`, or a `BadRow`."""
+        if row.bad:
+            return row.bad
+        if self.num_choices is None:
+            self._read_layout(row)
+        if len(row.texts) != self.num_choices + len(_SENTENCES):
+            return BadRow(f"the row has {len(row.texts) - len(_SENTENCES)} endings, but the first row has "
+                          f"{self.num_choices}; all rows must have the same number of endings.",
+                          "wrong width")
+        label = None
+        if self.is_labelled:
+            try:
+                label = self._read_label(row)
+            except RowError as error:
+                return BadRow(error.problem, error.kind or "missing label")
+        sent1, sent2, *endings = row.texts
+        return Question(row.line, sent1, sent2, tuple(endings), label, row.values)
+
+    def _read_layout(self, row):
+        """Reads the number of endings, and finds the column of the labels.
+
+        Raises:
+          RowError: there are too few endings, or there is no column of labels.
+        """
+        place = self._reader.place
+        number = len(row.texts) - len(_SENTENCES)
+        if number < MIN_CHOICES:
+            raise RowError(place.line, f"--text_column names {len(row.texts)} columns. Name the column of "
+                           "the first sentence, the column of the start of the next sentence, and at least "
+                           f"{MIN_CHOICES} columns of endings.")
+        if self._label is None:
+            self._label = place.find_usual([(_LABEL,)], "labels", "--label_column", self._needs_labels)
+        self.num_choices = number
+        self.is_labelled = self._label is not None and (self._needs_labels or not place.has_none(self._label))
+
+    def _read_label(self, row):
+        """Returns the label of a row.
+
+        Raises:
+          RowError: the row has no label, or its label is not the number of an ending.
+        """
+        place = self._reader.place.find(self._label[0], "--label_column")
+        text = columns.value_to_text(row.line, columns.get_value(row.line, row.values, place), "the label")
+        if text.strip() in label_names(self.num_choices):
+            return int(text)
+        raise RowError(row.line, f"the label is {text!r:.80}, but it should be the number of the right "
+                       f"ending, from 0 to {self.num_choices - 1}.", "bad label")
+
+
+# --- Features --------------------------------------------------------------------------------------------
+
+
+def feature_fields(seq_length, num_choices=SWAG_CHOICES):
+    """Returns the fields of a stored question. `record_files` writes these fields, and `input_pipeline` reads
+    them.
+
+    Args:
+      seq_length: int, F, number of tokens in a sequence, including padding.
+      num_choices: int, C, number of sequences of a question.
+
+    Returns:
+      list of `example_encoding.Field`: input_mask, input_ids and segment_ids [C, F], and label_ids, a scalar.
+    """
+    bounds = {"input_mask": (0, 1)}
+    return [*(example_encoding.Field(name, "int64", (num_choices, seq_length),
+                                     bounds.get(name, example_encoding.ANY_ID)) for name in SEQUENCES),
+            example_encoding.Field("label_ids", "int64", (), (0, num_choices - 1))]
+
+
+def make_sequences(sent1, sent2, endings, max_seq_length, tokenizer):
+    """Converts a question to the sequences that the model reads.
+
+    Args:
+      sent1, sent2, endings: see `Question`.
+      max_seq_length: int, largest number of tokens of a sequence. A longer sequence is truncated: the last
+        tokens of the longer text are removed.
+      tokenizer: a tokenizer of `tokenization`.
+
+    Returns:
+      a pair: a list with {"input_ids", "input_mask", "segment_ids": list of int} for each ending, without
+      padding; and an int, the number of tokens of the longest sequence before truncation.
+    """
+    sequences, longest = [], 0
+    for ending in endings:
+        example = classifier_features.InputExample("question", sent1, f"{sent2} {ending}")
+        ((first, second),), size = classifier_features.make_windows(example, max_seq_length, tokenizer)
+        longest = max(longest, size)
+        sequences.append({"input_ids": list(tokenizer.convert_tokens_to_ids(first + second)),
+                          "input_mask": [1] * len(first + second),
+                          "segment_ids": [0] * len(first) + [1] * len(second)})
+    return sequences, longest
+
+
+class _Converter:
+    """Converts a `Question` to a pair: the serialized `tf.train.Example`, and the number of tokens of its
+    longest sequence before truncation. Worker processes call this object."""
+
+    def __init__(self, max_seq_length, num_choices, tokenizer):
+        self._length, self._tokenizer = max_seq_length, tokenizer
+        self._fields = feature_fields(max_seq_length, num_choices)
+
+    def __call__(self, question):
+        sequences, longest = make_sequences(question.sent1, question.sent2, question.endings, self._length,
+                                            self._tokenizer)
+        row = {"label_ids": question.label or 0}
+        for name in SEQUENCES:
+            row[name] = [value for sequence in sequences for value in
+                         sequence[name] + [0] * (self._length - len(sequence[name]))]
+        return record_files.encode_example(self._fields, row), longest
+
+
+def write_features(file, max_seq_length, tokenizer, path, num_workers=1, cache=None):
+    """Writes the features of a file to a TFRecord file. The TFRecord file appears when it is complete.
+
+    Args:
+      file: a `QuestionFile`. Without labels, label_ids is 0.
+      max_seq_length, tokenizer: see `make_sequences`.
+      path: the TFRecord file.
+      num_workers: number of processes; 0 for one process per core. The results do not depend on this number.
+      cache: directory of a cache of features, see `features_cache`; None for no cache.
+
+    Returns:
+      list of int: for each question, the number of tokens of its longest sequence before truncation.
+    """
+    def convert(partial):
+        lengths = []
+
+        def records():
+            convert_one = _Converter(max_seq_length, file.num_choices, tokenizer)
+            converted = workers.ordered_map(convert_one, file.questions, num_workers)
+            for record, length in files.with_progress(converted, len(file.questions), "Converting question"):
+                lengths.append(length)
+                yield record
+
+        record_files.write_serialized(partial, records())
+        return lengths
+
+    return features_cache.write(path, cache, [max_seq_length, file.num_choices, tokenizer], file.questions,
+                                convert)

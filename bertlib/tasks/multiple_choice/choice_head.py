@@ -1,0 +1,81 @@
+"""Chooses one of several sequences: BERT with a score for each sequence, and a softmax over the scores."""
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from bertlib.estimator import estimator
+from bertlib.tasks import head
+from bertlib.tasks.multiple_choice.choice_data import SEQUENCES, feature_fields
+import modeling
+
+# Dropout probability for the input of the head. As in the published classifier, it does not depend on the
+# model's configuration.
+_HEAD_DROPOUT = 0.1
+_WEIGHTS = "cls/multiple_choice/output_weights"
+
+
+class Choice:
+    """Head that scores each sequence of a question. See the module `head`.
+
+    The only variable is a vector. The score of a sequence is the product of this vector with the pooled
+    output of the sequence (Devlin et al. 2019, section 4.4).
+
+    The features of the encoder are int32 [B, C, F]: C sequences for each question. label_ids, int32 [B], is
+    the number of the right sequence, and is not needed in prediction. In prediction, the features may also be
+    single sequences [B, F].
+
+    The predictions are scores, float32 [B, C] or [B], and loss, float32 [B], if the features have labels.
+    """
+
+    modes = (estimator.ModeKeys.TRAIN, estimator.ModeKeys.PREDICT)
+    first_token_only = True
+
+    def shapes(self, bert_config):
+        return head_shapes(bert_config)
+
+    def build(self, bert_config, model, features, mode, micro_batches):
+        del micro_batches
+        output = model.get_pooled_output()
+        weights = tf.get_variable(_WEIGHTS, [1, bert_config.hidden_size],
+                                  initializer=modeling.create_initializer(0.02))
+        if mode == estimator.ModeKeys.TRAIN:
+            output = modeling.dropout(output, _HEAD_DROPOUT)
+        scores = tf.reshape(tf.matmul(output, weights, transpose_b=True),
+                            modeling.get_shape_list(features["input_ids"])[:-1])
+        labels = features.get("label_ids")
+        if labels is None:
+            return head.HeadOutputs(predictions={"scores": scores})
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=scores)
+        return head.HeadOutputs(tf.reduce_mean(losses), {"scores": scores, "loss": losses})
+
+
+def head_shapes(bert_config):
+    """Returns the variables that the head adds to the encoder: {name: shape}."""
+    return {_WEIGHTS: (1, bert_config.hidden_size)}
+
+
+def probabilities(scores):
+    """Returns the softmax of scores [..., C], a float32 array of the same shape."""
+    exponentials = np.exp(scores - np.max(scores, axis=-1, keepdims=True))
+    return exponentials / exponentials.sum(axis=-1, keepdims=True)
+
+
+def model_fn_builder(bert_config, init_checkpoint, learning_rate, num_train_steps, num_warmup_steps, use_tpu,
+                     use_one_hot_embeddings, step=None):
+    """Returns a model_fn for `estimator.Estimator`; see `head.model_fn_builder`."""
+    return head.model_fn_builder(Choice(), bert_config, init_checkpoint, learning_rate, num_train_steps,
+                                 num_warmup_steps, use_tpu, use_one_hot_embeddings, step)
+
+
+def input_fn_builder(input_file, seq_length, num_choices, is_training, drop_remainder, trim=False,
+                     unequal_micro_batches=False):
+    """Returns an input_fn that reads a TFRecord file of `choice_data.write_features`.
+
+    Args:
+      input_file: the file.
+      seq_length, num_choices: the sequence length and the number of endings with which the file was written.
+      is_training, drop_remainder, trim, unequal_micro_batches: see
+        `classification_head.file_based_input_fn_builder`.
+    """
+    return head.input_fn_builder(input_file, feature_fields(seq_length, num_choices), is_training,
+                                 drop_remainder, SEQUENCES if trim else (), unequal_micro_batches)

@@ -1,0 +1,157 @@
+"""run_swag.py as a user runs it: CSV in; scores, tables, exports, answers and errors out."""
+
+import csv
+import json
+import random
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+import tiny
+
+from bertlib import serving
+
+NAMES = ["sent1", "sent2", "ending0", "ending1", "ending2", "ending3"]
+WEIGHTS = "cls/multiple_choice/output_weights"
+
+
+def write(path, count, seed, labels=True):
+    """Writes questions whose right ending contains the word "stone"."""
+    chance, rows = random.Random(seed), []
+    for index in range(count):
+        endings = [f"{verb} the {chance.choice(['cat', 'bird', 'fish'])} ."
+                   for verb in chance.sample(["sees", "finds", "likes", "moves", "hears"], 4)]
+        label = chance.randrange(4)
+        endings[label] = "sells stone stone ." + " today again" * (index % 3)
+        rows.append([str(index), tiny.sentence(chance), "the man", *endings, *([label] if labels else [])])
+    with open(path, "w", newline="") as file:
+        csv.writer(file).writerows([["id", *NAMES, *(["label"] if labels else [])], *rows])
+    return path
+
+
+def table(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def trained(scripts, tiny_model, tmp_path_factory):
+    """A training with all phases; (its end, its directory)."""
+    here = tmp_path_factory.mktemp("swag")
+    (here / "data").mkdir()
+    # The development questions are those of the training, so that a small model learns them.
+    for name, count in {"train": 32, "val": 10, "test": 6}.items():
+        write(here / "data" / f"{name}.csv", count, seed=0, labels=name != "test")
+    flags = dict(tiny_model.flags, bert_config_file=tiny_model.shallow, max_seq_length=32, data_dir="data",
+                 do_train=True, do_eval=True, do_predict=True, train_batch_size=8, learning_rate=0.001,
+                 num_train_epochs=24, predict_batch_size=4, eval_every_steps=48, keep_best="eval_accuracy",
+                 recompute="layers", do_export=True, features_cache="cache", output_dir="output")
+    return scripts.run("run_swag.py", *tiny.flags(**flags), cwd=here), here
+
+
+def test_scores_tables_and_files(trained):
+    done, here = trained
+    assert done.code == 0, done.err
+    output = here / "output"
+    results = json.loads((output / "eval_results.json").read_text())
+    rows = table(output / "eval_predictions.csv")
+    right = [row["label"] == row["prediction"] for row in rows]
+    assert len(rows) == 10 and results["eval_accuracy"] == pytest.approx(np.mean(right))
+    assert results["eval_accuracy"] >= 0.5  # chance is 0.25
+    assert results["eval_loss"] == pytest.approx(np.mean([float(row["loss"]) for row in rows]), rel=1e-5)
+    for row, is_right in zip(rows, right):
+        probabilities = [float(row[f"probability_{index}"]) for index in range(4)]
+        assert sum(probabilities) == pytest.approx(1, abs=1e-5)
+        assert int(row["prediction"]) == np.argmax(probabilities)
+        assert row["is_right"] == ("true" if is_right else "false")
+        assert float(row["loss"]) == pytest.approx(-np.log(probabilities[int(row["label"])]), rel=1e-3)
+    assert len(table(output / "test_predictions.csv")) == 6
+    assert b"Wrong answers" in (output / "eval_report.html").read_bytes()
+    assert (output / "learning_curve.tsv").exists() and (output / "best" / "best.json").exists()
+    record = json.loads((output / "run.json").read_text())
+    assert (record["task_type"], record["settings"]["num_choices"]) == ("multiple_choice", 4)
+    assert record["finished_step"] == 96
+    assert list((here / "cache").iterdir())
+
+
+def test_later_commands_give_the_same_answers(trained, scripts):
+    """The settings of the training are taken over. The exported model scores single sequences."""
+    _, here = trained
+    before = table(here / "output" / "eval_predictions.csv")
+    again = scripts.run("run_swag.py", "--do_eval", "--output_dir=output", "--dev_file=data/val.csv",
+                        "--results_dir=again", cwd=here)
+    assert again.code == 0 and "--max_seq_length=32" in again.err, again.err
+    answered = scripts.run("predict.py", "--model_dir=output", "--input_file=data/val.csv",
+                           "--output_file=answers.csv", cwd=here)
+    assert answered.code == 0, answered.err
+    names = [f"probability_{index}" for index in range(4)]
+    for first, second, third in zip(before, table(here / "again" / "eval_predictions.csv"),
+                                    table(here / "answers.csv"), strict=True):
+        expected = [float(first[name]) for name in names]
+        for row in (second, third):
+            np.testing.assert_allclose([float(row[name]) for name in names], expected, atol=2e-6)
+        if sorted(expected)[-1] - sorted(expected)[-2] > 1e-5:  # not a tie
+            assert first["prediction"] == second["prediction"] == third["label"]
+        assert third["ending"] == first[f"ending{third['label']}"]
+
+
+def test_a_loaded_model_and_its_export(trained):
+    _, here = trained
+    row = table(here / "data" / "val.csv")[0]
+    texts = [row[name] for name in NAMES]
+    export, = (here / "output" / "export").iterdir()
+    with serving.load(str(here / "output")) as predictor:
+        assert predictor.fields == tuple(NAMES)
+        answer = predictor(*texts)
+        assert answer == predictor(**dict(zip(NAMES, texts)))
+        fewer = predictor(*texts[:4])
+        assert list(fewer["probabilities"]) == ["0", "1"]
+        with pytest.raises(ValueError, match="ending1 is missing"):
+            predictor(*texts[:3])
+        with pytest.raises(TypeError, match="sent1, sent2, ending0"):
+            predictor(*texts, "more")
+        sequences, _ = predictor.prepare(*texts)
+    with tf.Graph().as_default(), tf.Session() as session:
+        loaded = tf.saved_model.load(session, ["serve"], str(export))
+        signature = loaded.signature_def["serving_default"]
+        scores = [session.run(signature.outputs["score"].name,
+                              {signature.inputs[name].name: [values] for name, values in sequence.items()})[0]
+                  for sequence in sequences]
+    weights = np.exp(scores) / np.exp(scores).sum()
+    np.testing.assert_allclose(list(answer["probabilities"].values()), weights, atol=2e-6)
+
+
+@pytest.mark.slow(reason="three trainings of eight steps")
+def test_micro_batches_change_nothing(scripts, tiny_model, trained):
+    """At fixed length, all sequences of a question are in one micro-batch, with the same dropout masks."""
+    _, here = trained
+    flags = dict(tiny_model.flags, bert_config_file=tiny_model.shallow, max_seq_length=32,
+                 train_file="data/train.csv", do_train=True, train_batch_size=8, num_train_epochs=2,
+                 learning_rate=1e-3)
+    runs = {"whole": dict(trim_padding=False), "split": dict(trim_padding=False,
+                                                             gradient_accumulation_steps=4),
+            "tokens": dict(tokens_per_micro_batch=4 * 32 * 3, precision="bf16")}
+    vectors = {}
+    for name, changes in runs.items():
+        done = scripts.run("run_swag.py", *tiny.flags(**flags, **changes, output_dir=name), cwd=here)
+        assert done.code == 0, done.err
+        vectors[name] = tf.train.load_variable(str(here / name / "model.ckpt-8"), WEIGHTS)
+    np.testing.assert_allclose(vectors["split"], vectors["whole"], atol=1e-5)
+    # Trimmed micro-batches have other dropout masks.
+    assert 0 < np.abs(vectors["tokens"] - vectors["whole"]).max() < 0.1
+
+
+@pytest.mark.parametrize(("flags", "said"), [
+    (["--data_dir=nothing"], "--data_dir=nothing: there is no such directory."),
+    (["--data_dir=.", "--do_train"], "contains none of the files train.csv"),
+    (["--do_eval", "--dev_file=bad.csv"], "bad.csv:3: the label is '7', but it should be the number"),
+    (["--do_train", "--train_file=data/train.csv", "--tokens_per_micro_batch=64"],
+     "--tokens_per_micro_batch=64 is below --max_seq_length=32 × 4 sequences")])
+def test_bad_input_is_an_error_before_anything_is_written(flags, said, trained, scripts, tiny_model):
+    _, here = trained
+    lines = (here / "data" / "val.csv").read_text().splitlines()[:3]
+    (here / "bad.csv").write_text("\n".join([*lines[:2], lines[2].rpartition(",")[0] + ",7", ""]))
+    model = tiny.flags(**dict(tiny_model.flags, bert_config_file=tiny_model.shallow, max_seq_length=32))
+    done = scripts.run("run_swag.py", *model, *flags, "--output_dir=nowhere", cwd=here)
+    assert done.code == 1 and said in done.err.splitlines()[-1], done.err
+    assert not (here / "nowhere").exists()

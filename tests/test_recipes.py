@@ -1,0 +1,210 @@
+"""The flag files in recipes/: their comments, their flags and, in a dry run, their commands."""
+
+import json
+import pathlib
+import random
+import re
+import shutil
+
+import pytest
+import tiny
+
+from bertlib.downloads import published_files
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+RECIPES = sorted((ROOT / "recipes").glob("*.flags"))
+COMMON = sorted((ROOT / "recipes" / "common").glob("*.flags"))
+FLAG_PAGE = (ROOT / "docs" / "reference" / "flags.md").read_text(encoding="utf-8")
+
+each_recipe = pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.stem)
+
+
+def command_of(recipe):
+    """The script that a recipe's comments name."""
+    return re.search(rf"python (run_\w+\.py) --flagfile=recipes/{re.escape(recipe.name)}\n",
+                     recipe.read_text(encoding="utf-8"))[1]
+
+
+def read(path):
+    """The flags of a file and of the files that it names, {name: value}: later lines override earlier ones.
+    """
+    values = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if line.startswith("--"):
+            name, _, value = line.removeprefix("--").partition("=")
+            values.update(read(ROOT / value) if name == "flagfile" else {name: value})
+    return values
+
+
+# --- The files -------------------------------------------------------------------------------------------
+
+
+def test_there_is_a_recipe_for_each_table():
+    tasks = ["mnli", "qqp", "qnli", "sst2", "cola", "stsb", "mrpc", "rte", "squad1.1", "squad2.0", "ner",
+             "swag"]
+    wanted = {f"{task}-{size}" for task in tasks for size in ("base", "large")}
+    wanted |= {f"{task}-large-wwm{case}" for task in ("squad1.1", "mnli") for case in ("", "-cased")}
+    wanted |= {"squad1.1-large-12gb", "squad1.1-large-16gb"}
+    assert wanted == {recipe.stem for recipe in RECIPES}
+
+
+@each_recipe
+def test_the_comments_of_a_recipe_are_complete(recipe):
+    """Each recipe names its source, the memory, the seeds and the choice of the weights."""
+    text = recipe.read_text(encoding="utf-8")
+    comments = [line for line in text.splitlines() if line.startswith("#")]
+    assert text.splitlines()[:len(comments)] == comments, "a flag before the end of the comments"
+    joined = " ".join(line[1:].strip() for line in comments)
+    assert re.search("Source: |the range in squad1.1-large.flags", joined)
+    assert re.search(r"Memory: +\d+\.\d+ GB .*Simulated by plan_memory\.py\.", joined)
+    assert "Seeds: " in joined and "Weights: " in joined
+    assert max(map(len, text.splitlines())) <= 110
+    for script in re.findall(r"python (\w+\.py)", joined):
+        assert (ROOT / script).exists()
+
+
+@each_recipe
+def test_the_flags_of_a_recipe_exist(recipe):
+    """The dry run tests that they are flags of this command."""
+    assert set(read(recipe)) <= set(re.findall(r"^\| `--(\w+)` ", FLAG_PAGE, re.MULTILINE))
+
+
+@each_recipe
+def test_download_creates_the_paths_of_a_recipe(recipe):
+    values = read(recipe)
+    models = {entry.directory for entry in published_files.MODELS.values()}
+    checkpoint = pathlib.PurePath(values["init_checkpoint"])
+    assert str(checkpoint.parent) in models and checkpoint.name == "bert_model.ckpt"
+    assert ("uncased" in str(checkpoint)) == (values.get("do_lower_case", "true") == "true")
+    paths = {f"{source.directory}/{member}" for entry in published_files.DATA.values()
+             for source in entry.sources for member in source.files}
+    paths |= {f"{entry.directory}/{name}" for entry in published_files.DATA.values() for name in entry.joined}
+    for name in ("train_file", "predict_file"):
+        assert values.get(name) in {None, *paths}
+    # The text of CoNLL-2003 cannot be downloaded freely.
+    directory = values.get("data_dir", "data/conll2003")
+    assert directory == "data/conll2003" or any(path.startswith(f"{directory}/train.") for path in paths)
+    model, = re.findall(r"--model=(\S+)", recipe.read_text(encoding="utf-8"))
+    assert published_files.MODELS[model].directory == str(checkpoint.parent)
+    for data in re.findall(r"download\.py .*--data=(\S+)$", recipe.read_text(encoding="utf-8"), re.MULTILINE):
+        assert data in published_files.DATA
+
+
+def test_each_recipe_has_its_own_output_directory():
+    assert all(read(recipe)["output_dir"] == f"output/{recipe.stem}" for recipe in RECIPES)
+    assert all("output_dir" not in read(path) for path in COMMON)
+
+
+def test_the_updates_of_the_two_cards_are_those_of_the_large_recipe():
+    large = read(ROOT / "recipes" / "squad1.1-large.flags")
+    for recipe in ("squad1.1-large-12gb", "squad1.1-large-16gb"):
+        values = read(ROOT / "recipes" / f"{recipe}.flags")
+        assert {name for name in values if values[name] != large.get(name)} == {
+            "output_dir", "gradient_accumulation_steps"}
+
+
+# --- Dry runs --------------------------------------------------------------------------------------------
+
+# {task: (header, function of a label that returns the columns of a row, labels)}.
+_TABLES = {
+    "CoLA": (None, lambda label, text: ["source", label, "", text()], ["0", "1"]),
+    "SST-2": (["sentence", "label"], lambda label, text: [text(), label], ["0", "1"]),
+    "STS-B": (["index", *"123456", "sentence1", "sentence2", "score"],
+              lambda label, text: ["0", *"123456", text(), text(), label], ["0.5", "2.25", "4.0"]),
+    "QQP": (["id", "qid1", "qid2", "question1", "question2", "is_duplicate"],
+            lambda label, text: ["0", "1", "2", text(), text(), label], ["0", "1"]),
+    "QNLI": (["index", "question", "sentence", "label"],
+             lambda label, text: ["0", text(), text(), label], ["entailment", "not_entailment"]),
+    "RTE": (["index", "sentence1", "sentence2", "label"],
+            lambda label, text: ["0", text(), text(), label], ["entailment", "not_entailment"])}
+
+
+def write_rows(path, rows, separator="\t"):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(separator.join(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def write_data(directory):
+    """Writes 12 training and 4 development examples of each data set, at the paths of download.py."""
+    chance = random.Random(0)
+
+    def text():
+        return tiny.sentence(chance)
+
+    sizes = {"train": 12, "dev": 4}
+    for task, (header, row, labels) in _TABLES.items():
+        for part, size in sizes.items():
+            rows = [row(labels[index % len(labels)], text) for index in range(size)]
+            write_rows(directory / "glue" / task / f"{part}.tsv", [*([header] if header else []), *rows])
+    for task in ("mrpc", "mnli"):
+        tiny.write_task(directory / "glue" / task.upper(), task, **sizes)
+    (directory / "squad").mkdir()
+    for version in ("1.1", "2.0"):
+        for part, size in sizes.items():
+            questions = [{"id": str(index), "question": "who sees the cat ?", "is_impossible": False,
+                          "answers": [{"text": "bird", "answer_start": 6}]} for index in range(size)]
+            if version == "2.0":
+                questions[0].update(is_impossible=True, answers=[])
+            (directory / "squad" / f"{part}-v{version}.json").write_text(json.dumps({"data": [
+                {"title": "t", "paragraphs": [{"context": "a new bird sees the cat .", "qas": questions}]}]}))
+    sentences = ["the O\nman B-PER\nsees O\nstone B-LOC\ngarden I-LOC\n\n"] * 12
+    for part, size in {"train": 12, "valid": 4, "test": 4}.items():
+        write_rows(directory / "conll2003" / f"{part}.txt", [["".join(sentences[:size])]])
+    header = ["", "video-id", "fold-ind", "startphrase", "sent1", "sent2", "gold-source",
+              *(f"ending{index}" for index in range(4)), "label"]
+    for part, size in {"train": 12, "val": 4}.items():
+        rows = [[str(index), "v", "1", text(), text(), "the man", "gold", *(text() for _ in range(4)),
+                 str(index % 4)] for index in range(size)]
+        write_rows(directory / "swag" / f"{part}.csv", [header, *rows], ",")
+
+
+@pytest.fixture(scope="module")
+def workplace(tiny_model, tmp_path_factory):
+    """A directory with recipes/, data/ and checkpoints/, in which the commands of the recipes run."""
+    directory = tmp_path_factory.mktemp("workplace")
+    (directory / "recipes").symlink_to(ROOT / "recipes")
+    write_data(directory / "data")
+    for checkpoint in {read(recipe)["init_checkpoint"] for recipe in RECIPES}:
+        target = (directory / checkpoint).parent
+        target.mkdir(parents=True)
+        for file in tiny_model.directory.glob("*"):
+            if file.name.startswith("bert_model.ckpt") or file.name == "vocab.txt":
+                shutil.copy(file, target)
+        shutil.copy(tiny_model.shallow, target / "bert_config.json")
+    return directory
+
+
+# Sizes of the tiny model and of the tiny data sets.
+SIZES = ["--max_seq_length=24", "--train_batch_size=8", "--max_steps=2", "--num_train_epochs=4"]
+METRICS = {"run_classifier.py": ("eval_accuracy", "eval_pearson"), "run_ner.py": ("eval_f1",),
+           "run_squad.py": ("f1",), "run_swag.py": ("eval_accuracy",)}
+
+
+@pytest.mark.slow(reason="30 trainings of two steps")
+@each_recipe
+def test_a_recipe_trains_and_evaluates(recipe, workplace, scripts):
+    """The data and the weights are tiny, but have the paths of the recipe."""
+    script = command_of(recipe)
+    sizes = [*SIZES, *(["--max_query_length=8"] if script == "run_squad.py" else [])]
+    done = scripts.run(script, f"--flagfile=recipes/{recipe.name}", *sizes, cwd=workplace)
+    assert done.code == 0, done.err
+    output = workplace / "output" / recipe.stem
+    results = json.loads((output / "eval_results.json").read_text())
+    assert any(name in results for name in METRICS[script]), results
+    record = json.loads((output / "run.json").read_text())
+    assert record["finished_step"] == 2
+    own = read(recipe)
+    for name in ("learning_rate", "gradient_accumulation_steps", "version_2_with_negative"):
+        if name in own:
+            assert str(record["flags"][name]).lower() == str(json.loads(own[name])).lower()
+
+
+@pytest.mark.slow(reason="two trainings of two steps")
+def test_a_sweep_overrides_the_flags_of_a_recipe(workplace, scripts):
+    done = scripts.run("sweep.py", "--sweep_dir=output/sweep", "--metric=eval_f1",
+                       "--grid=learning_rate=1e-3,1e-4", "--", "python", "run_classifier.py",
+                       "--flagfile=recipes/mrpc-base.flags", *SIZES, cwd=workplace)
+    assert done.code == 0, done.err
+    records = [json.loads(path.read_text()) for path in workplace.glob("output/sweep/runs/*/run.json")]
+    assert sorted(record["settings"]["learning_rate"] for record in records) == [1e-4, 1e-3]
+    assert all(record["settings"]["train_batch_size"] == 8 for record in records)
