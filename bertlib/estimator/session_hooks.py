@@ -24,8 +24,8 @@ from bertlib.system import files
 # scaled loss.
 _MOST_SKIPPED_IN_A_ROW = 20
 # Errors that an event writer raises. In some cases the writer raises an IndexError, although other code of
-# TensorFlow raises tf.errors.OutOfRangeError in the same case.
-EVENT_ERRORS = tf.errors.OpError, OSError, IndexError
+# TensorFlow raises tf.errors.OutOfRangeError in the same case. A full disk is a RuntimeError.
+EVENT_ERRORS = tf.errors.OpError, OSError, IndexError, RuntimeError
 
 
 class NanLossError(RuntimeError):

@@ -81,11 +81,19 @@ def line_chart(title, series):
     drawn = [(name, points) for name, points in series.items() if points]
     ends = [float(place(*points[-1]).split(",")[1]) + 4 for _, points in drawn]
     for (name, points), color, y in zip(drawn, _COLORS, _move_apart(ends)):
-        line = " ".join(place(*point) for point in points)
         x = place(*points[-1]).split(",")[0]
-        parts += [f'<polyline points="{line}" fill="none" stroke="{color}" stroke-width="2"/>',
+        parts += [_polyline([place(*point) for point in points], color),
                   _text(float(x) + 8, y, f"{name}: {100 * points[-1][1]:.1f} %", color=color)]
     return _svg(820, 380, parts)
+
+
+def _polyline(places, color):
+    """Returns the SVG of a line through places "x,y". A line has no length if there is only one place, so
+    this place is drawn as a point."""
+    if len(places) == 1:
+        x, y = places[0].split(",")
+        return f'<circle cx="{x}" cy="{y}" r="3.5" fill="{color}"/>'
+    return f'<polyline points="{" ".join(places)}" fill="none" stroke="{color}" stroke-width="2"/>'
 
 
 def _move_apart(heights):
@@ -131,10 +139,8 @@ def _curve(title, points, x_label, *shown):
     """Returns a chart of a curve as SVG; `shown` are values that the y axis must include."""
     x_ticks = _round_numbers(0, points[-1][0])
     y_ticks = _round_numbers(*_bounds([*shown, *(y for _, y in points)]))
-    line = " ".join("{:.1f},{:.1f}".format(*_place(point, x_ticks, y_ticks)) for point in points)
-    return _svg(660, 380, [
-        *_axes(title, x_label, x_ticks, y_ticks),
-        f'<polyline points="{line}" fill="none" stroke="{_COLORS[0]}" stroke-width="2"/>'])
+    places = ["{:.1f},{:.1f}".format(*_place(point, x_ticks, y_ticks)) for point in points]
+    return _svg(660, 380, [*_axes(title, x_label, x_ticks, y_ticks), _polyline(places, _COLORS[0])])
 
 
 def strip_chart(title, rows, x_label):

@@ -57,7 +57,8 @@ def _classification_parts(facts, rows, labels, threshold):
              "The errors with the highest probability of the wrong label come first.")
     summary = escape(f"{count:,} examples: {right:,} right (") + percent(right / count if count else 0.0)
     summary = report_page.Html(f"{summary}), {len(errors):,} wrong.")
-    parts = [paragraph(summary, "summary"), report_sections.metrics_section(facts.metrics),
+    notes = [] if is_multilabel else [_f1_note(labels)]
+    parts = [paragraph(summary, "summary"), report_sections.metrics_section(facts.metrics, *notes),
              _labels_section(facts.metrics["labels"], labels, threshold)]
     if not is_multilabel:
         parts.append(_confusion_section(facts.metrics["eval_confusion_matrix"], labels))
@@ -100,6 +101,13 @@ def _wrong_decisions(row):
         probability, is_predicted = row.probabilities.get(label, 0.0), label in row.prediction
         found.append((probability if is_predicted else 1 - probability, label, probability, is_predicted))
     return sorted(found, key=lambda decision: -decision[0])
+
+
+def _f1_note(labels):
+    """Returns a paragraph that says which F1 the metric eval_f1 is; see `classification_head`."""
+    if len(labels) > 2:
+        return paragraph("eval_f1 is the macro F1: the mean of the F1 of all labels.")
+    return paragraph(report_page.Html(f"eval_f1 is the F1 of the label {name(labels[-1])}."))
 
 
 def _labels_section(scores, labels, threshold):

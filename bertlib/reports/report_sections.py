@@ -33,11 +33,17 @@ class Facts(NamedTuple):
     record: dict[str, Any] | None = None
 
 
-def metrics_section(metrics):
-    """Returns the `Html` of the metrics that are numbers. It is empty if there are no such metrics."""
+def metrics_section(metrics, *notes):
+    """Returns the `Html` of the metrics that are numbers. It is empty if there are no such metrics.
+
+    Args:
+      metrics: see `Facts`.
+      *notes: `Html`, shown below the metrics.
+    """
     rows = [[report_page.name(name), value.item() if hasattr(value, "item") else value]
             for name, value in sorted(metrics.items()) if name not in _HIDDEN_METRICS]
-    return report_page.section("Metrics", report_page.table(None, rows)) if rows else report_page.Html()
+    return report_page.section("Metrics", report_page.table(None, rows), *notes) if rows else (
+        report_page.Html())
 
 
 def length_section(heading, values, unit, measure, is_share=True, counted="examples"):

@@ -48,10 +48,11 @@ def log_windows_seen(settings, num_train_steps, questions, windows):
     if seen >= windows:
         return
     epochs = math.ceil(math.ceil(windows / batch) * batch / questions * 100) / 100
-    logging.info("%s steps with a batch size of %d read %s of %s windows. --num_train_epochs counts "
+    limit = " and without --max_steps" if steps < num_train_steps else ""
+    logging.info("%s steps with a batch size of %d see %s of %s windows. --num_train_epochs counts "
                  "questions, as in the published code, but a long context has several windows. With "
-                 "--num_train_epochs=%g, the training reads all windows.", f"{steps:,}", batch,
-                 f"{seen:,}", f"{windows:,}", epochs)
+                 "--num_train_epochs=%g%s, the training sees all windows.", f"{steps:,}", batch,
+                 f"{seen:,}", f"{windows:,}", epochs, limit)
 
 
 class Evaluation:

@@ -192,8 +192,10 @@ def describe_disk_error(error, path, needed=None):
     if isinstance(error, OSError):
         number = error.errno
     else:
-        # If an event file is too large, its writer raises an IndexError instead of an OutOfRangeError.
-        text = error.message if hasattr(error, "error_code") else str(error) * isinstance(error, IndexError)
+        # The writer of an event file raises a RuntimeError instead of a ResourceExhaustedError, and an
+        # IndexError instead of an OutOfRangeError.
+        is_of_writer = isinstance(error, (RuntimeError, IndexError))
+        text = error.message if hasattr(error, "error_code") else str(error) * is_of_writer
         number = next((number for number in _DISK_ERRORS if os.strerror(number) in text), None)
     if number not in _DISK_ERRORS:
         return None

@@ -70,6 +70,14 @@ def test_the_log_says_how_many_windows_a_training_sees(batch, steps, questions, 
         assert int(questions / batch * 8.69) * batch >= windows > int(questions / batch * 8.6) * batch
 
 
+def test_the_advice_about_windows_names_the_limit_of_the_steps(caplog):
+    with caplog.at_level("INFO", "absl"):
+        question_answering.log_windows_seen(Settings({"train_batch_size": 12, "max_steps": 4}), 7, 30, 328)
+    (record,) = caplog.records
+    assert "4 steps with a batch size of 12 see 48 of 328 windows." in record.getMessage()
+    assert "With --num_train_epochs=11.2 and without --max_steps, the training" in record.getMessage()
+
+
 @pytest.fixture(scope="module", params=[False, True], ids=["v1.1", "v2.0"])
 def trained(request, scripts, tiny_model, tmp_path_factory):
     directory = tmp_path_factory.mktemp("squad")

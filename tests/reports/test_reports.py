@@ -74,8 +74,8 @@ def classified(count, labels, seed=0):
     return rows
 
 
-def write(path, rows, labels, task_type="classification", threshold=None, **facts):
-    found = metrics_of_rows(rows, labels, task_type)
+def write(path, rows, labels, task_type="classification", threshold=None, more_metrics=None, **facts):
+    found = {**metrics_of_rows(rows, labels, task_type), **(more_metrics or {})}
     classification_report.write_report(str(path), Facts("task: dev.csv", found, "dev.csv", **facts), rows,
                                        labels, task_type, threshold)
     return Page(path)
@@ -103,7 +103,7 @@ def test_the_numbers_of_a_classification(tmp_path):
         row.line for row in wrong[:50]]
     assert f"predicted {wrong[0].prediction} (" in page.articles[0] and wrong[0].texts[0] in page.articles[0]
     assert ["train_data.fingerprint", "f00d"] in page.tables[3] and ["settings.seed", "12"] in page.tables[3]
-    assert page.tags["svg"] == page.tags["polyline"] == 2
+    assert page.tags["svg"] == page.tags["polyline"] == 2 and not page.tags["circle"]
     # Each row is the accuracy of the texts of a range of lengths, and all ranges together are all texts.
     assert page.tables[2][0] == ["tokens", "accuracy", "examples", ""]
     for span, share, count, _ in page.tables[2][1:]:
@@ -111,6 +111,20 @@ def test_the_numbers_of_a_classification(tmp_path):
         inside = [row.is_right for row in rows if low <= row.length <= high]
         assert len(inside) == count and np.mean(inside) == pytest.approx(share)
     assert len(page.tables[2]) == 9 and sum(row[2] for row in page.tables[2][1:]) == 300
+
+
+def test_the_f1_of_two_labels_and_curves_with_one_point(tmp_path):
+    labels = ["a", "<b>"]
+    page = write(tmp_path / "page.html", classified(20, labels), labels, more_metrics={"eval_f1": 0.5},
+                 curve={"F1": [(0, 0.1)]}, losses=[(1, 0.7)])
+    assert "eval_f1 is the F1 of the label <b>." in page.text
+    assert page.tags["circle"] == 2 and not page.tags["polyline"]  # a line of one point is invisible
+
+
+def test_the_f1_of_three_labels(tmp_path):
+    labels = ["a", "b", "c"]
+    page = write(tmp_path / "page.html", classified(20, labels), labels, more_metrics={"eval_f1": 0.5})
+    assert "eval_f1 is the macro F1: the mean of the F1 of all labels." in page.text
 
 
 def test_many_labels_have_a_list_of_confusions(tmp_path):

@@ -165,12 +165,17 @@ def traces(monkeypatch):
     return found
 
 
-def broken_writer(monkeypatch):
+DENIED = tf.errors.PermissionDeniedError(None, None, "events.out; Permission denied")
+# TensorFlow 2.21 raises this error on a full disk.
+NO_SPACE = RuntimeError("/tmp/events.out; No space left on device\n\tFailed to flush 2 events")
+
+
+def broken_writer(monkeypatch, error):
     """Lets writers of events fail in their threads."""
     from tensorflow.python.summary.writer import event_file_writer as module
 
     def fail(self, *_):
-        raise tf.errors.PermissionDeniedError(None, None, "events.out; Permission denied")
+        raise error
 
     class Writer:
         Flush = WriteEvent = fail
@@ -184,18 +189,21 @@ def broken_writer(monkeypatch):
     monkeypatch.setattr(module._pywrap_events_writer, "EventsWriter", Writer)
 
 
-def test_events_that_cannot_be_written_end_a_training_in_one_error(tmp_path, traces, monkeypatch, caplog):
-    broken_writer(monkeypatch)
-    with pytest.raises(tf.errors.PermissionDeniedError, match="events.out"):
+@pytest.mark.parametrize("error, kind", [(DENIED, tf.errors.PermissionDeniedError), (NO_SPACE, OSError)])
+def test_events_that_cannot_be_written_end_a_training_in_one_error(
+        error, kind, tmp_path, traces, monkeypatch, caplog):
+    broken_writer(monkeypatch, error)
+    with pytest.raises(kind, match="events.out"):
         Estimator(model_fn, str(tmp_path), RunConfig(save_summary_steps=1)).train(endless, steps=50)
     assert not traces and "writer thread error" not in caplog.text
 
 
-def test_an_evaluation_outlives_its_events(tmp_path, traces, monkeypatch, caplog):
+@pytest.mark.parametrize("error", [DENIED, NO_SPACE])
+def test_an_evaluation_outlives_its_events(error, tmp_path, traces, monkeypatch, caplog):
     (tmp_path / "eval").write_text("not a directory")
     model = Estimator(model_fn, str(tmp_path))
     assert model.evaluate(endless, steps=1)["loss"] == 1
-    broken_writer(monkeypatch)
+    broken_writer(monkeypatch, error)
     assert model.evaluate(endless, steps=1, name="other")["loss"] == 1
     assert caplog.text.count("Some summaries for TensorBoard could not be written (") == 2
     assert not traces and checkpoint_formats.latest_checkpoint(str(tmp_path)) is None
