@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from bertlib.estimator import saved_model
 from bertlib.output_directory import model_directory, output_files
-from bertlib.serving import answers, export_model, onnx_session, tflite_model
+from bertlib.serving import answers, export_model, onnx_model, tflite_model
 from bertlib.system import files, fingerprints
 
 DESCRIPTION = "export.json"
@@ -43,7 +43,7 @@ class _Format(NamedTuple):
 _TEXT_TASKS = ("classification", "multilabel", "regression")
 FORMATS = {
     "onnx": _Format("ONNX", "model.onnx", (*_TEXT_TASKS, "tagging", "questions", "vectors"),
-                    onnx_session.write, onnx_session.OnnxModel),
+                    onnx_model.write, onnx_model.OnnxModel),
     "tflite": _Format("TFLite", "model.tflite", _TEXT_TASKS, tflite_model.write, tflite_model.TfliteModel)}
 
 

@@ -16,7 +16,7 @@ import tiny
 
 from bertlib import serving
 from bertlib.output_directory import model_directory
-from bertlib.serving import answer_differences, portable_model
+from bertlib.serving import answer_differences, onnx_model, portable_model
 
 HAS_ONNX = all(importlib.util.find_spec(name) for name in ("onnx", "tf2onnx", "onnxruntime"))
 needs_onnx = pytest.mark.skipif(not HAS_ONNX, reason="the extra [onnx] is not installed")
@@ -114,6 +114,14 @@ def test_a_graph_that_onnx_cannot_hold_is_refused_and_nothing_is_left(tiny_model
     with pytest.raises(ValueError, match="ONNX cannot hold the graph of this model: DynamicStitch .*=saved_"):
         portable_model.export(model, str(tmp_path / "export"), "onnx")
     assert not (tmp_path / "export").exists()
+
+
+@needs_onnx
+def test_weights_that_are_too_large_for_a_file_are_refused(tiny_model, tmp_path, monkeypatch):
+    monkeypatch.setattr(onnx_model, "_MAX_BYTES", 1000)
+    model = written(tmp_path / "model", tiny_model, "classification")
+    with pytest.raises(ValueError, match="The weights of this model have .* GB, but an ONNX file can"):
+        portable_model.export(model, str(tmp_path / "export"), "onnx")
 
 
 @pytest.mark.parametrize(("package", "file_format"), [("tf2onnx", "onnx"), ("onnxruntime", "onnx")])

@@ -1,4 +1,4 @@
-"""Converts the graph of a trained model to ONNX, and quantizes the converted graph.
+"""Writes the ONNX file of a model, and runs it with ONNX Runtime.
 
 The head is built as for every other prediction. Its graph is converted by tf2onnx. The weights are
 placeholders during the conversion, and constants of the ONNX graph after it. With weights as constants of
@@ -7,6 +7,7 @@ TensorFlow's graph, tf2onnx needed 21 GB of memory for BERT-Base.
 
 import importlib
 import logging
+import os
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -15,7 +16,7 @@ from bertlib.kernels import kernel_choice
 from bertlib.serving import session
 
 OPSET = 17
-# The largest file that protobuf can write is 2 GB. Larger weights are in a second file.
+# Protobuf can write at most 2 GB into an ONNX file. A part of it is left for the graph.
 _MAX_BYTES = 2**31 - 2**24
 _PACKAGES = ("onnx", "tf2onnx", "onnxruntime")
 # Ops on constants that are computed during the conversion. Quantization needs the weights as constants.
@@ -37,7 +38,7 @@ def import_package(name):
 
 
 def convert(model, task):
-    """Returns a trained model as an `onnx.ModelProto`.
+    """Returns a trained model as a ModelProto of ONNX.
 
     The inputs are those of `session.LoadedModel`, int32 [batch, length] with any batch and length. The
     outputs are the predictions of the head.
@@ -47,8 +48,8 @@ def convert(model, task):
       task: an object of a class in `answers.TASKS`, made for the model.
 
     Raises:
-      ValueError, OSError: the weights are damaged, or the graph has ops that ONNX does not have. The message
-        names them.
+      ValueError, OSError: the weights are damaged or too large for a file, or the graph has ops that ONNX
+        does not have. The message names them.
       ImportError: a package is not installed.
     """
     for name in _PACKAGES:
@@ -61,6 +62,10 @@ def convert(model, task):
         with tf.variable_scope(tf.get_variable_scope(), custom_getter=_placeholder_getter(weights)):
             predictions = session.build(task.head, model.bert_config, inputs)
         outputs = {name: tf.identity(tensor, f"{name}_output") for name, tensor in predictions.items()}
+    num_bytes = 4 * sum(tensor.shape.num_elements() for tensor in weights.values())
+    if num_bytes > _MAX_BYTES:
+        raise ValueError(f"The weights of this model have {num_bytes / 1e9:.1f} GB, but an ONNX file can "
+                         "have only 2.1 GB. Export the model with --format=saved_model.")
     names = {**{tensor.name: name for name, tensor in [*inputs.items(), *outputs.items()]},
              **{tensor.name: name for name, tensor in weights.items()}}
     converted = _convert_graph(graph, [tensor.name for tensor in [*inputs.values(), *weights.values()]],
@@ -83,7 +88,7 @@ def _placeholder_getter(weights):
 
 
 def _convert_graph(graph, inputs, outputs):
-    """Returns the `onnx.ModelProto` of a graph. `inputs` and `outputs` are names of tensors."""
+    """Returns the ModelProto of ONNX of a graph. `inputs` and `outputs` are names of tensors."""
     tfonnx, optimizer = import_package("tf2onnx.tfonnx"), import_package("tf2onnx.optimizer")
     logger = logging.getLogger("tf2onnx")
     level = logger.level
@@ -138,7 +143,7 @@ def _set_weights(converted, weights):
     """Makes the weights constants of the graph, and computes the ops whose inputs are constants.
 
     Args:
-      converted: an `onnx.ModelProto`, in which the weights are inputs.
+      converted: a ModelProto of ONNX, in which the weights are inputs.
       weights: {name of an input: array}.
     """
     onnx, reference = import_package("onnx"), import_package("onnx.reference")
@@ -162,7 +167,7 @@ def _set_weights(converted, weights):
         field.extend(values)
 
 
-def quantize(converted, path):
+def _save_int8(converted, path):
     """Writes a model with weights in int8 into a file.
 
     Matrix products with weights are computed in int8. The inputs of these products are quantized when the
@@ -170,7 +175,7 @@ def quantize(converted, path):
     column, and 7 bits: with 8 bits, sums of products overflow on CPUs without instructions for int8 (VNNI).
 
     Args:
-      converted: an `onnx.ModelProto`.
+      converted: a ModelProto of ONNX.
       path: the new file.
     """
     quantization = import_package("onnxruntime.quantization")
@@ -180,16 +185,76 @@ def quantize(converted, path):
     try:
         quantization.quantize_dynamic(
             converted, path, op_types_to_quantize=["MatMul"], per_channel=True, reduce_range=True,
-            weight_type=quantization.QuantType.QInt8,
-            use_external_data_format=converted.ByteSize() > _MAX_BYTES)
+            weight_type=quantization.QuantType.QInt8)
     finally:
         root.setLevel(level)
 
 
-def save(converted, path):
-    """Writes a model into a file. Weights that are too large for one file are in a second file, with the
-    ending ".data"."""
-    onnx = import_package("onnx")
-    large = converted.ByteSize() > _MAX_BYTES
-    options = {"save_as_external_data": True, "location": f"{path.rpartition('/')[2]}.data"} if large else {}
-    onnx.save_model(converted, path, **options)
+def write(model, task, quantize, path):
+    """Writes a model as an ONNX file.
+
+    Args:
+      model, task: see `convert`.
+      quantize: see `portable_model.export`.
+      path: the new file.
+
+    Raises:
+      ValueError, OSError, ImportError: see `convert`.
+    """
+    converted = convert(model, task)
+    (_save_int8 if quantize else import_package("onnx").save_model)(converted, path)
+
+
+# --- Running ---------------------------------------------------------------------------------------------
+
+
+class OnnxModel:
+    """A model in ONNX Runtime. It is used like a `session.LoadedModel`. Several threads may call it.
+
+    Attributes:
+      inputs: names of the arrays that a call takes.
+    """
+
+    def __init__(self, path, inputs):
+        """Loads a model.
+
+        Args:
+          path: the ONNX file.
+          inputs: names of the inputs that the model must have.
+
+        Raises:
+          ValueError: the file is damaged, or the model has other inputs.
+          ImportError: ONNX Runtime is not installed.
+        """
+        runtime = import_package("onnxruntime")
+        options = runtime.SessionOptions()
+        options.intra_op_num_threads = len(os.sched_getaffinity(0))
+        # Waiting threads sleep. Otherwise they use a whole core.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.log_severity_level = 3  # errors only
+        try:
+            self._session = runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # ONNX Runtime has no common class for its errors
+            raise ValueError(f"{path}: ONNX Runtime cannot load the model: {_first_line(error)}") from error
+        found = {value.name for value in self._session.get_inputs()}
+        if not found <= set(inputs):
+            raise ValueError(f"{path} has the inputs {', '.join(sorted(found))}, but a model of this task "
+                             f"has {', '.join(inputs)}. Export the model again.")
+        self.inputs = tuple(name for name in inputs if name in found)
+        self._outputs = [value.name for value in self._session.get_outputs()]
+
+    def __call__(self, rows):
+        """See `session.LoadedModel.__call__`."""
+        try:
+            outputs = self._session.run(self._outputs, session.pad(rows, self.inputs))
+        except Exception as error:
+            raise ValueError(f"ONNX Runtime cannot run the model: {_first_line(error)}") from error
+        return session.split(dict(zip(self._outputs, outputs)), len(rows))
+
+    def close(self):
+        """Frees the memory of the model."""
+        self._session = None
+
+
+def _first_line(error):
+    return str(error).strip().partition("\n")[0][:300]
