@@ -112,15 +112,15 @@ def test_each_ending_is_a_sequence(tiny_model, tmp_path):
 
 def test_batches_are_sorted_and_trimmed_by_the_longest_sequence():
     """A question is as long as its longest sequence, which need not be the first."""
-    sizes = np.array([[3, 5], [20, 2], [4, 9], [2, 2]])
+    sizes = np.array([[3, 17], [20, 2], [4, 9], [2, 2]])
     mask = (np.arange(32) < sizes[..., None]).astype(np.int32)
     arrays = {"input_mask": mask, "number": np.arange(4, dtype=np.int32)}
     with tf.Graph().as_default(), tf.Session() as session:
         dataset = input_pipeline.array_dataset(arrays, 2, False, False, trimmed_fields=("input_mask",))
         following = tf.data.make_one_shot_iterator(dataset).get_next()
         batches = [session.run(following) for _ in range(2)]
-    assert [batch["number"].tolist() for batch in batches] == [[1, 2], [0, 3]]
-    assert [batch["input_mask"].shape for batch in batches] == [(2, 2, 24), (2, 2, 8)]
+    assert [batch["number"].tolist() for batch in batches] == [[1, 0], [2, 3]]
+    assert [batch["input_mask"].shape for batch in batches] == [(2, 2, 24), (2, 2, 16)]
     assert all(np.array_equal(batch["input_mask"].sum(axis=-1), sizes[batch["number"]]) for batch in batches)
 
 
