@@ -40,7 +40,7 @@ LAYERS = [
     {"bertlib.tasks.multiple_choice", "bertlib.tasks.vectors"},
     {"bertlib.output_directory", "bertlib.reports"},
     {"bertlib.serving"},
-    {"bertlib.runs", "bertlib.api", "bertlib.downloads"},
+    {"bertlib.runs", "bertlib.api", "bertlib.downloads", "bertlib.server"},
     {"bertlib.runs.classification", "bertlib.sweeps", "bertlib.comparison", "bertlib.keras"},
     {"bertlib.command_line"},
     {"bertlib.commands"},
@@ -66,7 +66,7 @@ TABLE = {
 }
 MOST_MODULES = 13
 # Modules that need packages of an extra: they are imported only where these packages are installed.
-OPTIONAL = {"bertlib.serving.http_app": ["fastapi"], "bertlib.serving.http_server": ["uvicorn"]}
+OPTIONAL = {"bertlib.server.http_app": ["fastapi"], "bertlib.server.http_server": ["uvicorn"]}
 # What google-research/bert has besides: a module of such a name in a fork takes the place of ours.
 PUBLISHED = MODEL | PUBLISHED_COMMANDS
 NAMES_IN_FORKS = ["checkpoints", "kernels", "estimator", "runner", "workers", "files", "utils"]

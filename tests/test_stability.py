@@ -71,7 +71,8 @@ def test_settings_of_the_command_line():
     own = stability.parse_settings("mine", ["mine=--layer_decay=0.8 --seed='1'"])
     assert own == {"published": [], "mine": ["--layer_decay=0.8", "--seed=1"]}
     for names, settings, message in (("nothing", [], "--settings: nothing is unknown"),
-                                     (None, ["a/b=--seed=1"], "pass NAME=FLAGS"), (None, ["ab"], "pass NAME=")):
+                                     (None, ["a/b=--seed=1"], "pass NAME=FLAGS"),
+                                     (None, ["ab"], "pass NAME=")):
         with pytest.raises(SystemExit, match=message):
             stability.parse_settings(names, settings)
 

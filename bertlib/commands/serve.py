@@ -16,7 +16,7 @@ from bertlib.command_line import common_flags
 from bertlib import serving
 from bertlib.commands import predict
 from bertlib.runs import checks
-from bertlib.serving import request_batches
+from bertlib.server import request_batches
 from bertlib.system import stopping
 
 _TOKEN_CHARACTERS = 16
@@ -64,7 +64,7 @@ def _load_server():
     """
     try:
         # Only this command needs FastAPI and uvicorn.
-        from bertlib.serving import http_app, http_server
+        from bertlib.server import http_app, http_server
     except ImportError as error:
         raise ImportError("The server needs the packages fastapi and uvicorn, which cannot be imported "
                           f"({error}). Install them with `pip install -r requirements-serve.txt`, or for an "

@@ -15,8 +15,9 @@ from test_export import asked, task_of, written
 import tiny
 
 from bertlib import serving
+from bertlib.comparison import answer_differences
 from bertlib.output_directory import model_directory
-from bertlib.serving import answer_differences, onnx_model, portable_model
+from bertlib.serving import onnx_model, portable_model
 
 HAS_ONNX = all(importlib.util.find_spec(name) for name in ("onnx", "tf2onnx", "onnxruntime"))
 needs_onnx = pytest.mark.skipif(not HAS_ONNX, reason="the extra [onnx] is not installed")

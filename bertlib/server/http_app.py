@@ -20,7 +20,7 @@ from fastapi import responses, security
 import starlette.requests
 
 from bertlib.rows import tables
-from bertlib.serving import request_batches
+from bertlib.server import request_batches
 
 _PAGES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "pages")
 # Largest number of seconds for reading the rest of a refused body.
