@@ -594,17 +594,18 @@ class TextReader:
         empty = [isinstance(text, str) and is_blank(text) for text in texts]
         if not any(empty):
             return TextRow(line, row, tuple(texts))
-        which = "" if len(texts) < 2 else (" first", " second")[empty.index(True)] if len(texts) == 2 else (
-            f" {self._describe_text(empty.index(True))}")
-        return TextRow(line, row, bad=BadRow(
-            f"the{which} text is empty; complete the row or remove it.", "empty text"))
+        which = self._describe_text(empty.index(True))
+        return TextRow(line, row, bad=BadRow(f"{which} is empty; complete the row or remove it.",
+                                             "empty text"))
 
     def _describe_text(self, index):
-        """Returns the name of the column of a text, or its number among the texts, from 1, as text."""
-        place = self.text_places[index]
-        if self.place.is_json:
-            return repr(place)
-        return repr(self.place.names[place]) if self.place.names else f"{index + 1}."
+        """Returns a text of a row in words. If the row has more than two texts, the words contain the name of
+        the text's column, or its number among the texts, from 1."""
+        if len(self.text_places) < 3:
+            return "the text" if len(self.text_places) == 1 else ("the first text", "the second text")[index]
+        place, names = self.text_places[index], self.place.names
+        return f"the text {place if self.place.is_json else names[place] if names else index + 1}"
+
 
 
 def _drop_last_blanks(rows):
