@@ -487,7 +487,7 @@ class TextReader:
         """Returns the columns of the texts in the current file. `place` contains all columns of this file."""
         if self._choices is None:
             if self.text is None:
-                self.text = self.place.find_usual(header_rows.TEXTS, "texts", "--text_column")
+                self.text = self._usual_texts()
             return self.text
         if self.text is not None and self.place.has_all(self.text):
             return self.text
@@ -502,6 +502,18 @@ class TextReader:
             raise RowError(self.place.line, f"there is no column {missing!r}; the columns are "
                            f"{self.place.names_in_words()}. Pass --text_column with {advice}.")
         return columns
+
+    def _usual_texts(self):
+        """Returns the columns with usual names for texts. If the file has none, the error also names the flag
+        of the labels, unless their column is known. So a user can add both flags at once."""
+        try:
+            return self.place.find_usual(header_rows.TEXTS, "texts", "--text_column")
+        except RowError as error:
+            names = [(name,) for name in header_rows.LABELS]
+            if self.label or self.place.find_usual(names, "labels", "--label_column", needed=False):
+                raise
+            raise RowError(error.line, f"{error.problem} If the file has labels, also name their column with "
+                           "--label_column.") from None
 
     def _has_header(self, table, line, first, others, known):
         """Returns whether the first row is a header row.

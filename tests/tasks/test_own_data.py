@@ -288,6 +288,7 @@ def test_a_column_that_holds_no_known_label_is_none_of_labels(tmp_path):
     ("a.csv", "body,label\na,x\n", ":1: no column has a usual name for texts. Name the columns of the texts "
                                    "with --text_column; the columns are body, "
      "label. If this row is not a header"),
+    ("a.csv", "body,kind\na,x\n", "If the file has labels, also name their column with --label_column."),
     ("a.csv", "text,sentence,label\na,b,x\n", ":1: the texts may be in text or sentence. Name their columns "
                                               "with"),
     ("a.csv", "text,kind\na,x\n", ":1: no column has a usual name for labels. Name"),
