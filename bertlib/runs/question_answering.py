@@ -49,9 +49,9 @@ def log_windows_seen(settings, num_train_steps, questions, windows):
         return
     epochs = math.ceil(math.ceil(windows / batch) * batch / questions * 100) / 100
     limit = " and without --max_steps" if steps < num_train_steps else ""
-    logging.info("%s steps with a batch size of %d see %s of %s windows. --num_train_epochs counts "
+    logging.info("%s steps with a batch size of %d read %s of %s windows. --num_train_epochs counts "
                  "questions, as in the published code, but a long context has several windows. With "
-                 "--num_train_epochs=%g%s, the training sees all windows.", f"{steps:,}", batch,
+                 "--num_train_epochs=%g%s, the training reads all windows.", f"{steps:,}", batch,
                  f"{seen:,}", f"{windows:,}", epochs, limit)
 
 

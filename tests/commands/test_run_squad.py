@@ -74,7 +74,7 @@ def test_the_advice_about_windows_names_the_limit_of_the_steps(caplog):
     with caplog.at_level("INFO", "absl"):
         question_answering.log_windows_seen(Settings({"train_batch_size": 12, "max_steps": 4}), 7, 30, 328)
     (record,) = caplog.records
-    assert "4 steps with a batch size of 12 see 48 of 328 windows." in record.getMessage()
+    assert "4 steps with a batch size of 12 read 48 of 328 windows." in record.getMessage()
     assert "With --num_train_epochs=11.2 and without --max_steps, the training" in record.getMessage()
 
 
