@@ -60,8 +60,8 @@ def listen(host, port):
       OSError: the port cannot be used.
     """
     family, address = _resolve(host)
-    # With IPPROTO_TCP, asyncio sets TCP_NODELAY. Without it, each answer takes 40 ms longer: its second packet
-    # waits for the client to acknowledge the first one.
+    # With IPPROTO_TCP, asyncio sets TCP_NODELAY. Without it, each answer takes 40 ms longer: its second
+    # packet waits for the client to acknowledge the first one.
     server = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
