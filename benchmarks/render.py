@@ -335,35 +335,26 @@ So the choice gains {cost["fair"] - cost["mean_run"]:.1f} points, but the best s
 Measured by `{result["command"]}` ({place(result)})."""
 
 
-def onnx_tables():
-    """CPU time and quality of ONNX files."""
-    result, quality = results.read("serving_onnx"), results.read("onnx_quality")
+def onnx_table():
+    """CPU time of ONNX files."""
+    result, rows = results.read("serving_onnx"), []
     fields = {"a call, CPU ms": "a call with one pair", "an answer of many, CPU ms": "one of many pairs"}
-    sides = list(dict.fromkeys(row["side"] for row in rows_of(result) if "round" in row))
-    speeds = []
-    for side in sides:
+    for side in dict.fromkeys(row["side"] for row in rows_of(result) if "round" in row):
         cells = []
         for field in fields:
             mine, ours, theirs = (values_of(result, field, side=name) for name in (side, OURS, PEER))
             ratios = [[one / other for one, other in zip(mine, others)] for others in (ours, theirs)]
             cells += [f"{statistics.median(mine):.1f}", *(
                 f"{statistics.median(found):.2f} ({min(found):.2f}–{max(found):.2f})" for found in ratios)]
-        speeds.append([side, *cells])
+        rows.append([side, *cells])
     titles = ["CPU ms", *(title for name in fields.values()
                           for title in (name, f"compared with {OURS}", f"compared with {PEER}"))]
-    models = [[row["task"], f"{row['examples']:,}", row["side"], f"{row['quality']:.1f}", row["differing"],
-               f"{row['cpu']:.1f}"] for row in rows_of(quality)]
-    return f"""{table(titles, speeds)}
+    return f"""{table(titles, rows)}
 
 The model is MRPC's, with the installed model as its encoder. All sides have one core and one thread, and
 fp32 where int8 is not named. Ratios are medians of the rounds, with the smallest and the largest.
 
-{table(["task", "examples", "answers by", "accuracy or F1, %", "examples that differ", "CPU s"], models)}
-
-The quality is the accuracy of MRPC and CoLA, and the F1 of the entities of CoNLL-2003, each of one training
-(seed 0) of the installed model.
-
-Measured by `{result["command"]}` ({place(result)}) and `{quality["command"]}` ({place(quality)})."""
+Measured by `{result["command"]}` ({place(result)})."""
 
 
 def origins_table():
@@ -396,7 +387,7 @@ TABLES = {
     "replicas": (replicas_table, ["replicas"]),
     "report_numbers": (report_numbers_table, ["report_numbers"]),
     "selection": (selection_table, ["selection_cost"]),
-    "onnx": (onnx_tables, ["serving_onnx", "onnx_quality"]),
+    "onnx": (onnx_table, ["serving_onnx"]),
     "origins": (origins_table, [])}
 
 
