@@ -357,6 +357,20 @@ fp32 where int8 is not named. Ratios are medians of the rounds, with the smalles
 Measured by `{result["command"]}` ({place(result)})."""
 
 
+def onnx_quality_table():
+    """Quality of ONNX files."""
+    result = results.read("onnx_quality")
+    rows = [[row["task"], f"{row['examples']:,}", row["side"], f"{row['quality']:.1f}", row["differing"],
+             f"{row['cpu']:.1f}"] for row in rows_of(result)]
+    titles = ["task", "examples", "answers by", "accuracy or F1, %", "examples that differ", "CPU s"]
+    return f"""{table(titles, rows)}
+
+The quality is the accuracy of MRPC and CoLA, and the F1 of the entities of CoNLL-2003 (ner). Each model is
+one training of the installed model, with one seed.
+
+Measured by `{result["command"]}` ({place(result)})."""
+
+
 def origins_table():
     """How each table was measured."""
     rows = []
@@ -370,7 +384,7 @@ def origins_table():
     return table(["table", "command, machine and date"], rows)
 
 
-ON_OTHER_PAGES = ("replicas", "report_numbers", "selection", "onnx")
+ON_OTHER_PAGES = ("replicas", "report_numbers", "selection", "onnx", "onnx_quality")
 # {name in a page: (function that returns the text, results that it is made of)}
 TABLES = {
     "compare": (compare_table, ["compare"]),
@@ -388,6 +402,7 @@ TABLES = {
     "report_numbers": (report_numbers_table, ["report_numbers"]),
     "selection": (selection_table, ["selection_cost"]),
     "onnx": (onnx_table, ["serving_onnx"]),
+    "onnx_quality": (onnx_quality_table, ["onnx_quality"]),
     "origins": (origins_table, [])}
 
 
