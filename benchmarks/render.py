@@ -408,35 +408,40 @@ All {last["sent"]:,} malformed requests were answered with 4xx. Before them, the
 Measured by `{result["command"]}` ({place(result)}; {packages})."""
 
 
-def onnx_tables():
-    """CPU time and quality of ONNX files."""
-    result, quality = results.read("serving_onnx"), results.read("onnx_quality")
+def onnx_table():
+    """CPU time of ONNX files."""
+    result, rows = results.read("serving_onnx"), []
     fields = {"a call, CPU ms": "a call with one pair", "an answer of many, CPU ms": "one of many pairs"}
-    sides = list(dict.fromkeys(row["side"] for row in rows_of(result) if "round" in row))
-    speeds = []
-    for side in sides:
+    for side in dict.fromkeys(row["side"] for row in rows_of(result) if "round" in row):
         cells = []
         for field in fields:
             mine, ours, theirs = (values_of(result, field, side=name) for name in (side, OURS, PEER))
             ratios = [[one / other for one, other in zip(mine, others)] for others in (ours, theirs)]
             cells += [f"{statistics.median(mine):.1f}", *(
                 f"{statistics.median(found):.2f} ({min(found):.2f}–{max(found):.2f})" for found in ratios)]
-        speeds.append([side, *cells])
+        rows.append([side, *cells])
     titles = ["CPU ms", *(title for name in fields.values()
                           for title in (name, f"compared with {OURS}", f"compared with {PEER}"))]
-    models = [[row["task"], f"{row['examples']:,}", row["side"], f"{row['quality']:.1f}", row["differing"],
-               f"{row['cpu']:.1f}"] for row in rows_of(quality)]
-    return f"""{table(titles, speeds)}
+    return f"""{table(titles, rows)}
 
 The model is MRPC's, with the installed model as its encoder. All sides have one core and one thread, and
 fp32 where int8 is not named. Ratios are medians of the rounds, with the smallest and the largest.
 
-{table(["task", "examples", "answers by", "accuracy or F1, %", "examples that differ", "CPU s"], models)}
+Measured by `{result["command"]}` ({place(result)})."""
 
-The quality is the accuracy of MRPC and CoLA, and the F1 of the entities of CoNLL-2003, each of one training
-(seed 0) of the installed model.
 
-Measured by `{result["command"]}` ({place(result)}) and `{quality["command"]}` ({place(quality)})."""
+def onnx_quality_table():
+    """Quality of ONNX files."""
+    result = results.read("onnx_quality")
+    rows = [[row["task"], f"{row['examples']:,}", row["side"], f"{row['quality']:.1f}", row["differing"],
+             f"{row['cpu']:.1f}"] for row in rows_of(result)]
+    titles = ["task", "examples", "answers by", "accuracy or F1, %", "examples that differ", "CPU s"]
+    return f"""{table(titles, rows)}
+
+The quality is the accuracy of MRPC and CoLA, and the F1 of the entities of CoNLL-2003 (ner). Each model is
+one training of the installed model, with one seed.
+
+Measured by `{result["command"]}` ({place(result)})."""
 
 
 def origins_table():
@@ -453,7 +458,7 @@ def origins_table():
     return table(["table", "command, machine and date"], rows)
 
 
-ON_OTHER_PAGES = ("onnx", "replicas", "report_numbers", "selection", "server", "stability")
+ON_OTHER_PAGES = ("onnx", "onnx_quality", "replicas", "report_numbers", "selection", "server", "stability")
 # {name in a page: (function that returns the text, results that it is made of)}
 TABLES = {
     "compare": (compare_table, ["compare"]),
@@ -472,7 +477,8 @@ TABLES = {
     "selection": (selection_table, ["selection_cost"]),
     "stability": (stability_table, ["stability"]),
     "server": (server_table, ["server_load"]),
-    "onnx": (onnx_tables, ["serving_onnx", "onnx_quality"]),
+    "onnx": (onnx_table, ["serving_onnx"]),
+    "onnx_quality": (onnx_quality_table, ["onnx_quality"]),
     "origins": (origins_table, [])}
 
 

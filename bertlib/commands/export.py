@@ -17,6 +17,7 @@ from absl import flags, logging
 
 from bertlib.command_line import common_flags
 
+from bertlib.comparison import answer_differences
 from bertlib.estimator.step_config import StepConfig
 from bertlib.kernels import kernel_choice
 from bertlib.output_directory import model_directory
@@ -24,7 +25,6 @@ from bertlib.runs import checks, final_export
 from bertlib.runs.classification import training_texts
 from bertlib.runs.settings import require_file
 from bertlib.serving import (
-    answer_differences,
     answers,
     export_model,
     export_text,
@@ -115,16 +115,15 @@ def _export_saved_model(settings, model):
 def _export_file(settings, model):
     """Exports an ONNX or TFLite file, and logs how its answers differ from the answers of the model."""
     directory = settings.output_dir or portable_model.default_directory(settings.model_dir, settings.format)
-    path = portable_model.export(model, directory, settings.format, settings.task,
-                                 settings.quantize == "int8")
-    final_export.log(path, model)
-    export = portable_model.read(path)
     step = StepConfig(compile_kernels=kernel_choice.is_faster(model.bert_config.hidden_size))
-    with (predictor.Predictor(model, export.task, step) as expected,
-          predictor.Predictor(export.directory, export.task, model=export.load()) as other):
+    with predictor.Predictor(model, settings.task, step) as expected:
         questions, source = _questions(settings, model, expected)
-        chosen = questions[::-(-len(questions) // settings.compare_examples)]
-        differences = answer_differences.compare(expected, other, chosen)
+        path = portable_model.export(model, directory, settings.format, settings.task,
+                                     settings.quantize == "int8")
+        final_export.log(path, model)
+        export = portable_model.read(path)
+        with predictor.Predictor(export.directory, export.task, model=export.load()) as other:
+            differences = answer_differences.compare(expected, other, questions)
     logging.info("The %s file compared with the model in TensorFlow (fp32), on %s: %s.",
                  portable_model.FORMATS[settings.format].name, source, differences)
 
@@ -133,21 +132,43 @@ def _questions(settings, model, expected):
     """Returns the questions for a comparison: (list of tuples with the texts, name of their source).
 
     If the development set cannot be read, the questions are short texts of the vocabulary's words.
+
+    Raises:
+      ValueError, OSError: no line of --compare_file can be used.
     """
     if settings.compare_file:
-        questions = list(expected.read(settings.compare_file))
-        usable = [question.values for question in questions if question.problem is None]
-        if not usable:
-            raise ValueError(f"--compare_file={settings.compare_file}: no line can be used. "
-                             f"{questions[0].problem if questions else 'The file is empty.'}")
-        return usable, settings.compare_file
+        source = settings.compare_file
+        found = [question.values for question in expected.read(source) if question.problem is None]
+    else:
+        source = "the development set"
+        try:
+            found = training_texts.read_dev_questions(model)
+        except (OSError, ValueError) as error:
+            logging.warning("The development set cannot be read: %s Name a file with --compare_file.", error)
+            found, source = _texts_of_vocabulary(model, expected), "texts made of words of the vocabulary"
+    if expected.task != "tagging":  # the development set of a tagger contains lists of words
+        found = [tuple(" ".join(text) if isinstance(text, list) else text for text in texts)
+                 for texts in found]
+    usable = [texts for texts in found if _is_usable(expected, texts)]
+    if not usable:
+        raise ValueError(f"No example in {source} can be used for the comparison. Name another file with "
+                         "--compare_file.")
+    return usable[::-(-len(usable) // settings.compare_examples)], source
+
+
+def _texts_of_vocabulary(model, expected):
+    """Returns questions of 1 to 40 words."""
+    words = [word for word in model.tokenizer.vocab if word.isalpha()][-40:] or ["a"]
+    return [(" ".join(words[:count]),) * expected.required for count in range(1, len(words) + 1)]
+
+
+def _is_usable(expected, texts):
+    """Returns whether a predictor can answer a question. A row without text, for example, has no answer."""
     try:
-        return training_texts.read_dev_questions(model), "the development set"
-    except (OSError, ValueError) as error:
-        logging.warning("The development set cannot be read: %s Name a file with --compare_file.", error)
-    words = [word for word in list(model.tokenizer.vocab) if word.isalpha()][-40:] or ["a"]
-    texts = [" ".join(words[:count]) for count in range(1, len(words) + 1)]
-    return [(text,) * expected.required for text in texts], "texts made of words of the vocabulary"
+        expected.prepare(*texts)
+    except ValueError:
+        return False
+    return True
 
 
 def _compare(settings, model):

@@ -69,7 +69,7 @@ def load(model_dir: str | os.PathLike[str], task: str | None = None, precision: 
         return _load_export(portable_model.read(exported, task), precision, batch_size, group, engine)
     directory = model_directory.read(path, weights)
     if engine == "onnx":
-        export = portable_model.newest(directory, engine, task or answers.resolve_task(directory))
+        export = portable_model.newest(path, directory, engine, answers.resolve_task(directory, task))
         return _load_export(export, precision, batch_size, group, engine)
     output_files.log_precision(directory.record, precision, ("fp32", "bf16"))
     step = StepConfig(precision=precision,

@@ -191,21 +191,22 @@ def read(directory, task=None):
     return Export(model, file_format, exported, description.get("weights"))
 
 
-def newest(model, file_format, task=None):
+def newest(model_dir, model, file_format, task=None):
     """Returns the newest `Export` of a model's current weights.
 
     Args:
-      model: a `model_directory.ModelDirectory`, the output directory of a training.
+      model_dir: the output directory of a training.
+      model: the `model_directory.ModelDirectory` of this directory, or of its best/.
       file_format: a key of `FORMATS`.
       task: see `read`.
 
     Raises:
       ValueError, OSError: there is no export, or the export has other weights; see also `read`.
     """
-    directory = default_directory(model.path, file_format)
+    directory = default_directory(model_dir, file_format)
     versions = [name for name in (os.listdir(directory) if files.is_directory(directory) else ())
                 if name.isdecimal() and find(os.path.join(directory, name))]
-    to_do = f"Run export.py with --model_dir={model.path} --format={file_format}."
+    to_do = f"Run export.py with --model_dir={model_dir} --format={file_format}."
     if not versions:
         raise ValueError(f"{directory} contains no export. {to_do}")
     found = read(os.path.join(directory, max(versions, key=int)), task)

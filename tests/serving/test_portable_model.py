@@ -149,6 +149,9 @@ def test_the_engine_takes_the_newest_export_of_these_weights(exported, tiny_mode
     directory, export = exported
     with serving.load(directory, engine="onnx") as predictor:
         assert predictor.checkpoint == f"{export}/model.onnx"
+    # The best weights of a training are in best/, but its exports are not.
+    model = model_directory.read(str(directory))._replace(path=str(directory / "best"))
+    assert portable_model.newest(str(directory), model, "onnx").directory.path == export
     with pytest.raises(ValueError, match="is an export for the task classification.*--task=vectors"):
         serving.load(directory, task="vectors", engine="onnx")
     shutil.copytree(directory, tmp_path / "copy")
