@@ -212,6 +212,8 @@ def train():
     frozen = encoder.get_weights()
     fit(model)
     found["moved_frozen"], found["trainable_frozen"] = moved(encoder, frozen), len(encoder.trainable_weights)
+    renamed = BertEncoder({**encoder.get_config()["config"], "model_type": "bert", "hidden_act": "gelu_new"})
+    found["activation"] = BertEncoder.from_config(renamed.get_config()).get_config()["config"]["hidden_act"]
     found["inputs"], found["settings"] = run_bad_inputs(encoder), run_bad_settings(encoder)
     found["eager_at_the_end"] = tf.executing_eagerly()
     return found

@@ -139,6 +139,11 @@ def test_saved_models_answer_in_a_new_process(program, tiny_model):
     assert loaded["weights"] == loaded["moved"] == len(tiny_model.weights) + 3  # the counter and the head
 
 
+def test_the_activation_of_a_hugging_face_model_is_translated_once(program):
+    # "gelu" would be translated into "gelu_erf", which is another function.
+    assert program[0]["activation"] == "gelu"
+
+
 def test_saved_weights_are_a_published_checkpoint(program, tiny_model):
     found, output, _ = program
     assert found["again"] == 0 and found["second layer"] > 1e-3
