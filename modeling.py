@@ -625,8 +625,9 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
 
     mask = [] if attention_mask is None else [attention_mask]                           # [B, F, F]
     outputs = [packing.pack(input_tensor) if packing else reshape_to_matrix(input_tensor)]     # [R, W]
-    # The division into segments has an effect only with recompute="layers".
-    firsts = [*range(min(frozen_layers, 1)), *range(frozen_layers, num_hidden_layers, recompute_segment)]
+    # The division into segments has an effect only with recompute="layers". If there are frozen layers, they
+    # come before the first segment.
+    firsts = [*([0] if frozen_layers else []), *range(frozen_layers, num_hidden_layers, recompute_segment)]
     for first, end in zip(firsts, [*firsts[1:], num_hidden_layers]):
         segment = functools.partial(_layers, encoder, first, end)
         if recompute == "layers" and first >= frozen_layers:

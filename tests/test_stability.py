@@ -72,7 +72,7 @@ def test_settings_of_the_command_line():
     assert own == {"published": [], "mine": ["--layer_decay=0.8", "--seed=1"]}
     for names, settings, message in (("nothing", [], "--settings: nothing is unknown"),
                                      (None, ["a/b=--seed=1"], "pass NAME=FLAGS"),
-                                     (None, ["ab"], "pass NAME=")):
+                                     (None, ["ab"], "pass NAME=FLAGS")):
         with pytest.raises(SystemExit, match=message):
             stability.parse_settings(names, settings)
 
@@ -90,7 +90,7 @@ def test_the_table_has_each_setting_and_each_seed(tmp_path, monkeypatch):
         "machine": {"cpu": "a CPU", "instructions": [], "cores": 2}, "repeated": True, "rounds": rounds})
     page = render.rendered("<!-- generated: stability -->\n<!-- end -->")
     assert "| MRPC: flags | accuracy: mean [95 % interval] | failed runs |" in page
-    assert "| published recipe | 0.640 [0.337, 0.943] | 1 of 3 |  |  | 0.700, 0.500, 0.720 |" in page
+    assert "| published recipe | 0.640 [0.338, 0.942] | 1 of 3 |  |  | 0.700, 0.500, 0.720 |" in page
     assert "| `--adam_bias_correction=true` | 0.750 [0.750, 0.750] | 1 of 3 | 0.040 [" in page
     assert "| 0.750, –, 0.750 |" in page and page.endswith("2026-11-24).\n<!-- end -->")
 
@@ -111,7 +111,7 @@ def test_the_command_keeps_finished_runs(tiny_model, tmp_path):
     lines = [line for line in first.stdout.splitlines() if line.startswith("MRPC, ")]
     assert [line.split(": ")[0] for line in lines] == ["MRPC, published", "MRPC, freeze_embeddings"]
     assert again.returncode == 0 and again.stdout == first.stdout
-    assert again.stderr.count("1 runs: 1 have ended before, 0 to go") == 2
+    assert again.stderr.count("1 runs: 1 have already ended, 0 to go") == 2
     record = tmp_path / "work" / "MRPC" / "freeze_embeddings" / "runs" / "seed=0" / "run.json"
     settings = json.loads(record.read_text())["settings"]
     assert settings["freeze_embeddings"] is True and settings["precision"] == "bf16"

@@ -142,10 +142,12 @@ def describe(settings):
     task = f"{model}, {settings.task}, {settings.precision}"
     if settings.phase == "prediction":
         return f"{task}, prediction"
-    frozen = ["embeddings"] * (settings.freeze_embeddings or settings.freeze_layers > 0)
-    frozen += [f"{settings.freeze_layers} of the layers"] * (settings.freeze_layers > 0)
-    text = f", frozen: {' and '.join(frozen)}" if frozen else ""
-    return f"{task}, optimizer {settings.optimizer}, dropout on{text}"
+    frozen = ""
+    if settings.freeze_layers:
+        frozen = f", frozen: embeddings and all layers below layer {settings.freeze_layers}"
+    elif settings.freeze_embeddings:
+        frozen = ", frozen: embeddings"
+    return f"{task}, optimizer {settings.optimizer}, dropout on{frozen}"
 
 
 def usable_memory(settings):

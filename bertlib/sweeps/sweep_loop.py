@@ -56,7 +56,7 @@ def run(sweep, directory, runs):
         if missing:
             run_inputs.check_unchanged(map(directory.output_dir, directory.runs))
         directory.add(runs)
-        logging.info("%d runs: %d have ended before, %d to go. Results: %s.", len(runs),
+        logging.info("%d runs: %d have already ended, %d to go. Results: %s.", len(runs),
                      len(runs) - len(missing), len(missing),
                      os.path.join(directory.path, sweep_directory.PAGE))
         _write_results(sweep, directory)
