@@ -78,7 +78,8 @@ def check_close(actual, expected):
     assert set(actual) == set(expected)
     for name, value in expected.items():
         scale = np.abs(expected[name.replace("key/bias", "key/kernel")]).max()
-        tolerance = 2e-6 if name in OUTPUTS else 1e-5
+        # On a CPU with AVX2, three runs differed by up to 2.4e-6 (outputs) and 1.2e-5 (gradients).
+        tolerance = 5e-6 if name in OUTPUTS else 2e-5
         assert np.abs(actual[name] - value).max() <= tolerance * scale, name
 
 

@@ -435,10 +435,11 @@ def test_requests_under_way_are_answered_at_the_end(predictor):
 
 
 def test_idle_connections_do_not_delay_the_end(predictor):
+    threads = threading.active_count()  # the other tests of this process leave threads of TensorFlow
     with running(predictor) as server:
         idle, used = server.connect(), server.connect()
         used.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert used.recv(1000).startswith(b"HTTP/1.1 200")
         start = time.monotonic()
     assert time.monotonic() - start < 10
-    assert threading.active_count() < 50 and idle.recv(1) == b""
+    assert threading.active_count() <= threads + 2 and idle.recv(1) == b""

@@ -59,7 +59,8 @@ def test_it_computes_what_the_model_computes_and_so_are_its_gradients(module, ti
         tiny.load(session, encoder, tiny_model.weights)
         ours, wanted = session.run([[outputs, gradients[0]], [expected, gradients[1]]])
     for name, array in wanted[0].items():
-        np.testing.assert_allclose(ours[0][name], array, rtol=1e-4, atol=1e-6)
+        # Two graphs round differently: on CPUs with AVX2, a value near 0 differs by 2e-6.
+        np.testing.assert_allclose(ours[0][name], array, rtol=1e-4, atol=1e-5)
     for variable, first, second in zip(encoder, ours[1], wanted[1]):
         np.testing.assert_allclose(first, second, rtol=1e-4, atol=1e-5, err_msg=variable.name)
 
