@@ -1,5 +1,6 @@
 """Shared fixtures. `scripts` run as a user's, but as children of one process that has loaded TensorFlow."""
 import os
+import signal
 import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -7,6 +8,9 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import pytest  # noqa: E402
 from scripts import Scripts  # noqa: E402
+
+# A shell starts background jobs with SIGINT ignored, and child processes inherit this. Some tests send SIGINT.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collectstart():

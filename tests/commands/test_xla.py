@@ -18,7 +18,7 @@ from bertlib.graph import graph_keys
 from bertlib.graph.recompute_grad import recompute_grad
 import modeling
 
-ROWS, FEW, WIDTH, LAYERS = 1 << 17, 50, 16, 4
+ROWS, FEW, WIDTH, LAYERS = 1 << 17, 50, 16, 12
 PRODUCTS = 3  # in a layer
 TENSOR = 4 * ROWS * WIDTH / 2**20  # MiB of one
 
@@ -76,12 +76,12 @@ def run(rows, layers, cwd):
                   "at sizes beside which XLA's own memory is small")
 def test_what_is_recomputed_where_xla_compiles_is_not_kept_and_has_the_same_gradients(tmp_path):
     found = run(ROWS, LAYERS, tmp_path)
-    # Each layer's input, and what is there while one of them is computed again. With XLA merging the two
-    # computations, or putting the gradients of all kernels off to the end, it would be 30 and more.
-    assert found["recomputed"] < 20 * TENSOR
-    # Of each product, what goes into gelu and what comes out of dropout, and a mask. With what gelu computes
-    # in between, which its gradient computes again, it would be a half more.
-    assert 2.25 * LAYERS * PRODUCTS * TENSOR < found["kept"] < 45 * TENSOR
+    # Recomputation keeps the input of each layer, and the tensors of one layer while they are computed again.
+    # The bound is relative, because XLA's own buffers differ between CPUs: the measured ratios are 0.34 to 0.41.
+    assert found["recomputed"] < found["kept"] / 2
+    # Without recomputation, the input of gelu, the output of dropout and a mask of each product are kept. If
+    # the intermediate results of gelu were kept too, the memory would be larger by half.
+    assert 2.25 * LAYERS * PRODUCTS * TENSOR < found["kept"] < 3.25 * LAYERS * PRODUCTS * TENSOR
     assert found["difference"] < 1e-4
 
 

@@ -452,7 +452,7 @@ def test_simulated_memory():
 @pytest.mark.slow(reason="measures what two processes really allocate, at sizes beside which TensorFlow's "
                   "own memory is small")
 def test_memory_of_a_real_step():
-    done = run_fresh("benchmarks/recompute.py", "--memory", "--modes=none,layers", "--num_hidden_layers=6",
+    done = run_fresh("benchmarks/recompute.py", "--memory", "--modes=none,layers", "--num_hidden_layers=12",
                      "--hidden_size=128", "--num_attention_heads=4", "--intermediate_size=512",
                      "--vocab_size=100", "--length=128", "--batch=16", cwd=".")
     assert not done.code, done.err
