@@ -91,16 +91,17 @@ class LoadedModel:
             self._feeds = create_inputs(extra_inputs)
             self.inputs = tuple(self._feeds)
             self._outputs = build(head, bert_config, self._feeds, step or StepConfig())
-            scaffold = tf.train.Scaffold(
-                init_fn=checkpoint_formats.create_init_fn(checkpoint, tf.trainable_variables()))
-            scaffold.finalize()
+            # `tf.train.Scaffold` would do the same, but writes a message to the log of the calling program.
+            load_weights = checkpoint_formats.create_init_fn(checkpoint, tf.trainable_variables())
+            initialize = tf.global_variables_initializer()
+            # This op must run after the weights are loaded, because it initializes local variables with
+            # converted weights.
+            initialize_local = tf.group(tf.local_variables_initializer(), tf.tables_initializer())
             self._session = tf.Session(graph=graph)
             with self._session.as_default():
-                self._session.run(scaffold.init_op)
-                scaffold.init_fn(self._session)
-                # This op must run after the weights are loaded, because it initializes local variables with
-                # converted weights.
-                self._session.run(scaffold.local_init_op)
+                self._session.run(initialize)
+                load_weights(None, self._session)
+                self._session.run(initialize_local)
             graph.finalize()
 
     def __call__(self, rows):
