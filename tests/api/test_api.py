@@ -302,10 +302,15 @@ def test_a_pair_is_no_question_for_a_model_of_single_texts(trained):
             predictor("")
 
 
-# Prints whether the import loads TensorFlow, and whether eager execution, Keras and a gradient still work.
+# Prints whether the import loads TensorFlow, whether eager execution, Keras and a gradient still work, and the
+# lines that TensorFlow writes into the log of a program that logs at the level INFO.
 EAGER = """
+import io
+import logging as standard_logging
 import sys
 from bertlib import api
+log = io.StringIO()
+standard_logging.basicConfig(level=standard_logging.INFO, stream=log, format="%(name)s: %(message)s")
 assert not {"tensorflow", "numpy", "pandas"} & set(sys.modules)
 import tensorflow as tf
 from absl import logging
@@ -322,7 +327,8 @@ with api.load(sys.argv[1]) as predictor:
     model.fit(tf.ones([4, 1]), tf.ones([4, 1]), verbose=0)
     same = predictor("a cat") == answer
 after = tf.executing_eagerly(), logging.get_verbosity(), tf.compat.v1.resource_variables_enabled()
-print(before == after, before[0], gradient, same, answer["label"])
+lines = [line for line in log.getvalue().splitlines() if line.startswith("tensorflow: ")]
+print(before == after, before[0], gradient, same, answer["label"], lines)
 """
 
 
@@ -330,7 +336,7 @@ def test_a_loaded_model_leaves_eager_execution_on(trained):
     done = subprocess.run([sys.executable, "-c", EAGER, trained[0] / "model"], cwd=ROOT, capture_output=True,
                           encoding="utf-8")
     answer = api.predict(trained[0] / "model", ["a cat"])[0]["prediction"]
-    assert done.stdout == f"True True 3.0 True {answer}\n", done.stderr
+    assert done.stdout == f"True True 3.0 True {answer} []\n", done.stderr
 
 
 def test_names_of_answers_become_columns():
