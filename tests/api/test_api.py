@@ -302,8 +302,8 @@ def test_a_pair_is_no_question_for_a_model_of_single_texts(trained):
             predictor("")
 
 
-# Prints whether the import loads TensorFlow, whether eager execution, Keras and a gradient still work, and the
-# lines that TensorFlow writes into the log of a program that logs at the level INFO.
+# Prints whether the import loads TensorFlow, whether eager execution, Keras and a gradient still work, and
+# the lines that TensorFlow writes into the log of a program that logs at the level INFO.
 EAGER = """
 import io
 import logging as standard_logging
