@@ -60,7 +60,7 @@ BASE = {"vocab_size": 30522, "hidden_size": 768, "num_hidden_layers": 12, "num_a
 LENGTH, BATCH_SIZE = 128, 32
 WIDTH_OF_PRODUCT, PRODUCTS = 4096, {"fp32": 20, "bf16": 100}
 STEPS_OF_TRIALS = 8, 32  # of fine-tuning
-UNITS = {"cpu": "CPU s an example", "wall": "s an example", "peak": "GB",
+UNITS = {"cpu": "CPU s per example", "wall": "s per example", "peak": "GB",
          "gflop_an_example": "GFLOP", "speed": "GFLOP per CPU s", "accuracy": "", "F1": ""}
 
 # The cost of a run: CPU seconds, wall seconds, peak memory in bytes, and the output of the run.
@@ -346,7 +346,7 @@ def fastest(work, side):
             try:
                 found = work.cost(side, settings)
                 seconds[key] = found.cpu
-                report(f"  {work.title}, {side}, {key}: {found.cpu:.4g} CPU s an example, "
+                report(f"  {work.title}, {side}, {key}: {found.cpu:.4g} CPU s per example, "
                        f"{found.peak / 1e9:.2f} GB")
             except RuntimeError as error:
                 seconds[key] = float("inf")
@@ -392,7 +392,7 @@ def compare(work, sides, rounds, recorder):
             recorder.add(work=work.title, side=side, settings=describe(settings[side]), round=turn + 1,
                          cpu=found.cpu, wall=found.wall, peak=found.peak / 1e9, **found.quality)
             report(f"{work.title}, round {turn + 1}, {side} ({describe(settings[side])}): {found.cpu:.4g} "
-                   f"CPU s an example, {found.wall:.4g} s, {found.peak / 1e9:.2f} GB "
+                   f"CPU s per example, {found.wall:.4g} s, {found.peak / 1e9:.2f} GB "
                    f"{in_words(found.quality)}")
     return Line(work.title, costs, settings, work.operations)
 

@@ -129,7 +129,7 @@ def print_seconds(sizes, modes, recorder):
         step(False)
         ratio = statistics.median(ours / base for ours, base in zip(seconds[mode], seconds[modes[0]]))
         used = statistics.median(seconds[mode])
-        print(f"{mode:10}  {used:.4f} CPU seconds an example  {ratio:.3f} of {modes[0]}  "
+        print(f"{mode:10}  {used:.4f} CPU seconds per example  {ratio:.3f} of {modes[0]}  "
               f"start {first[mode] - used * sizes.batch:.1f} CPU seconds")
 
 
@@ -144,7 +144,7 @@ def main():
         parser.add_argument(f"--{name}", type=int, help=f"default {for_time}; with --memory {for_memory}")
     results.add_flag(parser)
     arguments = parser.parse_args()
-    recorder = results.Recorder(arguments.results, {"cpu": "CPU s an example", "activations": "MiB"})
+    recorder = results.Recorder(arguments.results, {"cpu": "CPU s per example", "activations": "MiB"})
     for name, defaults in SIZES.items():
         if getattr(arguments, name) is None:
             setattr(arguments, name, defaults[arguments.memory])

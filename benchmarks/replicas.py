@@ -95,7 +95,7 @@ def middle(turns, name):
 
 def measure_training(options):
     """Prints the tables of the training."""
-    print("| replicas × micro-batches | what | CPU s a step | wall s | waiting s | lead s | MB sent |\n"
+    print("| replicas × micro-batches | what | CPU s per step | wall s | waiting s | lead s | MB sent |\n"
           "|---|---|---|---|---|---|---|")
     rows = []
     for count in options.replicas:
@@ -172,8 +172,8 @@ def main():
     results.add_flag(parser)
     options = parser.parse_args()
     options.recorder = results.Recorder(options.results, {
-        "cpu": "CPU s a step", "wall": "s a step", "waiting": "s a step", "lead": "s a step",
-        "sent": "MB a step"})
+        "cpu": "CPU s per step", "wall": "s per step", "waiting": "s per step", "lead": "s per step",
+        "sent": "MB per step"})
     options.replicas = options.replicas or ([2, 4] if options.work == "training" else [2, 3, 4])
     works[options.work](options)
     options.recorder.write()

@@ -73,7 +73,7 @@ def test_replicas_share_the_batch_with_their_micro_batches():
 
 
 def test_of_replicas_each_has_as_many_micro_batches_as_it_takes():
-    # 8 of 32 examples for each of 4 replicas: 2 GB of variables, and a GB an example.
+    # 8 of 32 examples for each of 4 replicas: 2 GB of variables, and a GB per example.
     step, _, _ = settled(6.5, num_replicas=4, gradient_accumulation_steps=0)
     assert (step.gradient_accumulation_steps, step.micro_batch_size) == (2, 4)
 
