@@ -1,17 +1,22 @@
-"""The files from which the runs of a sweep were trained: data and starting weights.
+"""The files from which the runs of a sweep were trained: data, vocabulary and starting weights.
 
 run.json of a run contains their fingerprints. All runs of a sweep must have read the same content, because
 otherwise their results cannot be compared.
 """
 
 from bertlib.output_directory import output_files
-from bertlib.runs import run_record
+from bertlib.runs import run_record, vocabularies
 from bertlib.system import files, fingerprints
+
+_VOCABULARIES = ("vocab_file", "spm_model_file")
 
 
 def read_recorded(output_dir):
-    """Returns {path: fingerprint} of the data and the starting weights in the record of a run. Empty if the
-    run has not written its record yet.
+    """Returns {path: (fingerprint, flag)} of the data, the vocabulary and the starting weights of a run.
+
+    For a vocabulary, flag is "vocab_file" or "spm_model_file", because the fingerprint of a vocabulary is
+    computed from its entries. Otherwise flag is None. The dict is empty if the run has not written its record
+    yet.
 
     Args:
       output_dir: output directory of the run.
@@ -22,10 +27,14 @@ def read_recorded(output_dir):
     record = output_files.read_record(output_dir) if files.is_directory(output_dir) else None
     if record is None:
         return {}
-    found = {path: entry["fingerprint"] for path, entry in (record.get("inputs") or {}).items()}
+    found = {path: (entry["fingerprint"], None) for path, entry in (record.get("inputs") or {}).items()}
     start = record.get("init_checkpoint") or {}
     if start.get("fingerprint"):
-        found[start["path"]] = start["fingerprint"]
+        found[start["path"]] = start["fingerprint"], None
+    for flag in _VOCABULARIES:
+        path = (record.get("files") or {}).get(flag)
+        if path and record.get("vocabulary"):
+            found[path] = record["vocabulary"], flag
     return found
 
 
@@ -33,15 +42,16 @@ def check_equal(output_dirs):
     """Checks that the runs in some output directories have read the same contents.
 
     Returns:
-      {path: (fingerprint, output directory of the first run that has read the file)}.
+      {path: (fingerprint, flag, output directory of the first run that has read the file)}. For flag, see
+      `read_recorded`.
 
     Raises:
       ValueError: two runs have read different contents of a file; or a record is damaged.
     """
     known = {}
     for output_dir in output_dirs:
-        for path, fingerprint in read_recorded(output_dir).items():
-            before, first = known.setdefault(path, (fingerprint, output_dir))
+        for path, (fingerprint, flag) in read_recorded(output_dir).items():
+            before, _, first = known.setdefault(path, (fingerprint, flag, output_dir))
             if before != fingerprint:
                 raise ValueError(f"{path} was changed during the sweep: {first} and {output_dir} were "
                                  "trained with different contents, so their results cannot be compared. "
@@ -58,16 +68,17 @@ def check_unchanged(output_dirs):
     Raises:
       ValueError: a file was changed; see also `check_equal`.
     """
-    for path, (fingerprint, output_dir) in sorted(check_equal(output_dirs).items()):
-        now = _hash(path)
+    for path, (fingerprint, flag, output_dir) in sorted(check_equal(output_dirs).items()):
+        now = _hash(path, flag)
         if now not in (None, fingerprint):
             raise ValueError(f"{path} was changed: fingerprint {fingerprint} in {output_dir}, {now} now. The "
                              "results of new runs could not be compared with those of earlier runs. Restore "
                              "the file, or pass another --sweep_dir.")
 
 
-def _hash(path):
-    """Returns the fingerprint of a file or checkpoint; None if it does not exist."""
-    if files.exists(path) and not files.is_directory(path):
-        return fingerprints.hash_files([path])["fingerprint"]
-    return run_record.hash_checkpoint(path)
+def _hash(path, flag):
+    """Returns the fingerprint of a file or checkpoint, or None if it does not exist. For flag, see
+    `read_recorded`."""
+    if not files.exists(path) or files.is_directory(path):
+        return run_record.hash_checkpoint(path)
+    return vocabularies.fingerprint(path, flag) if flag else fingerprints.hash_files([path])["fingerprint"]

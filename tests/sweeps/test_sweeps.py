@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from bertlib.api import child_command
-from bertlib.output_directory import best_weights
+from bertlib.output_directory import best_weights, output_files
 from bertlib.sweeps import child_jobs, grid, run_rows, sweep_directory, sweep_loop
 from bertlib.system import gpu_libraries
 
@@ -42,7 +42,8 @@ if os.path.exists("data"):
     content.update(f"{len(data)}\\n".encode() + data)
     (output / "run.json").write_text(json.dumps({
         "format": 1, "task": "t", "labels": ["0", "1"], "bert_config": {}, "settings": {}, "changes": [],
-        "inputs": {os.path.abspath("data"): {"bytes": len(data), "fingerprint": content.hexdigest()}}}))
+        "inputs": {os.path.abspath("data"): {"bytes": len(data), "fingerprint": content.hexdigest()}},
+        **(json.loads(pathlib.Path("vocabulary").read_text()) if os.path.exists("vocabulary") else {})}))
 results = {"eval_accuracy": float(flags["a"]), "eval_loss": 1 - float(flags["a"]),
            "eval_confusion_matrix": matrix}
 (output / "eval_results.json").write_text(json.dumps(results))
@@ -118,6 +119,20 @@ def test_each_run_has_a_row_and_only_the_best_keeps_its_weights(directory):
         sweep(["0.5"], metric="eval_f1")
     with pytest.raises(ValueError, match=r"--data_dir: not given -> /.*/b\."):
         sweep(["0.5"], data_dir="b")
+
+
+def test_runs_with_another_vocabulary_are_not_compared(directory):
+    (directory / "data").write_text("one")
+    vocabulary = directory / "vocab.txt"
+    vocabulary.write_text("[UNK]\na\n")
+    (directory / "vocabulary").write_text(json.dumps({
+        "files": {"vocab_file": str(vocabulary)}, "vocabulary": output_files.hash_vocabulary(vocabulary)}))
+    assert sweep(["0.5"]) == 0
+    assert sweep(["0.5", "0.6"]) == 0
+    vocabulary.write_text("[UNK]\nb\n")
+    with pytest.raises(ValueError, match=r"vocab.txt was changed: fingerprint \w+ in sweep/runs/a=0.5"):
+        sweep(["0.5", "0.7"])
+    assert starts(directory) == ["0.5", "0.6"]
 
 
 def test_runs_with_other_data_are_not_compared(directory):
