@@ -109,7 +109,7 @@ def _call(main, argv, resumable, takes_paths):
             _print(end.message)
         sys.exit(end.code)
     signals.handle_termination(
-        lambda: _report_end(f"terminated.{_resume_advice(resumable)}", signals.exit_code()))
+        lambda: _report_end(f"{signals.ending()}.{_resume_advice(resumable)}", signals.exit_code()))
     _set_up_gpus()
     with _interruption_wins(), process_role.join_replicas():
         main(argv)
@@ -193,11 +193,11 @@ def _end_with_error(error, resumable):
     if isinstance(error, stopping.Stopped):
         advice = (f" {error}: run the same command again to continue." if str(error)
                   else _resume_advice(resumable))
-        _fail(f"terminated.{advice}", signals.exit_code())
+        _fail(f"{signals.ending()}.{advice}", signals.exit_code())
     if isinstance(error, ChildProcessError) and stopping.request.is_set:
         # A cluster also sends the signal to the worker processes, so their end is expected and is not an
         # error.
-        _fail(f"terminated.{_resume_advice(resumable)}", signals.exit_code())
+        _fail(f"{signals.ending()}.{_resume_advice(resumable)}", signals.exit_code())
     if isinstance(error, UnicodeEncodeError):
         _fail_with_known(error, _describe_encoding_error(error), passes=False)
     if isinstance(error, (ValueError, OSError, ImportError, estimator.NanLossError)):

@@ -1,8 +1,9 @@
-"""Handles SIGTERM and SIGHUP in a command.
+"""Handles SIGTERM, SIGHUP and SIGINT (Ctrl-C) in a command.
 
 A cluster sends SIGTERM some seconds before it takes the machine away. A terminal sends SIGHUP when it is
-closed. After the first signal, a training completes the current micro-batch, saves the last complete step and
-ends. A second signal ends the training at once. All other work ends at the first signal.
+closed, and SIGINT when the user presses Ctrl-C. After the first signal, a training completes the current
+micro-batch, saves the last complete step and ends. A second signal ends the training at once. All other work
+ends at the first signal. Outside of a training, Ctrl-C raises a KeyboardInterrupt, as usual in Python.
 """
 
 import os
@@ -25,18 +26,28 @@ _POLL_SECONDS, _POLLS = 0.5, 4
 # Some clusters signal all processes of a job, so a replica receives one signal twice: from the cluster and
 # from its launcher. A second signal within this number of seconds counts as a copy of the first one.
 _SAME_SECONDS = 2
+# Time of the first Ctrl-C during a training, in seconds; empty before it.
+_interrupted_at = []
+_ADVICE = b"Ctrl-C: the command saves its progress and ends. Press Ctrl-C again to end it at once.\n"
 
 
 def exit_code():
-    """Returns the exit code after the first signal received: 143 for SIGTERM, 129 for SIGHUP."""
+    """Returns the exit code after the first signal received: 143 for SIGTERM, 129 for SIGHUP, 130 for
+    SIGINT."""
     return 128 + (_received[0] if _received else signal.SIGTERM)
 
 
+def ending():
+    """Returns the word for the end of the command in messages: "interrupted" after Ctrl-C, otherwise
+    "terminated"."""
+    return "interrupted" if exit_code() == 128 + signal.SIGINT else "terminated"
+
+
 def handle_termination(last_words):
-    """Makes SIGTERM and SIGHUP set `stopping.request`.
+    """Makes SIGTERM and SIGHUP, and during a training also SIGINT, set `stopping.request`.
 
     This function does nothing outside of the main thread, or if this process already handles SIGTERM. If
-    SIGHUP is ignored, as under nohup, it stays ignored.
+    SIGHUP or SIGINT is ignored, as under nohup, it stays ignored.
 
     Args:
       last_words: function without arguments. If the main thread does not end the process in time, this module
@@ -53,6 +64,8 @@ def handle_termination(last_words):
     for number in _NUMBERS:
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _raise_outside_of_training)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupt)
     os.register_at_fork(after_in_child=ignore_request)
     threading.Thread(target=_watch, args=(receiver, last_words), name="SIGTERM", daemon=True).start()
 
@@ -64,6 +77,8 @@ def ignore_request():
         if signal.getsignal(number) is _raise_outside_of_training:
             signal.set_wakeup_fd(-1)
             signal.signal(number, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) is _interrupt:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _raise_outside_of_training(number, frame):
@@ -72,6 +87,23 @@ def _raise_outside_of_training(number, frame):
     stopping.request.set()
     if not stopping.request.awaited:
         stopping.request.check()
+
+
+def _interrupt(number, frame):
+    """Handles Ctrl-C: a training saves its last complete step. A second Ctrl-C raises a KeyboardInterrupt."""
+    del frame
+    if not stopping.request.awaited:
+        raise KeyboardInterrupt
+    if not stopping.request.is_set:
+        _received.append(number)
+        _interrupted_at.append(time.monotonic())
+        stopping.request.set()
+        if not replica_group.is_replica():
+            # Not by `logging`: the handler may run while a log line is being written.
+            os.write(2, _ADVICE)
+    elif not (replica_group.is_replica() and _interrupted_at
+              and time.monotonic() < _interrupted_at[0] + _SAME_SECONDS):
+        raise KeyboardInterrupt
 
 
 def _is_sent(receiver):

@@ -13,7 +13,7 @@ import types
 from absl import logging
 import tensorflow.compat.v1 as tf
 
-from bertlib.checkpoints import metrics_history
+from bertlib.checkpoints import checkpoint_formats, metrics_history
 from bertlib.data import input_pipeline
 from bertlib.estimator import estimator, memory_planner, profiling, run_config, step_config
 from bertlib.kernels import kernel_choice
@@ -281,7 +281,8 @@ def training_arguments(settings, num_train_steps):
 
 
 def log_training(settings, count, what, num_train_steps):
-    """Logs the size of a training, its learning rate, and the command that shows its curves.
+    """Logs the size of a training, its learning rate, and the command that shows its curves. Logs nothing if
+    all steps are already trained.
 
     Args:
       settings: a `Settings`.
@@ -289,6 +290,10 @@ def log_training(settings, count, what, num_train_steps):
       what: name of the examples, such as "sentences".
       num_train_steps: number of steps of the schedule.
     """
+    last_step = last_training_step(settings, num_train_steps)
+    newest = checkpoint_formats.latest_checkpoint(settings.output_dir)
+    if newest and checkpoint_formats.read_global_step(newest) >= last_step:
+        return
     epochs, warmup = "", None
     if "num_train_epochs" in settings:
         epochs = f"--num_train_epochs={settings.num_train_epochs:g} means "
@@ -298,7 +303,6 @@ def log_training(settings, count, what, num_train_steps):
     logging.info("The learning rate rises to --learning_rate=%g in %d steps of warm-up, and then follows "
                  "--lr_schedule=%s.", settings.learning_rate,
                  settings.num_warmup_steps if warmup is None else warmup, settings.lr_schedule)
-    last_step = last_training_step(settings, num_train_steps)
     if last_step < num_train_steps:
         logging.info("--max_steps=%d: the training ends at step %d of %d. The learning rate has the schedule "
                      "of %d steps.", settings.max_steps, last_step, num_train_steps, num_train_steps)
@@ -511,6 +515,7 @@ def locked_directories(settings, record):
         record.write()
         yield
         final_export.write(settings)
+    record.warn_about_unused_values()
 
 
 def _check_shared_directories(settings, group):

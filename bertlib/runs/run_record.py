@@ -480,7 +480,16 @@ class RunRecord:
         self._now = {**describe(settings, **description), "planned_steps": last_step, "finished_step": None}
         self._contents = {} if not self._trains else {**model_files.model_file_contents(
             settings, description["config"], description.get("labels")), **(more_files or {})}
+        self._unused_values = None
         self._compare()
+
+    def warn_about_unused_values(self):
+        """Logs a warning if the training had already ended with different values of the flags. This warning is
+        the last line of the run: without it, the results would look like results of the new values."""
+        if self._unused_values:
+            logging.warning("The results above are those of the earlier training in %s. No step was trained "
+                            "with the new values: %s. To train with them, pass another --output_dir.",
+                            self._directory, self._unused_values)
 
     @property
     def data(self):
@@ -544,6 +553,7 @@ class RunRecord:
             if trains:
                 effect = f"The training continues from step {step} with changed settings"
             elif self._trains:
+                self._unused_values = _describe_differences(allowed)
                 effect = ("No steps are left to train. To train with the new values, pass another "
                           "--output_dir. Trained value -> new value")
             else:

@@ -256,6 +256,11 @@ def test_other_settings_are_listed_where_nothing_is_left_to_train(mrpc, tmp_path
         r"init_checkpoint: \S+/bert_model\.ckpt \(\w{8}\) -> \S+/other\.ckpt \(\w{8}\); "
         r"training data: 8 examples \(\w{8}\) -> 8 examples \(\w{8}\)\.", warning), warning
     assert (mrpc.output / "run.json").read_bytes() == before
+    # The last line says that the results are not those of the new values.
+    assert "Training on" not in done.err and "The learning rate rises" not in done.err
+    assert re.search(r"WARNING: The results above are those of the earlier training in \S+\. No step was "
+                     r"trained with the new values: .*learning_rate: 0\.01 -> 0\.02.* To train with them, "
+                     r"pass another --output_dir\.$", done.err.splitlines()[-1]), done.err
 
 
 @pytest.mark.slow(reason="two whole runs; what is listed is shown without training above")

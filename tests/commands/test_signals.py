@@ -41,7 +41,7 @@ def values_of(checkpoint):
 
 
 @pytest.mark.parametrize("number, steps", [
-    (signal.SIGTERM, 1),
+    (signal.SIGTERM, 1), (signal.SIGINT, 1),
     pytest.param(signal.SIGTERM, 4, marks=pytest.mark.slow(
         reason="three whole runs; test_stopping.py ends trainings of micro-batches too")),
     pytest.param(signal.SIGHUP, 1, marks=pytest.mark.soak(
@@ -55,7 +55,9 @@ def test_a_training_saves_its_last_whole_step_and_goes_on_to_the_same_weights(nu
     finished = run.wait()
     assert finished.code == 128 + number, finished
     last = finished.err.splitlines()[-1]
-    found = re.fullmatch(rf"run_classifier\.py: terminated\. The last step is saved in {output}/model\.ckpt-"
+    ending = "interrupted" if number == signal.SIGINT else "terminated"
+    assert ("Press Ctrl-C again" in finished.err) == (number == signal.SIGINT)
+    found = re.fullmatch(rf"run_classifier\.py: {ending}\. The last step is saved in {output}/model\.ckpt-"
                          r"(\d+): run the same command again to continue\.", last)
     assert found and 3 <= int(found.group(1)) < LAST_STEP, finished.err
     saved = output / f"model.ckpt-{found.group(1)}"
@@ -67,6 +69,36 @@ def test_a_training_saves_its_last_whole_step_and_goes_on_to_the_same_weights(nu
     whole = tmp_path / "whole"
     assert scripts.run("run_classifier.py", *tiny.flags(**flags, output_dir=whole), cwd=tmp_path).code == 0
     assert values_of(output / f"model.ckpt-{LAST_STEP}") == values_of(whole / f"model.ckpt-{LAST_STEP}")
+
+
+@pytest.mark.slow(reason="three interpreters of their own, which load TensorFlow")
+def test_ctrl_c_with_replicas_saves_the_last_whole_step(training, tmp_path):
+    """A terminal sends the signal to all processes, and the launcher forwards it a second time."""
+    output = tmp_path / "output"
+    process, terminal = start_at_a_terminal(dict(
+        training, do_train=True, num_train_epochs=500, num_replicas=2, output_dir=output))
+    read_until(terminal, b" step 3/")
+    os.write(terminal, b"\x03")
+    found = b""
+    with contextlib.suppress(OSError):  # of the terminal, when all processes have closed it
+        while part := os.read(terminal, 65536):
+            found += part
+    assert process.wait(100) == 130 and b"interrupted. The last step is saved in" in found, found
+    assert 3 <= max(int(path.stem.rpartition("-")[2]) for path in output.glob("model.ckpt-*.index")) < 4000
+
+
+def test_a_second_ctrl_c_ends_a_training_too(scripts, training, tmp_path):
+    output = tmp_path / "output"
+    run = start(scripts, tmp_path, dict(training, do_train=True, num_train_epochs=500, output_dir=output),
+                "step 3/4000")
+    os.kill(run.pid, signal.SIGINT)
+    while "Press Ctrl-C again" not in run.read("stderr") and os.path.exists(f"/proc/{run.pid}"):
+        pass
+    os.kill(run.pid, signal.SIGINT)
+    finished = run.wait()
+    assert finished.code == 130, finished
+    assert finished.err.splitlines()[-1].startswith("run_classifier.py: interrupted. ")
+    assert not list(output.glob("*.partial"))
 
 
 @pytest.mark.parametrize("phase, until, number", [
