@@ -171,8 +171,8 @@ def tasks_table():
         cpu = [f"{row[field] * counts[0]:.0f}" for field in ("cpu", "peer_cpu")]
         rows.append([title, *quality, ", ".join(cpu), cpu_ratio(row),
                      f"{row['peak']:.2f}, {row['peer_peak']:.2f}", f"{row['memory_ratio']:.2f}"])
-    return table(["task and metric", "this project: mean (seeds 0 to 4)", PEER, "CPU s per run, both", "ratio",
-                  "peak GB, both", "ratio"], rows)
+    return table(["task and metric", "this project: mean (seeds 0 to 4)", PEER, "CPU s per run, both",
+                  "ratio", "peak GB, both", "ratio"], rows)
 
 
 def squad_table():

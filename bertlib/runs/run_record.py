@@ -484,8 +484,11 @@ class RunRecord:
         self._compare()
 
     def warn_about_unused_values(self):
-        """Logs a warning if the training had already ended with different values of the flags. This warning is
-        the last line of the run: without it, the results would look like results of the new values."""
+        """Logs a warning if the training had already ended with different values of the flags.
+
+        The warning is the last line of the run. Without it, the results would look like results of the new
+        values.
+        """
         if self._unused_values:
             logging.warning("The results above are those of the earlier training in %s. No step was trained "
                             "with the new values: %s. To train with them, pass another --output_dir.",
