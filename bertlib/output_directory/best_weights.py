@@ -214,8 +214,8 @@ class BestWeights:
             return *best, None, self.first_step
         if checkpoint_files.exists(self._published(best[0])):
             return *best, self._published(best[0]), self.first_step
-        lost = (f"--keep_best={self._metric}: step {best[0]} has the best evaluation, but the weights of this "
-                "step are no longer kept.")
+        lost = (f"--keep_best={self._metric}: step {best[0]} has the best evaluation, but the weights of "
+                "this step are no longer kept.")
         if self._content is not None and self._content["step"] is not None:
             raise ValueError(f"{lost} {self._path} contains the weights of step {self._content['step']}, the "
                              f"best weights by {self._content['metric']}. Move {self._path} to another "

@@ -70,7 +70,8 @@ def test_a_head_with_other_labels_starts_at_random_or_is_refused(model, tmp_path
     assert not set(HEAD) & set(found.shapes) and "bert/pooler/dense/bias" in found.shapes
     message = (f"he classifier in --init_checkpoint={model} has the labels {', '.join(names)} "
                f"({model}/config.json), but the task has the labels contradiction, entailment, neutral")
-    assert (f"{message}. The classifier starts from random weights, the encoder from this checkpoint."
+    assert (f"{message}. The classifier starts from random weights, and the encoder starts from this "
+            "checkpoint."
             in caplog.text)
     with pytest.raises(ValueError) as error:
         starting(model, tmp_path / "output")
@@ -134,7 +135,7 @@ _OTHER_HEADS = [
     (HEAD, dict(task_type="tagging", labels=LABELS), "classification",
      "is the head of a tagger ({path}/run.json), but the task needs the head of a classifier"),
     (HEAD, dict(task_type="multilabel", labels=LABELS), "classification",
-     "is the head of a classifier of several labels"),
+     "is the head of a multi-label classifier"),
     (HEAD, dict(task_type="classification", labels=LABELS), "multilabel", "is the head of a classifier ("),
     (ONE, dict(task_type="regression"), "classification", "is the head of a regression"),
     (HEAD, dict(task_type="classification", labels=LABELS), "regression", "is the head of a classifier"),
