@@ -375,7 +375,7 @@ def test_it_is_said_if_all_predictions_are_one_class(scripts, tiny_model, tmp_pa
         max_seq_length=tiny.SEQ_LENGTH), cwd=tmp_path)
     assert finished.code == 0, finished.err
     for file, total, count in (("eval_results.txt", 3, 2), ("test_eval_results.txt", 2, 1)):
-        assert (f"WARNING: {file}: All {total} predictions are 0; {count} of the true labels are the same. "
+        assert (f"WARNING: {file}: All {total} predictions are 0; {count} of the true labels are also 0. "
                 "The model does not distinguish the labels, and the metrics are those of a constant "
                 "prediction."
                 ) in finished.err
