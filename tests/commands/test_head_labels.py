@@ -158,8 +158,8 @@ def test_another_head_starts_anew_and_is_refused_without_a_training(tiny_model, 
     with caplog.at_level("INFO", logger="absl"):
         assert not set(started(path, tmp_path / "out", wanted)) & {*HEAD, *CRF}
     line, = (entry.getMessage() for entry in caplog.records if "from random weights" in entry.getMessage())
-    assert what.format(path=path) in line[0].lower() + line[1:] and line.endswith(", the encoder from this "
-                                                                                  "checkpoint.")
+    assert what.format(path=path) in line[0].lower() + line[1:] and line.endswith(
+        ", and the encoder starts from this checkpoint.")
     with pytest.raises(ValueError) as error:
         started(path, tmp_path / "out", wanted, do_train=False)
     assert what.format(path=path) in str(error.value) and "Train first" in str(error.value)

@@ -377,7 +377,7 @@ def label_checker(labels, source):
             return None
         allowed = ", ".join(labels[:20]) + (", …" if len(labels) > 20 else "")
         similar = [name for name in labels if text_keys.visible_text(name) == text_keys.visible_text(unknown)]
-        hint = (f" {ascii(unknown)} looks like {ascii(similar[0])}: they differ only in white space, "
+        hint = (f" {ascii(unknown)} looks like {ascii(similar[0])}: the two differ only in white space, "
                 "invisible characters or the encoding of accents.") if similar else ""
         return (f"the label {unknown!r:.80} is not one of {allowed} ({source}); correct the row or remove "
                 f"it.{hint}")
