@@ -75,8 +75,9 @@ def read(directory):
 
 
 def find(directory):
-    """Returns the description of the best weights in an output directory, see `read`. Returns None if the
-    training there does not keep its best weights, according to its run.json."""
+    """Returns the description of the best weights in an output directory, see `read`. Returns None if
+    run.json describes a training that does not keep its best weights, or if best/ does not belong to this
+    training and its metric."""
     record = output_files.read_record(directory) if files.is_directory(directory) else None
     metric = record["settings"].get("keep_best") if record else None
     best = read(directory) if metric else None
@@ -155,7 +156,7 @@ def _entries(content):
 
 
 class BestWeights:
-    """Writes best/ of a training. Only one process may write it at a time.
+    """Writes best/ of a training. Only one process at a time may write best/.
 
     Attributes:
       first_step: int. The best evaluation is chosen among the evaluations from this step on.
@@ -166,7 +167,7 @@ class BestWeights:
 
         Args:
           directory: the output directory of the training.
-          metric: name of the metric that decides.
+          metric: name of the metric by which the best weights are chosen.
 
         Raises:
           ValueError: best/ belongs to another training, or is damaged.
@@ -203,7 +204,8 @@ class BestWeights:
           best evaluation yet. The prefix is None if best/ already contains the weights.
 
         Raises:
-          ValueError: the weights of the best evaluation are no longer kept, and best/ contains other weights.
+          ValueError: the weights of the best evaluation are no longer kept, and best/ contains the weights of
+            a different evaluation.
         """
         best = choose_best(self._metric, [item for item in values if item[0] >= self.first_step])
         if best is None:
@@ -212,12 +214,13 @@ class BestWeights:
             return *best, None, self.first_step
         if checkpoint_files.exists(self._published(best[0])):
             return *best, self._published(best[0]), self.first_step
-        lost = (f"--keep_best={self._metric}: the best evaluation is that of step {best[0]}, but its weights "
-                "are no longer kept.")
+        lost = (f"--keep_best={self._metric}: step {best[0]} has the best evaluation, but the weights of "
+                "this step are no longer kept.")
         if self._content is not None and self._content["step"] is not None:
             raise ValueError(f"{lost} {self._path} contains the weights of step {self._content['step']}, the "
                              f"best weights by {self._content['metric']}. Move {self._path} to another "
-                             f"place. The training then chooses among the evaluations from step {newest} on.")
+                             "place. The training then chooses the best weights among the evaluations from "
+                             f"step {newest} on.")
         logging.warning("%s The best weights are chosen among the evaluations from step %d on.", lost, newest)
         for step, value in values:
             if step == newest:
@@ -290,7 +293,8 @@ class BestWeights:
         self._switch(self._entry(step, value), kept)
 
     def _switch(self, entry, kept):
-        """Makes the weights of an entry, which are in best/, the best ones, and removes other weights.
+        """Makes the weights of an entry the best ones, and removes all weights except those of `entry` and
+        `kept`. The weights of the entry are already in best/.
 
         Args:
           entry: the entry.
@@ -327,14 +331,15 @@ class BestWeights:
                     files.write_bytes(target, content)
         record = output_files.read_record(self._directory)
         if record is not None:
-            # Without these two entries, later commands do not warn of an unfinished training.
+            # Later commands use these two entries to warn of an unfinished training. They do not warn of the
+            # weights in best/.
             record = {**record, "planned_steps": None, "finished_step": None}
             files.write_text(os.path.join(self._path, output_files.RECORD),
                              json.dumps(record, indent=1) + "\n")
 
     def _remove_weights(self, kept_steps):
-        """Removes the weights of other steps, and incomplete files of a killed process. The index is removed
-        first, because weights without an index are never found."""
+        """Removes the weights of all steps except `kept_steps`, and incomplete files of a killed process. The
+        index of weights is removed first, because weights without an index are never found."""
         found = [(name, re.fullmatch(r"model\.ckpt-(\d+)\..*?(\.tempstate\d+)?", name))
                  for name in tf.gfile.ListDirectory(self._path)]
         unused = [name for name, match in found

@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.kernels import native
 
-# Packages whose code computes or reads a part of a training. Packages that are not installed are left out.
+# Packages whose code may run in a training. Packages that are not installed are left out.
 PACKAGES = ("tensorflow", "numpy", "tf-keras", "sentencepiece", "safetensors", "tokenizers", "tensorflow-hub",
             "absl-py", "protobuf")
 # Instruction sets of x86-64 and ARM for which TensorFlow, oneDNN or the C++ kernels have separate code.
@@ -66,7 +66,8 @@ def package_versions():
 def _describe_git():
     """Returns {"commit": its hash, "clean": whether the tracked files are unchanged}; None without git, and
     for code that does not belong to a checkout, such as an installed package."""
-    # An environment of Python may be inside of another project's checkout.
+    # A Python environment may lie inside the checkout of a different project. Git then does not track this
+    # file.
     if _run_git("ls-files", "--error-unmatch", "bertlib/__init__.py") is None:
         return None
     commit, status = _run_git("rev-parse", "HEAD"), _run_git("status", "--porcelain", "--untracked-files=no")
@@ -107,7 +108,8 @@ def _describe_cpu():
 
 
 def _count_threads():
-    """Returns the number of processors that this process may use. TensorFlow starts a thread for each."""
+    """Returns the number of processors that this process may use. TensorFlow starts one thread per
+    processor."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 

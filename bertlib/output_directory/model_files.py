@@ -1,9 +1,10 @@
-"""Makes, compares and writes the files in an output directory that describe the model: configuration,
-vocabulary, tokenizer settings and labels; with --dev_fraction also dev_rows.txt; with --task_module also
-task_module.py.
+"""Makes, compares and writes the files in an output directory that describe the model.
 
-A training writes these files atomically before its first step (`run_record.RunRecord`). If a file with one of
-these names was not written by a training, it is never replaced.
+These files are the configuration, the vocabulary, the tokenizer settings and the labels. A training with
+--dev_fraction also has the file dev_rows.txt. A training with --task_module also has the file task_module.py.
+
+A training writes these files atomically before its first step (`run_record.RunRecord`). A file with one of
+these names is replaced only if a training wrote it.
 """
 
 import hashlib
@@ -35,9 +36,9 @@ def model_file_contents(settings, config, labels=None):
     """Returns {name: content in bytes} of the files that describe a model.
 
     Args:
-      settings: a `Settings`. If the command reads no text, there is no vocabulary in `settings`.
-      config: a `modeling.BertConfig`, or the configuration of a hub module, which is of another class and is
-        not written.
+      settings: a `Settings`. If the command reads no text, `settings` contains no vocabulary.
+      config: a `modeling.BertConfig`, or the configuration of a hub module. The configuration of a hub module
+        has a different class, and is not written.
       labels: list of str in the order of the model's outputs, or None.
     """
     contents = {}
@@ -100,7 +101,7 @@ def hash_contents(contents):
 
 
 def list_changed_files(directory, contents, recorded):
-    """Compares the files in a directory with those of a run.
+    """Compares the files in a directory with the files of a run.
 
     Args:
       directory: the output directory.
@@ -112,8 +113,8 @@ def list_changed_files(directory, contents, recorded):
       (names of the files to write, names of the files to remove).
 
     Raises:
-      ValueError: the directory contains a file that no training wrote, and this file would be replaced, or
-        later commands would use it as the model's vocabulary.
+      ValueError: the directory contains a file that no training wrote. The training would replace this file,
+        or later commands would use it as the model's vocabulary.
     """
     existing = {name: files.read_bytes(os.path.join(directory, name)) for name in (*NAMES, *MORE_NAMES)
                 if files.exists(os.path.join(directory, name))}

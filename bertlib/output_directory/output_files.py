@@ -51,7 +51,8 @@ def read_record(directory):
     `record_fields`. Returns its content as a dict; None if there is no run.json.
 
     Raises:
-      ValueError: the file is damaged or was written by a later version, or labels.txt has other labels.
+      ValueError: the file is damaged, or was written by a later version, or its labels differ from
+        labels.txt.
     """
     path = os.path.join(directory, RECORD)
     if not files.exists(path):
@@ -94,7 +95,7 @@ def hash_vocabulary(path, pieces=False):
 
 
 def check_vocabulary(directory, record, path=None):
-    """Checks that a vocabulary is the one with which the model was trained.
+    """Checks that a vocabulary is the vocabulary with which the model was trained.
 
     Args:
       directory: the output directory.
@@ -102,7 +103,7 @@ def check_vocabulary(directory, record, path=None):
       path: a vocab.txt; None for the vocabulary in the directory.
 
     Raises:
-      ValueError: the vocabulary has other entries than in the training, or another order of entries.
+      ValueError: the entries of the vocabulary, or their order, differ from the vocabulary of the training.
     """
     pieces = path is None and files.exists(os.path.join(directory, SENTENCE_PIECES))
     path = path or os.path.join(directory, SENTENCE_PIECES if pieces else VOCABULARY)
@@ -113,7 +114,8 @@ def check_vocabulary(directory, record, path=None):
 
 
 def check_config(path, config):
-    """Checks that a configuration in an output directory is the one with which the model was trained.
+    """Checks that a configuration in an output directory is the configuration with which the model was
+    trained.
 
     Args:
       path: the configuration's file. Only a file bert_config.json in an output directory is checked.
@@ -133,11 +135,12 @@ def check_config(path, config):
 
 
 def _check_labels(directory, record):
-    """Raises a ValueError if labels.txt and the record have different labels, or another order of labels."""
+    """Raises a ValueError if labels.txt and the record differ in their labels, or in the order of the
+    labels."""
     labels = read_labels(directory)
     if labels is not None and record["labels"] is not None and labels != record["labels"]:
         raise ValueError(f"{os.path.join(directory, LABELS)} and {os.path.join(directory, RECORD)} differ in "
-                         "the labels or in their order, so answers would get the names of other labels. "
+                         "the labels or in their order, so answers would get the names of wrong labels. "
                          "Restore the file that was changed.")
 
 
@@ -175,7 +178,8 @@ def _warn_of_unfinished(path, step, planned):
 
 
 def log_precision(record, precision, choices):
-    """If a model was trained in 16 bits but answers in fp32, logs the flag with which it answers in 16 bits.
+    """If a model was trained in 16 bits but answers in fp32, logs the flag with which the model answers in 16
+    bits.
 
     Args:
       record: see `read_record`.

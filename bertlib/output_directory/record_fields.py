@@ -30,7 +30,7 @@ class Rule(NamedTuple):
 
     Attributes:
       holds: function of a value that returns whether the value obeys the rule.
-      words: the rule in words, for messages: "the value has to be …".
+      words: the words that follow "the value has to be" in messages.
     """
 
     holds: Callable[[Any], bool]
@@ -60,7 +60,7 @@ def _or_null(rule):
 
 def _object_of(rule):
     return Rule(lambda value: isinstance(value, dict) and all(map(rule.holds, value.values())),
-                f"an object, each of its values {rule.words}")
+                f"an object in which each value is {rule.words}")
 
 
 def _fields(words, **rules):
@@ -121,8 +121,9 @@ FIELDS = {
     "changes": Rule(lambda value: isinstance(value, list) and all(isinstance(one, dict) for one in value),
                     "a list of objects"),
 }
-# {setting: its rule}, with one setting for each flag that run.json records. These are all flags that affect
-# the input, the task or the weights, and a few flags that affect only the speed.
+# {setting: its rule}. The table has one setting for each flag that run.json records. Run.json records all
+# flags that affect the input, the task or the weights. It also records a few flags that affect only the
+# speed.
 SETTINGS = {
     "max_seq_length": _integer(3), "max_predictions_per_seq": _integer(1), "doc_stride": _integer(0),
     "max_query_length": _integer(1), "max_answer_length": _integer(1), "n_best_size": _integer(1),
@@ -164,7 +165,7 @@ SETTINGS = {
     "early_stopping_evals": _or_null(_integer(1)),
 }
 # Older versions did not record these settings. The two tables contain the values that the settings had in
-# those versions: first for all heads, then for heads of one kind.
+# those versions. The first table is for all heads, and the second table is for heads of one kind.
 _OLDER_DEFAULTS = {
     "doc_stride": 0, "protect_special_tokens": False, "label_all_pieces": False, "token_column": 1,
     "tag_column": -1, "tag_scheme": tagging_data.SCHEMES[0],
@@ -184,8 +185,8 @@ def default_in_older_versions(name, kind, default=None):
     Args:
       name: name of the setting.
       kind: kind of the head, one of `KINDS`.
-      default: the result for a setting that all versions recorded, and for a setting that models of this kind
-        do not have.
+      default: the result if all versions recorded the setting, or if models of this kind do not have the
+        setting.
     """
     return {**_OLDER_DEFAULTS, **_OLDER_DEFAULTS_OF_KINDS.get(kind, {})}.get(name, default)
 
@@ -195,8 +196,8 @@ def find_problem(record, kind_of):
 
     Args:
       record: content of run.json, a dict.
-      kind_of: function that gets a record and returns the kind of its head. It is called after each field has
-        been checked.
+      kind_of: function that gets a record and returns the kind of its head. It is called once, after all
+        fields have been checked.
     """
     for name, rule in FIELDS.items():
         if name in record and not rule.holds(record[name]):
@@ -219,8 +220,8 @@ def find_problem(record, kind_of):
             return _describe_problem("settings.doc_stride", stride,
                                      "at least 1, since the model is for questions")
         if length <= query + 3:
-            return _describe_problem("settings.max_query_length", query, f"below {length - 3}, so that there "
-                                     f"is room for a context in settings.max_seq_length={length}")
+            return _describe_problem("settings.max_query_length", query, f"below {length - 3}, so that "
+                                     f"settings.max_seq_length={length} leaves space for a context")
     if KINDS[kind] != (record["labels"] is not None):
         return _describe_problem("labels", record["labels"], f"{_LABELS.words if KINDS[kind] else 'null'}, "
                                  f"since the model is for {kind}")

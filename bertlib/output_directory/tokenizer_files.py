@@ -21,7 +21,7 @@ _WORDPIECE_CLASSES = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer"
 _GENERAL_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
 # {Hugging Face's name of a special token: the token}, such as {"cls_token": "[CLS]"}.
 _SPECIAL_NAMES = {f"{token[1:-1].lower()}_token": token for token in tokenization.SPECIAL_TOKENS}
-# {argument of `tokenization.FullTokenizer`: (part, key)}. In tokenizer.json, this part and this key contain
+# {argument of `tokenization.FullTokenizer`: (part, key)}. In tokenizer.json, this key of this part contains
 # the same option.
 _OPTIONS = {"do_lower_case": ("normalizer", "lowercase"), "strip_accents": ("normalizer", "strip_accents"),
             "tokenize_chinese_chars": ("normalizer", "handle_chinese_chars"),
@@ -125,8 +125,8 @@ def _read(directory):
 
 
 def _broken_rule(name, value):
-    """Returns a text that describes the allowed values of an option, such as "true or false", if `value` is
-    not one of them. Otherwise returns None."""
+    """If `value` is not valid for an option, returns a text that describes the valid values, such as "true or
+    false". Otherwise returns None."""
     if name == "max_input_chars_per_word":
         return None if type(value) is int and value > 0 else "a positive integer"
     if name == "strip_accents":

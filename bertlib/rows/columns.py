@@ -20,7 +20,7 @@ LOOKAHEAD_ROWS = 1000
 # {value of the flag --header or --delimiter: argument of `TextReader`}. If the argument is None, `TextReader`
 # determines the value from the file.
 HEADER_VALUES = {"auto": None, "true": True, "false": False}
-# {name of a delimiter in --delimiter: the character}. The flag may also contain the character.
+# {name of a delimiter in --delimiter: the character}. The value of the flag may also be the character itself.
 DELIMITERS = {"auto": None, "comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
 # Messages show at most this number of characters of a column's name.
 _SHOWN_CHARACTERS = 60
@@ -144,7 +144,7 @@ def field_names(header, texts, width):
 
 
 class FieldReader:
-    """Makes {name: text} of the rows of a file."""
+    """Converts each row of a file into {name of a field: text}."""
 
     def __init__(self, header):
         """Takes the header of the file, a list of str; None for a file without a header."""
@@ -154,7 +154,8 @@ class FieldReader:
         """Returns the fields of a row as {name: text}.
 
         Args:
-          values: list of str; for JSON Lines, a dict. Values of the dict that are not texts become JSON.
+          values: list of str; for JSON Lines, a dict. A value of the dict that is not a text becomes its JSON
+            text.
         """
         if isinstance(values, dict):
             return {name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -166,15 +167,15 @@ class FieldReader:
 
 
 def rename_fields(names, taken):
-    """Renames the fields of an input that have the names of other values in the same output.
+    """Renames the fields of an input if their names are already names of results in the same output.
 
-    Such a field gets the prefix "input_". If the input already has a field with the prefixed name, the prefix
-    is added twice. Example: if "label" is taken, the input fields "label" and "input_label" become
-    "input_input_label" and "input_label".
+    A renamed field gets the prefix "input_". If the input already has a field with the prefixed name, the
+    prefix is added twice. Example: if a result has the name "label", the input fields "label" and
+    "input_label" become "input_input_label" and "input_label".
 
     Args:
       names: the names of the input's fields, without repetition.
-      taken: container of the names of the other values.
+      taken: container of the names of the results.
 
     Returns:
       {name: new name}.
@@ -252,22 +253,23 @@ class ColumnIndex(NamedTuple):
             return False
 
     def find_usual(self, choices, what, flag, needed=True):
-        """Returns the names in the only set of `choices` whose columns all exist in the file.
+        """Finds the set of usual names whose columns all exist in the file, and returns its names.
 
         Args:
           choices: sets of names, such as `header_rows.TEXTS`.
-          what: name of the columns' content in error messages.
+          what: a noun for the content of the columns, such as "labels", for error messages.
           flag: name of the flag that can name the columns.
           needed: whether the columns must exist.
 
         Returns:
-          list of names. None if the columns are not needed, and the file has the columns of no set or of
-          several sets.
+          list of names. None if the columns are not needed, and the file has the columns of no set, or of
+          more than one set.
 
         Raises:
-          RowError: the columns are needed, and the file has the columns of no set or of several sets.
+          RowError: the columns are needed, and the file has the columns of no set, or of more than one set.
         """
-        # "Text" counts as "text", unless the file has both.
+        # The letter case of names is ignored: "Text" counts as "text". If the file has both, the letter case
+        # matters.
         found = {name.casefold(): name for name in self.names or ()}
         if len(found) < len(self.names or ()):
             found = {name: name for name in self.names}
@@ -278,13 +280,12 @@ class ColumnIndex(NamedTuple):
             return None
         if matches:
             listed = " or ".join(",".join(names) for names in matches)
-            raise RowError(self.line, f"the {what} may be in {listed}. Name their columns with {flag}; the "
-                           f"columns are {self.names_in_words()}.")
+            raise RowError(self.line, f"the {what} may be in {listed}. Name the right columns with {flag}; "
+                           f"the columns are {self.names_in_words()}.")
         listed = "there is no header row, so pass numbers, from 1" if self.names is None else (
             f"the columns are {self.names_in_words()}{'' if self.is_json else _NO_HEADER}")
         raise RowError(self.line, f"no column has a usual name for {what}. Name the columns of the {what} "
-                                  "with "
-                       f"{flag}; {listed}.")
+                       f"with {flag}; {listed}.")
 
     def name_of(self, place):
         """Returns the name of the column with this place."""
@@ -320,9 +321,9 @@ class FileColumns(NamedTuple):
     Attributes:
       text: list of the indices of the texts.
       has_header: whether the first row is a header row.
-      width: smallest number of columns of a row.
-      only: (index, value) or None. If it is not None, a row is left out unless the column with this index
-        contains this value.
+      width: smallest number of columns that a row may have.
+      only: (index, value) or None. If it is (index, value), only the rows with this value in the column with
+        this index are read.
     """
 
     text: list
@@ -332,7 +333,7 @@ class FileColumns(NamedTuple):
 
 
 class TextRow(NamedTuple):
-    """Holds a row that was read.
+    """A row that was read.
 
     Attributes:
       line: number of the row's first line.
@@ -433,8 +434,8 @@ class TextReader:
                 yield self._read_list(line, row)
 
     def _warn_of_utf8(self, path, line, row):
-        """Logs a warning if a row was decoded with another encoding, but is probably UTF-8. Returns whether a
-        warning was logged."""
+        """Logs a warning if a row is probably UTF-8, but was decoded with the encoding in --encoding. Returns
+        whether a warning was logged."""
         for value in row:
             right = tables.decode_as_utf8(value, self._encoding)
             if right is not None:
@@ -442,8 +443,8 @@ class TextReader:
                 start = max(first - 20, 0)
                 logging.warning(
                     "%s:%d: this row is probably UTF-8, but --encoding is %s. It is read as %r. In UTF-8 it "
-                    "would be %r. If this is right, pass --encoding=utf-8.", path, line, self._encoding,
-                    value[start:first + 20], right[start:first + 20])
+                    "would be %r. If the text in UTF-8 is right, pass --encoding=utf-8.", path, line,
+                    self._encoding, value[start:first + 20], right[start:first + 20])
                 return True
         return False
 
@@ -526,8 +527,8 @@ class TextReader:
           known: the known labels, or None.
 
         Raises:
-          RowError: the first row contradicts `header`; or columns are passed by number, and either the first
-            row looks like a header row or the delimiter is not certain.
+          RowError: the first row contradicts `header`. If columns are passed by number: the first row looks
+            like a header row, or the delimiter is not certain.
         """
         numbered = [*(self.text or ()), *(self.label or ())]
         if self.text is None or not all(isinstance(column, int) for column in numbered):

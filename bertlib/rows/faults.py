@@ -19,9 +19,10 @@ KINDS = ("bad encoding", "NUL character", "bad JSON", "wrong quote", "unclosed q
 # After a fault of this kind, the rest of the file cannot be read with certainty.
 _LAST = "unclosed quote"
 _ENCODING = "bad encoding"
-# An error message lists this number of faults, and then the first fault of each kind that is not yet listed.
+# An error message lists the first faults of a file, up to this number. Then it lists the first fault of each
+# kind that is not yet listed.
 MAX_LISTED = 20
-# The table contains at most this number of characters of a line.
+# The table of skipped lines contains at most this number of characters of a line.
 MAX_TEXT_CHARACTERS = 200
 _COLUMNS = ("file", "line", "kind", "reason", "text")
 # Advice at the end of an error message. The second text is for commands without the flag --skip_bad_lines.
@@ -108,8 +109,9 @@ class FileFaults:
         raise self._error()
 
     def check(self, num_good=0):
-        """Raises a ValueError if the faults make the file unusable: if bad lines are not left out, or if more
-        than half of the rows have faults.
+        """Raises a ValueError if the faults make the file unusable. If bad lines are not left out, one fault
+        makes the file unusable. If bad lines are left out, the file is unusable if more than half of the rows
+        have faults.
 
         Args:
           num_good: number of rows without a fault; needed only if bad lines are left out.
@@ -119,7 +121,7 @@ class FileFaults:
             raise self._error()
         if number > num_good:
             self.stop(f"More than half of the {number + num_good:,} rows of {self._path} cannot be "
-                      f"used ({self.summary()}), so --skip_bad_lines=true leaves none of them out. "
+                      f"used ({self.summary()}). This limit also holds for --skip_bad_lines=true. "
                       "Check --delimiter, --encoding and the columns.")
 
     def _listed(self):
@@ -144,7 +146,7 @@ class FileFaults:
         if number > 1:
             which = "they are" if number == len(faults) else (
                 f"the first {MAX_LISTED} are" if len(faults) == MAX_LISTED else
-                f"the first {MAX_LISTED}, and the first of each other kind, are")
+                f"the first {MAX_LISTED}, and the first line of each kind that is not among them, are")
             title = f"{self._path}: {number:,} lines cannot be used ({self.summary()}); {which}:"
         decode = ""
         if self.counts[_ENCODING] > 1 and not self._reason:

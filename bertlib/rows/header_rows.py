@@ -26,7 +26,7 @@ class LabelKind:
 
         Args:
           task_type: "classification", "regression" or "multilabel".
-          separator: the text between several labels in a field.
+          separator: the text between two labels in a field. It is used only for "multilabel".
           known: iterable of the known labels; None if the labels are not known.
         """
         self._task_type, self._separator = task_type, separator
@@ -39,15 +39,15 @@ class LabelKind:
         return [name.strip() for name in value.split(self._separator) if name.strip()]
 
     def is_label(self, value):
-        """Returns whether a field contains a known label, or in a regression a number. Returns None if no
-        labels are known."""
+        """Returns whether a field is a number, for a regression. For the other task types, returns whether
+        the field contains a known label; None if no labels are known."""
         if self._task_type == "regression":
             return parse_number(value.strip()) is not None
         return None if self._known is None else bool(self._known.intersection(self.split(value)))
 
     def is_example(self, value, others):
-        """Returns whether the first row is an example and not a header row, judged by its label field.
-        Returns None if this is not certain.
+        """Decides by the label field of the first row whether this row is an example. Returns True for an
+        example, False for a header row, and None if the label field does not decide this.
 
         Args:
           value: the label field of the first row.
@@ -71,22 +71,23 @@ def looks_like_header(first, others, texts, labels, kind):
     1. A text of the first row is one of the usual names of columns, such as "sentence1".
     2. The label of the first row is one of the usual names, such as "category".
     3. The label of the first row is a name but not a known label, and all other rows have known labels
-       (numbers for a regression). If there are no other rows yet, as at the start of a pipe, the texts must
-       also be names.
+       (numbers for a regression). If the first row is the only row that has been read, as at the start of a
+       pipe, all texts of the first row must also be names.
     4. All texts of the first row are names. In one column, the first row has a name, and all other rows have
        numbers.
-    5. All texts and the label of the first row are names, and nine in ten labels of the other rows occur more
-       than once.
-    6. All texts of the first row are names, and have fewer words than each text of the other rows. If the
-       file has no labels, a text of the first row must have one word, and each text of the other rows at
-       least three.
+    5. All texts and the label of the first row are names. In at least about nine of ten other rows, the label
+       is a label that occurs more than once in the other rows.
+    6. All texts of the first row are names. Each of these texts has fewer words than all texts of the same
+       column in the other rows. If the file has no labels, each text of the first row must have one word, and
+       each text of the other rows must have at least three words.
 
-    If a text of the first row is long, and so is not a name, only the rules 2 and 3 can apply. If the label
-    of the first row is a known label, or is also the label of another row, only rule 1 can apply.
+    If a text of the first row is too long for a name, only rules 2 and 3 can apply. If the label of the first
+    row is a known label, or is also the label of another row, only rule 1 can apply.
 
     Args:
       first: values of the first row, list of str.
-      others: rows after the first one, lists of str. Rows with another number of values are ignored.
+      others: rows after the first one, lists of str. A row is ignored if the number of its values differs
+        from the first row.
       texts, labels: indices of the columns of texts and of labels.
       kind: a `LabelKind`.
     """
@@ -132,6 +133,6 @@ def _has_names_over_texts(first, others, texts, has_label):
 
 
 def _has_repeated_labels(values):
-    """Returns whether nine in ten labels occur more than once."""
+    """Returns whether at least about nine of ten values are labels that occur more than once."""
     single = list(collections.Counter(value.strip() for value in values).values()).count(1)
     return len(values) > 2 and (single == 0 or single + 1 <= (len(values) + 1) / 10)

@@ -1,7 +1,7 @@
 """Reads rows of comma-separated, semicolon-separated or tab-separated values, and of JSON Lines.
 
-All commands read rows with this module, from a file or from a pipe. A row is yielded as soon as the last line
-of the row has been read. For a row that cannot be read, a `BadRow` is yielded.
+All commands read rows with this module, from a file or from a pipe. The readers yield a row as soon as the
+last line of the row has been read. For a row that cannot be read, the readers yield a `BadRow`.
 """
 
 import codecs
@@ -18,7 +18,7 @@ import zlib
 
 from bertlib.system import files
 
-# {ending of a file's name: format}. Each ending may be followed by .gz.
+# {file extension: format}. Each file extension may be followed by .gz.
 ENDINGS = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".json": "jsonl"}
 FORMATS = ("csv", "tsv", "jsonl")
 # Largest number of characters in a field. A longer field is an error: probably a quote is not closed, or the
@@ -33,12 +33,12 @@ _UNDECODABLE = "\udc80"
 _UTF8_MARK = b"\xef\xbb\xbf"
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _SURROGATE = re.compile("[\ud800-\udfff]")
-# The delimiter is searched in the first row, and in at most this number of lines of the row.
+# The delimiter is determined from the first row. At most this number of lines of the first row is searched.
 _MAX_LINES = 1000
 
 
 class BadRow(NamedTuple):
-    """Describes a row or a line that cannot be read. It replaces the row in the results of the readers.
+    """Describes a row or a line that cannot be read. The readers yield it instead of the row.
 
     Attributes:
       problem: a sentence for the error message.
@@ -97,22 +97,22 @@ def parse_number(text):
 
 
 def format_from_name(path):
-    """Returns the format of a file, one of `FORMATS`, according to the ending of the file's name.
+    """Returns the format of a file, one of `FORMATS`, according to the extension of the file's name.
 
     Raises:
-      ValueError: the name has another ending.
+      ValueError: the name has none of the extensions in `ENDINGS`.
     """
     name = str(path).lower().removesuffix(".gz")
     input_format = next((ENDINGS[ending] for ending in ENDINGS if name.endswith(ending)), None)
     if input_format is None:
         raise ValueError(f"{path}: the format is unknown. Give the file a name that ends in one of "
-                         f"{', '.join(ENDINGS)}, or in one of these endings with .gz added. (.jsonl and "
-                         ".json both mean JSON Lines.)")
+                         f"{', '.join(ENDINGS)}. If the file is compressed with gzip, add .gz to this name. "
+                         "(.jsonl and .json both mean JSON Lines.)")
     return input_format
 
 
 def is_compressed(path):
-    """Returns whether the name of a file has the ending of a compressed file."""
+    """Returns whether the name of a file ends in .gz, the extension of a compressed file."""
     return str(path).lower().endswith(".gz")
 
 
@@ -160,8 +160,8 @@ def read_lines(stream, encoding=None):
 
     Args:
       stream: binary stream, iterated by lines.
-      encoding: name of the encoding, from --encoding. None means UTF-8, for a command without --encoding: the
-        messages then do not mention the flag.
+      encoding: name of the encoding, from --encoding. None means UTF-8, and is for commands that do not have
+        this flag: the messages then do not mention --encoding.
     """
     if encoding is not None and not is_utf8(encoding):
         yield from _decode_lines(stream, encoding)
@@ -203,8 +203,8 @@ def decode_as_utf8(text, encoding):
 
 
 def _encoding_advice(line, number, encoding):
-    """Returns the end of an error message, which recommends --encoding. Returns "" for a command without this
-    flag."""
+    """Returns the last words of an error message, which recommend --encoding. Returns "" for a command
+    without this flag."""
     if encoding is None:
         return ""
     is_utf_16 = number == 1 and line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
@@ -273,8 +273,8 @@ def _decode_lines(stream, encoding):
 def split_rows(lines, delimiter, quotechar=None, strict=False):
     """Yields (line number, row) for separated values. A row is a list of str, or a `BadRow`.
 
-    The line number is that of the row's first line. For a `BadRow`, it is that of the line with the problem.
-    For a blank line, the row is an empty list.
+    The line number is the number of the row's first line. For a `BadRow`, it is the number of the line with
+    the problem. For a blank line, the row is an empty list.
 
     Args:
       lines: iterable of (line number, line), see `read_lines`.
@@ -331,8 +331,8 @@ def _describe_csv_error(error, first, last, delimiter, quotechar):
                             f"that is not closed and for missing {plural} and line ends, or shorten the "
                             "text.", "unclosed quote")
     if quotechar and quotechar in error or "end of data" in error:
-        # The quote of an earlier line may be the closing quote of this field. Then the lines up to `last` are
-        # lost, and a later quote may be on the wrong side.
+        # If the field began in an earlier line, its closing quote may be missing there. Then the lines up to
+        # `last` are lost, and a later opening quote may be read as a closing quote.
         return first, BadRow("a quote is not closed, or is in the middle of a field. Within a quoted field, "
                              "each quote must be doubled.",
                              "wrong quote" if first == last else "unclosed quote")
@@ -413,12 +413,13 @@ class Table:
 
     Attributes:
       delimiter: the character between values; None for JSON Lines.
-      is_ambiguous: whether no delimiter was passed, and the first row contains both commas and semicolons
+      is_ambiguous: True if no delimiter was passed, and the first row contains both commas and semicolons
         outside of quotes.
     """
 
     def __init__(self, stream, input_format, delimiter=None, encoding="utf-8"):
-        """Creates a table. If the format is csv and no delimiter is passed, determines it from the first row.
+        """Creates a table. If the format is csv and no delimiter is passed, determines the delimiter from the
+        first row.
 
         The delimiter is a semicolon if the first row contains at least one semicolon and no comma outside of
         quotes. Otherwise it is a comma.
@@ -472,7 +473,8 @@ def text_writer(path, compressed):
     """A context manager that opens a text file for writing and yields its stream. The file is compressed if
     `compressed` is true.
 
-    Equal texts result in equal files: a compressed file does not contain the time at which it was written.
+    Equal texts result in equal files, because a compressed file does not contain the time at which it was
+    written.
     """
     with contextlib.ExitStack() as stack:
         writer = stack.enter_context(files.open_file(path, "wb" if compressed else "w"))

@@ -13,9 +13,11 @@ import unicodedata
 _INVISIBLE_CATEGORY = "Cf"
 _VARIATION_SELECTORS = range(0xFE00, 0xFE10)
 # A name may be a misspelling of another name if two conditions hold: the other name occurs at least
-# `_MISSPELLING_FACTOR` times as often, and `difflib` computes at least this similarity of the two names.
+# `_MISSPELLING_FACTOR` times as often, and the similarity of the two names is at least
+# `_MISSPELLING_SIMILARITY`. `difflib` computes the similarity.
 _MISSPELLING_FACTOR, _MISSPELLING_SIMILARITY = 20, 0.85
-# With more names, the search for misspellings would take longer than a second.
+# Names are compared only if their number is at most `_MAX_COMPARED`. With more names, the search for
+# misspellings would take longer than a second.
 _MAX_COMPARED = 200
 
 

@@ -120,8 +120,8 @@ def check_starting_weights(settings, config, head_shapes, start):
       start: the result of `head_labels.starting_checkpoint`.
 
     Raises:
-      ValueError, FileNotFoundError: the checkpoint does not fit, is damaged or is missing; or see
-        `check_layers`.
+      ValueError, FileNotFoundError: the checkpoint does not fit, is damaged or is missing, or `check_layers`
+        raised an error.
     """
     check_layers(settings, config)
     if checkpoint_formats.latest_checkpoint(settings.output_dir):
@@ -245,7 +245,7 @@ def _trained_shapes(settings, model):
 
 
 def _check_frozen_before(settings, newest, found, trained):
-    """Checks that no layer is trained that was frozen before.
+    """Checks that the run does not train a layer that was frozen before.
 
     Args:
       settings: a `Settings`.
@@ -280,7 +280,8 @@ def check_disk(settings, num_train_steps, shapes, config=None):
     Args:
       settings: a `Settings`.
       num_train_steps: number of steps of the schedule.
-      shapes: {name: shape} of the trained variables, without those of the encoder that `config` describes.
+      shapes: {name: shape} of the trained variables. The variables of the encoder that `config` describes are
+        not included.
       config: the `BertConfig` of the encoder, or None.
 
     Raises:
@@ -297,7 +298,7 @@ def check_disk(settings, num_train_steps, shapes, config=None):
         return
     # A new training also saves its initial weights, as step 0.
     saved = math.ceil((last_step - start) / settings.save_checkpoints_steps) + (newest is None)
-    # The oldest checkpoint is removed after the next one was saved.
+    # The oldest checkpoint is removed after the next checkpoint was saved.
     count = len(existing) + saved
     if settings.keep_checkpoint_max:
         count = min(count, settings.keep_checkpoint_max + 1)
@@ -310,7 +311,7 @@ def check_disk(settings, num_train_steps, shapes, config=None):
     # evaluated, the best weights, and the weights that were the best at the newest checkpoint.
     best = 3 * weights if settings.keep_best else weights if settings.eval_every_steps else 0
     present = sum(files.size(path) for prefix in existing for path in checkpoint_files.list_files(prefix))
-    # The next checkpoint is written before the oldest one is removed.
+    # The next checkpoint is written before the oldest checkpoint is removed.
     needed = max(one, count * one - present) + best
     total = f"at most {count} checkpoints of {files.readable_size(one)} at the same time" + (
         f", and {files.readable_size(best)} for evaluated and best weights" if best else "")

@@ -39,9 +39,10 @@ class TrainableModel:
       padding_is_removable: whether the loss depends on real tokens only, so that training can leave out the
         padding.
       trims_training_by_default: whether batches of the training are trimmed if --trim_padding is not given.
-      sequences_per_example: number of sequences of an example, such as the endings of a question.
+      sequences_per_example: number of sequences per example, such as the number of answers to choose from in
+        multiple choice.
       build_simulated_model_fn: like `build_model_fn`, but for the simulation of memory. Loops cannot be
-        simulated. For a model with a loop, this attribute is therefore the builder of another model, which
+        simulated. For a model with a loop, this attribute is therefore the builder of a second model, which
         needs the same memory and has no loop. For a model without loops, this attribute is None, and the
         model itself is simulated.
     """
@@ -62,7 +63,7 @@ class TrainableModel:
         tf.train.get_or_create_global_step()
         features = input_pipeline.placeholders(self.fields(step.max_seq_length), step.micro_batch_size,
                                                self.batch_totals)
-        # A step with two micro-batches needs as much memory as a step with more of them.
+        # A step with two micro-batches needs as much memory as a step with more micro-batches.
         params = {"gradient_accumulation_steps": min(2, step.micro_batches)}
         return self.build_model_fn(step=step)(features, None, estimator.ModeKeys.TRAIN, params).train_op
 
@@ -80,12 +81,12 @@ class TrainableModel:
         """Returns a number of bytes that is far above the memory that a micro-batch of a step needs. If this
         number of bytes is free, the step is not simulated."""
         config, length = self.bert_config, step.max_seq_length
-        # Bytes of activations for each position and layer: Korthikanti et al. 2022, arXiv:2205.05198,
-        # equation 2, in 32 bits. The last line doubles this number.
+        # Bytes of activations per position and layer, for 32 bits. The formula is equation 2 of Korthikanti
+        # et al. 2022, arXiv:2205.05198. The last line doubles this number.
         a_position = 68 * config.hidden_size + 10 * config.num_attention_heads * length
         weights = sum(math.prod(shape) for shape in modeling.variable_shapes(config).values())
-        # 20 bytes for each weight are five fp32 copies: the weight, its gradient, the sum of the gradients of
-        # the micro-batches, and the optimizer's two moments.
+        # 20 bytes per weight are five fp32 numbers: the weight, its gradient, the sum of the gradients of the
+        # micro-batches, and the optimizer's two moments.
         positions = step.micro_batch_size * self.sequences_per_example * length
         return 20 * weights + 2 * positions * config.num_hidden_layers * a_position
 
@@ -116,7 +117,7 @@ def trims_evaluation(settings):
 
 
 def input_options(settings, step, is_training):
-    """Returns those arguments of a task's input function that depend on flags: {name: value}.
+    """Returns {name: value} for the arguments of a task's input function that depend on flags.
 
     The input function is `input_fn_builder`; for classifiers, it is `file_based_input_fn_builder`.
 
@@ -179,7 +180,7 @@ def resolve_step_config(settings, model):
         return step_config.without_training(values)
     usable, source = _usable_memory(settings)
     if values.recompute == "auto" or values.gradient_accumulation_steps == 0:
-        logging.info("Simulating what fits into %s.", source)
+        logging.info("Simulating which batches fit into %s.", source)
     resolved = step_config.resolve(values, (usable, source), model.memory_need, model.upper_bound)
     for is_warning, text in resolved.messages:
         (logging.warning if is_warning else logging.info)("%s", text)
@@ -200,11 +201,11 @@ def _measure_step(settings, model, step):
                 if count >= 2 * step.gradient_accumulation_steps]
         if not more:
             raise ValueError(_advise_on_memory(settings, model, step))
-        logging.warning("A micro-batch of %d ran out of memory: --gradient_accumulation_steps=%d instead of "
-                        "%d.",
+        logging.warning("A micro-batch of %d ran out of memory: using --gradient_accumulation_steps=%d "
+                        "instead of %d.",
                         step.micro_batch_size, more[0], step.gradient_accumulation_steps)
         step = step.replace(gradient_accumulation_steps=more[0])
-    logging.info("--gradient_accumulation_steps=%d: a micro-batch of %d ran.",
+    logging.info("--gradient_accumulation_steps=%d: a micro-batch of %d fits into memory.",
                  step.gradient_accumulation_steps, step.micro_batch_size)
     return step
 
@@ -232,12 +233,12 @@ def _usable_memory(settings):
 
 
 def _advise_on_memory(settings, model, step):
-    """Returns an error message that says which flags to change after memory ran out."""
+    """Returns an error message for a run that is out of memory. The message says which flags to change."""
     # With replicas, no step is simulated: the simulation takes minutes, and the other replicas would wait.
     if replica_group.current():
         fewer = step_config.flags_for_less_memory(step.tokens_per_micro_batch)
         return f"out of memory. Pass {fewer}; plan_memory.py shows which batches fit."
-    logging.info("Out of memory. Simulating what would fit; for a large model this takes minutes.")
+    logging.info("Out of memory. Simulating which batches would fit. For a large model, this takes minutes.")
     changes = [{}]
     changes += [{"recompute": mode}
                 for mode in modeling.RECOMPUTE[modeling.RECOMPUTE.index(step.recompute) + 1:]]
@@ -246,7 +247,7 @@ def _advise_on_memory(settings, model, step):
     if step.max_seq_length >= 32:
         changes.append({"max_seq_length": step.max_seq_length // 2})
     alternatives = {" ".join(f"--{name}={value}" for name, value in change.items())
-                    or "as it is": step.replace(**change) for change in changes}
+                    or "no change": step.replace(**change) for change in changes}
     usable, source = _usable_memory(settings)
     return f"out of memory ({source}).\n" + memory_planner.advice(alternatives, model.memory_need, usable)
 
@@ -270,7 +271,7 @@ def count_steps(settings, count, what):
 
 
 def training_arguments(settings, num_train_steps):
-    """Returns those arguments of a `model_fn_builder` that a fine-tuning sets by flags: {name: value}.
+    """Returns {name: value} for the arguments of a `model_fn_builder` that a fine-tuning sets by flags.
 
     Args:
       settings: a `Settings`.
@@ -348,7 +349,7 @@ class _Estimator(estimator.Estimator):
         self._settings, self._model, self._step = settings, model, step
         # Another process may be training in this directory. Evaluation and prediction both use the checkpoint
         # that was the best or the newest at the start, so that their results belong to the same weights.
-        # After a training, this is the checkpoint of the best weights, or None.
+        # After a training, `_chosen` is the checkpoint of the best weights, or None.
         self._chosen = None if settings.do_train else self._find_best() or super().latest_checkpoint()
 
     def latest_checkpoint(self):
@@ -439,8 +440,7 @@ def _profile_hooks(settings, num_train_steps):
     first, last = parse_profile_steps(settings.profile_steps)
     if not settings.do_train:
         raise ValueError(f"--profile_steps={settings.profile_steps} has an effect only in training: pass "
-                         "--do_train=true, "
-                         "or leave --profile_steps out.")
+                         "--do_train=true, or leave --profile_steps out.")
     if last > num_train_steps:
         raise ValueError(f"--profile_steps={settings.profile_steps}: training ends at step "
                          f"{num_train_steps}. Pass steps from 1 to {num_train_steps}, or train longer.")
@@ -489,7 +489,7 @@ def locked_directories(settings, record):
     Raises:
       locks.InUseError: another process writes to one of the directories.
       ValueError: another run wrote to --output_dir after the record was compared, and this run cannot
-        continue that run; or the replicas have different flags, data or code.
+        continue the training of that run. Or the replicas have different flags, data or code.
     """
     final_export.check(settings)
     group = replica_group.current()
@@ -519,8 +519,8 @@ def locked_directories(settings, record):
 
 
 def _check_shared_directories(settings, group):
-    """Checks that all replicas see the files that replica 0 writes, and stores the logs of the replicas with
-    these files.
+    """Checks that all replicas see the files that replica 0 writes, and stores the logs of the replicas in
+    the directory of these files.
 
     Raises:
       ValueError: a replica does not see the files of replica 0.
@@ -530,6 +530,7 @@ def _check_shared_directories(settings, group):
     if unseen:
         flag = "--output_dir" if settings.do_train else "--results_dir"
         others = ", ".join(map(group.name, unseen))
-        raise ValueError(f"{flag}={directory} is another directory for {others}: the files that replica 0 "
-                         "writes are not there. Name a directory on a file system that all machines share.")
+        raise ValueError(f"{flag}={directory} is another directory for {others}: it does not contain the "
+                         "files that replica 0 writes. Name a directory on a file system that all machines "
+                         "share.")
     group.keep_log(directory)

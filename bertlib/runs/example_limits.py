@@ -2,18 +2,20 @@
 
 from absl import logging
 
-# {name of a set, or its first part: (flag, the examples in words)}. Test sets are always used as a whole.
+# {name of a set, or the first part of its name: (flag, the examples in words)}. Test sets are always used as
+# a whole.
 _LIMITS = {"train": ("max_train_examples", "training examples"),
            "dev": ("max_eval_examples", "examples of the development set")}
 
 
 def draw_examples(settings, split, examples, digest):
-    """Draws examples for --max_train_examples or --max_eval_examples, and returns them in their old order.
+    """Draws examples for --max_train_examples or --max_eval_examples. Returns the drawn examples in the order
+    that they have in `examples`.
 
     Logs the number of these examples.
 
-    The choice depends only on the content of the examples, not on their order. With a larger number, the
-    function returns the same examples and additional ones.
+    The choice depends only on the content of the examples, not on their order. If the number in the flag is
+    raised, the function returns the same examples and additional examples.
 
     Args:
       settings: a `Settings`.

@@ -14,7 +14,7 @@ from bertlib.system import files
 _CONFIG = {"hugging_face": "config.json", "tensorflow": "bert_config.json"}
 # {kind of a head: name of this kind in messages}.
 KINDS = {"classification": "a classifier", "regression": "a regression",
-         "multilabel": "a classifier of several labels at once", "tagging": "a tagger",
+         "multilabel": "a multi-label classifier", "tagging": "a tagger",
          "questions": "question answering", "multiple_choice": "multiple choice",
          "pre-training": "pre-training"}
 # Names of the variables of heads. Heads of four kinds have variables with the names in `_LINEAR`.
@@ -115,7 +115,7 @@ def read_head(checkpoint, wanted_kind=None):
         if labels is None and checkpoint.kind == "tensorflow" and not record:
             labels, source = output_files.read_labels(directory), output_files.LABELS
     if labels is not None and len(labels) != bare.outputs:
-        labels = None  # these are the labels of another head
+        labels = None  # these are the labels of a different head
     return bare._replace(kind="tagging" if bare.crf else kind, labels=labels,
                          source=os.path.join(directory, source))
 
@@ -142,10 +142,10 @@ def labels_of_weights(settings):
 def starting_checkpoint(settings, wanted):
     """Returns the checkpoint from which the weights of a task start.
 
-    This is --init_checkpoint, with the outputs of its head in the order of the task's labels. If the head in
-    --init_checkpoint is of another kind or has other labels, a training ignores this head and starts from a
-    random head. A run without training refuses such a head, unless it is the pre-training head of a published
-    model.
+    This is --init_checkpoint, with the outputs of its head in the order of the task's labels. If the kind or
+    the labels of the head in --init_checkpoint differ from the task, a training ignores this head and starts
+    from a random head. A run without training refuses such a head, except the pre-training head of a
+    published model.
 
     Args:
       settings: a `Settings`.
@@ -174,9 +174,9 @@ def starting_checkpoint(settings, wanted):
     if not (settings.do_train or is_pretrained):
         raise ValueError(f"{difference}. {advice}")
     (logging.info if is_pretrained else logging.warning)(
-        "%s. The %s from random weights, the encoder from this checkpoint.",
+        "%s. The %s starts from random weights, and the encoder starts from this checkpoint.",
         difference[0].upper() + difference[1:],
-        "classifier starts" if wanted.kind == "classification" else "head starts")
+        "classifier" if wanted.kind == "classification" else "head")
     return checkpoint_formats.drop_tensors(checkpoint, [*_LINEAR, CRF])
 
 
@@ -245,7 +245,7 @@ def _reorder_head(path, checkpoint, head, wanted):
                      "only its tag scores are used, not its transitions" if head.crf
                      else "the transitions start at zero")
     if not head.labels:
-        logging.info("The labels of the %s in %s have no names. They are taken to be the labels of the task, "
+        logging.info("The labels of the %s in %s have no names. The outputs get the labels of the task, "
                      "in this order: %s.",
                      _describe_head(wanted), path, ", ".join(wanted.labels))
         return path

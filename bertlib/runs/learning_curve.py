@@ -12,9 +12,9 @@ Three other parts of the project also evaluate during a training, without this m
 docs/development/paths.md#evaluation-during-a-training shows the calls of all four parts.
 
 The table, learning_curve.tsv, is also the state of early stopping. Its rows up to the newest checkpoint
-determine the best evaluation, and the number of evaluations after the best one. A training that continues
-from a checkpoint first removes the rows of later steps. So a killed training continues as if it had not been
-killed.
+determine the best evaluation, and the number of evaluations after the best evaluation. A training that
+continues from a checkpoint first removes the rows of later steps. So a killed training continues as if it had
+not been killed.
 """
 
 import csv
@@ -54,8 +54,8 @@ def check(settings, needs_do_eval=True):
       needs_do_eval: whether the command reads the development set only with --do_eval.
 
     Raises:
-      ValueError: flags are missing or contradict each other; or --output_dir contains the best weights of
-        another training.
+      ValueError: flags are missing or contradict each other, or --output_dir contains the best weights of a
+        different training.
     """
     if settings.do_train and best_weights.is_best_directory(settings.output_dir):
         raise ValueError(f"--output_dir={settings.output_dir} contains the best weights of a training, "
@@ -118,8 +118,8 @@ def create_learning_curve(settings, make_input_fn, evaluate_input, title, shown,
 
 
 def find_early_stop(settings):
-    """Returns the step at which early stopping has ended the training in --output_dir; None if the training
-    is not ended.
+    """Returns the step at which early stopping has ended the training in --output_dir; None if early stopping
+    has not ended the training.
 
     Args:
       settings: a `Settings` of a command that trains.
@@ -211,11 +211,12 @@ class LearningCurve(tf.train.CheckpointSaverListener):
           shown: {metric: its name in the picture}. The picture shows only these metrics.
           full_score: the value of the shown metrics that the picture shows as 100 %, such as 1.0 or 100.0.
           each_checkpoint: whether each checkpoint is evaluated when it is saved.
-          every_steps: number of steps between two evaluations that save no checkpoint; None for no such
-            evaluations.
-          keep_best: name of the metric that decides which weights are kept in best/, or None.
-          early_stopping_evals: number of evaluations without improvement after which the training ends, or
-            None.
+          every_steps: number of steps between two evaluations. These evaluations save no checkpoint. If the
+            value is None, the training has no evaluations of this kind.
+          keep_best: name of the metric by which the weights in best/ are chosen; None if no best weights are
+            kept.
+          early_stopping_evals: number of evaluations without improvement after which the training ends; None
+            for no early stopping.
         """
         self._directory, self._evaluate = directory, evaluate
         self._title, self._shown, self._full_score = title, shown, full_score
@@ -420,8 +421,8 @@ class LearningCurve(tf.train.CheckpointSaverListener):
 
     def read(self):
         """Returns the rows of the table as a list of {metric: text}. The list is empty if there is no table.
-        Damaged rows are left out. Rows of another command are also left out, because they lack a metric of
-        the picture."""
+        Damaged rows are left out. Rows that a different command wrote are also left out, because they lack a
+        metric of the picture."""
         return [row for row in read_rows(self._directory) if self._is_usable(row)]
 
     def _is_usable(self, row):
@@ -438,7 +439,7 @@ def _format_rows(rows, names, best_step):
     Args:
       rows: see `LearningCurve.read`.
       names: the metrics to show.
-      best_step: the step whose row is marked as the best one, or None.
+      best_step: the step whose row is marked as the best row, or None.
     """
     def shown(text):
         try:

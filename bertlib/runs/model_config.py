@@ -23,13 +23,14 @@ _MODEL_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9d
 
 
 def find_installed_model():
-    """Returns the directory of the pretrained model that `make` installs, or None."""
+    """Returns the directory of the pretrained model that `make` installs; None if this model is not
+    installed."""
     spec = importlib.util.find_spec(_MODEL_PACKAGE)
     return os.path.join(os.path.dirname(spec.origin), "model") if spec and spec.origin else None
 
 
 def _check_installed_weights(directory):
-    """Raises a ValueError if the SHA-256 of the installed weights is not the published one."""
+    """Raises a ValueError if the SHA-256 of the installed weights differs from the published SHA-256."""
     path = os.path.join(directory, "model.safetensors")
     with open(path, "rb") as reader:
         digest = hashlib.sha256(reader.read()).hexdigest()
@@ -63,14 +64,15 @@ def find_named_weights(settings, flag="init_checkpoint"):
 
 
 def resolve_model_flags(settings):
-    """Sets those of the flags --init_checkpoint, --bert_config_file and --vocab_file (or --spm_model_file)
-    that were not given.
+    """Sets the flags --init_checkpoint, --bert_config_file and --vocab_file (or --spm_model_file), if they
+    were not given.
 
     - Without training, the files in --output_dir are used if the directory contains a checkpoint.
     - If none of the four flags was given, the installed model is used.
     - If only --init_checkpoint was given, the other files are searched for in the directory of the
       checkpoint.
-    - If only other flags were given, the weights start at random, as in the published scripts.
+    - If --init_checkpoint was not given, but one of the other three flags was given, the weights start at
+      random, as in the published scripts.
 
     Raises:
       ValueError: a required file was neither given nor found.
@@ -179,8 +181,8 @@ def without_reinitialized(settings, config, start):
     first = config.num_hidden_layers - count
     indices = {name: optimization.layer_index(name) for name in modeling.variable_shapes(config)}
     names = [name for name, index in indices.items() if index is None or index >= first]
-    logging.info("--reinit_layers=%d: %d variables start from random weights, those of the pooler and of all "
-                 "layers from layer %d on.", count, len(names), first)
+    logging.info("--reinit_layers=%d: %d variables start from random weights. These are the variables of the "
+                 "pooler and of all layers from layer %d on.", count, len(names), first)
     return checkpoint_formats.drop_tensors(checkpoint_formats.open_checkpoint(start), names)
 
 
@@ -198,8 +200,8 @@ def _advice_on_name(path, flag):
             "the models published by google-research/bert.")
 
 
-# Keys of published and Hugging Face configurations that do not change the encoder. The last three describe
-# the head of the checkpoint and its labels.
+# Keys of published and Hugging Face configurations that do not change the encoder. The last three keys
+# describe the head of the checkpoint and its labels.
 IGNORED_CONFIG_KEYS = {
     "directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers",
     "pooler_size_per_head", "pooler_type", "architectures", "id2label", "problem_type"}
@@ -252,7 +254,8 @@ def _sizes_of_starting_weights(settings):
             f"hidden_size={words[1]} and num_hidden_layers={len(layers)}."]
 
 
-# Encoders with more weights than this are refused. In fp32, this number of weights takes 400 GB.
+# An encoder is refused if its number of weights is above this value. In fp32, this number of weights takes
+# 400 GB.
 _MAX_WEIGHTS = 10**11
 
 

@@ -1,4 +1,4 @@
-"""Implements the evaluation of run_squad.py: computes, scores and writes the newest checkpoint's answers."""
+"""Implements the evaluation of run_squad.py: computes the answers of a checkpoint, scores and writes them."""
 
 import json
 import math
@@ -34,7 +34,7 @@ def draw_questions(settings, split, examples):
 
 
 def log_windows_seen(settings, num_train_steps, questions, windows):
-    """Logs the number of windows that the training reads, if it does not read all windows.
+    """If the training does not read all windows, logs the number of windows that it reads.
 
     Args:
       settings: a `Settings`.
@@ -157,8 +157,8 @@ class Evaluation:
             getattr(self._tokenizer, "basic_tokenizer", None))
 
     def _null_threshold(self, predictions):
-        """Returns the null threshold: --null_score_diff_threshold or, with --find_null_threshold, the best
-        threshold for these predictions."""
+        """Returns the null threshold. With --find_null_threshold=true, this is the best threshold for these
+        predictions. Otherwise, it is --null_score_diff_threshold."""
         if self._settings.find_null_threshold:
             return squad_scores.find_null_threshold(self._gold, predictions)
         return self._settings.null_score_diff_threshold

@@ -1,9 +1,9 @@
 """Writes run.json, the record of the training in an output directory, and compares later runs with the
 record.
 
-If a run would continue the training with another task, other labels, another vocabulary or another model,
-this module refuses the run. Other settings and other training data are allowed, and the record lists the
-changes. docs/reference/output.md describes run.json.
+A run that continues a training must have the same task, labels, vocabulary and model as the training.
+Otherwise, this module refuses the run. Settings and training data may differ, and the record lists these
+differences. docs/reference/output.md describes run.json.
 """
 
 import datetime
@@ -28,8 +28,8 @@ import modeling
 import optimization
 import tokenization
 
-# Names of flags that affect the speed, but also the rounding or the order of sums, and so the last bits of
-# the weights. For this reason, run.json records them.
+# Names of flags that affect the speed of a training. They also affect the rounding or the order of sums, and
+# so the last bits of the weights. For this reason, run.json records them.
 _ROUNDING = ("precision", "tf32", "deterministic", "use_xla", "trim_padding", "gradient_dtype")
 # Names of the flags that choose the best weights and the last step of a training. run.json records them, and
 # later commands do not inherit them.
@@ -43,8 +43,8 @@ _SHORT = 60
 # Names of flags that are recorded if batches are trimmed. These flags set the number of micro-batches, and
 # with trimming the dropout masks depend on this number. See `_count_micro_batches`.
 _SPLITTING = {"gradient_accumulation_steps", "tokens_per_micro_batch", "num_replicas"}
-# Fields that describe the first session of a training. A later session with other settings does not change
-# these fields.
+# Fields that describe the first session of a training. A later session does not change these fields, even if
+# its settings differ.
 _OF_FIRST_SESSION = ("started", "from_step", "command", "flags", "arguments", "working_directory", "inputs",
                      "code", "environment")
 # If a training reads more files than this number, only their common fingerprint is recorded.
@@ -81,8 +81,8 @@ def hash_checkpoint(path):
 
 
 def hash_inputs(settings):
-    """Returns {absolute path: entry of `fingerprints.hash_files`} of the data that a command reads. Empty if
-    the command reads more than 100 files.
+    """Returns {absolute path: entry of `fingerprints.hash_files`} of the data that a command reads. The dict
+    is empty if the command reads more than 100 files.
 
     Args:
       settings: a `Settings`.
@@ -106,7 +106,7 @@ def describe(settings, command, task, config, task_type=None, labels=None, token
     Args:
       settings: a `Settings`.
       command: file name of the command, such as "run_squad.py".
-      task: name of the task. A run with another task cannot continue the training.
+      task: name of the task. A run with a different task cannot continue the training.
       config: the `modeling.BertConfig`.
       task_type: kind of the task's head, see `head_labels.KINDS`.
       labels: list of str, in the order of the model's outputs, or None.
@@ -194,7 +194,8 @@ def _versions():
 
 
 def _hash_code():
-    """Returns the fingerprint of this project's files; `code_fingerprint` compares the scripts."""
+    """Returns the fingerprint of the package `bertlib` and of the three modules in the root. It does not
+    contain the scripts: `code_fingerprint` compares them."""
     paths = [pathlib.Path(module.__file__) for module in (modeling, optimization, tokenization)]
     return hash_texts(
         [code_fingerprint.hash_package(), *(path.read_text(encoding="utf-8") for path in paths)])
@@ -216,8 +217,8 @@ def _differences(stored, now, training):
       training: whether the run trains.
 
     Returns:
-      a pair: the differences that are refused, and the differences that are allowed. Both are dicts {name:
-      [old value, new value]}.
+      a pair of dicts {name: [old value, new value]}. The first dict contains the differences for which the
+      run is refused. The second dict contains all other differences.
     """
     def changed(name):
         old, new = stored.get(name), now[name]
@@ -342,14 +343,14 @@ def record_of_weights(settings):
 
 
 def inherit_settings(settings, *kinds, without=()):
-    """In a run without training, sets flags that were not given to the values in the record of the training
-    that wrote the weights; see `inherit_record`. Does nothing in a run that trains.
+    """In a run without training, takes the values of flags that were not given from the record of the
+    training that wrote the weights; see `inherit_record`. Does nothing in a run that trains.
 
     Args:
       settings: a `Settings`.
-      *kinds: kinds of heads that the command trains, see `output_files.head_kind`. The record of a head of
-        another kind is ignored. For example, the record of a pre-training does not describe the data of a
-        classifier that starts from the pre-trained weights.
+      *kinds: kinds of heads that the command trains, see `output_files.head_kind`. A record is ignored if the
+        kind of its head is not one of these kinds. For example, the record of a pre-training does not
+        describe the data of a classifier that starts from the pre-trained weights.
       without: see `inherit_record`.
 
     Raises:
@@ -366,7 +367,7 @@ def inherit_settings(settings, *kinds, without=()):
 
 
 def inherit_record(settings, record, path, without=()):
-    """Sets flags that were not given to the values in the record of a training, and logs them.
+    """Takes the values of flags that were not given from the record of a training, and logs these values.
 
     The rule depends on the class of the flag:
 
@@ -381,7 +382,7 @@ def inherit_record(settings, record, path, without=()):
       settings: a `Settings`.
       record: see `output_files.read_record`.
       path: path of the record, for messages.
-      without: names of flags that are not changed.
+      without: names of flags that keep their values.
 
     Raises:
       ValueError: a flag of the task or of the weights contradicts the record.
@@ -403,8 +404,8 @@ def inherit_record(settings, record, path, without=()):
 
 
 def _recorded(record, settings):
-    """Returns a dict {name: recorded value} of those flags of a command that have the class input, task or
-    weights."""
+    """Returns {name: recorded value} for the flags of a command that belong to the class INPUT, TASK or
+    WEIGHTS."""
     values = {**record["settings"], **{name: record[key] for name, key in _AT_TOP.items()
                                        if record.get(key) is not None}}
     if output_files.head_kind(record) == "questions":  # older versions recorded this flag only in the task

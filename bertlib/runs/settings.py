@@ -10,7 +10,7 @@ from bertlib.system import files
 
 # Flags of the phases of a run. If none of these flags is given, a command trains and evaluates.
 PHASES = ("do_train", "do_eval", "do_predict")
-# Endings of the names of flags whose values are paths.
+# If the value of a flag is a path, the name of the flag ends in one of these texts.
 PATH_SUFFIXES = ("_file", "_dir", "_checkpoint", "_handle", "_module", "input", "output")
 # Classes of flags. The definition of each flag of a training command names its class.
 INPUT = "input"  # the input files, their formats, and the rules by which answers are made from outputs
@@ -50,7 +50,7 @@ class Settings:
         return list(self._names)
 
     def names_of_class(self, *classes):
-        """Returns the names of the flags that belong to one of some classes."""
+        """Returns the names of the flags that belong to one of the given classes."""
         return [name for name in self._names if self._classes.get(name) in classes]
 
     def is_given(self, name):
@@ -63,7 +63,7 @@ class Settings:
         return name in self._given or name in self._taken
 
     def inherit(self, values):
-        """Sets flags that were not given to the values in a training's record. The caller has to log these
+        """Takes the values of flags that were not given from a training's record. The caller has to log these
         values.
 
         Args:
@@ -108,7 +108,7 @@ class Settings:
 
 
 def absolute_paths(name, value, directory):
-    """Returns the value of a flag. If it contains local paths, they are made absolute.
+    """Returns the value of a flag. If the value contains local paths, they are made absolute.
 
     Args:
       name: name of the flag.
@@ -129,8 +129,8 @@ def parse_profile_steps(text):
 
 
 def last_training_step(settings, num_train_steps):
-    """Returns the step at which a training ends: the last step of its schedule, or --max_steps if this is
-    smaller.
+    """Returns the step at which a training ends: the smaller of the last step of its schedule and
+    --max_steps.
 
     Args:
       settings: a `Settings`.
@@ -158,7 +158,8 @@ def find_split_file(directory, split, *groups):
     Args:
       directory: the value of --data_dir.
       split: "train", "dev" or "test".
-      *groups: lists of possible names of the file. A group counts only if no file of an earlier group exists.
+      *groups: lists of possible names of the file. A group of names is used only if no file of an earlier
+        group exists.
 
     Raises:
       NotADirectoryError, FileNotFoundError, ValueError: --data_dir is no directory, or contains no file of

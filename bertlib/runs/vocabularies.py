@@ -1,7 +1,7 @@
 """Checks that pre-training records, the pre-training and the fine-tuning use the same vocabulary.
 
-The fingerprint of the vocabulary is stored in the manifest of the records and in each run.json. A vocabulary
-with other entries, or with the same entries in another order, is refused.
+The fingerprint of the vocabulary is stored in the manifest of the records and in each run.json. A run is
+refused if these vocabularies differ in their entries, or in the order of the entries.
 """
 
 import os
@@ -53,7 +53,7 @@ def check_against_start(settings, path, flag):
       flag: name of its flag, "vocab_file" or "spm_model_file".
 
     Raises:
-      ValueError: the vocabulary has other entries, or another order of entries.
+      ValueError: the two vocabularies differ in their entries, or in the order of the entries.
     """
     record_path, record = _record_of_start(settings)
     if record is None or record.get("vocabulary") in (None, fingerprint(path, flag)):
@@ -84,7 +84,7 @@ def _recorded_path(record):
                 if fingerprint(path, flag) == record.get("vocabulary"):
                     return path, flag
             except ValueError:
-                pass  # not UTF-8: another file has this name now
+                pass  # not UTF-8: the vocabulary was replaced by a file of a different kind
     return None
 
 
@@ -106,8 +106,8 @@ def resolve_from_records(settings, paths):
       the fingerprint of the vocabulary for run.json; None if it is unknown.
 
     Raises:
-      ValueError: the records were made with a vocabulary other than the one in the flags, or with two
-        different vocabularies.
+      ValueError: the vocabulary of the records differs from the vocabulary in the flags, or the records were
+        made with two different vocabularies.
     """
     manifests = pretraining_stream.read_manifests(paths)
     _check_one(manifests)
@@ -167,7 +167,7 @@ def manifest_entry(path, flag):
 
 
 def check_vocabulary(settings, config):
-    """Checks the vocabulary that was given to a command that reads no text. Does nothing if no vocabulary was
+    """Checks the vocabulary in the flags of a command that reads no text. Does nothing if no vocabulary was
     given.
 
     Args:
@@ -190,8 +190,8 @@ def check_vocabulary(settings, config):
             check_against_start(settings, getattr(settings, flag), flag)
 
 
-_BOTH_VOCABULARIES = ("--vocab_file and --spm_model_file exclude each other: pass the one that came with the "
-                      "model.")
+_BOTH_VOCABULARIES = ("--vocab_file and --spm_model_file exclude each other: pass only the flag for the "
+                      "vocabulary of the model.")
 
 
 def load_tokenizer(settings, config=None):
@@ -239,11 +239,11 @@ def resolve_lower_case(settings, lower, source):
 
     Args:
       settings: a `Settings`.
-      lower: the value in the file; None if the file has none.
+      lower: the value in the file; None if the file has no such value.
       source: name of the file, for messages.
 
     Raises:
-      ValueError: the flag was given with another value.
+      ValueError: the flag was given, and its value differs from `lower`.
     """
     if lower is None or lower == settings.do_lower_case:
         return
@@ -288,8 +288,8 @@ def _added_tokens(tokenizer_settings, path):
     return tokenizer_files.added_tokens(tokenizer_settings)
 
 
-# If lower-cased texts cannot contain a larger share of the vocabulary's words than this, the vocabulary is
-# refused. For example, no lower-cased text contains the word "Paris".
+# A vocabulary is refused if the share of its words that cannot occur in lower-cased texts is above this
+# value. For example, the word "Paris" cannot occur in lower-cased texts.
 _MAX_UNREACHABLE = 0.1
 
 

@@ -76,7 +76,7 @@ def encoder_inputs(features):
     """Returns the inputs of the encoder: input_ids, input_mask and segment_ids, int32 [B, F].
 
     If an example consists of C sequences, its features are [B, C, F]. The encoder then reads B · C sequences:
-    first all sequences of the first example, then those of the second example, and so on.
+    first all sequences of the first example, then all sequences of the second example, and so on.
 
     Args:
       features: {name: tensor}.
@@ -153,7 +153,8 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
             update = create_train_op(loss, learning_rate, num_train_steps, num_warmup_steps, use_tpu, step,
                                      own_micro_batches)
             return estimator.EstimatorSpec(mode, loss=loss, train_op=update, scaffold=scaffold)
-        # With these features among the predictions, the caller can assign the predictions to the examples.
+        # The predictions also contain these features, so that the caller can assign the predictions to the
+        # examples.
         numbers = {name: tf.identity(features[name]) for name in ("unique_ids", input_pipeline.EXAMPLE_INDEX)
                    if name in features}
         predictions = {**outputs.predictions, **numbers}

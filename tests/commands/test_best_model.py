@@ -357,7 +357,7 @@ def test_another_metric_needs_weights_that_are_kept(tmp_path):
     simulation = _Simulation(directory)
     simulation.run()
     simulation.metric = "n"
-    with pytest.raises(ValueError, match="best evaluation is that of step 3, but its weights are no longer"):
+    with pytest.raises(ValueError, match="step 3 has the best evaluation, but the weights of this step"):
         simulation.run()
     assert best_weights.find(directory)["step"] == 9
     (tmp_path / "a" / "best").rename(tmp_path / "elsewhere")

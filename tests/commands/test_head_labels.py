@@ -70,7 +70,8 @@ def test_a_head_with_other_labels_starts_at_random_or_is_refused(model, tmp_path
     assert not set(HEAD) & set(found.shapes) and "bert/pooler/dense/bias" in found.shapes
     message = (f"he classifier in --init_checkpoint={model} has the labels {', '.join(names)} "
                f"({model}/config.json), but the task has the labels contradiction, entailment, neutral")
-    assert (f"{message}. The classifier starts from random weights, the encoder from this checkpoint."
+    assert (f"{message}. The classifier starts from random weights, and the encoder starts from this "
+            "checkpoint."
             in caplog.text)
     with pytest.raises(ValueError) as error:
         starting(model, tmp_path / "output")
@@ -134,7 +135,7 @@ _OTHER_HEADS = [
     (HEAD, dict(task_type="tagging", labels=LABELS), "classification",
      "is the head of a tagger ({path}/run.json), but the task needs the head of a classifier"),
     (HEAD, dict(task_type="multilabel", labels=LABELS), "classification",
-     "is the head of a classifier of several labels"),
+     "is the head of a multi-label classifier"),
     (HEAD, dict(task_type="classification", labels=LABELS), "multilabel", "is the head of a classifier ("),
     (ONE, dict(task_type="regression"), "classification", "is the head of a regression"),
     (HEAD, dict(task_type="classification", labels=LABELS), "regression", "is the head of a classifier"),
@@ -157,8 +158,8 @@ def test_another_head_starts_anew_and_is_refused_without_a_training(tiny_model, 
     with caplog.at_level("INFO", logger="absl"):
         assert not set(started(path, tmp_path / "out", wanted)) & {*HEAD, *CRF}
     line, = (entry.getMessage() for entry in caplog.records if "from random weights" in entry.getMessage())
-    assert what.format(path=path) in line[0].lower() + line[1:] and line.endswith(", the encoder from this "
-                                                                                  "checkpoint.")
+    assert what.format(path=path) in line[0].lower() + line[1:] and line.endswith(
+        ", and the encoder starts from this checkpoint.")
     with pytest.raises(ValueError) as error:
         started(path, tmp_path / "out", wanted, do_train=False)
     assert what.format(path=path) in str(error.value) and "Train first" in str(error.value)

@@ -128,8 +128,8 @@ def test_the_top_layer_and_the_pooler_start_at_random(reinitialized, training):
     assert 0.015 < kernels.std() < 0.02 and abs(kernels).max() <= 0.04  # cut at two standard deviations
     for name in random - {name for name in random if name.endswith("/kernel")}:
         np.testing.assert_array_equal(before[name], np.full_like(before[name], name.endswith("gamma")))
-    assert ("--reinit_layers=1: 18 variables start from random weights, those of the pooler and of all "
-            "layers from layer 1 on.") in log
+    assert ("--reinit_layers=1: 18 variables start from random weights. These are the variables of the "
+            "pooler and of all layers from layer 1 on.") in log
     assert "Starting weights: 21 of 41 variables" in log and "bert/encoder/layer_1/output/dense/kernel" in log
 
 

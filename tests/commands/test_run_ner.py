@@ -225,11 +225,11 @@ def test_what_fits_is_found_out_with_a_crf(scripts, flags, tmp_path):
     ("train.txt", "a O\nb NN\n", "train.txt:2: 'NN' is not a tag"),
     ("train.txt", "a O\nb O\n", "train.txt: all tags are O, so there is nothing to learn"),
     ("train.txt", "a B-X\n\nb O\nc I-X\n\nd B-X\n",
-     "train.txt:4: the tag I-X after O is not allowed in the scheme IOB2, which fits most of data/train.txt; "
+     "train.txt:4: the tag I-X after O is not valid in the scheme IOB2, which fits most of data/train.txt; "
      "the right tag is B-X."),
-    ("dev.conll", "a I-X\n", "dev.conll:1: the tag I-X at the start of a sentence is not allowed in the "
+    ("dev.conll", "a I-X\n", "dev.conll:1: the tag I-X at the start of a sentence is not valid in the "
                              "scheme IOB2"),
-    ("test.txt", "a O\nb I-X\n", "test.txt:2: the tag I-X after O is not allowed in the scheme IOB2"),
+    ("test.txt", "a O\nb I-X\n", "test.txt:2: the tag I-X after O is not valid in the scheme IOB2"),
     ("dev.txt", "a B-X\n",
      "--data_dir=data contains dev.txt and dev.conll. Name the file to use with --dev_file."),
     ("dev.conll", None, "--data_dir=data contains none of the files dev.txt, dev.conll, "),

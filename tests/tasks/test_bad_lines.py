@@ -67,7 +67,7 @@ def test_an_error_lists_a_fault_of_each_kind_and_names_the_encoding_first(tmp_pa
     path = written(tmp_path, b"text,label\n" + b"\xe9,x\n" * 30 + b",x\n" * 30 + b"a\n")
     title, *listed, encoding, advice = error_of(path).split("\n")
     assert title == (f"{path}: 61 lines cannot be used (bad encoding 30, empty text 30, wrong width 1); "
-                     "the first 20, and the first of each other kind, are:")
+                     "the first 20, and the first line of each kind that is not among them, are:")
     assert [int(line.removeprefix(f"{path}:").split(":")[0]) for line in listed] == [*range(2, 22), 32, 62]
     assert encoding.startswith("Begin with the encoding: 30 lines cannot be decoded.")
 

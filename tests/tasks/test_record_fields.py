@@ -91,7 +91,7 @@ def test_a_record_that_is_right_is_read(tmp_path):
     (dict(task_type="questions", labels=None, settings={"doc_stride": 0}), "settings.doc_stride is 0, and "
      "has to be at least 1, since the model is for questions"),
     (dict(task_type="questions", labels=None, settings={"doc_stride": 8, "max_query_length": 125}),
-     "settings.max_query_length is 125, and has to be below 125, so that there is room"),
+     "settings.max_query_length is 125, and has to be below 125, so that settings"),
 ])
 def test_a_damaged_record_is_one_sentence(tmp_path, changes, said):
     write(tmp_path, **changes)

@@ -539,9 +539,9 @@ def test_report_of_the_recording(recording, tmp_path):
 
 
 @pytest.mark.parametrize("answers, message", [
-    (["", "", ""], "All 3 answers are empty, but only 1 of the right answers are: the model does not"),
+    (["", "", ""], "All 3 answers are empty, but only 1 of the right answers are empty: the model does not"),
     (["a", "b", "c"],
-     "None of the 3 answers is empty, but 1 of the right answers are: the model does not"),
+     "None of the 3 answers is empty, but 1 of the right answers are empty: the model does not"),
     (["", "b", ""], None), (["a", "b", ""], None)])
 def test_one_sided_answers_are_warned_of(answers, message):
     gold = {"1": [("a", 0)], "2": [("b", 0)], "3": []}

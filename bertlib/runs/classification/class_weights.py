@@ -21,8 +21,8 @@ def parse_weights(settings, target):
       was not given.
 
     Raises:
-      ValueError: --class_weights is malformed; or --class_weights or --label_smoothing is given, and the task
-        is not a classification with one label for each text.
+      ValueError: --class_weights is malformed. Or one of --class_weights and --label_smoothing is given,
+        although the task is not a classification with one label for each text.
     """
     text, labels = settings.class_weights, target.labels
     if target.task_type != "classification" and (text or settings.label_smoothing):
@@ -77,8 +77,9 @@ def _weight(text):
 def normalize(parsed, counts):
     """Scales the weights of classes so that their mean over the training examples is 1.
 
-    As in scikit-learn's `compute_class_weight`, the balanced weight of a class is n / (k · n_c): there are n
-    examples and k classes, and the class has n_c examples. A class without examples gets the weight 0.
+    As in scikit-learn's `compute_class_weight`, the balanced weight of a class is n / (k · n_c), where n is
+    the number of examples, k is the number of classes, and n_c is the number of examples of the class. A
+    class without examples gets the weight 0.
 
     Args:
       parsed: `BALANCED` or the weight of each class, see `parse_weights`.

@@ -38,9 +38,10 @@ from bertlib.tasks.classification.classifier_data import (
     get_processor,
 )
 
-# Names of the result files in --results_dir. The braces are replaced by a suffix: the name of an additional
-# set, as in eval_results_mismatched.txt; or the name of the run's task, as in test_results_ax.tsv, if
-# --results_dir contains a training on another task.
+# Names of the result files in --results_dir. The braces are replaced by a suffix. For an additional set, the
+# suffix is the name of the set, as in eval_results_mismatched.txt. If --results_dir contains a training on a
+# different task, the suffix is the name of the run's task, as in test_results_ax.tsv. Otherwise, the suffix
+# is empty.
 _RESULT_FILES = ("eval{}.tf_record", "predict{}.tf_record", "eval_results{}.txt", "eval_results{}.json",
                  "test_results{}.tsv", "test_predictions{}.tsv", "test_eval_results{}.txt",
                  "test_eval_results{}.json", "eval_predictions{}.csv", "eval_predictions{}.jsonl",
@@ -57,7 +58,7 @@ def create_processor(settings, suffix=""):
     """Returns the processor for --task_name, for --task_module or for the user's own data.
 
     Sets flags that were not given: the phases, --output_dir, and the flags whose values are in the record of
-    the training. Sets --data_dir to the directory of the sample.
+    the training. If --data_dir was not given, sets it to the directory of this project's sample of the task.
 
     Args:
       settings: a `Settings`.
@@ -199,7 +200,7 @@ def get_labels(processor):
     """Returns the labels of a processor's task; None if the task is a regression.
 
     Raises:
-      ValueError: the processor returns no label, or returns one twice.
+      ValueError: the processor returns no label, or returns a label twice.
     """
     if _task_declaration(processor).task_type == "regression":
         return None
@@ -235,7 +236,7 @@ def create_head(target):
 
 
 def feature_fields_for(target):
-    """Returns `feature_fields` for a target: a function of the sequence length."""
+    """Returns `feature_fields` for a target. The result is a function that takes the sequence length."""
     return functools.partial(feature_fields, target=target)
 
 
@@ -261,8 +262,7 @@ def refuse_overwriting(settings, processor, **read):
       processor: the processor of the task.
       **read: {flag: paths that the command reads in addition to the data}.
     """
-    # A script may import this command and define its own processor. It is possible that
-    # such a processor declares no files.
+    # A script may import this command and define its own processor. Such a processor may declare no files.
     declared = _task_declaration(processor)
     names = [name for names in declared.file_names().values() for name in names]
     of_task = task_suffix(settings)
@@ -282,8 +282,8 @@ def refuse_overwriting(settings, processor, **read):
 def task_suffix(settings):
     """Returns the suffix of the names of result files, before the extension.
 
-    The suffix is empty, unless --results_dir contains the training of another task. It is then the name of
-    this run's task, such as "_ax", so that the result files of that training are not overwritten.
+    If --results_dir contains the training of a different task, the suffix is the name of this run's task,
+    such as "_ax". Then the result files of that training are not overwritten. Otherwise, the suffix is empty.
     """
     record = None if settings.do_train else output_files.read_record(settings.results_dir)
     task = settings.task_name.lower()

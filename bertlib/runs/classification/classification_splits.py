@@ -13,7 +13,7 @@ from bertlib.tasks import head, window_pooling
 from bertlib.tasks.classification import classifier_features
 import tokenization
 
-# If a larger share of the texts than this is truncated, the log contains advice.
+# If the share of truncated texts is above this value, the log contains advice.
 _ADVICE_FRACTION = 0.1
 # Number of sample predictions in the log, and the largest number of characters of a text that the log shows.
 _SHOWN, _SHOWN_CHARACTERS = 3, 100
@@ -24,8 +24,8 @@ class Splits:
 
     Attributes:
       examples: see `classification_run.read_examples`.
-      training: a sequence whose `len()` is the number of training examples; with --doc_stride, the number of
-        their windows.
+      training: a sequence whose `len()` is the number of training examples. With --doc_stride, its `len()` is
+        the number of their windows.
     """
 
     def __init__(self, settings, examples, target, tokenizer, test_has_labels):
@@ -91,8 +91,9 @@ class Splits:
         """Returns the results of an evaluation. All metrics are computed again from the predictions for the
         examples, so that the metrics agree with the files of predictions.
 
-        The loss is the Estimator's, computed from logits. Only with --doc_stride, the loss is computed from
-        the predictions, because the Estimator's loss is a mean over windows and not over texts.
+        Without --doc_stride, the loss is the Estimator's loss, which is computed from logits. With
+        --doc_stride, the loss is computed from the predictions, because the Estimator's loss is a mean over
+        windows and not over texts.
 
         Args:
           split: name of the split.
@@ -155,7 +156,8 @@ def describe_lengths(split, lengths, max_seq_length, num_windows, doc_stride):
 
 
 def log_sample_predictions(split, examples, predictions, target, has_labels):
-    """Logs a few examples with their predictions. If possible, one prediction is right and one is wrong.
+    """Logs a few examples with their predictions. If possible, one prediction is right and one prediction is
+    wrong.
 
     Args:
       split: name of the split.
@@ -183,7 +185,7 @@ def choose_samples(right):
     prediction, the first example with a wrong prediction, and then the first of all other examples.
 
     Args:
-      right: list of bool, whether the prediction of an example is right.
+      right: list of bool, one for each example: True if the prediction is right.
     """
     firsts = [right.index(value) for value in (True, False) if value in right]
     others = [index for index in range(min(len(right), _SHOWN)) if index not in firsts]

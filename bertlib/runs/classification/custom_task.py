@@ -298,7 +298,7 @@ def _labels_before_reading(settings, record):
 
     Returns:
       a pair: the labels in the order of the model's outputs, and a text that names the source of the labels.
-      (None, None) for a regression, and if the training file determines the labels.
+      The pair is (None, None) for a regression, or if the training file determines the labels.
 
     Raises:
       ValueError, FileNotFoundError: the file of the labels is missing or has an error.
@@ -351,7 +351,8 @@ def _describe(name, split, target):
                         " and ".join(group))
     for rare, frequent in text_keys.find_misspellings(counts).items():
         logging.warning("%s: the label %r occurs %d times, and looks like a misspelling of %r, which occurs "
-                        "%d times. If it is one, correct it in the file. Otherwise ignore this warning.",
+                        "%d times. If the label is misspelled, correct it in the file. Otherwise, ignore "
+                        "this warning.",
                         name, rare, counts[rare], frequent, counts[frequent])
     if target.task_type == "classification" and target.size > max(10, len(split.rows) / 2):
         logging.warning("%s: there are %d labels for %d examples. If the labels are in another column, name "

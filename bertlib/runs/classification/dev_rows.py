@@ -35,7 +35,7 @@ def take_fraction(settings):
       settings: a `Settings`.
 
     Raises:
-      ValueError: the flag was given with another value than in the earlier training.
+      ValueError: the flag was given, and its value differs from the earlier training.
     """
     directory, record = _find_earlier_training(settings)
     if record is None or not settings.train_file:
@@ -87,8 +87,8 @@ def _find_earlier_training(settings):
     else:
         directory = run_record.directory_of_weights(settings)
     record = directory and output_files.read_record(directory)
-    # If the record is of another task, the model was not trained on the rows of this training file, so the
-    # record is ignored.
+    # If the record is of a different task, the model was not trained on the rows of this training file.
+    # Therefore, the record is ignored.
     return directory, record if record and record["task"] == row_examples.TASK else None
 
 
@@ -105,8 +105,8 @@ def split_by_dev_rows(split, path, recorded):
                                 "trained. Restore the file from a copy, or evaluate on a --dev_file.")
     content = files.read_text(path)
     if run_record.hash_texts([content]) != recorded["fingerprint"]:
-        raise ValueError(f"{path} was changed after the training wrote it: its fingerprint differs from the "
-                         f"one in {output_files.RECORD}. Restore the file from a copy, or evaluate on a "
+        raise ValueError(f"{path} was changed after the training wrote it: its fingerprint differs from "
+                         f"that in {output_files.RECORD}. Restore the file from a copy, or evaluate on a "
                          "--dev_file.")
     parts = dev_split.split_by_dev_rows(split, dev_split.parse_dev_rows(content, path), path)
     more = len(split.rows) - recorded["of"]

@@ -13,8 +13,9 @@ class PredictedRows:
 
         Args:
           examples: list of `InputExample`.
-          source_rows: list with a `SourceRow` or None for each example, see `DataProcessor.source_rows`. If
-            it is None, the fields of the row are guid, text_a and text_b, and the line of the row is None.
+          source_rows: list with a `SourceRow` or None for each example, see `DataProcessor.source_rows`. For
+            an example with None, the fields of the row are guid, text_a and text_b, and the line of the row
+            is None.
           predictions: list of {name: array}, the head's predictions. With windows, these are the predictions
             for whole texts, see `window_pooling`.
           target: see `targets`.
@@ -45,8 +46,8 @@ class PredictedRows:
                                None if loss is None else _shortest(loss), length)
 
     def _label(self, label):
-        """Returns the label of an example in the form of `PredictedRow`. Several labels are in the order of
-        the model's outputs."""
+        """Returns the label of an example in the form of `PredictedRow`. The labels of a multi-label example
+        are in the order of the model's outputs."""
         if self._target.task_type == "regression":
             return float(label)
         if self._target.task_type == "multilabel":

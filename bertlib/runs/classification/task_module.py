@@ -2,7 +2,8 @@
 labels that this task returns.
 
 A training stores a copy of the file as task_module.py in its output directory. An evaluation or a prediction
-in the same directory executes this copy, unless --task_module names a file. No other command executes it.
+in the same directory executes this copy, unless --task_module names a file. No other command executes the
+copy.
 """
 
 import contextlib
@@ -122,7 +123,7 @@ def _read_copy(path, record):
     content = files.read_bytes(path)
     if _fingerprint(content) != record["task_module"]["fingerprint"]:
         raise ValueError(f"{path} was changed after the training wrote it: its fingerprint differs from the "
-                         f"one in {output_files.RECORD}. {advice}")
+                         f"fingerprint in {output_files.RECORD}. {advice}")
     return content
 
 
@@ -153,7 +154,8 @@ def _check_against_training(settings, processor, record, is_default):
       is_default: whether --output_dir is the default, which depends only on the name of the module.
 
     Raises:
-      ValueError: the module has other labels, is of another type, or is a different file with the same name.
+      ValueError: the labels or the type of the task differ from the training, or the module is a different
+        file with the same name.
     """
     if record is None:
         return
@@ -232,7 +234,7 @@ def _load_class(path, module):
     """
     name = f"task_module_{module.fingerprint}"  # no other module has this name
     spec = importlib.util.spec_from_loader(name, _Loader(path, module.content), origin=path)
-    loaded = sys.modules[name] = importlib.util.module_from_spec(spec)  # pickle looks there
+    loaded = sys.modules[name] = importlib.util.module_from_spec(spec)  # pickle searches there
     try:
         with _user_code(path, "the module"):
             spec.loader.exec_module(loaded)
@@ -256,8 +258,8 @@ def _load_class(path, module):
 
 @contextlib.contextmanager
 def _published_names():
-    """Lets `import run_classifier` find the published names of processors. Without this, Python would execute
-    the running command a second time, and define its flags again."""
+    """Lets `import run_classifier` find the published names of processors. Without this context manager,
+    Python would execute the running command a second time, and define its flags again."""
     if "run_classifier" in sys.modules:
         yield
         return
@@ -357,7 +359,8 @@ class ModuleProcessor(classifier_data.DataProcessor):
         self._test_count, self._failure = None, None
 
     def set_target(self, settings):
-        """Sets the target. For several labels, --threshold and --label_separator are parts of the target."""
+        """Sets the target. For a multi-label task, --threshold and --label_separator are parts of the
+        target."""
         if self.task_type == "multilabel":
             separator = settings.label_separator
             for label in (label for label in self._labels if separator in label):

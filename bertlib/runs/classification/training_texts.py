@@ -46,14 +46,14 @@ def read_training_texts(model):
 
 
 def read_dev_questions(model):
-    """Returns the development set of a model's training as questions to the model.
+    """Returns the development set of a model's training as inputs of the model.
 
     Args:
       model: a `model_directory.ModelDirectory`.
 
     Returns:
-      list of tuples with the texts of a question, as `Predictor.prepare` takes them. The text of a tagger is
-      a list of words.
+      list of tuples with the texts of an input, as `Predictor.prepare` takes them. The text of a tagger is a
+      list of words.
 
     Raises:
       ValueError, OSError: run.json names no development set, or its file is missing or damaged.
@@ -78,7 +78,8 @@ def read_dev_questions(model):
 
 
 def _recorded_path(model, what, *names):
-    """Returns the first path in a model's run.json among the flags `names`. `what` names the data in errors.
+    """Returns the path of the first flag in `names` for which a model's run.json contains a path. `what`
+    names the data in error messages.
 
     Raises:
       ValueError, FileNotFoundError: see `read_training_texts`.

@@ -28,8 +28,8 @@ class TextHead:
     A subclass has these attributes and methods:
 
         num_outputs   number of outputs of the layer
-        output        name of the prediction. In an evaluation, the loss of each example is another
-                      prediction, with the name "loss"
+        output        name of the prediction. In an evaluation, the predictions also contain the loss of each
+                      example, with the name "loss"
         metric_fn(losses, labels, scores, weights)
                       returns streaming metrics; see eval_metrics of `estimator.EstimatorSpec`
         apply(output, labels, is_training)
@@ -247,8 +247,8 @@ def single_class_warning(matrix, labels):
         return None
     only = int(predicted.argmax())
     return (f"All {predicted[only]} predictions are {labels[only]}; {matrix[only].sum()} of the true labels "
-            "are the same. The model does not distinguish the labels, and the metrics are those of a "
-            "constant prediction.")
+            f"are also {labels[only]}. The model does not distinguish the labels, and the metrics are those "
+            "of a constant prediction.")
 
 
 # --- Input -----------------------------------------------------------------------------------------------

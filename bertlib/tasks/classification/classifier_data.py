@@ -88,7 +88,7 @@ class Layout(NamedTuple):
         columns = (self.text_a, self.text_b, self.label, self.guid, self.language)
         used = [column for column in columns if column is not None]
         # If -1 is used, a usable row must be as long as the first row. In a shorter row, the last column
-        # would be another column than in the first row.
+        # would not be the same column as in the first row.
         return max(max(used) + 1, len(first_row) if min(used) < 0 else 0)
 
     @property
@@ -173,7 +173,8 @@ class Layout(NamedTuple):
         return score
 
 
-# {private name of version 0.1: public name} of what a subclass of `DataProcessor` may define.
+# {private name in version 0.1: public name} for the attributes and methods that a subclass of `DataProcessor`
+# may define.
 _OLD_NAMES = {"_FILES": "files", "_LABELS": "labels", "_LAYOUT": "layout", "_layout": "layout_of",
               "_FURTHER_LAYOUTS": "further_layouts", "_LABEL_ALIASES": "label_aliases"}
 
@@ -200,11 +201,12 @@ class DataProcessor:
         file is read.
       labels: tuple of str, the labels. A regression does not declare labels.
       layout: the `Layout` of the files.
-      further_layouts: tuple of the other `Layout`s of the task, if some of its files have other columns. For
-        example, the training file of XNLI has other columns than its test file. The method `layout_of`
-        chooses the layout of a file. Layouts in this tuple also serve to recognize files of the task.
-      label_aliases: {label in a file: label of the task}, for files that spell a label in another way. For
-        example, XNLI's training files have "contradictory" for the label "contradiction".
+      further_layouts: tuple of additional `Layout`s, if not all files of the task have the columns of
+        `layout`. For example, the training file of XNLI has other columns than its test file. The method
+        `layout_of` chooses the layout of a file. Layouts in this tuple also serve to recognize files of the
+        task.
+      label_aliases: {label in a file: label of the task}, for files in which a label has a different name.
+        For example, XNLI's training files have "contradictory" for the label "contradiction".
 
     The names `_read_tsv` and `_create_examples` are those of google-research/bert. Version 0.1 of this
     project used the private names in `_OLD_NAMES`. Subclasses may still use all of these names.
@@ -307,7 +309,8 @@ class DataProcessor:
         return [sources.get(example) if isinstance(example, InputExample) else None for example in examples]
 
     def note_source(self, example, line, fields):
-        """Stores the `SourceRow` of an example. The row is forgotten together with the example.
+        """Stores the `SourceRow` of an example. The stored row is removed from memory together with the
+        example.
 
         The row is not an attribute of the example, because run.json contains a fingerprint of all attributes.
         """
@@ -435,7 +438,7 @@ class DataProcessor:
                          "the right file")
 
     def _create_examples(self, lines, set_type):
-        """The published name of `create_examples`. Subclasses may override either of the two."""
+        """The published name of `create_examples`. Subclasses may override either of the two methods."""
         return self.create_examples(lines, set_type)
 
     def create_examples(self, lines, set_type):
@@ -587,7 +590,7 @@ class StsbProcessor(DataProcessor):
 
 
 class QqpProcessor(DataProcessor):
-    """Quora question pairs. Some rows of the training file are cut off; these rows are skipped."""
+    """Quora question pairs. Some rows of the training file are incomplete. These rows are skipped."""
 
     name = "QQP"
     metrics = ("f1", "accuracy")
@@ -619,7 +622,7 @@ class RteProcessor(DataProcessor):
 
 class WnliProcessor(DataProcessor):
     """Winograd schemas. An example has a sentence with a pronoun, and a sentence in which a noun replaces the
-    pronoun. The label says whether the first sentence implies the second one."""
+    pronoun. The label says whether the first sentence implies the second sentence."""
 
     name = "WNLI"
     submission: ClassVar = {"WNLI.tsv": ("test", 146)}

@@ -1,8 +1,8 @@
 """Converts examples of classification and regression into features, which are the integers that the model
 reads.
 
-`convert_single_example` converts one example. `file_based_convert_examples_to_features` converts many and
-writes them to a file.
+`convert_single_example` converts one example. `file_based_convert_examples_to_features` converts many
+examples and writes their features to a file.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from bertlib.system import files, workers
 from bertlib.tasks.classification import targets
 import tokenization
 
-# The first examples are written to the log. This is their number.
+# The log shows the first examples, up to this number.
 _LOGGED_EXAMPLES = 2
 
 
@@ -160,19 +160,19 @@ def make_windows(example, max_seq_length, tokenizer, doc_stride=0):
 def cut_into_windows(tokens_a, tokens_b, room, doc_stride):
     """Cuts a text, or a pair of texts, into windows that are short enough for the model.
 
-    In a pair, the longer text is cut into windows; if both texts are equally long, the second text is cut.
-    The other text is truncated by `_truncate_seq_pair` and is part of each window. The first window equals
-    the result of `_truncate_seq_pair` for the whole pair.
+    In a pair, the longer text is cut into windows. If both texts are equally long, the second text is cut.
+    The text that is not cut is truncated by `_truncate_seq_pair` and is part of each window. The first window
+    equals the result of `_truncate_seq_pair` for the whole pair.
 
     Args:
       tokens_a, tokens_b: lists of tokens; tokens_b is empty for a single text.
       room: int, the largest number of tokens in a window, not including special tokens.
       doc_stride: int, number of tokens from the start of a window to the start of the next window. A value
-        above the length of a window has the same effect as that length. With 0, only the first window is
-        made.
+        above the length of a window has the same effect as the length of a window. With 0, only the first
+        window is made.
 
     Returns:
-      list of (tokens of the first text, tokens of the second).
+      list of (tokens of the first text, tokens of the second text).
     """
     a, b = list(tokens_a), list(tokens_b)
     _truncate_seq_pair(a, b, room)
@@ -187,8 +187,9 @@ def cut_into_windows(tokens_a, tokens_b, room, doc_stride):
 def _truncate_seq_pair(tokens_a, tokens_b, max_length):
     """Truncates two lists of tokens in place, until their total length is at most `max_length`.
 
-    Each step removes one token from the end of the longer list; if both lists are equally long, from the end
-    of `tokens_b`. A short question therefore stays complete, and the long passage is truncated.
+    Each step removes one token from the end of the longer list. If both lists are equally long, the step
+    removes the last token of `tokens_b`. A short question therefore stays complete, and the long passage is
+    truncated.
     """
     while len(tokens_a) + len(tokens_b) > max_length:
         longer = tokens_a if len(tokens_a) > len(tokens_b) else tokens_b

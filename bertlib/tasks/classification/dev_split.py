@@ -35,13 +35,14 @@ class DevSplit(NamedTuple):
 
 
 def stratified_split(split, fraction):
-    """Draws a stratified development set. It contains the same share of each stratum, up to one example.
+    """Draws a stratified development set. It contains the same share of each stratum, up to a difference of
+    one example.
 
-    The stratum of an example is the label of the example; in a multi-label task, its rarest label; in a
-    regression, the decile of its score. If a stratum has a single example, this example stays in the training
-    set. Examples with equal texts (see `text_keys.text_key`) count as one example and are never divided
-    between the two sets. If examples have equal texts but different labels, all of them stay in the training
-    set.
+    The stratum of an example is the label of the example. In a multi-label task, the stratum is the rarest
+    label of the example. In a regression, the stratum is the decile of the example's score. If a stratum has
+    a single example, this example stays in the training set. Examples with equal texts (see
+    `text_keys.text_key`) count as one example and are never divided between the two sets. If examples have
+    equal texts but different labels, all of them stay in the training set.
 
     Args:
       split: a `row_examples.Split` with labels.
@@ -180,7 +181,8 @@ def parse_dev_rows(text, path):
 
 
 def split_by_dev_rows(split, rows, path):
-    """Splits a training file into its stored development set and the training set of the other rows.
+    """Splits a training file into its stored development set and the training set, which contains the
+    remaining rows.
 
     Args:
       split: the `row_examples.Split` of the file.
@@ -188,8 +190,8 @@ def split_by_dev_rows(split, rows, path):
       path: path of dev_rows.txt, for errors.
 
     Returns:
-      a `DevSplit`. If a row was added to the file later, and has the same texts as a row of the development
-      set, it is in neither set.
+      a `DevSplit`. A row that was added to the file later, and has the same texts as a row of the development
+      set, is in neither set.
 
     Raises:
       ValueError: a stored row is not in the file.

@@ -16,7 +16,7 @@ _MIN_DEVIATION = 0.01
 
 
 class Regressor(classification_head.TextHead):
-    """Head with one score. Features: label_ids, float32 [B]."""
+    """Head that predicts one score. The feature label_ids is float32 [B]."""
 
     num_outputs, output = 1, "scores"
 

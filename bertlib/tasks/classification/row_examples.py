@@ -20,8 +20,8 @@ from bertlib.system import files
 from bertlib.tasks.classification.classifier_data import DataProcessor, InputExample
 
 TASK = "own data"  # name of the task in run.json
-# In a multi-label task, each label may have its own column. This is {value in such a column: whether the
-# example has the label}.
+# In a multi-label task, each label may have its own column. The keys of this dict are the values in such a
+# column. The values of the dict say whether the example has the label.
 _DECISIONS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
 _MAX_FLOAT32 = 3.4e38  # largest score, rounded: scores are stored as float32
 # {task type: names of the metrics that are logged at the end}.
@@ -96,7 +96,7 @@ class ExampleReader:
     Attributes:
       text, label: see `__init__`. If the columns were not passed, these are the columns that were found in
         the first file.
-      skipped: list of `faults.Fault`, the lines of all files that were left out.
+      skipped: list of `faults.Fault`, the lines that were left out, for all files that were read.
     """
 
     def __init__(self, task_type, text=None, label=None, header=None, separator=",", delimiter=None,
@@ -198,7 +198,7 @@ class ExampleReader:
         place = self._texts.place
         if not rows:
             return Split(path, [], False)
-        if place.is_json:  # collect the names of all rows: a label may be missing in the first row only
+        if place.is_json:  # collect the names of all rows: the first row may lack the label
             place = place._replace(names=list({name: None for row in rows for name in row.values}))
         texts = self._texts.text_places
         labels = self._label_places(place, texts, rows, needs_labels, known)

@@ -1,5 +1,5 @@
-"""Defines targets. A target is a kind of answer of a text model: one label, a score (regression), or several
-labels.
+"""Defines targets. A target is a kind of answer of a text model: one label, a score (regression), or any
+number of labels (multi-label).
 
 A target is an object with these attributes and methods:
 
@@ -48,7 +48,7 @@ class SingleLabel:
 
 
 class Score:
-    """A score, a number (regression)."""
+    """The target for models that predict a score, which is a number (regression)."""
 
     task_type = "regression"
     labels = None
@@ -114,8 +114,8 @@ def create_target(label_list):
     """Returns the target for the argument `label_list` of the published functions.
 
     Args:
-      label_list: list of the labels if an example has one label; None if an example has a score. This may
-        also be a target, which is returned unchanged.
+      label_list: list of the labels if an example has one label; None if an example has a score. `label_list`
+        may also be a target, which is returned unchanged.
     """
     if hasattr(label_list, "task_type"):
         return label_list

@@ -1,1 +1,1 @@
-"""Multiple choice: the most plausible of several endings, as in SWAG."""
+"""Multiple choice: chooses the most plausible ending of a text, as in SWAG."""

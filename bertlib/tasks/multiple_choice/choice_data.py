@@ -18,7 +18,7 @@ from bertlib.system import files, workers
 from bertlib.tasks.classification import classifier_features, row_examples
 from bertlib.tasks.classification.classifier_features import SEQUENCES
 
-# Fewest and largest number of endings of a question, and the number of SWAG.
+# Smallest and largest number of endings of a question, and the number of endings in SWAG.
 MIN_CHOICES, MAX_CHOICES, SWAG_CHOICES = 2, 26, 4
 _LABEL = "label"  # usual name of the column of the labels
 _SENTENCES = ("sent1", "sent2")
@@ -30,7 +30,8 @@ def column_names(num_choices):
 
 
 def label_names(num_choices):
-    """Returns the names of the endings in tables and answers: their numbers, from 0, as in SWAG."""
+    """Returns the names of the endings in tables and answers. The name of an ending is its number, from 0, as
+    in SWAG."""
     return [str(index) for index in range(num_choices)]
 
 

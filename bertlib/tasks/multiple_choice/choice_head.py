@@ -1,4 +1,5 @@
-"""Chooses one of several sequences: BERT with a score for each sequence, and a softmax over the scores."""
+"""Chooses one of several sequences. The model is BERT with a score for each sequence. The probabilities are
+the softmax of these scores."""
 
 import numpy as np
 import tensorflow.compat.v1 as tf

@@ -77,7 +77,7 @@ def read_lines(path):
 def read_documents(path, tokenizer):
     """Yields the documents of a text file. A document is a list of at least one sentence (str).
 
-    The end of the file ends a document. Lines without a token, for example of control characters, are
+    The end of the file ends a document. Lines without a token, for example lines of control characters, are
     skipped.
 
     Args:

@@ -32,14 +32,14 @@ from bertlib.data import record_files
 from bertlib.system import files, quiet_tensorflow
 from bertlib.tasks.pretraining import corpus
 
-# One worker makes records and sends them to the worker that writes them. This is the number of records in a
-# message.
+# One worker makes records and sends them to the worker that writes them. Each message contains this number of
+# records.
 _RECORDS_AT_A_TIME = 1024
 # Part of the names of temporary files. A temporary file is in the directory of its output file, and its name
 # begins with "<output file>.beam-".
 _TEMPORARY_SUFFIX = ".beam-"
-# Beam's local runner that is written in Python. Beam's default local runner would download a program that is
-# written in Go.
+# The local runner of Beam that is written in Python. Beam's default local runner is not used, because it
+# would download a program that is written in Go.
 _LOCAL_RUNNER = "FnApiRunner"
 _LOCAL_RUNNER_NAMES = ("direct", "directrunner", "fnapi", "fnapirunner")
 # Python code of a worker process of the local runner.
@@ -280,8 +280,8 @@ class Cluster:
 
 
 def _remove_temporary_files(output_files):
-    """Removes the temporary files in the directories of the output files. They are left by killed runs and by
-    repeated attempts of a worker."""
+    """Removes the temporary files in the directories of the output files. Killed runs and repeated attempts
+    of a worker leave such files."""
     for path in output_files:
         folder, name = os.path.split(path)
         for temporary in files.find_files(os.path.join(folder, f"{glob.escape(name)}{_TEMPORARY_SUFFIX}*")):
@@ -312,8 +312,8 @@ def _run_with_port(run, is_done):
 
     For each worker process, the runner has a thread that waits for the end of the process. If the process
     fails, only this thread raises an error, and the runner would wait forever for an answer of the process.
-    For this reason, `run` is called in a separate thread. If a process fails, `_run_with_port` does not wait
-    for this thread any longer.
+    For this reason, `run` is called in a separate thread. If a process fails, `_run_with_port` no longer
+    waits for the end of `run`.
 
     Args:
       run: function that takes the port, see `serve`.
@@ -411,7 +411,7 @@ def _exit_when_closed(port):
     os._exit(0)
 
 
-# --- What workers do -------------------------------------------------------------------------------------
+# --- Functions that workers run --------------------------------------------------------------------------
 
 
 def _survey_file(indexed, tokenizer):
@@ -524,7 +524,7 @@ def _write_file(grouped, output_files):
     # If `quiet_tensorflow` loads TensorFlow before the first record is written, TensorFlow prints nothing on
     # stderr.
     quiet_tensorflow.load()
-    path = f"{output_files[index]}{_TEMPORARY_SUFFIX}{uuid.uuid4().hex}"  # each attempt has another path
+    path = f"{output_files[index]}{_TEMPORARY_SUFFIX}{uuid.uuid4().hex}"  # each attempt has a separate path
     written = 0
     with files.translate_disk_errors(output_files[index]), record_files.open_writer(path) as writer:
         for _, records in sorted(parts, key=lambda part: part[0]):

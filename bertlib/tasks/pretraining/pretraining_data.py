@@ -19,7 +19,7 @@ import functools
 from bertlib.data import example_encoding
 import tokenization
 
-# The first instances are written to the log. This is their number.
+# The log shows the first instances, up to this number.
 LOGGED_INSTANCES = 2
 # For each kind of field, a `Serializer` keeps at most this number of encoded fields in memory.
 _CACHED_LENGTHS = 1 << 12
@@ -64,9 +64,10 @@ def sentence_pairs(documents, index, room, short_seq_prob, rng):
 
     A document is cut into chunks of consecutive sentences. Each chunk is long enough for an instance. Text a
     consists of a random number of sentences at the beginning of a chunk. Text b is either the rest of the
-    chunk, or consecutive sentences of a random other document. The other document is used with probability
-    0.5, and always if the chunk has only one sentence. The next chunk then begins with the rest of this
-    chunk. Random numbers are drawn in the same order as in the published code.
+    chunk, or consecutive sentences of a different, random document. A random document is used with
+    probability 0.5. It is always used if the chunk has only one sentence. If a random document is used, the
+    next chunk begins with the rest of this chunk. Random numbers are drawn in the same order as in the
+    published code.
 
     Args:
       documents: list of non-empty lists of sentences. A sentence is any object whose `len()` is its number of

@@ -104,8 +104,8 @@ def get_masked_lm_output(bert_config, input_tensor, output_weights, positions, l
       log probabilities, [B·P, vocab_size].
     """
     logits = masked_lm_logits(bert_config, input_tensor, output_weights, positions)
-    # This op keeps one matrix [B·P, vocab_size] for the backward pass. The published formula would keep
-    # three.
+    # This op keeps one matrix [B·P, vocab_size] for the backward pass. The published formula would keep three
+    # matrices.
     per_example_loss = tf.nn.sparse_softmax_cross_entropy_with_logits(
         labels=tf.reshape(label_ids, [-1]), logits=logits)
     weights = tf.cast(tf.reshape(label_weights, [-1]), tf.float32)
@@ -136,7 +136,8 @@ def masked_lm_logits(bert_config, input_tensor, output_weights, positions):
 
 
 def get_next_sentence_output(bert_config, input_tensor, labels):
-    """Builds the head that predicts whether the second segment is random (1) or follows the first (0).
+    """Builds the head that predicts whether the second segment is random (1) or follows the first segment
+    (0).
 
     Args:
       bert_config: a `modeling.BertConfig`.

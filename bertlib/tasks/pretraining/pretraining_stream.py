@@ -24,8 +24,8 @@ from bertlib.system import files, locks, workers
 from bertlib.tasks.pretraining import corpus, pretraining_data
 import tokenization
 
-# The name of the manifest is the name of the first output file with this suffix. Both files are in the same
-# directory.
+# The name of the manifest is the name of the first output file, followed by this suffix. Both files are in
+# the same directory.
 MANIFEST_SUFFIX = ".manifest.json"
 # Number of instances that are masked at once. The random choices depend on this number.
 _BATCH = 512
@@ -187,7 +187,7 @@ class _BlockMaker:
             keys[~candidates] = _NO_WORD
             return candidates & (keys <= np.sort(keys)[everyone, wanted - 1][:, None])
         starts = candidates & ~self._continues[ids]
-        starts[everyone, candidates.argmax(1)] |= candidates.any(1)  # the first one always starts a word
+        starts[everyone, candidates.argmax(1)] |= candidates.any(1)  # the first candidate starts a word
         keys[~starts] = _NO_WORD
         word = np.cumsum(starts).reshape(ids.shape) - 1  # index of the word among those of all instances
         sizes = np.bincount(word[candidates], minlength=1)
@@ -301,7 +301,7 @@ def write_training_data(input_files, output_files, tokenizer, recipe, random_see
 
     Raises:
       ValueError: there is no text, there is only one document although recipe.next_sentence is true, or the
-        manifest has other settings or another input.
+        settings or the input in the manifest differ from this run.
       OSError: a file cannot be read or written. If another process writes an output file, the error is a
         locks.InUseError.
     """
@@ -461,11 +461,12 @@ class _Output:
             stored = files.read_json_object(self._manifest_path)
             if _has_same_kinds(stored, self._manifest):
                 return stored
-        raise ValueError(f"{self._manifest_path} is damaged: this command writes other contents. Remove this "
-                         "file to write all output files again, or name other output files.")
+        raise ValueError(f"{self._manifest_path} is damaged: this command writes files of a different form. "
+                         "Remove this file to write all output files again, or name other output files.")
 
     def _check_same(self, stored):
-        """Raises a ValueError if the stored manifest has other settings, files or input than this run."""
+        """Raises a ValueError if the settings, the files or the input in the stored manifest differ from this
+        run."""
         settings = stored["settings"]
         changed = [f"{name} was {settings.get(name)!r} and is now {value!r}"
                    for name, value in self._manifest["settings"].items() if settings.get(name) != value]
@@ -568,8 +569,8 @@ def read_manifests(paths):
                     or not isinstance(settings.get("vocabulary"), str)
                     or not (vocabulary is None or isinstance(vocabulary, dict) and all(
                         isinstance(vocabulary.get(name), str) for name in ("path", "flag", "fingerprint")))):
-                raise ValueError(f"{path} is damaged: create_pretraining_data.py writes other contents. "
-                                 "Restore the file from a copy, or remove it. Without a manifest, the "
+                raise ValueError(f"{path} is damaged: create_pretraining_data.py writes files of a different "
+                                 "form. Restore the file from a copy, or remove it. Without a manifest, the "
                                  "settings of the records are not checked.")
             if names.intersection(map(str, manifest["files"])):
                 manifests.append((path, manifest))
@@ -611,7 +612,7 @@ def describe_statistics(statistics):
         f"{counts['instances']:,} instances of {counts['documents']:,} documents, "
         f"{counts['sentences']:,} sentences",
         f"  random next sentence {fraction('random_next', instances)}",
-        f"  tokens               {counts['tokens']:,}, {counts['tokens'] / instances:.1f} an instance",
+        f"  tokens               {counts['tokens']:,}, {counts['tokens'] / instances:.1f} per instance",
         f"  to predict           {fraction('predictions', max(1, counts['tokens']))} of the tokens",
         f"    [MASK]             {fraction('masked', predictions)}",
         f"    unchanged          {fraction('kept', predictions)}",

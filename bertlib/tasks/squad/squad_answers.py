@@ -14,7 +14,8 @@ The steps, in the order of the calls in `select_answers`:
 5. `_nbest` goes through the spans from best to worst. For each span, `_find_text` returns the text in the
    spelling of the context. The result is the n-best list.
 6. `select_answers` yields a `Prediction` with the best text and the null answer.
-7. `Prediction.final_answer` chooses between these two. The caller calls this method, with a threshold.
+7. `Prediction.final_answer` chooses the best text or the null answer. The caller calls this method, with a
+   threshold.
 
 The module `squad_predictions` writes the files, and `squad_scores` scores the texts.
 
@@ -112,8 +113,8 @@ def select_answers(examples, features, results, n_best_size, max_answer_length, 
       examples: list of `SquadExample`.
       features: iterable of `InputFeatures`, in the order of their examples.
       results: iterable of `RawResult`, preferably in the order of the features. A result that comes before
-        its turn is kept in memory. Logits may be arrays or lists. Lists of logits may be shorter than
-        `max_seq_length` if only the logits of padding are missing.
+        the results of earlier windows is kept in memory. Logits may be arrays or lists. Lists of logits may
+        be shorter than `max_seq_length` if only the logits of padding are missing.
       n_best_size: from each window, this number of best start positions and of best end positions is taken.
         This is also the largest number of texts in an n-best list. With `version_2_with_negative`, the list
         may have the null answer as one additional entry.
@@ -224,7 +225,7 @@ def _prelim_predictions(windows, n_best_size, max_answer_length):
                 # An answer ends before the padding.
                 if end_index >= len(feature.tokens):
                     continue
-                # An answer ends in the context, too.
+                # An answer must also end in the context.
                 if end_index not in feature.token_to_orig_map:
                     continue
                 # An answer must not end before its start.

@@ -26,7 +26,7 @@ import tokenization
 
 # unique_id of the first window, as published.
 _FIRST_UNIQUE_ID = 1000000000
-# The first examples are written to the log. This is their number.
+# The log shows the first examples, up to this number.
 _LOGGED_EXAMPLES = 2
 # Number of examples that a worker process gets at once.
 _EXAMPLES_PER_CHUNK = 256
@@ -95,7 +95,7 @@ class InputFeatures:
       input_ids: list of max_seq_length ints: the WordPiece ids, and zeros after them.
       input_mask: list of max_seq_length ints, 1 for a token and 0 for padding.
       segment_ids: list of max_seq_length ints, 1 for the tokens of the context and the last [SEP], and 0 for
-        all others.
+        all other tokens and for padding.
       start_position: int, index of the answer's first token in `tokens`; 0, the index of [CLS], if the window
         does not contain the whole answer; None if the features are not for training.
       end_position: int, index of the answer's last token in `tokens`; 0 or None in the same cases as
@@ -144,10 +144,12 @@ def read_squad_examples(input_file, is_training, version_2_with_negative=False):
 
     Raises:
       FileNotFoundError: there is no such file.
-      ValueError: the file is not UTF-8 or not JSON (the message names the line); a field is missing or has a
-        wrong type; in training, a question with is_impossible false does not have exactly one answer (the
-        message names the question); an id occurs twice (in training this is only a warning); or there is no
-        usable question.
+      ValueError: there is no usable question, or the file has one of these errors:
+        - The file is not UTF-8 or not JSON. The message names the line.
+        - A field is missing or has a wrong type.
+        - An id occurs twice. In training, this is only a warning.
+        - In training, a question with is_impossible false does not have exactly one answer. The message names
+          the question.
     """
     examples, places, mismatches = [], {}, []
     context, doc_tokens, word_offsets = None, [], []
@@ -188,8 +190,8 @@ def read_gold(path):
 
     Returns:
       {qas_id: list of (text, index in the context)}; the list is empty if the question has no answer. If an
-      answer has no answer_start, its index is that of the first occurrence of the text; -1 if the context
-      does not contain the text.
+      answer has no answer_start, its index is the index of the first occurrence of the text. This index is -1
+      if the context does not contain the text.
 
     Raises:
       FileNotFoundError, ValueError: see `read_squad_examples`; or a question lacks "answers" (the message
@@ -330,8 +332,8 @@ _DocSpan = collections.namedtuple("_DocSpan", ["start", "length"])
 # the first token of each word, and as the last element the number of tokens.
 _Document = collections.namedtuple("_Document", ["tokens", "ids", "words", "firsts"])
 # A window. `span` is a `_DocSpan`. `words` contains the index of the word of each context token in the
-# window. `tokens` and `ids` are those of the question and the context. For the positions, see
-# `InputFeatures`.
+# window. `tokens` and `ids` contain the tokens of the question and the context, and the ids of these tokens.
+# For the positions, see `InputFeatures`.
 _Window = collections.namedtuple("_Window",
                                  ["span", "words", "tokens", "ids", "start_position", "end_position"])
 
@@ -378,8 +380,8 @@ def _improve_answer_span(doc_tokens, input_start, input_end, tokenizer, orig_ans
 def _context_score(span, position):
     """Returns a score of the context that a token has in a window.
 
-    The score is the number of tokens on that side of the token that has fewer tokens, plus a small term that
-    prefers longer windows.
+    The score is the number of tokens before or after the token, whichever is smaller. A small term is added,
+    so that longer windows have higher scores.
     """
     before = position - span.start
     return min(before, span.length - 1 - before) + 0.01 * span.length
@@ -561,7 +563,7 @@ def convert_examples_to_features(examples, tokenizer, max_seq_length, doc_stride
       examples: iterable of `SquadExample`.
       tokenizer: an object with `tokenize(text)` and `convert_tokens_to_ids(tokens)`.
       max_seq_length: int, number of tokens in a window, including question, special tokens and padding.
-      doc_stride: int, number of tokens from the start of a window to the start of the next one.
+      doc_stride: int, number of tokens from the start of a window to the start of the next window.
       max_query_length: int, largest number of tokens of a question.
       is_training: bool, whether to find the positions of the answers.
       output_fn: function that takes an `InputFeatures`.
@@ -664,8 +666,8 @@ def file_based_convert_examples_to_features(examples, tokenizer, max_seq_length,
       output_file: path of the file. The file appears only when it is complete.
       num_workers: number of processes; 0 for one process per core. The file does not depend on this number.
         If the tokenizer's class is not in `tokenization.TOKENIZERS`, a single process is used.
-      cache: directory of a cache of features, see `features_cache`; None for no cache. It is used only for
-        these tokenizers.
+      cache: directory of a cache of features, see `features_cache`; None for no cache. The cache is used only
+        if the tokenizer's class is in `tokenization.TOKENIZERS`.
 
     Returns:
       int, the number of windows.

@@ -128,8 +128,8 @@ def find_null_threshold(gold, predictions):
 
     The official script's best_f1_thresh may differ from the result of this function, for two reasons. The
     script reads the final answers, so it does not know the answers that the threshold of the run has replaced
-    by empty answers. If two questions have the same null odds, the script may count one as answered and the
-    other as not answered, although no threshold has this effect.
+    by empty answers. If two questions have the same null odds, the script may count one question as answered
+    and the other question as not answered, although no threshold has this effect.
 
     Args:
       gold: the right answers to the same questions, from `squad_data.read_gold`.
@@ -158,9 +158,10 @@ def one_sided_warning(gold, texts):
     unanswerable = sum(not gold[qas_id] for qas_id in texts if qas_id in gold)
     empty = sum(not text for text in texts.values())
     if empty == len(texts) and unanswerable < len(texts):
-        return (f"All {empty} answers are empty, but only {unanswerable} of the right answers are: the model "
-                "does not distinguish the questions. The scores are those of never answering.")
+        return (f"All {empty} answers are empty, but only {unanswerable} of the right answers are empty: the "
+                "model does not distinguish the questions. A model that never answers has the same scores.")
     if not empty and unanswerable:
-        return (f"None of the {len(texts)} answers is empty, but {unanswerable} of the right answers are: "
-                "the model does not distinguish the questions. The scores are those of always answering.")
+        return (f"None of the {len(texts)} answers is empty, but {unanswerable} of the right answers are "
+                "empty: the model does not distinguish the questions. A model that always answers has the "
+                "same scores.")
     return None

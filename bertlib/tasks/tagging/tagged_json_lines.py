@@ -10,7 +10,7 @@ from bertlib.rows import faults, tables
 from bertlib.rows.tables import RowError
 from bertlib.tasks.tagging import tagging_data
 
-# Names of the endings of files with JSON Lines. Each ending may be followed by .gz.
+# File extensions of JSON Lines. Each extension may be followed by .gz.
 ENDINGS = tuple(ending for ending, name in tables.ENDINGS.items() if name == "jsonl")
 # Possible names of the lists in an object.
 WORD_KEYS, TAG_KEYS = ("tokens", "words"), ("ner_tags", "tags")
@@ -23,7 +23,8 @@ class JsonLinesFile(NamedTuple):
     Attributes:
       path: str.
       objects: list of dict, one for each sentence.
-      sentences: list of `tagging_data.Sentence`. The number of the sentence's line is repeated for each word.
+      sentences: list of `tagging_data.Sentence`. The `lines` of a sentence contain the number of its line
+        once for each word.
     """
 
     path: str
@@ -37,15 +38,15 @@ class JsonLinesFile(NamedTuple):
 
 
 def is_json_lines(path):
-    """Returns whether the name of a file has an ending of JSON Lines."""
+    """Returns whether the name of a file has a file extension of JSON Lines."""
     return str(path).lower().removesuffix(".gz").endswith(ENDINGS)
 
 
 def read_tagged(path, token_column=1, tag_column=-1, tagged=True, bad_lines=None):
-    """Reads a file with tagged sentences: JSON Lines if the file's name has such an ending, otherwise
-    columns. For the arguments and the errors, see `tagging_data.read_conll`.
+    """Reads a file with tagged sentences. A file with an extension of JSON Lines is read as JSON Lines. Any
+    other file is read as columns. For the arguments and the errors, see `tagging_data.read_conll`.
 
-    In JSON Lines, the columns have no meaning.
+    For JSON Lines, the numbers of the columns are ignored.
 
     Returns:
       a `JsonLinesFile` or a `tagging_data.ConllFile`.
@@ -62,8 +63,8 @@ def read_json_lines(path, needs_tags=True, bad_lines=None):
 
     Args:
       path: the file, which may be compressed with gzip.
-      needs_tags: whether a file without tags is an error. If it is false, the file counts as tagged if it has
-        a tag other than "O".
+      needs_tags: whether a file without tags is an error. If `needs_tags` is false, the file counts as tagged
+        if it has a tag other than "O".
       bad_lines: see `tagging_data.read_conll`.
 
     Returns:

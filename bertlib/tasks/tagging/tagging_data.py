@@ -85,9 +85,9 @@ class ConllFile(NamedTuple):
 def read_conll(path, token_column=1, tag_column=-1, tagged=True, bad_lines=None):
     """Reads a UTF-8 file with columns that are separated by spaces or tabs.
 
-    A line that begins with -DOCSTART- ends a sentence. A line that begins with "#" can be a comment. It is a
-    comment if it comes before the first word of a sentence, and if its number of columns differs from that of
-    the other lines or its tag is not valid.
+    A line that begins with -DOCSTART- ends a sentence. A line that begins with "#" can be a comment. Such a
+    line is a comment if two conditions hold. First, the line comes before the first word of a sentence.
+    Second, its number of columns differs from the other lines, or its tag is not valid.
 
     Args:
       path: the file.
@@ -96,10 +96,10 @@ def read_conll(path, token_column=1, tag_column=-1, tagged=True, bad_lines=None)
       tagged: True, None or an int.
         True: the file must have tags; a file without tags is an error.
         None: the file counts as tagged if its tag column contains a valid tag other than "O".
-        An int, the number of columns of the training file: as None, but the file must also have this number
-        of columns to count as tagged.
-      bad_lines: the `faults.FileFaults` of the file, to which lines that cannot be used are added. If it
-        skips bad lines, each sentence with such a line is left out. By default, such a line is an error.
+        An int: the number of columns of the training file. The file counts as tagged if it has this number of
+        columns, and if its tag column contains a valid tag other than "O".
+      bad_lines: the `faults.FileFaults` of the file, to which lines that cannot be used are added. If bad
+        lines are skipped, each sentence with a bad line is left out. By default, a bad line is an error.
 
     Returns:
       a `ConllFile`.
@@ -113,7 +113,8 @@ def read_conll(path, token_column=1, tag_column=-1, tagged=True, bad_lines=None)
 
 
 def parse_conll(stream, path, token_column=1, tag_column=-1, tagged=True, bad_lines=None):
-    """Parses a binary stream of lines; see `read_conll`. `path` is its name for errors."""
+    """Parses a binary stream of lines; see `read_conll`. `path` is the name of the stream for error
+    messages."""
     if bad_lines is None:
         bad_lines = faults.FileFaults(path, advice=faults.ADVICE_WITHOUT_FLAG)
     lines = _read_lines(stream, bad_lines)
@@ -330,16 +331,15 @@ def check_scheme(file, scheme, why):
     Args:
       file: a `ConllFile` with tags.
       scheme: one of `SCHEMES`.
-      why: str, the reason for this scheme. It is the end of a sentence such as "… is no IOB2, which most tags
-        are".
+      why: str, the reason for this scheme. It completes the sentence "the tag is not valid in the scheme
+        IOB2, which …", for example with "fits most of train.txt".
     """
     for sentence in file.sentences:
         expected = convert_scheme(sentence.tags, scheme)
         for place, (tag, right) in enumerate(zip(sentence.tags, expected)):
             if tag != right:
                 before = f"after {sentence.tags[place - 1]}" if place else "at the start of a sentence"
-                raise file.error(sentence.lines[place], f"the tag {tag} {before} is not allowed in the "
-                                                        "scheme "
+                raise file.error(sentence.lines[place], f"the tag {tag} {before} is not valid in the scheme "
                                  f"{scheme}, which {why}; the right tag is {right}. Correct the file.")
 
 
@@ -391,7 +391,7 @@ def _precision_recall_f1(ending, hits, found, real):
     """Computes precision, recall and F1 from numbers of entities. Returns {name: score}.
 
     Args:
-      ending: str, the end of the names of the scores.
+      ending: str, the text after "f1" in the name of a score, such as "_PER"; "" for all types.
       hits, found, real: number of right predictions, number of predicted entities, and number of entities in
         the data.
     """
@@ -463,8 +463,8 @@ class Window(NamedTuple):
 def window_bounds(sizes, room):
     """Cuts a sentence into windows that overlap by about half, at the borders of words.
 
-    Each word is tagged in one window only. A word that is in two windows is tagged in the window in which the
-    word is farther from the place where the window cuts the sentence.
+    Each word is tagged in one window only. If a word is in two windows, each of these windows cuts the
+    sentence at one side of the word. The word is tagged in the window whose cut is farther from the word.
 
     Args:
       sizes: list of the number of tokens of each word. Each number is from 1 to `room`.
@@ -545,7 +545,7 @@ def make_windows(sentences, labels, tokenizer, max_seq_length, label_all_pieces=
       tokenizer: an object with `tokenize(text)` and `convert_tokens_to_ids(tokens)`. If its class is not in
         `tokenization.TOKENIZERS`, a single process is used.
       max_seq_length: int, largest number of tokens in a window, including [CLS] and [SEP].
-      label_all_pieces: whether training also uses the pieces of a word after the first one.
+      label_all_pieces: whether training also uses the pieces of a word after the first piece.
       num_workers: number of processes; 0 for one process per core.
 
     Returns:

@@ -113,13 +113,13 @@ def _tag_with_crf(logits, tag_ids, tag_mask, with_probabilities):
 
 
 def _order(mask):
-    """Returns an int32 tensor [B, F]. Each row contains first the positions of the ones in the row of the
-    mask, and then the positions of the zeros."""
+    """Returns an int32 tensor [B, F]. Each row contains first the positions with 1 in the same row of the
+    mask, and then the positions with 0."""
     return tf.argsort(1 - mask, axis=1, stable=True)
 
 
 def _move_to_front(mask, values):
-    """In each row, moves the values at the positions of the ones in the mask to the front.
+    """In each row, moves the values at the positions where the mask is 1 to the front.
 
     Returns:
       a pair: the number of ones in each row, int32 [B]; and the reordered values, [B, F].

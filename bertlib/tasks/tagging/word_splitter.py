@@ -73,7 +73,7 @@ def split(text, splitting=PUNCTUATION):
 
 
 def choose_splitting(sentences):
-    """Returns the way in which the words of some sentences were split, one of `SPLITTINGS`.
+    """Returns the rules by which the words of some sentences were split, one of `SPLITTINGS`.
 
     Args:
       sentences: iterable of lists of str, the words of each sentence.

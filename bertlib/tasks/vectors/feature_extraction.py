@@ -63,7 +63,7 @@ class InputFeatures(object):
 def generate_examples(input_file):
     """Yields an `InputExample` for each line of a text file. The file may be compressed (`.gz`).
 
-    A line "a ||| b" is a pair of texts. An empty line is an empty text.
+    A line "a ||| b" is the pair of the texts "a" and "b". An empty line is an empty text.
 
     Raises:
       ValueError: a line is not UTF-8.
