@@ -181,7 +181,8 @@ def check_flags(settings):
                              f"file must be {output_files.VOCABULARY}, because other commands look for this "
                              "file in the directory of the model. Pass for example "
                              f"--output_file={os.path.join(directory, 'extended', output_files.VOCABULARY)}.")
-        model_writer.check_directory(directory or ".", "tensorflow", f"--output_file={settings.output_file}")
+        model_writer.check_directory(directory or ".", "tensorflow",
+                                     f"The directory of --output_file={settings.output_file}")
 
 
 def open_model(settings):

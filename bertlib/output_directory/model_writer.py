@@ -44,7 +44,7 @@ def check_directory(directory, kind, given, force=None):
     Args:
       directory: str, the directory of the new model.
       kind: format of the new model, "tensorflow" or "hugging_face".
-      given: the flag and its value, for messages, such as "--output=model".
+      given: name of the directory in messages, such as "--output=model".
       force: bool, whether existing files are replaced; None if the command cannot replace files.
 
     Raises:
@@ -65,8 +65,8 @@ def check_directory(directory, kind, given, force=None):
                                     "directory.")
     if blocking and not force:
         advice = "." if force is None else ", or pass --force to replace them."
-        raise FileExistsError(f"{given}: {directory} contains files that would be replaced: "
-                              f"{', '.join(blocking)}. Use another directory{advice}")
+        raise FileExistsError(f"{given} contains files that would be replaced: {', '.join(blocking)}. "
+                              f"Use another directory{advice}")
 
 
 def write(directory, kind, source, names, contents):

@@ -163,7 +163,7 @@ def test_training_starts_from_an_extended_model(extend, scripts, tmp_path):
     ({"extend": None}, "--init_checkpoint and --bert_config_file describe the model whose vocabulary is"),
     ({"extend": ""}, "--extend is empty"),
     ({"extend": "none.txt"}, "--extend=none.txt: there is no such file"),
-    ({"extend": "text.txt"}, "text.txt"),
+    ({"extend": "text.txt"}, "text.txt (1 lines) lacks special tokens"),
     ({"init_checkpoint": "none"}, "--init_checkpoint=none: There is no checkpoint none"),
     ({"init_checkpoint": None, "bert_config_file": "c.json"}, "--bert_config_file describes the weights of"),
     ({"num_unused": 3}, "--num_unused has no effect"),
@@ -172,7 +172,7 @@ def test_training_starts_from_an_extended_model(extend, scripts, tmp_path):
     ({"min_frequency": 9}, "There are no words to add"),
     ({"do_lower_case": False, "min_frequency": 1}, "such as A, have capital letters"),
     ({"output_file": "new/words.txt"}, "the name of the file must be vocab.txt"),
-    ({"output_file": "vocab.txt"}, ". contains files that would be replaced: bert_config.json"),
+    ({"output_file": "vocab.txt"}, "--output_file=vocab.txt contains files that would be replaced: bert_config.json"),
     ({"output_file": "text.txt/vocab.txt"}, "text.txt is not a directory"),
     ({"init_checkpoint": None, "output_file": "text.txt"}, "--output_file=text.txt already exists"),
 ])
