@@ -456,7 +456,7 @@ def domain_table():
                   for field, digits in (("masked_lm_accuracy", 3), ("masked_lm_loss", 2))
                   for value in values_of(result, field, model=model)]
         accuracies = values_of(result, "accuracy", model=model)
-        rows.append([title, *(masked or ["", ""]), mean_and_each(accuracies, 3)])
+        rows.append([title, *(masked or ["–", "–"]), mean_and_each(accuracies, 3) if accuracies else "–"])
     seeds = sorted({row["seed"] for row in result["rounds"] if "seed" in row})
     titles = ["model", "masked words: accuracy", "masked words: loss",
               f"period: accuracy, mean (seeds {', '.join(map(str, seeds))})"]
