@@ -56,7 +56,8 @@ def define_flags():
                           "and prediction must use the same value.")
         flags.DEFINE_integer("min_frequency", 2, "Minimum number of occurrences of a character and of a "
                              "merged pair. Rarer characters are left out: words that contain them become "
-                             "[UNK]. Rarer pairs are not merged.", lower_bound=1)
+                             "[UNK]. Rarer pairs are not merged. With --extend: minimum number of "
+                             "occurrences of a new word.", lower_bound=1)
         flags.DEFINE_integer("num_unused", 0, "Number of entries [unused0], [unused1], … after [PAD], which "
                              "you can rename later. With --num_unused=99, the special tokens have the same "
                              "ids as in the "
@@ -259,8 +260,7 @@ def write_model(settings, model, tokenizer, old, new):
     """
     source, config, names = model
     rows = vocabulary_extension.find_old_ids(new, tokenizer.wordpiece_tokenizer)
-    source = checkpoint_formats.append_mean_rows(
-        source, vocabulary_extension.TABLES, len(old), rows)
+    source = checkpoint_formats.append_mean_rows(source, vocabulary_extension.TABLES, len(old), rows)
     contents = {
         output_files.CONFIG: model_files.format_json(
             {**model_files.published_settings(config), "vocab_size": len(old) + len(new)}),
