@@ -172,7 +172,7 @@ def test_training_starts_from_an_extended_model(extend, scripts, tmp_path):
     ({"min_frequency": 9}, "There are no words to add"),
     ({"do_lower_case": False, "min_frequency": 1}, "such as A, have capital letters"),
     ({"output_file": "new/words.txt"}, "the name of the file must be vocab.txt"),
-    ({"output_file": "vocab.txt"}, "--output_file=vocab.txt contains files that would be replaced: bert_config.json"),
+    ({"output_file": "vocab.txt"}, "--output_file=vocab.txt contains files that would be replaced: bert_"),
     ({"output_file": "text.txt/vocab.txt"}, "text.txt is not a directory"),
     ({"init_checkpoint": None, "output_file": "text.txt"}, "--output_file=text.txt already exists"),
 ])
