@@ -444,6 +444,27 @@ one training of the installed model, with one seed.
 Measured by `{result["command"]}` ({place(result)})."""
 
 
+def domain_table():
+    """Returns the table of the models of the tutorial about a domain."""
+    result, rows = results.read("domain"), []
+    names = {"default": "default model, own vocabulary",
+             "extended": "extended vocabulary",
+             "continued": "extended vocabulary, continued pre-training",
+             "random": "random weights, extended vocabulary"}
+    for model, title in names.items():
+        masked = [f"{value:.{digits}f}"
+                  for field, digits in (("masked_lm_accuracy", 3), ("masked_lm_loss", 2))
+                  for value in values_of(result, field, model=model)]
+        accuracies = values_of(result, "accuracy", model=model)
+        rows.append([title, *(masked or ["–", "–"]), mean_and_each(accuracies, 3) if accuracies else "–"])
+    seeds = sorted({row["seed"] for row in result["rounds"] if "seed" in row})
+    titles = ["model", "masked words: accuracy", "masked words: loss",
+              f"period: accuracy, mean (seeds {', '.join(map(str, seeds))})"]
+    return f"""{table(titles, rows)}
+
+Measured by `{result["command"]}` ({place(result)})."""
+
+
 def origins_table():
     """Returns the table of the commands and the machines of all measurements."""
     rows = []
@@ -458,7 +479,8 @@ def origins_table():
     return table(["table", "command, machine and date"], rows)
 
 
-ON_OTHER_PAGES = ("onnx", "onnx_quality", "replicas", "report_numbers", "selection", "server", "stability")
+ON_OTHER_PAGES = ("domain", "onnx", "onnx_quality", "replicas", "report_numbers", "selection", "server",
+                  "stability")
 # {name in a page: (function that returns the text, results that it is made of)}
 TABLES = {
     "compare": (compare_table, ["compare"]),
@@ -479,6 +501,7 @@ TABLES = {
     "server": (server_table, ["server_load"]),
     "onnx": (onnx_table, ["serving_onnx"]),
     "onnx_quality": (onnx_quality_table, ["onnx_quality"]),
+    "domain": (domain_table, ["domain"]),
     "origins": (origins_table, [])}
 
 

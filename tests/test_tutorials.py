@@ -94,7 +94,7 @@ def test_the_snippets_of_the_page_on_notebooks_run(first_layer, tmp_path):
 
 
 def test_the_commands_of_the_tutorials_are_found():
-    assert len(TUTORIALS) == 8
+    assert len(TUTORIALS) == 9
     for page in TUTORIALS:
         program = program_of(page)
         assert program.count("python ") >= 2 and "download.py" not in program and "docker" not in program

@@ -135,6 +135,27 @@ def drop_tensors(checkpoint, names):
     return Checkpoint(checkpoint.path, shapes, checkpoint.read, checkpoint.dtypes, checkpoint.kind)
 
 
+def append_mean_rows(checkpoint, names, num_kept, sources):
+    """Returns a `Checkpoint` in which some tensors have new rows. Each new row is the mean of old rows.
+
+    Args:
+      checkpoint: a `Checkpoint`.
+      names: names of the tensors, such as the word embeddings.
+      num_kept: int, number of old rows to keep. The new rows replace the others, which are padding.
+      sources: for each new row, a list with the indices of its old rows.
+    """
+    def read(name):
+        value = checkpoint.read(name)
+        if name not in names:
+            return value
+        new = [value[rows].mean(0) for rows in sources]
+        return np.concatenate([value[:num_kept], np.asarray(new, value.dtype)])
+
+    shapes = {name: (num_kept + len(sources), *shape[1:]) if name in names else shape
+              for name, shape in checkpoint.shapes.items()}
+    return Checkpoint(checkpoint.path, shapes, read, checkpoint.dtypes, checkpoint.kind)
+
+
 def directory_of_checkpoint(path):
     """Returns the directory of a checkpoint's files; `path` is a path for `open_checkpoint`."""
     path = os.fspath(path)

@@ -2,6 +2,11 @@
 
     python build_vocab.py --input_file='corpus/*.txt.gz' --output_file=vocab.txt --vocab_size=30522
 
+The next command adds words of the text to the vocabulary of a model, and rows for these words to the weights:
+
+    python build_vocab.py --input_file='corpus/*.txt.gz' --extend=$BERT_DIR/vocab.txt \\
+      --init_checkpoint=$BERT_DIR/bert_model.ckpt --vocab_size=31522 --output_file=extended/vocab.txt
+
 `tokenization.BasicTokenizer` splits the text into words, as in training and in prediction. Two runs on the
 same text write the same file.
 
@@ -18,9 +23,12 @@ import tokenizers
 
 from bertlib.command_line import common_flags
 
-from bertlib.runs import checks
+from bertlib.checkpoints import checkpoint_formats
+from bertlib.output_directory import model_files, model_writer, output_files, tokenizer_files
+from bertlib.runs import checks, model_config, vocabularies
 from bertlib.system import files, locks
-from bertlib.tasks.pretraining import corpus
+from bertlib.tasks.pretraining import corpus, pretraining_head, vocabulary_extension
+import modeling
 import tokenization
 
 # Largest length of a word in characters. The tokenizer replaces a longer word by [UNK], with any vocabulary.
@@ -48,17 +56,30 @@ def define_flags():
                           "and prediction must use the same value.")
         flags.DEFINE_integer("min_frequency", 2, "Minimum number of occurrences of a character and of a "
                              "merged pair. Rarer characters are left out: words that contain them become "
-                             "[UNK]. Rarer pairs are not merged.", lower_bound=1)
+                             "[UNK]. Rarer pairs are not merged. With --extend: minimum number of "
+                             "occurrences of a new word.", lower_bound=1)
         flags.DEFINE_integer("num_unused", 0, "Number of entries [unused0], [unused1], … after [PAD], which "
                              "you can rename later. With --num_unused=99, the special tokens have the same "
                              "ids as in the "
                              "published English vocabularies.", lower_bound=0, upper_bound=_MAX_ENTRIES)
+    with common_flags.section("Extension of a vocabulary"):
+        flags.DEFINE_string("extend", None, "The vocab.txt of a model. Its tokens keep their ids. Words of "
+                            "--input_file that it lacks follow after them, until the vocabulary has "
+                            "--vocab_size entries. The words that save the most tokens are chosen.")
+        flags.DEFINE_string("init_checkpoint", None, "With --extend: the weights of the model, in a format "
+                            "that the training commands read. The directory of --output_file then becomes a "
+                            "model with the extended vocabulary. The embedding of a new word starts as the "
+                            "mean of the embeddings of its old pieces.")
+        flags.DEFINE_string("bert_config_file", None, "The bert_config.json or config.json of "
+                            "--init_checkpoint. The default is the file in the directory of the weights.")
 
 
-def count_words(lines, do_lower_case):
+# --- Words and pieces ------------------------------------------------------------------------------------
+
+
+def count_words(lines, tokenizer):
     """Returns a Counter with the number of occurrences of each word in `lines`. Words that are longer than
-    the tokenizer allows are left out."""
-    tokenizer = tokenization.BasicTokenizer(do_lower_case=do_lower_case)
+    the tokenizer allows are left out. `tokenizer` is a `tokenization.BasicTokenizer`."""
     chunks, words = collections.Counter(), collections.Counter()
     for line in itertools.chain(lines, [None]):
         if line is not None:
@@ -131,6 +152,132 @@ def _repeat_words(words):
             yield " ".join([word] * min(count - start, _MAX_REPEATS))
 
 
+# --- The extension of a model ----------------------------------------------------------------------------
+
+
+def check_flags(settings):
+    """Checks the flags before any file is read.
+
+    Raises:
+      ValueError, FileExistsError: a flag is missing, contradicts another flag, or names existing files.
+    """
+    for name in ("input_file", "output_file"):
+        if not getattr(settings, name):
+            raise ValueError(f"--{name} is required.")
+    check_is_new(settings.output_file)
+    if settings.extend:
+        if settings.num_unused:
+            raise ValueError("--num_unused has no effect on the old tokens of --extend. Leave one of the two "
+                             "flags out.")
+    elif settings.init_checkpoint or settings.bert_config_file:
+        raise ValueError("--init_checkpoint and --bert_config_file describe the model whose vocabulary is "
+                         "extended. Pass its vocabulary with --extend.")
+    if settings.bert_config_file and not settings.init_checkpoint:
+        raise ValueError("--bert_config_file describes the weights of --init_checkpoint. Pass both flags, or "
+                         "leave --bert_config_file out.")
+    if settings.init_checkpoint:
+        directory, name = os.path.split(settings.output_file)
+        if name != output_files.VOCABULARY:
+            raise ValueError(f"--output_file={settings.output_file}: with --init_checkpoint, the name of the "
+                             f"file must be {output_files.VOCABULARY}, because other commands look for this "
+                             "file in the directory of the model. Pass for example "
+                             f"--output_file={os.path.join(directory, 'extended', output_files.VOCABULARY)}.")
+        model_writer.check_directory(directory or ".", "tensorflow",
+                                     f"The directory of --output_file={settings.output_file}")
+
+
+def open_model(settings):
+    """Opens and checks the weights of --init_checkpoint.
+
+    Returns:
+      (the `checkpoint_formats.Checkpoint`, the `modeling.BertConfig`, names of the tensors to write). These
+      are the tensors of the encoder and of the pre-training. Other heads are left out.
+
+    Raises:
+      ValueError, FileNotFoundError: a file is missing or damaged, or the files contradict each other.
+    """
+    model_config.find_named_weights(settings)
+    source = model_config.open_starting_weights(settings)
+    if settings.bert_config_file is None:
+        directory = checkpoint_formats.directory_of_checkpoint(source.path)
+        found = [path for name in model_writer.CONFIG.values()
+                 if files.exists(path := os.path.join(directory, name))]
+        if not found:
+            raise ValueError(f"--bert_config_file is required: {directory} contains no "
+                             f"{' or '.join(model_writer.CONFIG.values())}.")
+        settings.set_default("bert_config_file", found[0])
+    config = model_config.read_config(settings)
+    encoder, heads = modeling.variable_shapes(config), pretraining_head.head_shapes(config)
+    # Models for masked words only have neither a pooler nor a head for the next sentence.
+    checkpoint_formats.check_fits(source, {**encoder, **heads}, optional={
+        *heads, *(name for name in encoder if "/pooler/" in name)})
+    names = sorted(name for name in {**encoder, **heads} if name in source.shapes)
+    checkpoint_formats.check_types(source, names)
+    checkpoint_formats.check_readable(source, names)
+    return source, config, names
+
+
+def extend_vocab(settings, words, tokenizer):
+    """Returns (the old tokens, the new tokens), two lists of str.
+
+    Args:
+      settings: a `Settings`.
+      words: {word: number of occurrences}, see `count_words`.
+      tokenizer: the `tokenization.FullTokenizer` of --extend.
+
+    Raises:
+      ValueError: --vocab_size leaves no place for new words, the text contains no new words, or the letter
+        case of the text differs from that of the old vocabulary.
+    """
+    old = list(tokenizer.vocab)
+    free = settings.vocab_size - len(old)
+    if free <= 0:
+        raise ValueError(f"--vocab_size={settings.vocab_size} leaves no place for new words: "
+                         f"{settings.extend} already has {len(old)} entries. For 1000 new words, pass "
+                         f"--vocab_size={len(old) + 1000}.")
+    new = vocabulary_extension.choose_words(words, tokenizer.wordpiece_tokenizer, free,
+                                            settings.min_frequency)
+    if not new:
+        raise ValueError(f"There are no words to add: {settings.extend} contains each word of --input_file "
+                         f"that occurs at least --min_frequency={settings.min_frequency} times. Use more "
+                         "text, or continue with the old vocabulary.")
+    capitals = [word for word in new if word != word.lower()]
+    if capitals and all(token == token.lower() for token in old if not token.startswith("[")):
+        raise ValueError(f"--do_lower_case=false: the new words, such as {capitals[0]}, have capital "
+                         f"letters, but no token of {settings.extend} has one. The vocabulary belongs to an "
+                         "uncased model. Pass --do_lower_case=true.")
+    return old, new
+
+
+def write_model(settings, model, tokenizer, old, new):
+    """Writes the model with the extended vocabulary to the directory of --output_file.
+
+    Args:
+      settings: a `Settings`.
+      model: the result of `open_model`.
+      tokenizer: the `tokenization.FullTokenizer` of --extend.
+      old, new: see `extend_vocab`.
+    """
+    source, config, names = model
+    rows = vocabulary_extension.find_old_ids(new, tokenizer.wordpiece_tokenizer)
+    source = checkpoint_formats.append_mean_rows(source, vocabulary_extension.TABLES, len(old), rows)
+    contents = {
+        output_files.CONFIG: model_files.format_json(
+            {**model_files.published_settings(config), "vocab_size": len(old) + len(new)}),
+        output_files.VOCABULARY: format_vocab(old + new).encode(),
+        tokenizer_files.CONFIG: model_files.format_json(
+            model_files.tokenizer_content(settings, config, "extend"))}
+    model_writer.write(os.path.dirname(settings.output_file) or ".", "tensorflow", source, names, contents)
+
+
+# --- The command -----------------------------------------------------------------------------------------
+
+
+def format_vocab(vocab):
+    """Returns the content of a vocabulary file as str, with one token in each line."""
+    return "".join(f"{token}\n" for token in vocab)
+
+
 def write_vocab(path, vocab):
     """Writes a vocabulary to a new file and checks the file. The file appears only when it is complete."""
     if os.path.dirname(path):
@@ -138,7 +285,7 @@ def write_vocab(path, vocab):
     with locks.lock_file(path), files.atomic_replacement(path) as partial:
         check_is_new(path)  # another process may have written it since the first check
         with files.open_file(partial, "w") as writer:
-            writer.write("".join(f"{token}\n" for token in vocab))
+            writer.write(format_vocab(vocab))
         if not files.is_special(partial):
             tokenization.check_vocab(partial, len(vocab))
 
@@ -150,19 +297,8 @@ def check_is_new(path):
                          "file. Name another file, or remove this one.")
 
 
-def main(_):
-    """Learns and writes the vocabulary."""
-    settings = common_flags.read_settings()
-    for name in ("input_file", "output_file"):
-        if not getattr(settings, name):
-            raise ValueError(f"--{name} is required.")
-    check_is_new(settings.output_file)
-    paths = corpus.find_input_files([path.strip() for path in settings.input_file.split(",")])
-    checks.refuse_overwriting(settings, {"input_file": paths}, {"output_file": [settings.output_file]})
-    lines = itertools.chain.from_iterable(map(corpus.read_lines, paths))
-    words = count_words(lines, settings.do_lower_case)
-    if not words:
-        raise ValueError(f"--input_file={settings.input_file} contains no text. Name files with text.")
+def learn(settings, words):
+    """Learns a vocabulary from the Counter `words`, and writes it."""
     vocab = learn_vocab(words, settings.vocab_size, settings.min_frequency, settings.num_unused)
     if len(vocab) < settings.vocab_size:
         logging.warning("The text yields only %d entries, fewer than --vocab_size=%d.", len(vocab),
@@ -171,3 +307,45 @@ def main(_):
     logging.info("Wrote %d entries to %s. Set \"vocab_size\": %d in the model's bert_config.json, and pass "
                  "--do_lower_case=%s to each command that uses this vocabulary.", len(vocab),
                  settings.output_file, len(vocab), str(settings.do_lower_case).lower())
+
+
+def extend(settings, words, tokenizer, model):
+    """Extends the vocabulary of a `tokenization.FullTokenizer` by frequent words of the Counter `words`, and
+    writes it, with the model that `open_model` returned unless this is None."""
+    old, new = extend_vocab(settings, words, tokenizer)
+    if len(old) + len(new) < settings.vocab_size:
+        logging.warning("The text yields only %d new words, fewer than the %d that --vocab_size=%d allows.",
+                        len(new), settings.vocab_size - len(old), settings.vocab_size)
+    pieces = tokenizer.wordpiece_tokenizer
+    extended = tokenization.WordpieceTokenizer({*old, *new}, pieces.unk_token,
+                                               pieces.max_input_chars_per_word)
+    logging.info("%d new words, such as %s. The text has %d tokens instead of %d.", len(new),
+                 ", ".join(new[:5]), vocabulary_extension.count_tokens(words, extended),
+                 vocabulary_extension.count_tokens(words, pieces))
+    if model:
+        write_model(settings, model, tokenizer, old, new)
+        logging.info("Wrote the model with %d entries to %s. To train it, pass --init_checkpoint=%s.",
+                     len(old) + len(new), *[os.path.dirname(settings.output_file) or "."] * 2)
+    else:
+        write_vocab(settings.output_file, old + new)
+        logging.info("Wrote %d entries to %s.", len(old) + len(new), settings.output_file)
+
+
+def main(_):
+    """Learns or extends the vocabulary, and writes it."""
+    settings = common_flags.read_settings()
+    check_flags(settings)
+    model = open_model(settings) if settings.init_checkpoint else None
+    tokenizer = vocabularies.load_tokenizer(
+        settings, model and model[1], flags=["extend"]) if settings.extend else None
+    paths = corpus.find_input_files([path.strip() for path in settings.input_file.split(",")])
+    checks.refuse_overwriting(settings, {"input_file": paths}, {"output_file": [settings.output_file]})
+    lines = itertools.chain.from_iterable(map(corpus.read_lines, paths))
+    words = count_words(lines, tokenizer.basic_tokenizer if tokenizer
+                        else tokenization.BasicTokenizer(do_lower_case=settings.do_lower_case))
+    if not words:
+        raise ValueError(f"--input_file={settings.input_file} contains no text. Name files with text.")
+    if settings.extend:
+        extend(settings, words, tokenizer, model)
+    else:
+        learn(settings, words)

@@ -11,22 +11,18 @@ This command copies the weights of a training checkpoint, without the state of t
     python convert_checkpoint.py --input=/tmp/mrpc_output --output=/tmp/mrpc_weights --weights_only
 """
 
-import contextlib
-import fnmatch
 import json
 import os
-import shutil
-import tempfile
 
 from absl import flags, logging
 
 from bertlib.command_line import common_flags
 
 from bertlib.checkpoints import checkpoint_formats
-from bertlib.output_directory import model_files, output_files, tokenizer_files
+from bertlib.output_directory import model_files, model_writer, output_files, tokenizer_files
 from bertlib.runs import checks, head_labels, model_config, run_record
 from bertlib.runs.settings import require_file
-from bertlib.system import files, locks
+from bertlib.system import files
 import modeling
 import tokenization
 
@@ -47,18 +43,8 @@ _ARCHITECTURES = {
 # {published name of an activation: Hugging Face's name}. `modeling.BertConfig.from_dict` translates the names
 # back.
 _ACTIVATIONS = {"gelu": "gelu_new", "gelu_erf": "gelu", "": "linear"}
-# Names of the files that a conversion writes.
-_TENSORFLOW_WEIGHTS, _HUGGING_FACE_WEIGHTS = "bert_model.ckpt", "model.safetensors"
-_CONFIG = {"tensorflow": "bert_config.json", "hugging_face": "config.json"}
-_TEMPORARY_PREFIX = ".convert_checkpoint."  # begins the name of a directory with an unfinished conversion
+_CONFIG = model_writer.CONFIG
 _VOCABULARY, _TOKENIZER_CONFIG, _TOKENIZER = "vocab.txt", tokenizer_files.CONFIG, tokenizer_files.TOKENIZER
-# For each format of the output: patterns of existing files that the new model replaces. If such a file stayed
-# in the directory, a program could read it together with the new files or instead of them.
-_REPLACED_FILES = {
-    "tensorflow": (_TENSORFLOW_WEIGHTS + ".*", *output_files.NAMES, *tokenizer_files.NAMES),
-    "hugging_face": ("*.safetensors", "*.safetensors.index.json", _CONFIG["hugging_face"], _VOCABULARY,
-                     *tokenizer_files.NAMES),
-}
 _MAX_NAMES_SHOWN = 20
 
 
@@ -69,9 +55,10 @@ def define_flags():
                             "training, a Hugging Face BERT directory, a .safetensors file, or hf: and the "
                             "name of a model on the Hugging Face Hub.")
         flags.DEFINE_string("output", None, "Output directory. The TensorFlow format consists of "
-                            f"{_TENSORFLOW_WEIGHTS}.* and {_CONFIG['tensorflow']}. The Hugging Face format "
-                            f"consists of {_HUGGING_FACE_WEIGHTS} and {_CONFIG['hugging_face']}. Both "
-                            f"formats also contain {_VOCABULARY} and {_TOKENIZER_CONFIG}.")
+                            f"{model_writer.TENSORFLOW_WEIGHTS}.* and {_CONFIG['tensorflow']}. The Hugging "
+                            f"Face format consists of {model_writer.HUGGING_FACE_WEIGHTS} and "
+                            f"{_CONFIG['hugging_face']}. Both formats also contain {_VOCABULARY} and "
+                            f"{_TOKENIZER_CONFIG}.")
         flags.DEFINE_enum("to", None, sorted(_CONFIG), "Format of the output. The default is "
                           "--to=hugging_face for a TensorFlow input, and --to=tensorflow for a Hugging Face "
                           "input or with --weights_only.")
@@ -273,31 +260,7 @@ def check_output(settings, source):
         raise ValueError(f"--output={settings.output} is the name of a file. Name a directory.")
     if os.path.realpath(settings.output) == os.path.realpath(input_directory(source)):
         raise ValueError(f"--output={settings.output} is the directory of the input. Name another directory.")
-    existing = files.existing_parent(settings.output)
-    if not os.path.isdir(existing):
-        raise NotADirectoryError(f"--output={settings.output}: {existing} is not a directory. Name a path "
-                                 "below a directory.")
-    # A conversion that was killed at its end leaves both a complete output and its temporary directory. So
-    # the temporary directory is removed first, before the check for existing files can raise an error.
-    for folder in {existing, os.path.dirname(os.path.abspath(settings.output))}:
-        locks.remove_abandoned(folder, _TEMPORARY_PREFIX)
-    blocking = list_replaced_files(settings.output, settings.to)
-    for name in blocking:
-        if os.path.isdir(os.path.join(settings.output, name)):
-            raise IsADirectoryError(f"--output={settings.output}: {name} must be written to this directory, "
-                                    f"but a subdirectory already has the name {name}. Remove the "
-                                    "subdirectory, or pass another --output.")
-    if blocking and not settings.force:
-        raise FileExistsError(f"--output={settings.output} contains files that would be replaced: "
-                              f"{', '.join(blocking)}. "
-                              "Use another directory, or pass --force to replace them.")
-
-
-def list_replaced_files(output, kind):
-    """Returns the names of the files in the output directory that a model of this kind replaces."""
-    names = os.listdir(output) if os.path.isdir(output) else []
-    return sorted(name for name in names
-                  if any(fnmatch.fnmatchcase(name, pattern) for pattern in _REPLACED_FILES[kind]))
+    model_writer.check_directory(settings.output, settings.to, f"--output={settings.output}", settings.force)
 
 
 def hugging_face_config(config, source, names):
@@ -395,51 +358,6 @@ def copy_weights(settings, source):
     return sorted(checkpoint_formats.weight_names(source)), contents
 
 
-def write(output, kind, source, names, contents):
-    """Writes a model to a temporary directory, moves its files to the output and removes the replaced files.
-
-    Args:
-      output: str, the output directory.
-      kind: "tensorflow" or "hugging_face".
-      source: the input, a `checkpoint_formats.Checkpoint`.
-      names: names of the tensors to write.
-      contents: the other files, {name: content in bytes}.
-
-    Returns:
-      list of str, the names of the written files.
-
-    Raises:
-      FileExistsError: another process wrote to the output at the same time.
-      locks.InUseError: another process is writing to the output.
-    """
-    with files.translate_disk_errors(output), contextlib.ExitStack() as stack:
-        if os.path.isdir(output):
-            stack.enter_context(locks.lock_directory(output))
-        before = list_replaced_files(output, kind)
-        # The temporary directory is on the same file system as the output, so that renaming a file moves it.
-        temporary = tempfile.mkdtemp(prefix=_TEMPORARY_PREFIX, dir=files.existing_parent(output))
-        stack.enter_context(locks.lock_file(temporary))
-        stack.callback(shutil.rmtree, temporary)
-        if kind == "tensorflow":
-            checkpoint_formats.write_tensorflow(os.path.join(temporary, _TENSORFLOW_WEIGHTS), source, names)
-        else:
-            checkpoint_formats.write_safetensors(os.path.join(temporary, _HUGGING_FACE_WEIGHTS), source,
-                                                 names)
-        for name, content in contents.items():
-            files.write_bytes(os.path.join(temporary, name), content)
-        os.makedirs(output, exist_ok=True)
-        new = sorted(os.listdir(temporary))
-        with locks.lock_directory(output):  # not yet locked if the directory did not exist above
-            if list_replaced_files(output, kind) != before:
-                raise FileExistsError(f"--output={output}: another process wrote to this directory at the "
-                                      "same time. Name another directory, or run the command again.")
-            for name in new:
-                os.replace(os.path.join(temporary, name), os.path.join(output, name))
-            for name in set(before) - set(new):
-                os.remove(os.path.join(output, name))
-    return new
-
-
 def main(_):
     """Converts the checkpoint."""
     settings = common_flags.read_settings()
@@ -453,7 +371,7 @@ def main(_):
     checks.refuse_overwriting(
         settings, {"input": checks.list_checkpoint_files(source.path)},
         {"output": [os.path.join(settings.output, name)
-                    for name in list_replaced_files(settings.output, settings.to)]})
+                    for name in model_writer.list_replaced_files(settings.output, settings.to)]})
     if not names:
         raise ValueError(f"--input={settings.input}: {source.path} contains no weights. Name a checkpoint of "
                          "a BERT model.")
@@ -462,6 +380,6 @@ def main(_):
     if narrow:
         logging.warning("%d tensors of 16 bits are written as float32: the same values, twice the size.",
                         narrow)
-    new = write(settings.output, settings.to, source, names, contents)
+    new = model_writer.write(settings.output, settings.to, source, names, contents)
     logging.info("%d of %d tensors of %s are in %s: %s.", len(names), len(source.shapes), source.path,
                  settings.output, ", ".join(new))

@@ -239,7 +239,7 @@ def _describe(file, scheme, labels):
                  ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "no entities")
     for rare, frequent in text_keys.find_misspellings(counts).items():
         logging.warning("%s: the entity type %r occurs %d times, and looks like a misspelling of %r, which "
-                        "occurs %d times. If it is one, correct it in the file. Otherwise ignore this "
+                        "occurs %d times. If it is a mistake, correct it in the file. Otherwise ignore this "
                         "warning.", file.path, rare, counts[rare], frequent, counts[frequent])
     unknown = sorted(set(tagging_data.collect_labels(file.sentences)) - set(labels))
     if unknown:

@@ -43,11 +43,11 @@ def model_file_contents(settings, config, labels=None):
     """
     contents = {}
     if isinstance(config, modeling.BertConfig):
-        contents[CONFIG] = _json(published_settings(config))
+        contents[CONFIG] = format_json(published_settings(config))
     for flag, name in (("vocab_file", VOCABULARY), ("spm_model_file", SENTENCE_PIECES)):
         if flag in settings and getattr(settings, flag):
             contents[name] = files.read_bytes(getattr(settings, flag))
-            contents[tokenizer_files.CONFIG] = _json(_tokenizer(settings, config, flag))
+            contents[tokenizer_files.CONFIG] = format_json(tokenizer_content(settings, config, flag))
     if labels is not None and not any("\n" in label for label in labels):
         contents[LABELS] = format_labels(labels)
     return contents
@@ -64,7 +64,7 @@ def published_settings(config):
     return {name: value for name, value in config.to_dict().items() if name in known}
 
 
-def _tokenizer(settings, config, flag):
+def tokenizer_content(settings, config, flag):
     """Returns the content of tokenizer_config.json for a run's tokenizer, a dict."""
     tokenizer_settings = tokenizer_files.read(tokenizer_directories(settings, getattr(settings, flag)))
     options = {name: value for name, (value, _) in tokenizer_settings.options.items()}
@@ -91,7 +91,8 @@ def tokenizer_directories(settings, path):
     return [os.path.dirname(path), *([checkpoint_formats.directory_of_checkpoint(start)] if start else [])]
 
 
-def _json(content):
+def format_json(content):
+    """Returns a JSON object as the content of a file, in bytes."""
     return (json.dumps(content, indent=2, sort_keys=True) + "\n").encode()
 
 

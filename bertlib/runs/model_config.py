@@ -210,7 +210,7 @@ IGNORED_CONFIG_KEYS = {
 _MAX_SIZE, _MAX_SIZES = 1 << 24, {"num_hidden_layers": 1000}
 
 
-def load_config(settings):
+def read_config(settings):
     """Reads and checks --bert_config_file.
 
     Returns:
@@ -229,10 +229,20 @@ def load_config(settings):
                          + "\n".join(f"  {problem}" for problem in problems))
     config = modeling.BertConfig.from_dict(values)
     output_files.check_config(path, config)
+    return config
+
+
+def load_config(settings):
+    """Reads --bert_config_file by `read_config`, and compares it with --max_seq_length.
+
+    Raises:
+      ValueError, FileNotFoundError: see `read_config`; or --max_seq_length is too large.
+    """
+    config = read_config(settings)
     if settings.max_seq_length > config.max_position_embeddings:
         raise ValueError(f"--max_seq_length={settings.max_seq_length} is above max_position_embeddings="
-                         f"{config.max_position_embeddings} in {path}, the number of positions that the "
-                         "model has. Pass a lower --max_seq_length.")
+                         f"{config.max_position_embeddings} in {settings.bert_config_file}, the number of "
+                         "positions that the model has. Pass a lower --max_seq_length.")
     return config
 
 

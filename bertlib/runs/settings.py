@@ -11,7 +11,7 @@ from bertlib.system import files
 # Flags of the phases of a run. If none of these flags is given, a command trains and evaluates.
 PHASES = ("do_train", "do_eval", "do_predict")
 # If the value of a flag is a path, the name of the flag ends in one of these texts.
-PATH_SUFFIXES = ("_file", "_dir", "_checkpoint", "_handle", "_module", "input", "output")
+PATH_SUFFIXES = ("_file", "_dir", "_checkpoint", "_handle", "_module", "input", "output", "extend")
 # Classes of flags. The definition of each flag of a training command names its class.
 INPUT = "input"  # the input files, their formats, and the rules by which answers are made from outputs
 TASK = "task"  # the kind of the model's answers

@@ -194,13 +194,14 @@ _BOTH_VOCABULARIES = ("--vocab_file and --spm_model_file exclude each other: pas
                       "vocabulary of the model.")
 
 
-def load_tokenizer(settings, config=None):
+def load_tokenizer(settings, config=None, flags=_FLAGS):
     """Compares --vocab_file or --spm_model_file, and --do_lower_case, with the configuration and the
     checkpoint; returns the tokenizer that these flags describe.
 
     Args:
       settings: a `Settings`.
       config: the `BertConfig`; None if the vocabulary may have any size.
+      flags: names of the flags that may name the vocabulary.
 
     Returns:
       a `tokenization.FullTokenizer` or `tokenization.SentencePieceTokenizer`.
@@ -209,12 +210,12 @@ def load_tokenizer(settings, config=None):
       ValueError, FileNotFoundError: the vocabulary is missing or does not fit, or flags contradict the files
         of the model.
     """
-    names = [name for name in ("vocab_file", "spm_model_file") if getattr(settings, name) is not None]
+    names = [name for name in flags if getattr(settings, name) is not None]
     if len(names) != 1:
         raise ValueError(_BOTH_VOCABULARIES if names else "--vocab_file or --spm_model_file is required.")
     path = require_file(settings, names[0])
     vocab_size = None if config is None else config.vocab_size
-    if names == ["vocab_file"]:
+    if names != ["spm_model_file"]:
         tokenization.check_vocab(path, vocab_size)
     check_against_start(settings, path, names[0])
     init_checkpoint = settings.init_checkpoint if "init_checkpoint" in settings else None
@@ -222,7 +223,8 @@ def load_tokenizer(settings, config=None):
     lower, source = tokenizer_settings.options.pop("do_lower_case", (None, None))
     resolve_lower_case(settings, lower, source)
     tokenization.validate_case_matches_checkpoint(settings.do_lower_case, init_checkpoint)
-    never_split = tokenization.SPECIAL_TOKENS if settings.protect_special_tokens else ()
+    is_protected = "protect_special_tokens" in settings and settings.protect_special_tokens
+    never_split = tokenization.SPECIAL_TOKENS if is_protected else ()
     if names == ["spm_model_file"]:
         return tokenization.SentencePieceTokenizer(path, settings.do_lower_case, never_split, vocab_size)
     _check_supported(settings, tokenizer_settings)

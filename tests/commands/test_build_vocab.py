@@ -20,6 +20,10 @@ SPECIAL = list(tokenization.SPECIAL_TOKENS)
 repeatable = settings(max_examples=60, derandomize=True, database=None, deadline=None)
 
 
+def count_words(lines, lower=True):
+    return build_vocab.count_words(lines, tokenization.BasicTokenizer(lower))
+
+
 def plain_vocab(words, vocab_size, min_frequency):
     """WordPiece's training as its definition has it: all pairs counted anew for each merge."""
     splits = {word: [word[0], *("##" + char for char in word[1:])] for word in words}
@@ -56,16 +60,16 @@ def test_words_are_those_of_the_tokenizer(lines, lower):
     words = collections.Counter()
     for line in lines:
         words.update(word for word in tokenization.BasicTokenizer(lower).tokenize(line) if len(word) <= 200)
-    assert build_vocab.count_words(lines, lower) == words
+    assert count_words(lines, lower) == words
 
 
 def test_words_that_are_always_unknown_are_not_counted():
-    assert build_vocab.count_words(["b" * 200, "b" * 201], True) == {"b" * 200: 1}
+    assert count_words(["b" * 200, "b" * 201], True) == {"b" * 200: 1}
 
 
 def test_words_of_many_chunks_are_all_counted(monkeypatch):
     monkeypatch.setattr(build_vocab, "_CHUNKS", 3)
-    assert build_vocab.count_words(["a b c d e a", "a-b"] * 5, True) == dict(
+    assert count_words(["a b c d e a", "a-b"] * 5, True) == dict(
         a=15, b=10, c=5, d=5, e=5, **{"-": 5})
 
 
@@ -82,14 +86,14 @@ def test_pieces_are_those_of_the_definition(min_frequency):
 
 
 def test_the_order_of_the_text_does_not_matter():
-    words = build_vocab.count_words(LINES * 3, True)
+    words = count_words(LINES * 3, True)
     backwards = collections.Counter(dict(reversed(words.items())))
     assert build_vocab.learn_vocab(words, 120) == build_vocab.learn_vocab(backwards, 120)
 
 
 @pytest.mark.parametrize("lower", [True, False])
 def test_what_was_learned_is_found_again(lower):
-    vocab = build_vocab.learn_vocab(build_vocab.count_words(LINES, lower), 1000, min_frequency=1)
+    vocab = build_vocab.learn_vocab(count_words(LINES, lower), 1000, min_frequency=1)
     tokenizer = tokenization.FullTokenizer({token: index for index, token in enumerate(vocab)}, lower)
     assert vocab[:5] == SPECIAL and len(set(vocab)) == len(vocab)
     assert not [line for line in LINES if "[UNK]" in tokenizer.tokenize(line)]

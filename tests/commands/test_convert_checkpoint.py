@@ -15,6 +15,7 @@ import tiny
 
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.commands import convert_checkpoint
+from bertlib.output_directory import model_writer
 from bertlib.runs import head_labels
 from bertlib.system import locks
 
@@ -396,7 +397,7 @@ def test_a_failure_half_way_leaves_everything_as_it_was(tiny_model, tmp_path, ki
     before = snapshot(tmp_path)
     source = checkpoint_formats.Checkpoint("gone", whole.shapes, read, whole.dtypes)
     with pytest.raises((ValueError, tf.errors.OpError), match="cannot be read"):
-        convert_checkpoint.write(str(out), kind, source, names, {"vocab.txt": b"new"})
+        model_writer.write(str(out), kind, source, names, {"vocab.txt": b"new"})
     assert snapshot(tmp_path) == before
 
 
@@ -589,12 +590,12 @@ def test_what_a_killed_conversion_left_is_removed_by_the_next(convert, tiny_mode
     source.mkdir()
     write_published(source, tiny_model.weights)
     (tmp_path / "converted").mkdir()
-    kept, held = ".convert_checkpoint.other", ".convert_checkpoint.held"
+    kept, held = ".new_model.other", ".new_model.held"
     for folder in (tmp_path, tmp_path / "converted"):
-        for name in (".convert_checkpoint.killed", kept, held):
+        for name in (".new_model.killed", kept, held):
             (folder / name).mkdir()
             (folder / name / "model.safetensors").touch()
-        for name in (".convert_checkpoint.killed", held):  # a killed process leaves its lock's file
+        for name in (".new_model.killed", held):  # a killed process leaves its lock's file
             (folder / f"{name}.lock").touch()
     with contextlib.ExitStack() as stack:
         for folder in (tmp_path, tmp_path / "converted"):
@@ -612,10 +613,10 @@ def test_a_refused_conversion_removes_what_one_left_that_was_killed_at_its_end(s
     write_published(source, tiny_model.weights)
     (tmp_path / "converted").mkdir()
     (tmp_path / "converted" / "model.safetensors").write_bytes(b"whole")
-    (tmp_path / ".convert_checkpoint.killed").mkdir()
-    (tmp_path / ".convert_checkpoint.killed.lock").touch()
+    (tmp_path / ".new_model.killed").mkdir()
+    (tmp_path / ".new_model.killed.lock").touch()
     flags = tiny.flags(input=source / "bert_model.ckpt", output="converted", to="hugging_face")
     finished = scripts.run("convert_checkpoint.py", *flags, cwd=tmp_path)
     assert finished.code == 1 and "contains files that would be replaced" in finished.err
-    assert not list(tmp_path.glob(".convert_checkpoint*"))
+    assert not list(tmp_path.glob(".new_model.*"))
     assert (tmp_path / "converted" / "model.safetensors").read_bytes() == b"whole"

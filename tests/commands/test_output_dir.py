@@ -12,8 +12,8 @@ from test_run_squad import write_squad
 import tiny
 
 from bertlib.checkpoints import checkpoint_formats
-from bertlib.commands import build_vocab, convert_checkpoint
-from bertlib.output_directory import output_files
+from bertlib.commands import build_vocab
+from bertlib.output_directory import model_writer, output_files
 from bertlib.system import fingerprints, locks
 
 STEPS = 4
@@ -490,7 +490,7 @@ def test_two_at_once_do_not_mix_their_models(scripts, tiny_model, tmp_path, monk
         (tmp_path / "new").mkdir()
         (tmp_path / "new" / "vocab.txt").write_text("theirs")
 
-    monkeypatch.setattr(convert_checkpoint.checkpoint_formats, "write_safetensors", write_meanwhile)
+    monkeypatch.setattr(checkpoint_formats, "write_safetensors", write_meanwhile)
     with pytest.raises(FileExistsError, match="another process wrote to this directory at the same time"):
-        convert_checkpoint.write(str(tmp_path / "new"), "hugging_face", source, [], {"vocab.txt": b"ours"})
+        model_writer.write(str(tmp_path / "new"), "hugging_face", source, [], {"vocab.txt": b"ours"})
     assert contents(tmp_path) == {**before, "new/vocab.txt": b"theirs"}

@@ -1,0 +1,207 @@
+"""Tests of build_vocab.py --extend: the new words, the rows of their weights, and the errors."""
+
+import collections
+import json
+
+import numpy as np
+import pytest
+import tensorflow.compat.v1 as tf
+import tiny
+
+from bertlib.checkpoints import checkpoint_formats
+from bertlib.tasks.pretraining import vocabulary_extension
+import modeling
+import tokenization
+
+TEXT = "The unsees cat sees dogs, dogs and dogs. A ZEBRA eats paper; the zebra eats unsees bread dogly.\n"
+# The old pieces of the words that are added. The vocabulary has no piece of "zebra".
+PIECES = {"unsees": ["un", "##s", "##ee", "##s"], "dogs": ["dog", "##s"], "zebra": ["[UNK]"]}
+VOCABULARY = [*tiny.VOCABULARY, "##ee"]
+CONFIG = {**tiny.CONFIG, "vocab_size": len(VOCABULARY)}
+WORD_EMBEDDINGS, OUTPUT_BIAS = vocabulary_extension.TABLES
+WIDTH = CONFIG["hidden_size"]
+
+
+def weights():
+    """{name: array}: the encoder, the pre-training heads, and a classifier that is left out."""
+    generator = np.random.RandomState(3)
+    shapes = {WORD_EMBEDDINGS: (len(VOCABULARY), WIDTH), OUTPUT_BIAS: (len(VOCABULARY),),
+              "cls/predictions/transform/dense/kernel": (WIDTH, WIDTH), "output_weights": (2, WIDTH)}
+    return {**tiny.weights(), **{name: generator.standard_normal(shape).astype(np.float32)
+                                 for name, shape in shapes.items()}}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A directory with a model."""
+    directory = tmp_path_factory.mktemp("model")
+    tiny.write_tensorflow(directory / "bert_model.ckpt", weights())
+    (directory / "vocab.txt").write_text("".join(f"{token}\n" for token in VOCABULARY))
+    (directory / "bert_config.json").write_text(json.dumps(CONFIG))
+    return directory
+
+
+@pytest.fixture
+def extend(scripts, model, tmp_path):
+    """Runs the command on TEXT in `tmp_path`. A flag with the value None is left out."""
+    (tmp_path / "text.txt").write_text(TEXT)
+
+    def extend(**changes):
+        flags = {"input_file": "text.txt", "extend": model / "vocab.txt", "init_checkpoint": model,
+                 "vocab_size": len(VOCABULARY) + 10, "output_file": "new/vocab.txt", **changes}
+        return scripts.run("build_vocab.py", *tiny.flags(**{name: value for name, value in flags.items()
+                                                            if value is not None}), cwd=tmp_path)
+    return extend
+
+
+# --- The choice of words ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("limits", "expected"), [
+    ((9, 2), ["unsees", "dogs", "zebra"]),  # they save 2 · 3 and 4 · 1 tokens; two words are no longer [UNK]
+    ((2, 2), ["unsees", "dogs"]), ((9, 3), ["dogs"]), ((9, 1), ["unsees", "dogs", "zebra", "dogly"])])
+def test_words_that_save_most_tokens_come_first(limits, expected):
+    words = {"dogly": 1, "zebra": 2, "dogs": 4, "unsees": 2, "cat": 9, "cats" * 60: 5}
+    tokenizer = tokenization.WordpieceTokenizer({token: index for index, token in enumerate(VOCABULARY)})
+    assert vocabulary_extension.choose_words(words, tokenizer, *limits) == expected
+
+
+def test_equal_savings_are_ordered_by_name():
+    words = collections.Counter({"birds": 2, "dogs": 2, "cats": 2})
+    tokenizer = tokenization.WordpieceTokenizer({token: index for index, token in enumerate(VOCABULARY)})
+    assert vocabulary_extension.choose_words(words, tokenizer, 9) == ["birds", "cats", "dogs"]
+
+
+def test_rows_behind_the_old_tokens_are_padding_and_are_replaced():
+    table = np.arange(12, dtype=np.float32).reshape(6, 2)
+    checkpoint = checkpoint_formats.Checkpoint("", {"table": (6, 2), "other": (1,)}, {
+        "table": table, "other": np.ones(1)}.get)
+    extended = checkpoint_formats.append_mean_rows(checkpoint, ["table"], 4, [[0, 1], [3]])
+    assert extended.shapes == {"table": (6, 2), "other": (1,)}
+    assert extended.read("table").tolist() == [*table[:4].tolist(), [1, 2], [6, 7]]
+    assert extended.read("other").tolist() == [1]
+
+
+# --- The command -----------------------------------------------------------------------------------------
+
+
+def read_tensors(path):
+    checkpoint = checkpoint_formats.open_checkpoint(path)
+    return {name: checkpoint.read(name) for name in checkpoint.shapes}
+
+
+def encode(tensors, vocabulary, text):
+    """The vectors of a text's tokens, and of the text, by a model with these weights."""
+    config = modeling.BertConfig.from_dict({**CONFIG, "vocab_size": len(vocabulary)})
+    tokenizer = tokenization.FullTokenizer({token: index for index, token in enumerate(vocabulary)})
+    ids = tokenizer.convert_tokens_to_ids(["[CLS]", *tokenizer.tokenize(text), "[SEP]"])
+    with tf.Graph().as_default(), tf.Session() as session:
+        encoder = modeling.BertModel(config, False, tf.constant([ids]))
+        outputs = [encoder.get_sequence_output(), encoder.get_pooled_output()]
+        tiny.load(session, tf.global_variables(), tensors)
+        return session.run(outputs)
+
+
+def test_the_extended_model_is_the_old_model_with_means_of_pieces(extend, model, tmp_path):
+    done = extend()
+    assert done.code == 0, done.err
+    assert "yields only 3 new words, fewer than the 10" in done.err
+    assert "3 new words, such as unsees, dogs, zebra. The text has 23 tokens instead of 32." in done.err
+    directory = tmp_path / "new"
+    vocabulary = (directory / "vocab.txt").read_text().split("\n")[:-1]
+    assert vocabulary == [*VOCABULARY, *PIECES]
+    config, tokenizer_config = (json.loads((directory / f"{name}_config.json").read_text())
+                                for name in ("bert", "tokenizer"))
+    assert config == {**CONFIG, "vocab_size": len(vocabulary)} and tokenizer_config["do_lower_case"] is True
+    old, new = weights(), read_tensors(directory)
+    assert set(new) == set(old) - {"output_weights"}
+    for name in new:
+        assert np.array_equal(new[name][:len(VOCABULARY)], old[name]), name
+    for name in (WORD_EMBEDDINGS, OUTPUT_BIAS):
+        means = [np.mean([old[name][VOCABULARY.index(piece)] for piece in pieces], 0)
+                 for pieces in PIECES.values()]
+        np.testing.assert_allclose(new[name][len(VOCABULARY):], means, rtol=1e-6)
+    # Texts without new words have the same vectors, and a text with a new word has others.
+    for text, is_same in (("the new cat sees bread , not paper .", True), ("the dogs", False)):
+        pairs = zip(encode(old, VOCABULARY, text), encode(new, vocabulary, text), strict=True)
+        assert all(a.shape == b.shape and np.abs(a - b).max() <= 1e-6 for a, b in pairs) == is_same
+
+
+def test_a_vocabulary_without_weights_is_extended(extend, model, tmp_path):
+    done = extend(init_checkpoint=None, output_file="longer.txt", vocab_size=len(VOCABULARY) + 2)
+    assert done.code == 0, done.err
+    assert (tmp_path / "longer.txt").read_text().split("\n") == [*VOCABULARY, "unsees", "dogs", ""]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["longer.txt", "text.txt"]
+
+
+def test_a_hugging_face_model_is_extended(extend, tiny_model, tmp_path):
+    theirs = tiny_model.hugging_face
+    done = extend(extend=theirs / "vocab.txt", init_checkpoint=theirs, vocab_size=len(tiny.VOCABULARY) + 1)
+    assert done.code == 0, done.err
+    table, old = read_tensors(tmp_path / "new")[WORD_EMBEDDINGS], tiny_model.weights[WORD_EMBEDDINGS]
+    assert (tmp_path / "new" / "vocab.txt").read_text().endswith("\ndogs\n")
+    np.testing.assert_allclose(table[-1], (old[tiny.VOCABULARY.index("dog")]
+                                           + old[tiny.VOCABULARY.index("##s")]) / 2, rtol=1e-6)
+
+
+def test_training_starts_from_an_extended_model(extend, scripts, tmp_path):
+    assert extend().code == 0
+    (tmp_path / "train.csv").write_text("text,label\nthe dogs,a\nthe zebra,b\nthe cat,a\nthe bird,b\n")
+    done = scripts.run("run_classifier.py", *tiny.flags(
+        train_file="train.csv", dev_file="train.csv", text_column="text", label_column="label",
+        init_checkpoint="new", output_dir="output", max_seq_length=12, train_batch_size=4,
+        num_train_epochs=1), cwd=tmp_path)
+    assert done.code == 0, done.err
+    trained = read_tensors(tmp_path / "output")
+    assert trained[WORD_EMBEDDINGS].shape == (len(VOCABULARY) + 3, WIDTH)
+
+
+# --- Errors ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("changes", "complaint"), [
+    ({"extend": None}, "--init_checkpoint and --bert_config_file describe the model whose vocabulary is"),
+    ({"extend": ""}, "--extend is empty"),
+    ({"extend": "none.txt"}, "--extend=none.txt: there is no such file"),
+    ({"extend": "text.txt"}, "text.txt (1 lines) lacks special tokens"),
+    ({"init_checkpoint": "none"}, "--init_checkpoint=none: There is no checkpoint none"),
+    ({"init_checkpoint": None, "bert_config_file": "c.json"}, "--bert_config_file describes the weights of"),
+    ({"num_unused": 3}, "--num_unused has no effect"),
+    ({"vocab_size": len(VOCABULARY)}, f"leaves no place for new words: {{model}}/vocab.txt already has "
+     f"{len(VOCABULARY)} entries. For 1000 new words, pass --vocab_size={len(VOCABULARY) + 1000}."),
+    ({"min_frequency": 9}, "There are no words to add"),
+    ({"do_lower_case": False, "min_frequency": 1}, "such as A, have capital letters"),
+    ({"output_file": "new/words.txt"}, "the name of the file must be vocab.txt"),
+    ({"output_file": "vocab.txt"}, "--output_file=vocab.txt contains files that would be replaced: bert_"),
+    ({"output_file": "text.txt/vocab.txt"}, "text.txt is not a directory"),
+    ({"init_checkpoint": None, "output_file": "text.txt"}, "--output_file=text.txt already exists"),
+])
+def test_bad_flags(extend, model, tmp_path, changes, complaint):
+    if changes.get("output_file") == "vocab.txt":
+        (tmp_path / "bert_config.json").write_text("{}")
+    assert_refused(extend(**changes), tmp_path, complaint.replace("{model}", str(model)))
+
+
+def assert_refused(done, directory, complaint):
+    assert done.code == 1 and complaint in done.err, done.err
+    assert {path.name for path in directory.iterdir()} <= {"text.txt", "bert_config.json", "other"}
+
+
+@pytest.mark.parametrize(("changes", "complaint"), [
+    ({"vocab.txt": "".join(f"{token}\n" for token in [*VOCABULARY, "lion"])}, "vocab_size"),
+    ({"bert_config.json": json.dumps({**CONFIG, "vocab_size": len(VOCABULARY) + 1}),
+      "vocab.txt": "".join(f"{token}\n" for token in [*VOCABULARY, "lion"])}, "does not fit the model"),
+    ({"tokenizer_config.json": '{"do_lower_case": false}'}, "--do_lower_case=true, but"),
+    ({"bert_config.json": None}, "--bert_config_file is required"),
+])
+def test_files_that_contradict_each_other(extend, model, tmp_path, changes, complaint):
+    other = tmp_path / "other"
+    other.mkdir()
+    for path in model.iterdir():
+        content = changes.get(path.name, "")
+        if content is not None:
+            (other / path.name).symlink_to(path) if content == "" else (other / path.name).write_text(content)
+    if "tokenizer_config.json" in changes:
+        (other / "tokenizer_config.json").write_text(changes["tokenizer_config.json"])
+    flags = {"do_lower_case": True} if "tokenizer_config.json" in changes else {}
+    assert_refused(extend(extend=other / "vocab.txt", init_checkpoint=other, **flags), tmp_path, complaint)
