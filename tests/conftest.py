@@ -9,7 +9,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import pytest  # noqa: E402
 from scripts import Scripts  # noqa: E402
 
-# A shell starts background jobs with SIGINT ignored, and child processes inherit this. Some tests send SIGINT.
+# A shell starts background jobs with SIGINT ignored, and children inherit this. Some tests send SIGINT.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

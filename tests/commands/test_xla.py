@@ -77,7 +77,7 @@ def run(rows, layers, cwd):
 def test_what_is_recomputed_where_xla_compiles_is_not_kept_and_has_the_same_gradients(tmp_path):
     found = run(ROWS, LAYERS, tmp_path)
     # Recomputation keeps the input of each layer, and the tensors of one layer while they are computed again.
-    # The bound is relative, because XLA's own buffers differ between CPUs: the measured ratios are 0.34 to 0.41.
+    # The bound is relative, because XLA's own buffers differ between CPUs: measured ratios are 0.34 to 0.41.
     assert found["recomputed"] < found["kept"] / 2
     # Without recomputation, the input of gelu, the output of dropout and a mask of each product are kept. If
     # the intermediate results of gelu were kept too, the memory would be larger by half.
