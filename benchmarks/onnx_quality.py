@@ -26,8 +26,9 @@ from bertlib.runs.classification import training_texts
 from bertlib.tasks.tagging import tagged_json_lines
 from bertlib.tasks.tagging.tagging_data import entity_spans
 
-UNITS = {"quality": "%", "cpu": "CPU s", "differing": "predictions"}
-TRAINING = ("seed", "num_train_epochs", "learning_rate", "train_batch_size")
+UNITS = {"quality": "%", "cpu": "CPU s", "differing": "predictions", "num_train_epochs": "epochs",
+         "learning_rate": ""}
+TRAINING = ("seed", "num_train_epochs", "learning_rate", "train_batch_size")  # recorded flags
 SIDES = {"TensorFlow": None, "ONNX": [], "ONNX, int8": ["--quantize=int8"]}  # {side: flags of export.py}
 
 

@@ -431,17 +431,25 @@ Measured by `{result["command"]}` ({place(result)})."""
 
 
 def onnx_quality_table():
-    """Quality of ONNX files."""
-    result = results.read("onnx_quality")
-    rows = [[row["task"], f"{row['examples']:,}", row["side"], f"{row['quality']:.1f}", row["differing"],
-             f"{row['cpu']:.1f}"] for row in rows_of(result)]
-    titles = ["task", "examples", "answers by", "accuracy or F1, %", "examples that differ", "CPU s"]
-    return f"""{table(titles, rows)}
+    """Returns the table of the quality of ONNX files, with a row for each training."""
+    found, rows = [results.read(name) for name in ONNX_QUALITY], []
+    for result in found:
+        for task in dict.fromkeys(row["task"] for row in rows_of(result)):
+            ours, plain, int8 = (rows_of(result, task=task, side=side)[0]
+                                 for side in ("TensorFlow", "ONNX", "ONNX, int8"))
+            rows.append([task, f"{ours['examples']:,}",
+                         *(f"{row['quality']:.1f}" for row in (ours, plain, int8)),
+                         f"{ours['quality'] - int8['quality']:.1f}", plain["differing"], int8["differing"],
+                         f"{int8['cpu'] / ours['cpu']:.2f}"])
+    titles = ["task", "examples", "TensorFlow, %", "ONNX, %", "int8, %", "loss by int8, points",
+              "predictions that differ: ONNX", "int8", "CPU time of int8, ratio to TensorFlow"]
+    commands = "; ".join(f"`{result['command']}` ({place(result)})" for result in found)
+    return f"""{table(titles, sorted(rows, key=lambda row: row[0]))}
 
-The quality is the accuracy of MRPC and CoLA, and the F1 of the entities of CoNLL-2003 (ner). Each model is
-one training of the installed model, with one seed.
+The quality is the accuracy of MRPC and CoLA, and the F1 of the entities of CoNLL-2003 (ner). Each row is
+another training of the installed model.
 
-Measured by `{result["command"]}` ({place(result)})."""
+Measured by {commands}."""
 
 
 def origins_table():
@@ -458,6 +466,7 @@ def origins_table():
     return table(["table", "command, machine and date"], rows)
 
 
+ONNX_QUALITY = [name for name in results.names() if name.startswith("onnx_quality")]
 ON_OTHER_PAGES = ("onnx", "onnx_quality", "replicas", "report_numbers", "selection", "server", "stability")
 # {name in a page: (function that returns the text, results that it is made of)}
 TABLES = {
@@ -478,7 +487,7 @@ TABLES = {
     "stability": (stability_table, ["stability"]),
     "server": (server_table, ["server_load"]),
     "onnx": (onnx_table, ["serving_onnx"]),
-    "onnx_quality": (onnx_quality_table, ["onnx_quality"]),
+    "onnx_quality": (onnx_quality_table, ONNX_QUALITY),
     "origins": (origins_table, [])}
 
 
