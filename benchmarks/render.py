@@ -430,6 +430,23 @@ fp32 where int8 is not named. Ratios are medians of the rounds, with the smalles
 Measured by `{result["command"]}` ({place(result)})."""
 
 
+def onnx_base_table():
+    """Returns the table of the prediction of BERT-Base: CPU seconds and their ratios."""
+    result, rows = results.read("compare_predict"), []
+    for side in dict.fromkeys(row["side"] for row in rows_of(result, work="predict") if "side" in row):
+        mine, ours, theirs = (values_of(result, "cpu", side=name) for name in (side, OURS, PEER))
+        ratios = [[one / other for one, other in zip(mine, others)] for others in (ours, theirs)]
+        rows.append([side, f"{1000 * statistics.median(mine):.0f}", *(
+            f"{statistics.median(found):.2f} ({min(found):.2f}–{max(found):.2f})" for found in ratios)])
+    titles = ["BERT-Base", "CPU ms for each pair", f"compared with {OURS}", f"compared with {PEER}"]
+    return f"""{table(titles, rows)}
+
+The pairs are a part of MRPC's development set, in batches of 32. All sides have two threads, and fp32 where
+int8 is not named. The CPU has no instructions for int8 (VNNI) and for bf16. So bf16 was not measured.
+
+Measured by `{result["command"]}` ({place(result)})."""
+
+
 def onnx_quality_table():
     """Returns the table of the quality of ONNX files, with a row for each training."""
     found, rows = [results.read(name) for name in ONNX_QUALITY], []
@@ -467,7 +484,8 @@ def origins_table():
 
 
 ONNX_QUALITY = [name for name in results.names() if name.startswith("onnx_quality")]
-ON_OTHER_PAGES = ("onnx", "onnx_quality", "replicas", "report_numbers", "selection", "server", "stability")
+ON_OTHER_PAGES = ("onnx", "onnx_base", "onnx_quality", "replicas", "report_numbers", "selection", "server",
+                  "stability")
 # {name in a page: (function that returns the text, results that it is made of)}
 TABLES = {
     "compare": (compare_table, ["compare"]),
@@ -487,6 +505,7 @@ TABLES = {
     "stability": (stability_table, ["stability"]),
     "server": (server_table, ["server_load"]),
     "onnx": (onnx_table, ["serving_onnx"]),
+    "onnx_base": (onnx_base_table, ["compare_predict"]),
     "onnx_quality": (onnx_quality_table, ONNX_QUALITY),
     "origins": (origins_table, [])}
 
