@@ -201,8 +201,10 @@ class Inference(Work):
 
     def cost(self, side, settings, turn=None):
         few = max(len(self.rows) // 8, 1)
-        return beyond(lambda count: self.command(side, count, settings), few,
-                      few + len(self.rows) * (1 if turn is None else self.arguments.passes))
+        many = few + len(self.rows) * (1 if turn is None else self.arguments.passes)
+        if settings.get("compile") and not turn:
+            run(self.command(side, many, settings))  # fills the cache of compiled code on the disk
+        return beyond(lambda count: self.command(side, count, settings), few, many)
 
     def command(self, side, count, settings):
         """Returns the command of a run on a number of pairs."""

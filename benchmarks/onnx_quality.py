@@ -5,6 +5,9 @@
 A model is the output directory of run_classifier.py with a task of GLUE, or of run_ner.py. Its data must
 still exist. export.py writes the ONNX files into a temporary directory. The quality is the accuracy of a
 classifier, and the F1 of the entities of a tagger. CPU seconds are those of the answers, without loading.
+
+Trainings can be measured one after the other: render.py takes all results whose names begin with
+onnx_quality.
 """
 
 import argparse
@@ -23,7 +26,9 @@ from bertlib.runs.classification import training_texts
 from bertlib.tasks.tagging import tagged_json_lines
 from bertlib.tasks.tagging.tagging_data import entity_spans
 
-UNITS = {"quality": "%", "cpu": "CPU s", "differing": "predictions"}
+UNITS = {"quality": "%", "cpu": "CPU s", "differing": "predictions", "num_train_epochs": "epochs",
+         "learning_rate": ""}
+TRAINING = ("seed", "num_train_epochs", "learning_rate", "train_batch_size")  # recorded flags
 SIDES = {"TensorFlow": None, "ONNX": [], "ONNX, int8": ["--quantize=int8"]}  # {side: flags of export.py}
 
 
@@ -69,8 +74,9 @@ def measure(model_dir, recorder):
                 seconds = time.process_time() - start
         predictions = [answer.get("label", answer.get("tags")) for answer in answers]
         first = first or predictions
-        row = {"task": model.task, "examples": len(gold), "side": side, "quality": quality(predictions, gold),
-               "cpu": seconds, "differing": sum(one != other for one, other in zip(predictions, first))}
+        row = {"task": model.task, **{name: model.setting(name) for name in TRAINING}, "examples": len(gold),
+               "side": side, "quality": quality(predictions, gold), "cpu": seconds,
+               "differing": sum(one != other for one, other in zip(predictions, first))}
         recorder.add(**row)
         print(row, flush=True)
 

@@ -430,16 +430,19 @@ fp32 where int8 is not named. Ratios are medians of the rounds, with the smalles
 Measured by `{result["command"]}` ({place(result)})."""
 
 
-def onnx_quality_table():
-    """Quality of ONNX files."""
-    result = results.read("onnx_quality")
-    rows = [[row["task"], f"{row['examples']:,}", row["side"], f"{row['quality']:.1f}", row["differing"],
-             f"{row['cpu']:.1f}"] for row in rows_of(result)]
-    titles = ["task", "examples", "answers by", "accuracy or F1, %", "examples that differ", "CPU s"]
+def onnx_base_table():
+    """Returns the table of the prediction of BERT-Base: CPU seconds and their ratios."""
+    result, rows = results.read("compare_predict"), []
+    for side in dict.fromkeys(row["side"] for row in rows_of(result, work="predict") if "side" in row):
+        mine, ours, theirs = (values_of(result, "cpu", side=name) for name in (side, OURS, PEER))
+        ratios = [[one / other for one, other in zip(mine, others)] for others in (ours, theirs)]
+        rows.append([side, f"{1000 * statistics.median(mine):.0f}", *(
+            f"{statistics.median(found):.2f} ({min(found):.2f}–{max(found):.2f})" for found in ratios)])
+    titles = ["BERT-Base", "CPU ms for each pair", f"compared with {OURS}", f"compared with {PEER}"]
     return f"""{table(titles, rows)}
 
-The quality is the accuracy of MRPC and CoLA, and the F1 of the entities of CoNLL-2003 (ner). Each model is
-one training of the installed model, with one seed.
+The pairs are a part of MRPC's development set, in batches of 32. All sides have two threads, and fp32 where
+int8 is not named. The CPU has no instructions for int8 (VNNI) and for bf16. So bf16 was not measured.
 
 Measured by `{result["command"]}` ({place(result)})."""
 
@@ -465,6 +468,28 @@ def domain_table():
 Measured by `{result["command"]}` ({place(result)})."""
 
 
+def onnx_quality_table():
+    """Returns the table of the quality of ONNX files, with a row for each training."""
+    found, rows = [results.read(name) for name in ONNX_QUALITY], []
+    for result in found:
+        for task in dict.fromkeys(row["task"] for row in rows_of(result)):
+            ours, plain, int8 = (rows_of(result, task=task, side=side)[0]
+                                 for side in ("TensorFlow", "ONNX", "ONNX, int8"))
+            rows.append([task, f"{ours['examples']:,}",
+                         *(f"{row['quality']:.1f}" for row in (ours, plain, int8)),
+                         f"{ours['quality'] - int8['quality']:.1f}", plain["differing"], int8["differing"],
+                         f"{int8['cpu'] / ours['cpu']:.2f}"])
+    titles = ["task", "examples", "TensorFlow, %", "ONNX, %", "int8, %", "loss by int8, points",
+              "predictions that differ: ONNX", "int8", "CPU time of int8, ratio to TensorFlow"]
+    commands = "; ".join(f"`{result['command']}` ({place(result)})" for result in found)
+    return f"""{table(titles, sorted(rows, key=lambda row: row[0]))}
+
+The quality is the accuracy of MRPC and CoLA, and the F1 of the entities of CoNLL-2003 (ner). Each row is
+another training of the installed model.
+
+Measured by {commands}."""
+
+
 def origins_table():
     """Returns the table of the commands and the machines of all measurements."""
     rows = []
@@ -479,8 +504,9 @@ def origins_table():
     return table(["table", "command, machine and date"], rows)
 
 
-ON_OTHER_PAGES = ("domain", "onnx", "onnx_quality", "replicas", "report_numbers", "selection", "server",
-                  "stability")
+ONNX_QUALITY = [name for name in results.names() if name.startswith("onnx_quality")]
+ON_OTHER_PAGES = ("domain", "onnx", "onnx_base", "onnx_quality", "replicas", "report_numbers", "selection",
+                  "server", "stability")
 # {name in a page: (function that returns the text, results that it is made of)}
 TABLES = {
     "compare": (compare_table, ["compare"]),
@@ -500,8 +526,9 @@ TABLES = {
     "stability": (stability_table, ["stability"]),
     "server": (server_table, ["server_load"]),
     "onnx": (onnx_table, ["serving_onnx"]),
-    "onnx_quality": (onnx_quality_table, ["onnx_quality"]),
     "domain": (domain_table, ["domain"]),
+    "onnx_base": (onnx_base_table, ["compare_predict"]),
+    "onnx_quality": (onnx_quality_table, ONNX_QUALITY),
     "origins": (origins_table, [])}
 
 

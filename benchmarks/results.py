@@ -102,6 +102,11 @@ def path_of(name):
     return os.path.join(DIRECTORY, f"{name}.json")
 
 
+def names():
+    """Returns the sorted names of all stored results."""
+    return sorted(file.removesuffix(".json") for file in os.listdir(DIRECTORY) if file.endswith(".json"))
+
+
 def write(name, result):
     """Writes a result with one round on each line. The file gets its final name when it is complete."""
     os.makedirs(DIRECTORY, exist_ok=True)

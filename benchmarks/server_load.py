@@ -17,6 +17,7 @@ import asyncio
 import csv
 import itertools
 import json
+import math
 import os
 import re
 import signal
@@ -63,7 +64,7 @@ def summary(times, seconds, size=1):
     """Returns the answers in a second, and the median and the 99th percentile of the latency in ms."""
     ordered = sorted(times)
     return {"answers": size * len(times) / seconds, "p50": 1000 * statistics.median(times),
-            "p99": 1000 * ordered[int(0.99 * (len(ordered) - 1))]}
+            "p99": 1000 * ordered[math.ceil(0.99 * (len(ordered) - 1))]}
 
 
 class Server:

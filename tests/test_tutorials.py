@@ -20,7 +20,7 @@ def program_of(page):
     """The bash program of a page: its blocks of bash and Python in their order, with shorter trainings.
 
     The comment `<!-- test: --flag=value -->` gives flags another value in all commands of the page. The
-    comment `<!-- test: --flag=value for --other=its -->` puts one flag in the place of another one. A block
+    comment `<!-- test: --flag=value for --other=its -->` puts one word in the place of another one. A block
     after the comment `<!-- not run -->` is left out: it needs a network, Docker or a published checkpoint.
     """
     text = page.read_text(encoding="utf-8")
@@ -91,6 +91,12 @@ def test_the_snippets_of_the_page_on_notebooks_run(first_layer, tmp_path):
                           env={**os.environ, "PYTHONPATH": os.pathsep.join([str(first_layer), str(ROOT)])})
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("'probabilities'") == 3 and "A film without a story." in done.stdout
+
+
+def test_the_program_of_keras_is_short():
+    page = (ROOT / "docs" / "tutorials" / "keras.md").read_text(encoding="utf-8")
+    program, = re.findall(r"^cat > keras_mrpc.py <<'END'\n(.*?)^END$", page, re.DOTALL | re.MULTILINE)
+    assert 20 < sum(bool(line.strip()) for line in program.splitlines()) < 30
 
 
 def test_the_commands_of_the_tutorials_are_found():

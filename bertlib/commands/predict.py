@@ -56,6 +56,13 @@ def define_predictor_flags():
                              "of long texts.", lower_bound=1)
 
 
+def check_model(settings):
+    """Raises a ValueError or a NotADirectoryError if --model_dir is neither a directory nor a file of
+    export.py."""
+    if not (settings.model_dir and portable_model.find(settings.model_dir)):
+        checks.check_model_dir(settings)
+
+
 def define_flags():
     """Defines the flags of this command."""
     common_flags.define_gpu_flags()
@@ -312,8 +319,7 @@ def check_replicas(settings, group):
 def main(_):
     """Loads the model and answers the lines."""
     settings = common_flags.read_settings()
-    if not (settings.model_dir and portable_model.find(settings.model_dir)):
-        checks.check_model_dir(settings)
+    check_model(settings)
     if settings.input_file != "-":
         require_file(settings, "input_file")
     if files.is_directory(settings.output_file):

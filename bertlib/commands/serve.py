@@ -15,7 +15,6 @@ from bertlib.command_line import common_flags
 
 from bertlib import serving
 from bertlib.commands import predict
-from bertlib.runs import checks
 from bertlib.server import request_batches
 from bertlib.system import stopping
 
@@ -98,14 +97,14 @@ def check_flags(settings, is_loopback):
 def main(_):
     """Loads the model, and answers requests until a signal arrives."""
     settings = common_flags.read_settings()
-    checks.check_model_dir(settings)
+    predict.check_model(settings)
     http_app, http_server = _load_server()
     check_flags(settings, http_server.is_loopback(settings.host))
     limits = http_app.Limits(1024 * settings.max_body_kb, settings.max_texts, settings.request_timeout,
                              settings.max_requests)
     with http_server.listen(settings.host, settings.port) as server, serving.load(
             settings.model_dir, settings.task, settings.precision, settings.batch_size,
-            weights=settings.weights) as predictor:
+            weights=settings.weights, engine=settings.engine) as predictor:
         predictor(*["[MASK]"] * predictor.required)  # the first answer takes longer than the others
         with request_batches.RequestBatches(
                 predictor, settings.batch_size, settings.batch_wait_ms / 1000, settings.max_queue,
