@@ -351,6 +351,7 @@ def define_fine_tuning_flags(max_seq_length):
     define_training_flags()
     _define_epoch_flags()
     _define_input_flags()
+    define_trimming_flags()
     define_table_flags()
     define_replica_flags()
     define_tpu_flags()
@@ -440,6 +441,10 @@ def _define_input_flags():
                             "features there, this run links to these files instead of converting the texts "
                             "again. The results are the same, bit for bit. sweep.py sets this flag for its "
                             "runs.")
+
+
+def define_trimming_flags():
+    """Defines the flags that reduce the padding of a batch."""
     with section("Memory and speed", SPEED):
         flags.DEFINE_bool("trim_padding", None, "Sort the examples by length, and trim each batch to its "
                           "longest sequence. Training of a classifier also skips the remaining padding. If "

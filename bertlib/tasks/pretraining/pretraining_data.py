@@ -156,6 +156,11 @@ def full_sentences(documents, room, short_seq_prob, rng):
 # --- Features --------------------------------------------------------------------------------------------
 
 
+# Names of the fields that have a value for each token. The first field is the mask, which decides how batches
+# are trimmed.
+SEQUENCES = ("input_mask", "input_ids", "segment_ids")
+
+
 def feature_fields(max_seq_length, max_predictions_per_seq, vocab_size=None, type_vocab_size=None):
     """Returns the fields of a stored instance. Both writing and reading of records use these fields.
 

@@ -4,6 +4,7 @@ import functools
 
 import tensorflow.compat.v1 as tf
 
+from bertlib.data import input_pipeline
 from bertlib.estimator import estimator
 from bertlib.tasks import head
 from bertlib.tasks.pretraining import pretraining_data
@@ -44,7 +45,11 @@ class Pretraining:
                    [masked_lm_losses, tf.argmax(log_probs, -1, output_type=tf.int32),
                     features["masked_lm_ids"], features["masked_lm_weights"], *next_sentence,
                     features["next_sentence_labels"]])
-        return head.HeadOutputs(masked_lm_loss + next_sentence_loss, metrics=metrics)
+        # The loss of the masked words is already divided by a total over the effective batch. The loss of the
+        # next sentences is a mean over the examples of this micro-batch.
+        weight = features.get(input_pipeline.MICRO_BATCH_WEIGHT, 1.0)
+        return head.HeadOutputs(masked_lm_loss + weight * next_sentence_loss, metrics=metrics,
+                                is_divided_by_total=True)
 
 
 class MaskedWords:
@@ -216,7 +221,7 @@ def _metrics(masked_lm_example_loss, words, masked_lm_ids, masked_lm_weights, ne
 
 
 def input_fn_builder(input_files, max_seq_length, max_predictions_per_seq, is_training, num_cpu_threads=4,
-                     vocab_size=None, type_vocab_size=None):
+                     vocab_size=None, type_vocab_size=None, trim=False, unequal_micro_batches=False):
     """Returns an input_fn that reads several TFRecord files of create_pretraining_data.py as if they were one
     file.
 
@@ -227,10 +232,14 @@ def input_fn_builder(input_files, max_seq_length, max_predictions_per_seq, is_tr
       num_cpu_threads: number of batches that are read at the same time. The order of the batches does not
         depend on this number.
       vocab_size, type_vocab_size: see `pretraining_data.feature_fields`.
+      trim: whether to sort examples by length and trim each batch to its longest sequence.
+      unequal_micro_batches: see `input_pipeline.record_dataset`.
     """
     fields = pretraining_data.feature_fields(max_seq_length, max_predictions_per_seq, vocab_size,
                                              type_vocab_size)
     return head.input_fn_builder(list(input_files), fields, is_training, drop_remainder=is_training,
+                                 trimmed_fields=pretraining_data.SEQUENCES if trim else (),
+                                 unequal_micro_batches=unequal_micro_batches,
                                  batch_totals=BATCH_TOTALS if is_training else (),
                                  num_threads=num_cpu_threads)
 
