@@ -1,6 +1,6 @@
 """Measures the real tokens that a pre-training processes in a CPU second, with and without padding.
 
-    python benchmarks/pretraining_padding.py [--rounds=3] [--precisions=fp32,bf16] [--results=NAME]
+    python benchmarks/pretraining_padding.py [--rounds=3] [--precision=fp32] [--results=NAME]
     python benchmarks/pretraining_padding.py --padding=none                  records of full length
 
 Half of the positions of the records are padding, as for Wikipedia at length 512 (Krell et al. 2021,
@@ -10,13 +10,14 @@ are then padding, and a fifth of the records have full length. They do not repro
 The lengths are quantiles of the distribution, so each epoch contains the same lengths. The tokens are random,
 and 15% of them are masked.
 
-The model is BERT-Base with random weights, unless flags change its size. The input, the heads and the
+The model has random weights and four layers with the width of BERT-Base; --num_hidden_layers=12 measures
+BERT-Base. The input, the heads and the
 optimizer are those of run_pretraining.py, with its defaults for a CPU. The two ways to train have separate
 sessions in one process. They read the same records in the same order, and run alternately, one epoch each. A
 round is one epoch of both ways. The first step of each way does not count.
 
-CPU seconds are user and system time of all threads. Without padding, examples are sorted by length and
-trimmed (--trim_padding). Its real tokens are counted as with padding: tokens of the records, without padding.
+CPU seconds are user and system time of all threads. The way without padding is --trim_padding=true. Both ways
+count the same real tokens: the tokens of the records that are not padding.
 """
 
 import argparse
@@ -78,12 +79,12 @@ def write_records(path, lengths, longest, predictions):
 class Training:
     """A training of random weights, in a graph and a session of its own."""
 
-    def __init__(self, path, arguments, precision, removes_padding):
+    def __init__(self, path, arguments, removes_padding):
         config = modeling.BertConfig(
             VOCABULARY, arguments.hidden_size, arguments.num_hidden_layers, arguments.hidden_size // 64,
             4 * arguments.hidden_size, type_vocab_size=2, max_position_embeddings=arguments.length)
         step = StepConfig(
-            train_batch_size=arguments.batch, max_seq_length=arguments.length, precision=precision,
+            train_batch_size=arguments.batch, max_seq_length=arguments.length, precision=arguments.precision,
             trims_training=removes_padding, remove_padding=removes_padding,
             compile_kernels=kernel_choice.is_faster(config.hidden_size))
         params = {"batch_size": arguments.batch}
@@ -113,9 +114,9 @@ class Training:
         return time.process_time() - began
 
 
-def measure(path, arguments, lengths, precision, recorder):
+def measure(path, arguments, lengths, recorder):
     """Prints and records the tokens per CPU second of both ways, and their ratio, for each round."""
-    trainings = {way: Training(path, arguments, precision, removes) for way, removes in WAYS.items()}
+    trainings = {way: Training(path, arguments, removes) for way, removes in WAYS.items()}
     for training in trainings.values():
         training.step()
     steps, tokens, ratios = len(lengths) // arguments.batch, sum(lengths), []
@@ -124,15 +125,15 @@ def measure(path, arguments, lengths, precision, recorder):
         for way, training in trainings.items():
             cpu = training.cpu_seconds(steps)
             speeds[way] = tokens / cpu
-            recorder.add(precision=precision, round=number, way=way, tokens=tokens, cpu=cpu,
+            recorder.add(precision=arguments.precision, round=number, way=way, tokens=tokens, cpu=cpu,
                          speed=speeds[way], padding_share=1 - tokens / (len(lengths) * arguments.length),
                          layers=arguments.num_hidden_layers, width=arguments.hidden_size,
                          length=arguments.length, batch=arguments.batch)
         ratios.append(speeds["without padding"] / speeds["padded"])
-        print(f"{precision}  round {number}: " + ", ".join(
+        print(f"round {number}: " + ", ".join(
             f"{way} {speed:.0f}" for way, speed in speeds.items())
             + f" real tokens per CPU second, ratio {ratios[-1]:.3f}", flush=True)
-    print(f"{precision}  ratio: median {statistics.median(ratios):.3f}, {min(ratios):.3f} to "
+    print(f"ratio: median {statistics.median(ratios):.3f}, {min(ratios):.3f} to "
           f"{max(ratios):.3f}", flush=True)
 
 
@@ -141,10 +142,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--precisions", default="fp32")
+    parser.add_argument("--precision", default="fp32", choices=sorted(modeling.PRECISIONS))
     parser.add_argument("--padding", default="half", choices=sorted(LENGTHS))
-    for name, default in (("num_hidden_layers", 12), ("hidden_size", 768), ("length", 512), ("batch", 8),
-                          ("records", 32), ("predictions", 77)):
+    for name, default in (("num_hidden_layers", 4), ("hidden_size", 768), ("length", 512), ("batch", 8),
+                          ("records", 16), ("predictions", 77)):
         parser.add_argument(f"--{name}", type=int, default=default, help=f"default {default}")
     results.add_flag(parser)
     arguments = parser.parse_args()
@@ -159,8 +160,7 @@ def main():
     with tempfile.TemporaryDirectory() as directory:
         path = os.path.join(directory, "records.tfrecord")
         write_records(path, lengths, arguments.length, arguments.predictions)
-        for precision in arguments.precisions.split(","):
-            measure(path, arguments, lengths, precision, recorder)
+        measure(path, arguments, lengths, recorder)
     recorder.write()
 
 

@@ -4,6 +4,7 @@ import json
 import re
 import xml.etree.ElementTree
 
+from helpers import comparable
 import numpy as np
 import pytest
 from scripts import ROOT
@@ -242,21 +243,104 @@ def assert_metrics(found, output, model, chosen):
     assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-4)
 
 
-@pytest.mark.soak(reason="a whole run; test_accumulation.py splits the same loss without a script")
+@pytest.mark.soak(reason="two whole runs; test_accumulation.py splits the same loss without a script")
 def test_micro_batches_with_different_numbers_of_masked_words_make_the_same_step(
-        trained, tiny_model, tmp_path):
-    changed = trained.run(tmp_path, gradient_accumulation_steps=4, do_eval=True)
-    found = {name: float(value) for name, value in results_of(tmp_path).items()}
-    assert_metrics(found, tmp_path, tiny_model, slice(None))  # without --eval_file, all of --input_file once
-    losses = [[float(text) for text in re.findall(r"step \d+/6  loss (\S+)", run.err)]
-              for run in (trained.finished, changed)]
+        pretraining, tiny_model, tmp_path):
+    """Also with dropout, because the batches are not trimmed."""
+    parts = {tmp_path / "whole": 1, tmp_path / "split": 4}
+    for output, count in parts.items():
+        done = pretraining.run(output, trim_padding=False, gradient_accumulation_steps=count, do_eval=True)
+        assert done.code == 0, done.err
+        found = {name: float(value) for name, value in results_of(output).items()}
+        assert_metrics(found, output, tiny_model, slice(None))  # without --eval_file, all of --input_file once
+    losses = [history_of(output)[0]["loss"] for output in parts]
     assert len(losses[0]) == 6
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4)
-    start, whole, split = (tensors_of(prefix) for prefix in (
-        trained.output / "model.ckpt-0", trained.output / "model.ckpt-6", tmp_path / "model.ckpt-6"))
+    start, whole, split = (tensors_of(tmp_path / name) for name in (
+        "whole/model.ckpt-0", "whole/model.ckpt-6", "split/model.ckpt-6"))
     for name in {*HEADS, "bert/embeddings/word_embeddings"}:
         assert np.linalg.norm(split[name]
                               - whole[name]) <= 2e-3 * np.linalg.norm(whole[name] - start[name]), name
+
+
+# --- Padding ---------------------------------------------------------------------------------------------
+
+
+def history_of(output):
+    """Returns two dicts {name: array of the values at each step}: of the training, and of the evaluations."""
+    rows = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+    return [{name: np.array([row[name] for row in rows if ("evaluation" in row) == is_evaluation])
+             for name in names}
+            for is_evaluation, names in ((False, ["loss", "gradient_norm"]),
+                                         (True, ["loss", "masked_lm_loss", "next_sentence_loss"]))]
+
+
+class Paddings(object):
+    """Trainings without dropout that evaluate the weights after each step."""
+
+    def __init__(self, pretraining, directory):
+        self.pretraining, self.directory = pretraining, directory
+        self.config = directory / "bert_config.json"
+        self.config.write_text(json.dumps({**tiny.CONFIG, "hidden_dropout_prob": 0.0,
+                                           "attention_probs_dropout_prob": 0.0}))
+        self.padded = self.run("padded", trim_padding=False)
+
+    def run(self, name, **changes):
+        """Trains; returns the output directory."""
+        output = self.directory / name
+        done = self.pretraining.run(output, bert_config_file=self.config, learning_rate=0.002,
+                                    save_checkpoints_steps=1, keep_checkpoint_max=0, eval_batch_size=4,
+                                    eval_each_checkpoint=True, **changes)
+        assert done.code == 0, done.err
+        return output
+
+
+@pytest.fixture(scope="module")
+def paddings(pretraining, tmp_path_factory):
+    return Paddings(pretraining, tmp_path_factory.mktemp("paddings"))
+
+
+_one_more_run = pytest.mark.slow(reason="one more whole run, for another way to divide a step")
+
+
+@pytest.mark.parametrize("changes, tolerance", [
+    ({}, 1e-5),
+    pytest.param(dict(gradient_accumulation_steps=4, recompute="layers"), 1e-5, marks=_one_more_run),
+    pytest.param(dict(tokens_per_micro_batch=60), 1e-5, marks=_one_more_run),
+    pytest.param(dict(num_replicas=2, recompute="attention"), 1e-5, marks=_one_more_run),
+    pytest.param(dict(compile_kernels=True), 1e-5, marks=_one_more_run),
+    pytest.param(dict(precision="bf16"), 0.05, marks=_one_more_run)], ids=str)
+def test_without_padding_the_losses_and_the_update_are_the_same(paddings, tmp_path, changes, tolerance):
+    output = paddings.run(tmp_path, **changes)
+    assert json.loads((output / "run.json").read_text())["settings"]["trim_padding"] is True
+    for found, expected, count in zip(history_of(output), history_of(paddings.padded), (6, 7)):
+        for name, values in expected.items():
+            assert len(values) == count
+            np.testing.assert_allclose(found[name], values, rtol=tolerance, err_msg=name)
+    start, padded, trimmed = (comparable(tensors_of(prefix)) for prefix in (
+        paddings.padded / "model.ckpt-0", paddings.padded / "model.ckpt-6", output / "model.ckpt-6"))
+    assert set(trimmed) == set(padded)
+    for name, values in padded.items():
+        update = np.linalg.norm(values - start[name])
+        assert np.linalg.norm(trimmed[name] - values) <= 200 * tolerance * update, name
+
+
+def test_records_that_cannot_be_trimmed_are_refused(pretraining, tmp_path):
+    good = rows(0, 1)[0]
+    length = int(np.sum(good["input_mask"]))
+    for name, record, complaint in [
+            ("hole", {"input_mask": [1, 0, *[1] * (LENGTH - 2)]},
+             "input_mask has padding before a real token"),
+            ("masked", {"masked_lm_positions": [2, length, 0, 0]},
+             rf"masked_lm_positions has {length} at place 1 \(from 0\), but by input_mask, only the first "
+             rf"{length} positions are real tokens")]:
+        path = tmp_path / name
+        record_files.write_records(str(path), FIELDS, [good, {**good, **record}])
+        refused = pretraining.run(tmp_path / "output", input_file=path)
+        assert refused.code == 1 and "Traceback" not in refused.err
+        assert re.search(rf"error: --input_file: {path}, record 1 \(from 0\): {complaint}. Such a record "
+                         "cannot be trimmed. Write the file again, or pass --trim_padding=false.", refused.err)
+        assert not (tmp_path / "output").exists()
 
 
 def test_a_classifier_starts_from_it(trained, tiny_model, tmp_path):

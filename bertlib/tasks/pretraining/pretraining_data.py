@@ -186,6 +186,23 @@ def feature_fields(max_seq_length, max_predictions_per_seq, vocab_size=None, typ
     ]
 
 
+def find_trimming_problem(features):
+    """Returns a text that says why a record cannot be trimmed; None if the record can be trimmed.
+
+    Args:
+      features: the features of a record, {name: `tf.train.Feature`}, with the fields of `feature_fields`.
+    """
+    mask = features["input_mask"].int64_list.value
+    length = sum(mask)
+    if not all(mask[:length]):
+        return "input_mask has padding before a real token"
+    for place, position in enumerate(features["masked_lm_positions"].int64_list.value):
+        if position >= max(length, 1):  # unused places contain the position 0
+            return (f"masked_lm_positions has {position} at place {place} (from 0), but by input_mask, only "
+                    f"the first {length} positions are real tokens")
+    return None
+
+
 class Serializer:
     """Serializes instances as `tf.train.Example`s.
 
