@@ -151,8 +151,8 @@ def check_records(settings, flag, paths, config):
                                  "again, or remove the record from the file.")
             problem = settings.trim_padding is not False and pretraining_data.find_trimming_problem(features)
             if problem:
-                raise ValueError(f"--{flag}: {path}, record {number} (from 0): {problem}. Such a record cannot "
-                                 "be trimmed. Write the file again, or pass --trim_padding=false.")
+                raise ValueError(f"--{flag}: {path}, record {number} (from 0): {problem}. Such a record "
+                                 "cannot be trimmed. Write the file again, or pass --trim_padding=false.")
 
 
 # --- The script ------------------------------------------------------------------------------------------

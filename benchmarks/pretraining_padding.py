@@ -11,10 +11,10 @@ The lengths are quantiles of the distribution, so each epoch contains the same l
 and 15% of them are masked.
 
 The model has random weights and four layers with the width of BERT-Base; --num_hidden_layers=12 measures
-BERT-Base. The input, the heads and the
-optimizer are those of run_pretraining.py, with its defaults for a CPU. The two ways to train have separate
-sessions in one process. They read the same records in the same order, and run alternately, one epoch each. A
-round is one epoch of both ways. The first step of each way does not count.
+BERT-Base. The input, the heads and the optimizer are those of run_pretraining.py, with its defaults for a
+CPU. The two ways to train have separate sessions in one process. They read the same records in the same
+order, and run alternately, one epoch each. A round is one epoch of both ways. The first step of each way does
+not count.
 
 CPU seconds are user and system time of all threads. The way without padding is --trim_padding=true. Both ways
 count the same real tokens: the tokens of the records that are not padding.

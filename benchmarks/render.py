@@ -273,6 +273,21 @@ def input_table():
     return table(["work", "result"], rows)
 
 
+def padding_table():
+    """Returns the table of the speed of pre-training with and without padding."""
+    rows = []
+    for name in PADDING:
+        rounds = results.read(name)["rounds"]
+        speeds = [[row["speed"] for row in rounds if row["way"] == way]
+                  for way in ("padded", "without padding")]
+        ratios = [trimmed / padded for padded, trimmed in zip(*speeds)]
+        rows.append([f"{rounds[0]['precision']}, {rounds[0]['padding_share']:.0%} padding",
+                     *(f"{statistics.median(values):.0f}" for values in speeds),
+                     f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"])
+    return table(["pre-training", "real tokens per CPU s, padded", "without padding",
+                  f"ratio, {len(ratios)} rounds"], rows)
+
+
 def replica_rows(result):
     """Returns the medians and the ratios of benchmarks/replicas.py: a list of dicts, one for each setting."""
     if "summary" in result:
@@ -459,6 +474,7 @@ def origins_table():
 
 
 ON_OTHER_PAGES = ("onnx", "onnx_quality", "replicas", "report_numbers", "selection", "server", "stability")
+PADDING = ["pretraining_padding_fp32", "pretraining_padding_bf16"]
 # {name in a page: (function that returns the text, results that it is made of)}
 TABLES = {
     "compare": (compare_table, ["compare"]),
@@ -472,6 +488,7 @@ TABLES = {
     "planner": (planner_line, ["memory_on_cpu"]),
     "memory": (memory_table, ["accumulation", "recompute_seconds", "recompute_memory"]),
     "input": (input_table, ["input_pipeline", "featurization", "pretraining_data", "pretraining"]),
+    "padding": (padding_table, PADDING),
     "replicas": (replicas_table, ["replicas"]),
     "report_numbers": (report_numbers_table, ["report_numbers"]),
     "selection": (selection_table, ["selection_cost"]),

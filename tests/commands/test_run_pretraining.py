@@ -252,7 +252,8 @@ def test_micro_batches_with_different_numbers_of_masked_words_make_the_same_step
         done = pretraining.run(output, trim_padding=False, gradient_accumulation_steps=count, do_eval=True)
         assert done.code == 0, done.err
         found = {name: float(value) for name, value in results_of(output).items()}
-        assert_metrics(found, output, tiny_model, slice(None))  # without --eval_file, all of --input_file once
+        # Without --eval_file, --input_file is evaluated, each record once.
+        assert_metrics(found, output, tiny_model, slice(None))
     losses = [history_of(output)[0]["loss"] for output in parts]
     assert len(losses[0]) == 6
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4)
@@ -339,7 +340,8 @@ def test_records_that_cannot_be_trimmed_are_refused(pretraining, tmp_path):
         refused = pretraining.run(tmp_path / "output", input_file=path)
         assert refused.code == 1 and "Traceback" not in refused.err
         assert re.search(rf"error: --input_file: {path}, record 1 \(from 0\): {complaint}. Such a record "
-                         "cannot be trimmed. Write the file again, or pass --trim_padding=false.", refused.err)
+                         "cannot be trimmed. Write the file again, or pass --trim_padding=false.",
+                         refused.err)
         assert not (tmp_path / "output").exists()
 
 
