@@ -474,7 +474,7 @@ def origins_table():
 
 
 ON_OTHER_PAGES = ("onnx", "onnx_quality", "replicas", "report_numbers", "selection", "server", "stability")
-PADDING = ["pretraining_padding_fp32", "pretraining_padding_bf16"]
+PADDING = ["pretraining_padding_fp32"]
 # {name in a page: (function that returns the text, results that it is made of)}
 TABLES = {
     "compare": (compare_table, ["compare"]),
