@@ -13,8 +13,8 @@ and 15% of them are masked.
 The model has random weights and four layers with the width of BERT-Base; --num_hidden_layers=12 measures
 BERT-Base. The input, the heads and the optimizer are those of run_pretraining.py, with its defaults for a
 CPU. The two ways to train have separate sessions in one process. They read the same records in the same
-order, and run alternately, one epoch each. A round is one epoch of both ways. The first step of each way does
-not count.
+order, and run alternately, one epoch each. A round is one epoch of both ways. In both ways, a step has several
+micro-batches. Before the first round, each way computes one micro-batch that does not count.
 
 CPU seconds are user and system time of all threads. The way without padding is --trim_padding=true. Both ways
 count the same real tokens: the tokens of the records that are not padding.
@@ -42,6 +42,7 @@ from bertlib.estimator.step_config import StepConfig
 from bertlib.kernels import kernel_choice
 from bertlib.tasks.pretraining import pretraining_data, pretraining_head
 import modeling
+import optimization
 
 # {value of --padding: mean and standard deviation of the logarithm of a document's length, in tokens}
 LENGTHS = {"half": (5.35, 1.0), "none": (20.0, 0.0)}
@@ -84,10 +85,11 @@ class Training:
             VOCABULARY, arguments.hidden_size, arguments.num_hidden_layers, arguments.hidden_size // 64,
             4 * arguments.hidden_size, type_vocab_size=2, max_position_embeddings=arguments.length)
         step = StepConfig(
-            train_batch_size=arguments.batch, max_seq_length=arguments.length, precision=arguments.precision,
+            train_batch_size=arguments.batch, gradient_accumulation_steps=arguments.micro_batches,
+            max_seq_length=arguments.length, precision=arguments.precision,
             trims_training=removes_padding, remove_padding=removes_padding,
             compile_kernels=kernel_choice.is_faster(config.hidden_size))
-        params = {"batch_size": arguments.batch}
+        params = {"batch_size": step.micro_batch_size, "gradient_accumulation_steps": arguments.micro_batches}
         with tf.Graph().as_default() as graph:
             tf.set_random_seed(1)
             tf.train.get_or_create_global_step()
@@ -96,29 +98,27 @@ class Training:
                 trim=step.trims_training)(params))
             spec = pretraining_head.model_fn_builder(config, None, 1e-4, 10000, 100, False, False, step)(
                 iterator.get_next(), None, estimator.ModeKeys.TRAIN, params)
-            self._step = [spec.train_op, spec.loss]
-            initializers = [tf.global_variables_initializer(), iterator.initializer]
+            accumulation, = tf.get_collection(optimization.GRADIENT_ACCUMULATION)
+            self._micro_batches = [*[accumulation.accumulate_op] * (arguments.micro_batches - 1), spec.train_op]
+            initializers = tf.global_variables_initializer(), tf.local_variables_initializer()
         self._session = tf.Session(graph=graph)
-        for initializer in initializers:
-            self._session.run(initializer)
-
-    def step(self):
-        """Trains one step."""
-        self._session.run(self._step)
+        self._session.run(initializers)
+        self._session.run(iterator.initializer)
+        self._session.run(self._micro_batches[0])
+        self._session.run(iterator.initializer)  # the input begins again
 
     def cpu_seconds(self, steps):
-        """Returns the CPU seconds for a number of steps."""
+        """Trains a number of steps. Returns the CPU seconds."""
         began = time.process_time()
         for _ in range(steps):
-            self.step()
+            for micro_batch in self._micro_batches:
+                self._session.run(micro_batch)
         return time.process_time() - began
 
 
 def measure(path, arguments, lengths, recorder):
     """Prints and records the tokens per CPU second of both ways, and their ratio, for each round."""
     trainings = {way: Training(path, arguments, removes) for way, removes in WAYS.items()}
-    for training in trainings.values():
-        training.step()
     steps, tokens, ratios = len(lengths) // arguments.batch, sum(lengths), []
     for number in range(arguments.rounds):
         speeds = {}
@@ -128,7 +128,8 @@ def measure(path, arguments, lengths, recorder):
             recorder.add(precision=arguments.precision, round=number, way=way, tokens=tokens, cpu=cpu,
                          speed=speeds[way], padding_share=1 - tokens / (len(lengths) * arguments.length),
                          layers=arguments.num_hidden_layers, width=arguments.hidden_size,
-                         length=arguments.length, batch=arguments.batch)
+                         length=arguments.length, batch=arguments.batch,
+                         micro_batches=arguments.micro_batches)
         ratios.append(speeds["without padding"] / speeds["padded"])
         print(f"round {number}: " + ", ".join(
             f"{way} {speed:.0f}" for way, speed in speeds.items())
@@ -144,7 +145,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--precision", default="fp32", choices=sorted(modeling.PRECISIONS))
     parser.add_argument("--padding", default="half", choices=sorted(LENGTHS))
-    for name, default in (("num_hidden_layers", 4), ("hidden_size", 768), ("length", 512), ("batch", 8),
+    for name, default in (("num_hidden_layers", 4), ("hidden_size", 768), ("length", 512), ("batch", 16),
+                          ("micro_batches", 4),
                           ("records", 16), ("predictions", 77)):
         parser.add_argument(f"--{name}", type=int, default=default, help=f"default {default}")
     results.add_flag(parser)

@@ -28,14 +28,20 @@ class Pretraining:
     modes = (estimator.ModeKeys.TRAIN, estimator.ModeKeys.EVAL)
     first_token_only = False
 
+    def __init__(self, remove_padding=False):
+        """With `remove_padding`, a training computes no logits for the unused ones of the P places."""
+        self._remove_padding = remove_padding
+
     def shapes(self, bert_config):
         return head_shapes(bert_config)
 
     def build(self, bert_config, model, features, mode, micro_batches):
-        del mode
+        sequence = model.get_sequence_output()
+        masked = [features[f"masked_lm_{name}"] for name in ("positions", "ids", "weights")]
+        if self._remove_padding and mode == estimator.ModeKeys.TRAIN:
+            sequence, masked = _pack_masked(sequence, *masked)
         masked_lm_loss, masked_lm_losses, log_probs = get_masked_lm_output(
-            bert_config, model.get_sequence_output(), model.get_embedding_table(),
-            features["masked_lm_positions"], features["masked_lm_ids"], features["masked_lm_weights"],
+            bert_config, sequence, model.get_embedding_table(), *masked,
             features.get("masked_lm_weights_total"), micro_batches)
         next_sentence_loss, *next_sentence = get_next_sentence_output(
             bert_config, model.get_pooled_output(), features["next_sentence_labels"])
@@ -82,7 +88,8 @@ class MaskedWords:
 def model_fn_builder(bert_config, init_checkpoint, learning_rate, num_train_steps, num_warmup_steps, use_tpu,
                      use_one_hot_embeddings, step=None):
     """Returns a model_fn for `estimator.Estimator`; see `head.model_fn_builder`."""
-    return head.model_fn_builder(Pretraining(), bert_config, init_checkpoint, learning_rate, num_train_steps,
+    head_of_task = Pretraining(remove_padding=bool(step and step.remove_padding))
+    return head.model_fn_builder(head_of_task, bert_config, init_checkpoint, learning_rate, num_train_steps,
                                  num_warmup_steps, use_tpu, use_one_hot_embeddings, step)
 
 
@@ -167,6 +174,24 @@ def gather_indexes(sequence_tensor, positions):
     starts = tf.reshape(tf.range(batch_size, dtype=tf.int32) * length, [-1, 1])
     return tf.gather(tf.reshape(sequence_tensor, [batch_size * length, width]),
                      tf.reshape(positions + starts, [-1]))
+
+
+def _pack_masked(sequence_tensor, positions, ids, weights):
+    """Packs the masked positions of all examples into one example, without the unused places.
+
+    Args:
+      sequence_tensor: float [B, F, W].
+      positions, ids, weights: [B, P], see `get_masked_lm_output`.
+
+    Returns:
+      (float [1, B·F, W], [positions, ids, weights]). Each of the three is [1, K], where K is the number of
+      weights above 0.
+    """
+    batch_size, length, width = modeling.get_shape_list(sequence_tensor, expected_rank=3)
+    used = tf.where(weights > 0)                                                        # [K, 2]
+    starts = tf.range(batch_size, dtype=tf.int32)[:, tf.newaxis] * length               # [B, 1]
+    return (tf.reshape(sequence_tensor, [1, batch_size * length, width]),
+            [tf.gather_nd(values, used)[tf.newaxis] for values in (positions + starts, ids, weights)])
 
 
 def head_shapes(bert_config):
