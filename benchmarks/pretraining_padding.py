@@ -13,8 +13,8 @@ and 15% of them are masked.
 The model has random weights and four layers with the width of BERT-Base; --num_hidden_layers=12 measures
 BERT-Base. The input, the heads and the optimizer are those of run_pretraining.py, with its defaults for a
 CPU. The two ways to train have separate sessions in one process. They read the same records in the same
-order, and run alternately, one epoch each. A round is one epoch of both ways. In both ways, a step has several
-micro-batches. Before the first round, each way computes one micro-batch that does not count.
+order, and run alternately, one epoch each. A round is one epoch of both ways. In both ways, a step has
+--micro_batches micro-batches. Before the first round, each way computes one micro-batch that does not count.
 
 CPU seconds are user and system time of all threads. The way without padding is --trim_padding=true. Both ways
 count the same real tokens: the tokens of the records that are not padding.
@@ -99,7 +99,8 @@ class Training:
             spec = pretraining_head.model_fn_builder(config, None, 1e-4, 10000, 100, False, False, step)(
                 iterator.get_next(), None, estimator.ModeKeys.TRAIN, params)
             accumulation, = tf.get_collection(optimization.GRADIENT_ACCUMULATION)
-            self._micro_batches = [*[accumulation.accumulate_op] * (arguments.micro_batches - 1), spec.train_op]
+            self._micro_batches = [*[accumulation.accumulate_op] * (arguments.micro_batches - 1),
+                                   spec.train_op]
             initializers = tf.global_variables_initializer(), tf.local_variables_initializer()
         self._session = tf.Session(graph=graph)
         self._session.run(initializers)
