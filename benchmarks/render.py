@@ -275,17 +275,16 @@ def input_table():
 
 def padding_table():
     """Returns the table of the speed of pre-training with and without padding."""
-    rows = []
-    for name in PADDING:
-        rounds = results.read(name)["rounds"]
-        speeds = [[row["speed"] for row in rounds if row["way"] == way]
-                  for way in ("padded", "without padding")]
-        ratios = [trimmed / padded for padded, trimmed in zip(*speeds)]
-        rows.append([f"{rounds[0]['precision']}, {rounds[0]['padding_share']:.0%} padding",
-                     *(f"{statistics.median(values):.0f}" for values in speeds),
-                     f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"])
-    return table(["pre-training", "real tokens per CPU s, padded", "without padding",
-                  f"ratio, {len(ratios)} rounds"], rows)
+    result = results.read("pretraining_padding_fp32")
+    speeds = [values_of(result, "speed", way=way) for way in ("padded", "without padding")]
+    ratios = [trimmed / padded for padded, trimmed in zip(*speeds)]
+    rows = [[f"{padded:.0f}", f"{trimmed:.0f}", f"{ratio:.2f}"]
+            for padded, trimmed, ratio in zip(*speeds, ratios)]
+    rows.append([*(f"median {statistics.median(values):.0f}" for values in speeds),
+                 f"median {statistics.median(ratios):.2f}"])
+    return f"""{table(["real tokens per CPU second: padded", "without padding", "ratio"], rows)}
+
+Measured by `{result["command"]}` ({place(result)})."""
 
 
 def replica_rows(result):
@@ -473,8 +472,7 @@ def origins_table():
     return table(["table", "command, machine and date"], rows)
 
 
-ON_OTHER_PAGES = ("onnx", "onnx_quality", "replicas", "report_numbers", "selection", "server", "stability")
-PADDING = ["pretraining_padding_fp32"]
+ON_OTHER_PAGES = ("onnx", "onnx_quality", "padding", "replicas", "report_numbers", "selection", "server", "stability")
 # {name in a page: (function that returns the text, results that it is made of)}
 TABLES = {
     "compare": (compare_table, ["compare"]),
@@ -488,7 +486,7 @@ TABLES = {
     "planner": (planner_line, ["memory_on_cpu"]),
     "memory": (memory_table, ["accumulation", "recompute_seconds", "recompute_memory"]),
     "input": (input_table, ["input_pipeline", "featurization", "pretraining_data", "pretraining"]),
-    "padding": (padding_table, PADDING),
+    "padding": (padding_table, ["pretraining_padding_fp32"]),
     "replicas": (replicas_table, ["replicas"]),
     "report_numbers": (report_numbers_table, ["report_numbers"]),
     "selection": (selection_table, ["selection_cost"]),
