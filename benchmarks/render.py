@@ -472,7 +472,8 @@ def origins_table():
     return table(["table", "command, machine and date"], rows)
 
 
-ON_OTHER_PAGES = ("onnx", "onnx_quality", "padding", "replicas", "report_numbers", "selection", "server", "stability")
+ON_OTHER_PAGES = ("onnx", "onnx_quality", "padding", "replicas", "report_numbers", "selection", "server",
+                  "stability")
 # {name in a page: (function that returns the text, results that it is made of)}
 TABLES = {
     "compare": (compare_table, ["compare"]),
