@@ -92,6 +92,7 @@ def define_flags():
         flags.DEFINE_integer("num_train_steps", 100000, "Number of training steps.", lower_bound=1)
         flags.DEFINE_integer("num_warmup_steps", 10000, "Number of training steps used for learning rate "
                              "warm-up.", lower_bound=0)
+    common_flags.define_trimming_flags()
     common_flags.define_training_flags()
     common_flags.define_export_flags()
     common_flags.define_replica_flags()
@@ -148,6 +149,10 @@ def check_records(settings, flag, paths, config):
             if problem:
                 raise ValueError(f"--{flag}: {path}, record {number} (from 0): {problem}. Write the file "
                                  "again, or remove the record from the file.")
+            problem = settings.trim_padding is not False and pretraining_data.find_trimming_problem(features)
+            if problem:
+                raise ValueError(f"--{flag}: {path}, record {number} (from 0): {problem}. Such a record "
+                                 "cannot be trimmed. Write the file again, or pass --trim_padding=false.")
 
 
 # --- The script ------------------------------------------------------------------------------------------
@@ -244,18 +249,23 @@ def main(_):
         settings.num_warmup_steps, use_tpu=False, use_one_hot_embeddings=False)
     fields = functools.partial(pretraining_data.feature_fields,
                                max_predictions_per_seq=settings.max_predictions_per_seq)
+    model = estimator_setup.TrainableModel(config, build_model_fn, fields, BATCH_TOTALS,
+                                           padding_is_removable=True)
     record = run_record.RunRecord(
         settings, settings.num_train_steps, command="run_pretraining.py", task="pre-training", config=config,
         task_type="pre-training", vocabulary=vocabulary,
-        train_data=run_record.hash_files(paths_of["input_file"]) if settings.do_train else None)
-    trainer, _ = estimator_setup.create_estimator(
-        settings, estimator_setup.TrainableModel(config, build_model_fn, fields, BATCH_TOTALS),
-        settings.num_train_steps, settings.eval_batch_size)
+        train_data=run_record.hash_files(paths_of["input_file"]) if settings.do_train else None,
+        trim_padding=estimator_setup.trims_training(settings, model))
+    trainer, step = estimator_setup.create_estimator(settings, model, settings.num_train_steps,
+                                                     settings.eval_batch_size)
     lengths = settings.max_seq_length, settings.max_predictions_per_seq
     sizes = dict(vocab_size=config.vocab_size, type_vocab_size=config.type_vocab_size)
 
     def input_fn(flag, is_training=False):
-        return input_fn_builder(paths_of[flag], *lengths, is_training=is_training, **sizes)
+        # An evaluation is not trimmed: --max_eval_steps must not prefer the longest examples.
+        return input_fn_builder(
+            paths_of[flag], *lengths, is_training=is_training, trim=is_training and step.trims_training,
+            unequal_micro_batches=is_training and step.unequal_micro_batches, **sizes)
 
     def evaluate(eval_input_fn):
         return trainer.evaluate(eval_input_fn, settings.max_eval_steps)

@@ -273,6 +273,20 @@ def input_table():
     return table(["work", "result"], rows)
 
 
+def padding_table():
+    """Returns the table of the speed of pre-training with and without padding."""
+    result = results.read("pretraining_padding_fp32")
+    speeds = [values_of(result, "speed", way=way) for way in ("padded", "without padding")]
+    ratios = [trimmed / padded for padded, trimmed in zip(*speeds)]
+    rows = [[f"{padded:.0f}", f"{trimmed:.0f}", f"{ratio:.2f}"]
+            for padded, trimmed, ratio in zip(*speeds, ratios)]
+    rows.append([*(f"median {statistics.median(values):.0f}" for values in speeds),
+                 f"median {statistics.median(ratios):.2f}"])
+    return f"""{table(["real tokens per CPU second: padded", "without padding", "ratio"], rows)}
+
+Measured by `{result["command"]}` ({place(result)})."""
+
+
 def replica_rows(result):
     """Returns the medians and the ratios of benchmarks/replicas.py: a list of dicts, one for each setting."""
     if "summary" in result:
@@ -505,8 +519,8 @@ def origins_table():
 
 
 ONNX_QUALITY = [name for name in results.names() if name.startswith("onnx_quality")]
-ON_OTHER_PAGES = ("domain", "onnx", "onnx_base", "onnx_quality", "replicas", "report_numbers", "selection",
-                  "server", "stability")
+ON_OTHER_PAGES = ("domain", "onnx", "onnx_base", "onnx_quality", "padding", "replicas", "report_numbers",
+                  "selection", "server", "stability")
 # {name in a page: (function that returns the text, results that it is made of)}
 TABLES = {
     "compare": (compare_table, ["compare"]),
@@ -520,6 +534,7 @@ TABLES = {
     "planner": (planner_line, ["memory_on_cpu"]),
     "memory": (memory_table, ["accumulation", "recompute_seconds", "recompute_memory"]),
     "input": (input_table, ["input_pipeline", "featurization", "pretraining_data", "pretraining"]),
+    "padding": (padding_table, ["pretraining_padding_fp32"]),
     "replicas": (replicas_table, ["replicas"]),
     "report_numbers": (report_numbers_table, ["report_numbers"]),
     "selection": (selection_table, ["selection_cost"]),

@@ -351,6 +351,7 @@ def define_fine_tuning_flags(max_seq_length):
     define_training_flags()
     _define_epoch_flags()
     _define_input_flags()
+    define_trimming_flags()
     define_table_flags()
     define_replica_flags()
     define_tpu_flags()
@@ -440,13 +441,19 @@ def _define_input_flags():
                             "features there, this run links to these files instead of converting the texts "
                             "again. The results are the same, bit for bit. sweep.py sets this flag for its "
                             "runs.")
+
+
+def define_trimming_flags():
+    """Defines the flags that reduce the padding of a batch."""
     with section("Memory and speed", SPEED):
         flags.DEFINE_bool("trim_padding", None, "Sort the examples by length, and trim each batch to its "
-                          "longest sequence. Training of a classifier also skips the remaining padding. If "
+                          "longest sequence. Training also skips the remaining padding, except with "
+                          "run_squad.py or --use_xla. If "
                           "the examples are short, trimming saves most of the computing time. false: all "
                           "batches have the "
                           "length --max_seq_length. The default is true, except for training with "
-                          "run_squad.py, because the published SQuAD loss depends on the padding.")
+                          "run_squad.py, because the published SQuAD loss depends on the padding. The "
+                          "evaluation of run_pretraining.py is never trimmed.")
         flags.DEFINE_integer("tokens_per_micro_batch", 0,
                              "Maximum number of tokens in a micro-batch, including padding. A micro-batch "
                              "then contains few long or many short examples. This flag needs "

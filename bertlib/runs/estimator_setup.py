@@ -101,8 +101,6 @@ def trims_training(settings, model):
       settings: a `Settings`.
       model: a `TrainableModel`.
     """
-    if "trim_padding" not in settings:
-        return False  # pre-training: run_pretraining.py does not define this flag
     return model.trims_training_by_default if settings.trim_padding is None else settings.trim_padding
 
 
@@ -145,7 +143,7 @@ def _training_flags(settings, model):
     return types.SimpleNamespace(
         **values, num_replicas=group.count if group else 1, trims_training=trims,
         remove_padding=trims and model.padding_is_removable and not settings.use_xla,
-        tokens_per_micro_batch=settings.tokens_per_micro_batch if "tokens_per_micro_batch" in settings else 0,
+        tokens_per_micro_batch=settings.tokens_per_micro_batch,
         sequences_per_example=model.sequences_per_example,
         compile_kernels=_compiles_kernels(settings, model.bert_config))
 

@@ -239,7 +239,9 @@ def _differences(stored, now, training):
         may_change = name in output_files.TRAINING_CONFIG_KEYS
         if configs[0][name] != configs[1][name] and (training or not may_change):
             (allowed if may_change else refused)[name] = [config[name] for config in configs]
-    old = {"num_replicas": 1, **dict.fromkeys(_EVALUATIONS), **stored["settings"]}
+    # Older versions never trimmed the batches of a pre-training, and did not record this setting.
+    untrimmed = {"trim_padding": False} if stored["task"] == "pre-training" else {}
+    old = {"num_replicas": 1, **dict.fromkeys(_EVALUATIONS), **untrimmed, **stored["settings"]}
     new = now["settings"]
     if training:
         allowed.update({name: [old[name], new[name]] for name in new

@@ -1,9 +1,11 @@
 """`run_pretraining.py`: heads, shards, training, evaluation, curve, resumption, refusals, on a tiny model."""
 
+import functools
 import json
 import re
 import xml.etree.ElementTree
 
+from helpers import comparable
 import numpy as np
 import pytest
 from scripts import ROOT
@@ -11,6 +13,8 @@ import tensorflow.compat.v1 as tf
 import tiny
 
 from bertlib.data import record_files
+from bertlib.estimator import estimator
+from bertlib.estimator.step_config import StepConfig
 from bertlib.reports import charts
 from bertlib.tasks.pretraining import pretraining_data
 import modeling
@@ -242,21 +246,123 @@ def assert_metrics(found, output, model, chosen):
     assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-4)
 
 
-@pytest.mark.soak(reason="a whole run; test_accumulation.py splits the same loss without a script")
+@pytest.mark.soak(reason="two whole runs; test_accumulation.py splits the same loss without a script")
 def test_micro_batches_with_different_numbers_of_masked_words_make_the_same_step(
-        trained, tiny_model, tmp_path):
-    changed = trained.run(tmp_path, gradient_accumulation_steps=4, do_eval=True)
-    found = {name: float(value) for name, value in results_of(tmp_path).items()}
-    assert_metrics(found, tmp_path, tiny_model, slice(None))  # without --eval_file, all of --input_file once
-    losses = [[float(text) for text in re.findall(r"step \d+/6  loss (\S+)", run.err)]
-              for run in (trained.finished, changed)]
+        pretraining, tiny_model, tmp_path):
+    """Also with dropout, because the batches are not trimmed."""
+    parts = {tmp_path / "whole": 1, tmp_path / "split": 4}
+    for output, count in parts.items():
+        done = pretraining.run(output, trim_padding=False, gradient_accumulation_steps=count, do_eval=True)
+        assert done.code == 0, done.err
+        found = {name: float(value) for name, value in results_of(output).items()}
+        # Without --eval_file, --input_file is evaluated, each record once.
+        assert_metrics(found, output, tiny_model, slice(None))
+    losses = [history_of(output)[0]["loss"] for output in parts]
     assert len(losses[0]) == 6
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4)
-    start, whole, split = (tensors_of(prefix) for prefix in (
-        trained.output / "model.ckpt-0", trained.output / "model.ckpt-6", tmp_path / "model.ckpt-6"))
+    start, whole, split = (tensors_of(tmp_path / name) for name in (
+        "whole/model.ckpt-0", "whole/model.ckpt-6", "split/model.ckpt-6"))
     for name in {*HEADS, "bert/embeddings/word_embeddings"}:
         assert np.linalg.norm(split[name]
                               - whole[name]) <= 2e-3 * np.linalg.norm(whole[name] - start[name]), name
+
+
+# --- Padding ---------------------------------------------------------------------------------------------
+
+
+def history_of(output):
+    """Returns two dicts {name: array of the values at each step}: of the training, and of the evaluations."""
+    rows = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+    return [{name: np.array([row[name] for row in rows if ("evaluation" in row) == is_evaluation])
+             for name in names}
+            for is_evaluation, names in ((False, ["loss", "gradient_norm"]),
+                                         (True, ["loss", "masked_lm_loss", "next_sentence_loss"]))]
+
+
+WITHOUT_DROPOUT = {**tiny.CONFIG, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+
+
+def assert_same_update(start, found, expected, tolerance):
+    """The weights differ by at most this part of the update, for each variable."""
+    assert set(found) == set(expected)
+    for name, values in comparable(expected).items():
+        update = np.linalg.norm(values - start[name])
+        assert np.linalg.norm(found[name] - values) <= tolerance * update, name
+
+
+@pytest.mark.parametrize("changes", [{}, pytest.param(dict(num_replicas=2), marks=pytest.mark.slow(
+    reason="two replicas in fresh interpreters; the test below divides a step without a script"))], ids=str)
+def test_without_padding_each_step_has_the_same_losses_and_weights(pretraining, tmp_path, changes):
+    config = tmp_path / "bert_config.json"
+    config.write_text(json.dumps(WITHOUT_DROPOUT))
+    outputs = {"padded": dict(trim_padding=False), "trimmed": changes}
+    for name, flags in outputs.items():
+        done = pretraining.run(tmp_path / name, bert_config_file=config, learning_rate=0.002,
+                               eval_batch_size=4, eval_each_checkpoint=True, save_checkpoints_steps=1,
+                               keep_checkpoint_max=0, **flags)
+        assert done.code == 0, done.err
+    padded, trimmed = (tmp_path / name for name in outputs)
+    assert json.loads((trimmed / "run.json").read_text())["settings"]["trim_padding"] is True
+    for found, expected, count in zip(history_of(trimmed), history_of(padded), (6, 7)):
+        for name, values in expected.items():
+            assert len(values) == count
+            np.testing.assert_allclose(found[name], values, rtol=1e-5, err_msg=name)
+    assert_same_update(*(tensors_of(prefix) for prefix in (
+        padded / "model.ckpt-0", trimmed / "model.ckpt-6", padded / "model.ckpt-6")), 2e-3)
+
+
+@pytest.fixture(scope="module")
+def losses_and_weights(shards, tmp_path_factory):
+    """Function that trains a few steps without a script, and returns the losses of an evaluation and the
+    weights."""
+    @functools.cache
+    def train(steps=3, **changes):
+        step = StepConfig(train_batch_size=8, max_seq_length=LENGTH, **changes)
+        config = modeling.BertConfig.from_dict(WITHOUT_DROPOUT)
+        model_fn = run_pretraining.model_fn_builder(config, None, 0.002, 3, 0, False, False, step)
+        directory = str(tmp_path_factory.mktemp("without_script"))
+        trainer = estimator.Estimator(model_fn, config=estimator.RunConfig(
+            model_dir=directory, step_config=step), train_batch_size=8, eval_batch_size=4)
+        trainer.train(run_pretraining.input_fn_builder(
+            shards, LENGTH, PREDICTIONS, True, trim=step.trims_training,
+            unequal_micro_batches=step.unequal_micro_batches), max_steps=steps)
+        losses = trainer.evaluate(run_pretraining.input_fn_builder(shards, LENGTH, PREDICTIONS, False))
+        return ({name: losses[name] for name in ("loss", "masked_lm_loss", "next_sentence_loss")},
+                {name: trainer.get_variable_value(name) for name in trainer.get_variable_names()})
+    return train
+
+
+@pytest.mark.parametrize("changes", [
+    dict(gradient_accumulation_steps=4), dict(recompute="layers"),
+    dict(gradient_accumulation_steps=3, tokens_per_micro_batch=60), dict(precision="bf16")], ids=str)
+@pytest.mark.slow(reason="a training and an evaluation for each way to divide a step")
+def test_without_padding_every_way_to_compute_a_step_makes_the_same_update(losses_and_weights, changes):
+    _, start = losses_and_weights(steps=1)
+    expected, weights = losses_and_weights(**{name: value for name, value in changes.items()
+                                              if name == "precision"})
+    losses, found = losses_and_weights(trims_training=True, remove_padding=True, **changes)
+    tolerance = 1e-2 if "precision" in changes else 1e-5
+    assert losses == pytest.approx(expected, rel=tolerance)
+    assert_same_update(start, found, weights, 200 * tolerance)
+
+
+def test_records_that_cannot_be_trimmed_are_refused(pretraining, tmp_path):
+    good = rows(0, 1)[0]
+    length = int(np.sum(good["input_mask"]))
+    for name, record, complaint in [
+            ("hole", {"input_mask": [1, 0, *[1] * (LENGTH - 2)]},
+             "input_mask has padding before a real token"),
+            ("masked", {"masked_lm_positions": [2, length, 0, 0]},
+             rf"masked_lm_positions has {length} at place 1 \(from 0\), but by input_mask, only the first "
+             rf"{length} positions are real tokens")]:
+        path = tmp_path / name
+        record_files.write_records(str(path), FIELDS, [good, {**good, **record}])
+        refused = pretraining.run(tmp_path / "output", input_file=path)
+        assert refused.code == 1 and "Traceback" not in refused.err
+        assert re.search(rf"error: --input_file: {path}, record 1 \(from 0\): {complaint}. Such a record "
+                         "cannot be trimmed. Write the file again, or pass --trim_padding=false.",
+                         refused.err)
+        assert not (tmp_path / "output").exists()
 
 
 def test_a_classifier_starts_from_it(trained, tiny_model, tmp_path):

@@ -157,6 +157,11 @@ def full_sentences(documents, room, short_seq_prob, rng):
 # --- Features --------------------------------------------------------------------------------------------
 
 
+# Names of the fields that have a value for each token. The first field is the mask, which decides how batches
+# are trimmed.
+SEQUENCES = ("input_mask", "input_ids", "segment_ids")
+
+
 def feature_fields(max_seq_length, max_predictions_per_seq, vocab_size=None, type_vocab_size=None):
     """Returns the fields of a stored instance. Both writing and reading of records use these fields.
 
@@ -180,6 +185,23 @@ def feature_fields(max_seq_length, max_predictions_per_seq, vocab_size=None, typ
         example_encoding.Field("masked_lm_weights", "float32", (max_predictions_per_seq,), (0, float("inf"))),
         example_encoding.Field("next_sentence_labels", "int64", (1,), (0, 1)),
     ]
+
+
+def find_trimming_problem(features):
+    """Returns a text that says why a record cannot be trimmed; None if the record can be trimmed.
+
+    Args:
+      features: the features of a record, {name: `tf.train.Feature`}, with the fields of `feature_fields`.
+    """
+    mask = features["input_mask"].int64_list.value
+    length = sum(mask)
+    if not all(mask[:length]):
+        return "input_mask has padding before a real token"
+    for place, position in enumerate(features["masked_lm_positions"].int64_list.value):
+        if position >= max(length, 1):  # unused places contain the position 0
+            return (f"masked_lm_positions has {position} at place {place} (from 0), but by input_mask, only "
+                    f"the first {length} positions are real tokens")
+    return None
 
 
 class Serializer:

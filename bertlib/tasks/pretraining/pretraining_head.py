@@ -4,6 +4,7 @@ import functools
 
 import tensorflow.compat.v1 as tf
 
+from bertlib.data import input_pipeline
 from bertlib.estimator import estimator
 from bertlib.tasks import head
 from bertlib.tasks.pretraining import pretraining_data
@@ -27,14 +28,20 @@ class Pretraining:
     modes = (estimator.ModeKeys.TRAIN, estimator.ModeKeys.EVAL)
     first_token_only = False
 
+    def __init__(self, remove_padding=False):
+        """With `remove_padding`, a training computes no logits for the unused ones of the P places."""
+        self._remove_padding = remove_padding
+
     def shapes(self, bert_config):
         return head_shapes(bert_config)
 
     def build(self, bert_config, model, features, mode, micro_batches):
-        del mode
+        sequence = model.get_sequence_output()
+        masked = [features[f"masked_lm_{name}"] for name in ("positions", "ids", "weights")]
+        if self._remove_padding and mode == estimator.ModeKeys.TRAIN:
+            sequence, masked = _pack_masked(sequence, *masked)
         masked_lm_loss, masked_lm_losses, log_probs = get_masked_lm_output(
-            bert_config, model.get_sequence_output(), model.get_embedding_table(),
-            features["masked_lm_positions"], features["masked_lm_ids"], features["masked_lm_weights"],
+            bert_config, sequence, model.get_embedding_table(), *masked,
             features.get("masked_lm_weights_total"), micro_batches)
         next_sentence_loss, *next_sentence = get_next_sentence_output(
             bert_config, model.get_pooled_output(), features["next_sentence_labels"])
@@ -44,7 +51,11 @@ class Pretraining:
                    [masked_lm_losses, tf.argmax(log_probs, -1, output_type=tf.int32),
                     features["masked_lm_ids"], features["masked_lm_weights"], *next_sentence,
                     features["next_sentence_labels"]])
-        return head.HeadOutputs(masked_lm_loss + next_sentence_loss, metrics=metrics)
+        # The loss of the masked words is already divided by a total over the effective batch. The loss of the
+        # next sentences is a mean over the examples of this micro-batch.
+        weight = features.get(input_pipeline.MICRO_BATCH_WEIGHT, 1.0)
+        return head.HeadOutputs(masked_lm_loss + weight * next_sentence_loss, metrics=metrics,
+                                is_divided_by_total=True)
 
 
 class MaskedWords:
@@ -77,7 +88,8 @@ class MaskedWords:
 def model_fn_builder(bert_config, init_checkpoint, learning_rate, num_train_steps, num_warmup_steps, use_tpu,
                      use_one_hot_embeddings, step=None):
     """Returns a model_fn for `estimator.Estimator`; see `head.model_fn_builder`."""
-    return head.model_fn_builder(Pretraining(), bert_config, init_checkpoint, learning_rate, num_train_steps,
+    head_of_task = Pretraining(remove_padding=bool(step and step.remove_padding))
+    return head.model_fn_builder(head_of_task, bert_config, init_checkpoint, learning_rate, num_train_steps,
                                  num_warmup_steps, use_tpu, use_one_hot_embeddings, step)
 
 
@@ -165,6 +177,24 @@ def gather_indexes(sequence_tensor, positions):
                      tf.reshape(positions + starts, [-1]))
 
 
+def _pack_masked(sequence_tensor, positions, ids, weights):
+    """Packs the masked positions of all examples into one example, without the unused places.
+
+    Args:
+      sequence_tensor: float [B, F, W].
+      positions, ids, weights: [B, P], see `get_masked_lm_output`.
+
+    Returns:
+      (float [1, B·F, W], [positions, ids, weights]). Each of the three is [1, K], where K is the number of
+      weights above 0.
+    """
+    batch_size, length, width = modeling.get_shape_list(sequence_tensor, expected_rank=3)
+    used = tf.where(weights > 0)                                                        # [K, 2]
+    starts = tf.range(batch_size, dtype=tf.int32)[:, tf.newaxis] * length               # [B, 1]
+    return (tf.reshape(sequence_tensor, [1, batch_size * length, width]),
+            [tf.gather_nd(values, used)[tf.newaxis] for values in (positions + starts, ids, weights)])
+
+
 def head_shapes(bert_config):
     """Returns the variables that the two heads add to the encoder: {name: shape}."""
     width = bert_config.hidden_size
@@ -217,7 +247,7 @@ def _metrics(masked_lm_example_loss, words, masked_lm_ids, masked_lm_weights, ne
 
 
 def input_fn_builder(input_files, max_seq_length, max_predictions_per_seq, is_training, num_cpu_threads=4,
-                     vocab_size=None, type_vocab_size=None):
+                     vocab_size=None, type_vocab_size=None, trim=False, unequal_micro_batches=False):
     """Returns an input_fn that reads several TFRecord files of create_pretraining_data.py as if they were one
     file.
 
@@ -228,10 +258,14 @@ def input_fn_builder(input_files, max_seq_length, max_predictions_per_seq, is_tr
       num_cpu_threads: number of batches that are read at the same time. The order of the batches does not
         depend on this number.
       vocab_size, type_vocab_size: see `pretraining_data.feature_fields`.
+      trim: whether to sort examples by length and trim each batch to its longest sequence.
+      unequal_micro_batches: see `input_pipeline.record_dataset`.
     """
     fields = pretraining_data.feature_fields(max_seq_length, max_predictions_per_seq, vocab_size,
                                              type_vocab_size)
     return head.input_fn_builder(list(input_files), fields, is_training, drop_remainder=is_training,
+                                 trimmed_fields=pretraining_data.SEQUENCES if trim else (),
+                                 unequal_micro_batches=unequal_micro_batches,
                                  batch_totals=BATCH_TOTALS if is_training else (),
                                  num_threads=num_cpu_threads)
 
