@@ -155,7 +155,7 @@ def test_download_creates_the_paths_of_a_recipe(recipe):
     # The text of CoNLL-2003 cannot be downloaded freely.
     directory = values.get("data_dir", "data/conll2003")
     assert directory == "data/conll2003" or any(path.startswith(f"{directory}/train.") for path in paths)
-    model, = re.findall(r"--model=(\S+)", recipe.read_text(encoding="utf-8"))
+    model, = re.findall(r"download\.py --model=(\S+)", recipe.read_text(encoding="utf-8"))
     assert published_files.MODELS[model].directory == str(checkpoint.parent)
     for data in re.findall(r"download\.py .*--data=(\S+)$", recipe.read_text(encoding="utf-8"), re.MULTILINE):
         assert data in published_files.DATA
