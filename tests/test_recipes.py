@@ -48,19 +48,90 @@ def test_there_is_a_recipe_for_each_table():
     assert wanted == {recipe.stem for recipe in RECIPES}
 
 
+def parts(recipe):
+    """The parts of a recipe's comments, {name: text without line breaks}. "Reproduces" is the first one."""
+    found, name = {"Reproduces": []}, "Reproduces"
+    for line in recipe.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            break
+        if re.fullmatch(r"# [A-Z][a-z ]+: +", line[:13]):
+            name, line = line[2:13].rstrip(" :"), line[11:]
+            assert name not in found
+        found.setdefault(name, []).append(line[1:].strip())
+    return {name: " ".join(lines) for name, lines in found.items()}
+
+
+def plans(recipe):
+    """The planned steps in a recipe's comments: [(text with the memory, flags of plan_memory.py)]."""
+    text = parts(recipe)["Memory"].replace("\\ ", "")
+    pieces = re.findall(r"(.*?): +python plan_memory\.py((?: --\S+)+)", text)
+    return [(before.strip(), tuple(flags.split())) for before, flags in pieces]
+
+
 @each_recipe
 def test_the_comments_of_a_recipe_are_complete(recipe):
-    """Each recipe names its source, the memory, the seeds and the choice of the weights."""
+    """Each recipe says what it reproduces, and names its settings, the expected scores, the memory, the seeds
+    and the choice of the weights."""
     text = recipe.read_text(encoding="utf-8")
     comments = [line for line in text.splitlines() if line.startswith("#")]
     assert text.splitlines()[:len(comments)] == comments, "a flag before the end of the comments"
-    joined = " ".join(line[1:].strip() for line in comments)
-    assert re.search("Source: |the range in squad1.1-large.flags", joined)
-    assert re.search(r"Memory: +\d+\.\d+ GB .*Simulated by plan_memory\.py\.", joined)
-    assert "Seeds: " in joined and "Weights: " in joined
     assert max(map(len, text.splitlines())) <= 110
-    for script in re.findall(r"python (\w+\.py)", joined):
+    names = list(parts(recipe))
+    scores = names[2:-3]
+    assert names == ["Reproduces", "Settings", *scores, "Memory", "Seeds", "Weights"]
+    assert scores and set(scores) <= {"Dev set", "Test set", "Accuracy", "Expected"}
+    found = parts(recipe)
+    assert re.search(r"arXiv:1810\.04805|README of google-research/bert|squad1\.1-large\.flags",
+                     found["Reproduces"])
+    for name in scores:
+        assert re.search(r"\d.*Source: |^the range in squad1\.1-large\.flags", found[name]), name
+    for script in re.findall(r"python (\w+\.py)", " ".join(comments)):
         assert (ROOT / script).exists()
+
+
+@each_recipe
+def test_the_memory_of_a_recipe_is_planned_for_its_own_flags(recipe):
+    own = read(recipe)
+    size = "large" if "L-24" in own["init_checkpoint"] else "base"
+    task = command_of(recipe).removeprefix("run_").removesuffix(".py")
+    wanted = {"model": size if "uncased" in own["init_checkpoint"] else f"{size}-cased",
+              "task": task, "max_seq_length": own["max_seq_length"]}
+    planned = [{"task": "classifier", "gradient_accumulation_steps": "1", "recompute": "none",
+                **dict(flag.removeprefix("--").split("=") for flag in flags)} for _, flags in plans(recipe)]
+    for flags in planned:
+        assert {**flags, **wanted} == flags
+        assert (int(flags["batch_size"]) * int(flags["gradient_accumulation_steps"])
+                == int(own["train_batch_size"]))
+    # The first number is for the flags of the recipe. The others are for the flags that the text names.
+    assert planned[0]["gradient_accumulation_steps"] == own.get("gradient_accumulation_steps", "1")
+    assert planned[0]["recompute"] == "none"
+    for text, flags in plans(recipe)[1:]:
+        assert any(flag in text for flag in flags if re.match("--(recompute|gradient)", flag)), text
+    assert all(len(re.findall(r"\d+\.\d+ GB", text)) == 1 for text, _ in plans(recipe))
+
+
+def _planned_memory():
+    """Returns {flags of plan_memory.py: the memory that all recipes name for them}."""
+    numbers = {}
+    for recipe in RECIPES:
+        for text, flags in plans(recipe):
+            numbers.setdefault(flags, set()).update(re.findall(r"\d+\.\d+ GB", text))
+    return numbers
+
+
+def _mark(flags):
+    if "--model=base" in flags and "--max_seq_length=128" in flags:
+        return pytest.mark.slow(reason="simulates a training step of BERT-Base")
+    return pytest.mark.soak(reason="simulates many training steps of BERT-Large")
+
+
+@pytest.mark.parametrize("flags, numbers", [
+    pytest.param(flags, numbers, marks=_mark(flags), id=" ".join(flags))
+    for flags, numbers in _planned_memory().items()])
+def test_the_command_of_a_recipe_prints_its_memory(flags, numbers, scripts, tmp_path):
+    done = scripts.run("plan_memory.py", *flags, cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert numbers == set(re.findall(r"(\d+\.\d+ GB) = 1\.07 × ", done.out))
 
 
 @each_recipe
@@ -84,7 +155,7 @@ def test_download_creates_the_paths_of_a_recipe(recipe):
     # The text of CoNLL-2003 cannot be downloaded freely.
     directory = values.get("data_dir", "data/conll2003")
     assert directory == "data/conll2003" or any(path.startswith(f"{directory}/train.") for path in paths)
-    model, = re.findall(r"--model=(\S+)", recipe.read_text(encoding="utf-8"))
+    model, = re.findall(r"download\.py --model=(\S+)", recipe.read_text(encoding="utf-8"))
     assert published_files.MODELS[model].directory == str(checkpoint.parent)
     for data in re.findall(r"download\.py .*--data=(\S+)$", recipe.read_text(encoding="utf-8"), re.MULTILINE):
         assert data in published_files.DATA

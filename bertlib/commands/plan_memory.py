@@ -2,11 +2,11 @@
 
     python plan_memory.py --model=large --max_seq_length=128,384,512 --recompute=all --card=rtx3060
 
-This prints the largest batch for each sequence length and each mode of --recompute, and a chart. For other
-cards, pass --gpu_memory_gb instead of --card. The simulated step computes the whole batch as one micro-batch.
-With --gradient_accumulation_steps, the training commands reach any batch size with smaller micro-batches. The
-sums of the gradients then need 4 more bytes for each weight. For your own model, pass --bert_config_file
-instead of --model. 1 GB is 10⁹ bytes.
+This prints the largest micro-batch for each sequence length and each mode of --recompute, and a chart. For
+other cards, pass --gpu_memory_gb instead of --card. Without other flags, a step has a single micro-batch. A
+training with several micro-batches also stores the sums of their gradients: pass the training's
+--gradient_accumulation_steps to plan it. For your own model, pass --bert_config_file instead of --model. 1 GB
+is 10⁹ bytes.
 """
 
 import functools
@@ -29,6 +29,7 @@ from bertlib.tasks import head
 from bertlib.tasks.classification import classification_head, classifier_data
 from bertlib.tasks.multiple_choice import choice_data, choice_head
 from bertlib.tasks.squad import squad_data, squad_head
+from bertlib.tasks.tagging import tagging_data, tagging_head
 import modeling
 import optimization
 
@@ -37,18 +38,27 @@ MODELS = {
     "large": dict(vocab_size=30522, hidden_size=1024, num_hidden_layers=24, num_attention_heads=16,
                   intermediate_size=4096, type_vocab_size=2),
 }
+MODELS |= {f"{size}-cased": dict(MODELS[size], vocab_size=28996) for size in ("base", "large")}
+# {task: (head, function of a sequence length that returns the fields of a training example, batch totals)}.
+TASKS = {
+    "classifier": (classification_head.Classifier(2), classifier_data.feature_fields, ()),
+    "ner": (tagging_head.Tagger(9), tagging_data.feature_fields, tagging_head.BATCH_TOTALS),
+    "squad": (squad_head.Span(), functools.partial(squad_data.feature_fields, is_training=True), ()),
+    "swag": (choice_head.Choice(), choice_data.feature_fields, ()),
+}
 
 
 def define_flags():
     """Defines the flags of this command."""
     with common_flags.section("Model"):
-        flags.DEFINE_enum("model", "base", sorted(MODELS), "Published model (uncased).")
+        flags.DEFINE_enum("model", "base", sorted(MODELS), "Published model. base and large are uncased.")
         flags.DEFINE_string("bert_config_file", None, "bert_config.json of your own model, or a Hugging Face "
                             "config.json. It replaces --model.")
         flags.DEFINE_list("max_seq_length", ["128", "384", "512"], "Sequence lengths, with commas between "
                           "them.")
-        flags.DEFINE_enum("task", "classifier", ["classifier", "squad", "swag"], "Task of the head on the "
-                          "encoder. An example of swag has four sequences.")
+        flags.DEFINE_enum("task", "classifier", sorted(TASKS), "Task of the head on the encoder: two "
+                          "classes (classifier), the nine tags of CoNLL-2003 (ner), answers (squad), or four "
+                          "endings (swag). An example of swag has four sequences.")
     with common_flags.section("Step"):
         flags.DEFINE_enum("recompute", "none", [*modeling.RECOMPUTE, "all"],
                           "Gradient checkpointing: which activations are computed again in the backward pass "
@@ -66,6 +76,9 @@ def define_flags():
                           "neither gradients nor an optimizer.")
         flags.DEFINE_integer("batch_size", None, "Print the memory for this micro-batch, instead of the "
                              "largest micro-batch that fits.", lower_bound=1)
+        flags.DEFINE_integer("gradient_accumulation_steps", 1, "Number of micro-batches of a training step. "
+                             "With two or more, the memory includes the sums of the gradients.",
+                             lower_bound=1)
     with common_flags.section("Card"):
         flags.DEFINE_enum("card", None, list(gpu_cards.CARDS), "GPU whose usable memory is known from logs "
                           "of TensorFlow or from a formula. Pass --card instead of --gpu_memory_gb and "
@@ -137,7 +150,8 @@ def check_flags(settings):
 
 
 def describe(settings):
-    """Returns the planned step in one line: model, task, precision, optimizer, frozen layers."""
+    """Returns the planned step in one line: model, task, precision, optimizer, sums of gradients, frozen
+    layers."""
     model = settings.bert_config_file or "BERT-" + settings.model.title()
     task = f"{model}, {settings.task}, {settings.precision}"
     if settings.phase == "prediction":
@@ -147,7 +161,9 @@ def describe(settings):
         frozen = f", frozen: embeddings and all layers below layer {settings.freeze_layers}"
     elif settings.freeze_embeddings:
         frozen = ", frozen: embeddings"
-    return f"{task}, optimizer {settings.optimizer}, dropout on{frozen}"
+    count = settings.gradient_accumulation_steps
+    sums = f", sums of the gradients of {count} micro-batches" if count > 1 else ""
+    return f"{task}, optimizer {settings.optimizer}, dropout on{sums}{frozen}"
 
 
 def usable_memory(settings):
@@ -160,20 +176,16 @@ def usable_memory(settings):
 
 
 def task_model(config, task):
-    """Returns the `estimator_setup.TrainableModel` of a task: "classifier" (with two classes), "squad" or
-    "swag" (with four endings)."""
-    heads = {"classifier": (classification_head.Classifier(2), classifier_data.feature_fields),
-             "squad": (squad_head.Span(), functools.partial(squad_data.feature_fields, is_training=True)),
-             "swag": (choice_head.Choice(), choice_data.feature_fields)}
-    task_head, fields = heads[task]
+    """Returns the `estimator_setup.TrainableModel` of a task, one of the keys of `TASKS`."""
+    task_head, fields, batch_totals = TASKS[task]
     build_model_fn = functools.partial(head.model_fn_builder, task_head, config, None, 5e-5, 100, 10,
                                        False, False)
-    return estimator_setup.TrainableModel(config, build_model_fn, fields)
+    return estimator_setup.TrainableModel(config, build_model_fn, fields, batch_totals)
 
 
 def build_prediction(model, step):
     """Builds the prediction of one batch in the current graph; returns a tensor that needs all outputs."""
-    features = input_pipeline.placeholders(model.fields(step.max_seq_length), step.train_batch_size,
+    features = input_pipeline.placeholders(model.fields(step.max_seq_length), step.micro_batch_size,
                                            model.batch_totals)
     predictions = model.build_model_fn(step=step)(features, None, ModeKeys.PREDICT, {}).predictions
     # With tf.group as the last op, TensorFlow would remove the model, because it has no side effects.
@@ -187,7 +199,7 @@ def log_memory_need(model, step, phase="training"):
     else:
         need = memory_planner.predict_memory(build_prediction, model, step)
     logging.info("Simulated: length %d, --recompute=%s, %d examples need %s.", step.max_seq_length,
-                 step.recompute, step.train_batch_size, need)
+                 step.recompute, step.micro_batch_size, need)
     return need
 
 
@@ -235,11 +247,14 @@ def main(_):
     for length in lengths:
         for mode in modes:
             step = StepConfig(max_seq_length=length, recompute=mode, precision=settings.precision,
-                              optimizer=settings.optimizer, freeze_layers=settings.freeze_layers,
+                              optimizer=settings.optimizer,
+                              gradient_accumulation_steps=settings.gradient_accumulation_steps,
+                              freeze_layers=settings.freeze_layers,
                               freeze_embeddings=settings.freeze_embeddings)
             size, memory = plan_row(
                 usable, lambda size, step=step: log_memory_need(
-                    model, step.replace(train_batch_size=size), settings.phase), settings.batch_size)
+                    model, step.replace(train_batch_size=size * step.micro_batches), settings.phase),
+                settings.batch_size)
             print(f"{length:6} {mode:>9} {size:11}   {memory}", flush=True)
             rows.append((f"{length} {mode}", size))
     if not settings.batch_size:
