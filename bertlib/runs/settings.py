@@ -89,9 +89,13 @@ class Settings:
         phases = [name for name in PHASES if name in self]
         if any(getattr(self, name) for name in phases):
             return
-        if any(self.is_given(name) for name in phases):
+        given = [name for name in phases if self.is_given(name)]
+        if given:
             *others, last = (f"--{name}" for name in phases)
-            raise ValueError(f"Nothing to do: at least one of {', '.join(others)} and {last} must be true.")
+            advice = "".join(f" --{name} is false because --{given[0]} is on the command line; add "
+                             f"--{name}=true." for name in ("do_train", "do_eval") if name not in given)
+            raise ValueError(f"Nothing to do: at least one of {', '.join(others)} and {last} must be "
+                             f"true.{advice}")
         self.set_default("do_train", True)
         self.set_default("do_eval", True)
 

@@ -659,10 +659,14 @@ def flag(given, **flags):
     given.flags.update(flags)
 
 
-@case("Nothing to do: at least one of --do_train, --do_eval and --do_predict must be true")
-def only_do_train_and_false(given):
-    del given.flags["do_eval"], given.flags["do_predict"]
-    given.flags["do_train"] = False
+@case("Nothing to do: at least one of --do_train, --do_eval and --do_predict must be true. --do_train is "
+      "false because --do_eval is on the command line; add --do_train=true.", phase="do_eval")
+@case("must be true. --do_eval is false because --do_train is on the command line; add --do_eval=true.",
+      phase="do_train")
+def only_one_phase_and_false(given, phase):
+    for name in ("do_train", "do_eval", "do_predict"):
+        del given.flags[name]
+    given.flags[phase] = False
 
 
 @case("This command takes only flags, written as --name=value. Remove or correct: stray 3.")
