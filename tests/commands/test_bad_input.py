@@ -180,6 +180,12 @@ def missing_data_directory(given):
     given.flags["data_dir"] = given.here / "none"
 
 
+@case("--data_dir=/MRPC: there is no such directory. If your command has a shell variable before /MRPC: is "
+      "this variable set?")
+def data_after_an_unset_variable(given):
+    given.flags["data_dir"] = "/MRPC"
+
+
 @case("--data_dir={data}/train.tsv: there is no such directory")
 def data_directory_that_is_a_file(given):
     given.flags["data_dir"] = given.data / "train.tsv"
@@ -240,6 +246,19 @@ def missing_vocabulary(given):
     given.flags["vocab_file"].unlink()
 
 
+@case("--vocab_file=/vocab.txt: there is no such file. If your command has a shell variable before "
+      "/vocab.txt: is this variable set?")
+def vocabulary_after_an_unset_variable(given):
+    given.flags["vocab_file"] = "/vocab.txt"
+
+
+@case("--vocab_file=c/uncased_L-2_H-128_A-2/v.txt: there is no such file. `python download.py "
+      "--model=uncased_L-2_H-128_A-2` downloads the published model. Then pass "
+      "--vocab_file=checkpoints/uncased_L-2_H-128_A-2/vocab.txt.")
+def vocabulary_of_a_published_model(given):
+    given.flags["vocab_file"] = "c/uncased_L-2_H-128_A-2/v.txt"
+
+
 @case("--vocab_file={model} is a directory; name the file")
 def vocabulary_that_is_a_directory(given):
     given.flags["vocab_file"] = given.model
@@ -251,6 +270,12 @@ def vocabulary_that_is_a_directory(given):
 @case("--max_seq_length=41 is above max_position_embeddings=40 in {model}/bert_config.json", "Pass a lower")
 def sequences_longer_than_the_positions(given):
     given.flags["max_seq_length"] = 41
+
+
+@case("--bert_config_file=uncased_L-2_H-128_A-2/x.json: there is no such file. `python download.py ",
+      "Then pass --bert_config_file=checkpoints/uncased_L-2_H-128_A-2/bert_config.json.")
+def configuration_of_a_published_model(given):
+    given.flags["bert_config_file"] = "uncased_L-2_H-128_A-2/x.json"
 
 
 @case("--bert_config_file={model}/none.json: there is no such file")
