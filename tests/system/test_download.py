@@ -140,8 +140,9 @@ def test_refusals_web_pages_and_silence_are_said(server, path):
 
 def test_no_bytes_are_said_to_be_kept_if_none_were_received(server, path):
     server.cuts = [0, 0]
-    with pytest.raises(http_download.ServerError, match="after 0 of 100,000 .* the same command again[.]$"):
+    with pytest.raises(http_download.ServerError, match="interrupted after 0 of 100,000 bytes") as error:
         fetch(server, path)
+    assert "kept" not in str(error.value)
 
 
 @pytest.mark.parametrize(("content", "says"), [
