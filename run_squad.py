@@ -29,7 +29,7 @@ from bertlib.runs import (
     run_record,
     vocabularies,
 )
-from bertlib.runs.settings import INPUT, SPEED, TASK, sample_path
+from bertlib.runs.settings import INPUT, SPEED, TASK, require_file, sample_path
 from bertlib.tasks.squad.squad_answers import (  # noqa: F401  public names of this script that live there
     RawResult,
     _compute_softmax,
@@ -135,6 +135,8 @@ def resolve_flags(settings):
                 raise ValueError(f"--{name} is required.")
             settings.set_default(name, sample_path("squad", f"{part}-v{version}.json"),
                                 "a small sample made for this repository, not the real SQuAD")
+        if needed[name]:
+            require_file(settings, name)
     model_config.resolve_model_flags(settings)
 
 

@@ -10,6 +10,7 @@ is 10⁹ bytes.
 """
 
 import functools
+import itertools
 import os
 import time
 
@@ -192,13 +193,14 @@ def build_prediction(model, step):
     return tf.concat([tf.reshape(tf.cast(output, tf.float32), [-1]) for output in predictions.values()], 0)
 
 
-def log_memory_need(model, step, phase="training"):
-    """Simulates one micro-batch. Logs and returns its `memory_planner.MemoryNeed`."""
+def log_memory_need(model, step, phase="training", label="Simulated"):
+    """Simulates one micro-batch. Logs and returns its `memory_planner.MemoryNeed`. The log line begins with
+    `label`."""
     if phase == "training":
         need = model.memory_need(step)
     else:
         need = memory_planner.predict_memory(build_prediction, model, step)
-    logging.info("Simulated: length %d, --recompute=%s, %d examples need %s.", step.max_seq_length,
+    logging.info("%s: length %d, --recompute=%s, %d examples need %s.", label, step.max_seq_length,
                  step.recompute, step.micro_batch_size, need)
     return need
 
@@ -243,20 +245,24 @@ def main(_):
     print(f"{card}: TensorFlow can use {gb(usable)} ({source}). 1 GB is 10⁹ bytes.")
     print("The memory below is simulated, with a factor for the fragmentation of TensorFlow's allocator.\n")
     print(f"{'length':>6} {'recompute':>9} {'micro-batch':>11}   memory", flush=True)
+    steps = [StepConfig(max_seq_length=length, recompute=mode, precision=settings.precision,
+                        optimizer=settings.optimizer,
+                        gradient_accumulation_steps=settings.gradient_accumulation_steps,
+                        freeze_layers=settings.freeze_layers, freeze_embeddings=settings.freeze_embeddings)
+             for length in lengths for mode in modes]
+    logging.info("The table has %d %s. %s per row, and each simulation takes some seconds to a minute of "
+                 "CPU time.", len(steps), "row" if len(steps) == 1 else "rows",
+                 "One simulation is needed" if settings.batch_size else "About four simulations are needed")
     rows = []
-    for length in lengths:
-        for mode in modes:
-            step = StepConfig(max_seq_length=length, recompute=mode, precision=settings.precision,
-                              optimizer=settings.optimizer,
-                              gradient_accumulation_steps=settings.gradient_accumulation_steps,
-                              freeze_layers=settings.freeze_layers,
-                              freeze_embeddings=settings.freeze_embeddings)
-            size, memory = plan_row(
-                usable, lambda size, step=step: log_memory_need(
-                    model, step.replace(train_batch_size=size * step.micro_batches), settings.phase),
-                settings.batch_size)
-            print(f"{length:6} {mode:>9} {size:11}   {memory}", flush=True)
-            rows.append((f"{length} {mode}", size))
+    for number, step in enumerate(steps, 1):
+        labels = (f"Row {number} of {len(steps)}, simulation {index}" for index in itertools.count(1))
+        size, memory = plan_row(
+            usable, lambda size, step=step, labels=labels: log_memory_need(
+                model, step.replace(train_batch_size=size * step.micro_batches), settings.phase,
+                next(labels)),
+            settings.batch_size)
+        print(f"{step.max_seq_length:6} {step.recompute:>9} {size:11}   {memory}", flush=True)
+        rows.append((f"{step.max_seq_length} {step.recompute}", size))
     if not settings.batch_size:
         print(f"\n{charts.text_bar_chart(rows)}")
     print(f"\n{time.process_time():.0f} CPU seconds")

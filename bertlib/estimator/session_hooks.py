@@ -239,8 +239,8 @@ class ProgressHook(tf.train.SessionRunHook):
         speeds["peak_memory_gb"] = peak_memory_bytes(self._gpus) / 1e9
         of_last = f"/{self._last_step}" if self._last_step is not None else ""
         shown = [f"{name} {value:.5g}" for name, value in {**values, **speeds}.items()]
-        if self._last_step is not None:
-            shown.append(f"remaining {self._remaining_time(now, speed)}")
+        if self._last_step is not None and self._measured_from is not None:
+            shown.append(f"remaining {self._remaining_time(now)}")
         logging.info("step %d%s  %s", self._step, of_last, "  ".join(shown))
         if self._history:
             self._history.add(self._step, {**values, **speeds})
@@ -250,18 +250,17 @@ class ProgressHook(tf.train.SessionRunHook):
             tf.summary.FileWriterCache.get(self._model_dir).add_summary(summary, self._step)
         self._logged_step, self._logged_time = self._step, now
 
-    def _remaining_time(self, now, speed):
+    def _remaining_time(self, now):
         """Returns the remaining time of the training as text, such as "0:12:30".
 
         The estimate is the mean time of the steps in this session, with the evaluations and checkpoints
-        between them. The first step is left out, because it takes much longer than the others.
+        between them. The first step is left out, because it also contains the start, and takes much longer
+        than the others. So the log line of the first step has no remaining time.
 
         Args:
           now: the current time in seconds.
-          speed: steps per second since the previous log line.
         """
-        if self._measured_from is not None and self._step > self._measured_from[1]:
-            speed = (self._step - self._measured_from[1]) / max(now - self._measured_from[0], 1e-9)
+        speed = (self._step - self._measured_from[1]) / max(now - self._measured_from[0], 1e-9)
         return str(datetime.timedelta(seconds=round((self._last_step - self._step) / speed)))
 
     def end(self, session):

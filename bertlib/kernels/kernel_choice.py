@@ -42,7 +42,7 @@ def compile_kernels():
     """Makes the current graph use kernels for this machine's CPU. Has no effect on a machine with a GPU.
 
     The kernels of training are ops in C++. They are built when they are first used on a machine. The build
-    takes ten seconds.
+    takes 10 to 30 seconds.
     """
     if tf.config.list_physical_devices("GPU"):
         logging.info("This machine has a GPU: TensorFlow's ops are used instead of the kernels in C++, which "

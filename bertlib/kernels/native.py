@@ -30,6 +30,7 @@ _WIDE_VECTORS = ["-mprefer-vector-width=512"]
 # about TensorFlow's headers.
 _OPS_OPTIONS = ["-O2", "-w"]
 _BUILD_TIMEOUT_SECONDS = 600
+_LONG_BUILD_SECONDS = 3  # the log also mentions the end of a build that takes longer
 # Prefix of the names of directories in which a library is built.
 _BUILDING = "building-"
 _CHECKSUM_BYTES = hashlib.sha256().digest_size
@@ -90,9 +91,9 @@ def _load_cached_ops(compiler):
 
 def _build_ops(compiler):
     """Builds a library, and stores it in the cache if possible; returns its ops."""
-    logging.info("Building the kernels for this CPU with %s. This takes about ten seconds and is needed only "
+    logging.info("Building the kernels for this CPU with %s. This takes 10 to 30 seconds and is needed only "
                  "once.", shlex.join(compiler))
-    path = None
+    start, path = time.time(), None
     try:
         path = _library_path(compiler)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -119,6 +120,8 @@ def _build_ops(compiler):
     finally:
         if path is not None:
             shutil.rmtree(folder, ignore_errors=True)
+    if (seconds := time.time() - start) > _LONG_BUILD_SECONDS:
+        logging.info("The kernels were built in %.0f seconds.", seconds)
     return ops
 
 

@@ -11,7 +11,7 @@ from absl import logging
 from bertlib.checkpoints import checkpoint_formats, hugging_face_cache
 from bertlib.output_directory import output_files, record_fields
 from bertlib.runs import vocabularies
-from bertlib.runs.settings import require_file
+from bertlib.runs.settings import advice_on_missing_path, require_file
 from bertlib.system import files
 from bertlib.system.files import read_json_object
 import modeling
@@ -153,7 +153,8 @@ def open_starting_weights(settings, flag="init_checkpoint"):
     try:
         return checkpoint_formats.open_checkpoint(path)
     except FileNotFoundError as error:
-        raise FileNotFoundError(f"--{flag}={path}: {error}{_advice_on_name(path, flag)}") from error
+        advice = advice_on_missing_path(flag, path, "bert_model.ckpt") or _advice_on_name(path, flag)
+        raise FileNotFoundError(f"--{flag}={path}: {error}{advice}") from error
 
 
 def without_reinitialized(settings, config, start):
@@ -187,11 +188,8 @@ def without_reinitialized(settings, config, start):
 
 
 def _advice_on_name(path, flag):
-    """Returns advice for a missing checkpoint whose path may be the name of a model; "" for other paths."""
-    published = re.search(r"(?:\w+_)?L-\d+_H-\d+_A-\d+", path)
-    if published:
-        return (f" `python download.py --model={published.group()}` downloads the published model. Then pass "
-                f"--{flag}=checkpoints/{published.group()}/bert_model.ckpt.")
+    """Returns advice for a missing checkpoint whose path may be the name of a model of the Hugging Face Hub;
+    "" for other paths."""
     is_name = re.fullmatch(r"[\w.-]*\w(/[\w.-]*\w)?", path, re.ASCII) and not path.endswith(".ckpt")
     if files.exists(path) or not is_name or files.exists(os.path.dirname(path) or path):
         return ""

@@ -6,6 +6,7 @@ import re
 from absl import logging
 
 from bertlib.checkpoints import hugging_face_cache
+from bertlib.output_directory import output_files
 from bertlib.system import files
 
 # Flags of the phases of a run. If none of these flags is given, a command trains and evaluates.
@@ -19,6 +20,8 @@ WEIGHTS = "weights"  # settings that change the trained weights
 SPEED = "speed"  # phases and speed of a run; the weights stay the same, up to rounding
 MACHINE = "machine"  # paths, processes and log messages, which may differ between the machines of a run
 CLASSES = (INPUT, TASK, WEIGHTS, SPEED, MACHINE)
+# {flag: name of the file in a published checkpoint}
+_PUBLISHED_FILES = {"bert_config_file": output_files.CONFIG, "vocab_file": output_files.VOCABULARY}
 
 
 class Settings:
@@ -89,9 +92,13 @@ class Settings:
         phases = [name for name in PHASES if name in self]
         if any(getattr(self, name) for name in phases):
             return
-        if any(self.is_given(name) for name in phases):
+        given = [name for name in phases if self.is_given(name)]
+        if given:
             *others, last = (f"--{name}" for name in phases)
-            raise ValueError(f"Nothing to do: at least one of {', '.join(others)} and {last} must be true.")
+            advice = "".join(f" --{name} is false because --{given[0]} is on the command line; add "
+                             f"--{name}=true." for name in ("do_train", "do_eval") if name not in given)
+            raise ValueError(f"Nothing to do: at least one of {', '.join(others)} and {last} must be "
+                             f"true.{advice}")
         self.set_default("do_train", True)
         self.set_default("do_eval", True)
 
@@ -165,8 +172,7 @@ def find_split_file(directory, split, *groups):
       NotADirectoryError, FileNotFoundError, ValueError: --data_dir is no directory, or contains no file of
         this split, or contains more than one file of this split.
     """
-    if not files.is_directory(directory):
-        raise NotADirectoryError(f"--data_dir={directory}: there is no such directory.")
+    require_data_dir(directory)
     for names in groups:
         found = [name for name in names if files.exists(os.path.join(directory, name))]
         if len(found) > 1:
@@ -177,6 +183,13 @@ def find_split_file(directory, split, *groups):
     raise FileNotFoundError(f"--data_dir={directory} contains none of the files "
                             f"{', '.join(name for names in groups for name in names)}. Name the file with "
                             f"--{split}_file.")
+
+
+def require_data_dir(directory):
+    """Raises a NotADirectoryError if the value of --data_dir is not a directory."""
+    if not files.is_directory(directory):
+        raise NotADirectoryError(f"--data_dir={directory}: there is no such directory."
+                                 f"{advice_on_missing_path('data_dir', directory)}")
 
 
 def require_file(settings, name):
@@ -193,5 +206,27 @@ def require_file(settings, name):
     if files.is_directory(path):
         raise IsADirectoryError(f"--{name}={path} is a directory; name the file.")
     if not files.exists(path):
-        raise FileNotFoundError(f"--{name}={path}: there is no such file.")
+        raise FileNotFoundError(f"--{name}={path}: there is no such file."
+                                f"{advice_on_missing_path(name, path, _PUBLISHED_FILES.get(name))}")
     return path
+
+
+def advice_on_missing_path(name, path, published_file=None):
+    """Returns advice for a path that does not exist: how to download a published checkpoint, and whether a
+    shell variable may be unset. Returns "" without advice.
+
+    Args:
+      name: the flag with the path.
+      path: its value.
+      published_file: name of the file of a published checkpoint that the flag takes; None for other flags.
+    """
+    advice = ""
+    model = published_file and re.search(r"(?:\w+_)?L-\d+_H-\d+_A-\d+", path)
+    if model:
+        advice = (f" `python download.py --model={model.group()}` downloads the published model. Then pass "
+                  f"--{name}=checkpoints/{model.group()}/{published_file}.")
+    # With an unset variable, the shell makes "/MRPC" of "$GLUE_DIR/MRPC".
+    first = re.match("/[^/]+", path)
+    if first and not files.exists(first.group()):
+        advice += f" If your command has a shell variable before {path}: is this variable set?"
+    return advice

@@ -26,6 +26,7 @@ _CHUNK_BYTES = 2**20
 _WEB_PAGE = ("the server sent a web page instead of the file, perhaps a login page of this network. Open the "
              "address in a browser to see the page.")
 _CHECK_IN_BROWSER = "in a browser to see whether the file has moved."
+_KEPT = " The received bytes are kept."
 _MAX_MESSAGE_LENGTH = 200  # largest number of characters of a server's text in a message
 _MAX_DIGITS = 18  # largest number of digits of a Content-Length; a longer number is no real length
 # A zip is refused as a zip bomb if its unpacked content has more than 2**20 bytes and is more than 100 times
@@ -176,8 +177,8 @@ def fetch(address, path, timeout=60, problem_in=None):
                       f"{'an unknown number of' if total is None else f'{total:,}'} bytes")
             if received <= longest:
                 raise ServerError(f"{address}: the connection was interrupted {so_far}"
-                                  f"{f' ({broken})' if broken else ''}. The received bytes are kept: run "
-                                  "the same command again.")
+                                  f"{f' ({broken})' if broken else ''}. Run the same command again."
+                                  f"{_KEPT if received else ''}")
             logging.info("The connection was interrupted %s; connecting again.", so_far)
             longest = received
         _check_content(address, partial, problem_in)
@@ -290,8 +291,8 @@ def _request(address, offset, version, timeout):
     except (OSError, http.client.HTTPException, ValueError) as error:
         reason = _one_line(getattr(error, "reason", None) or error)
         raise ServerError(f"{address}: the server does not answer ({reason}). Check the network; if it "
-                          "is behind a proxy, check $https_proxy. Then run the same command again. The "
-                          "received bytes are kept.") from error
+                          "is behind a proxy, check $https_proxy. Then run the same command again."
+                          f"{_KEPT if offset else ''}") from error
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):

@@ -180,6 +180,12 @@ def missing_data_directory(given):
     given.flags["data_dir"] = given.here / "none"
 
 
+@case("--data_dir=/MRPC: there is no such directory. If your command has a shell variable before /MRPC: is "
+      "this variable set?")
+def data_after_an_unset_variable(given):
+    given.flags["data_dir"] = "/MRPC"
+
+
 @case("--data_dir={data}/train.tsv: there is no such directory")
 def data_directory_that_is_a_file(given):
     given.flags["data_dir"] = given.data / "train.tsv"
@@ -240,6 +246,19 @@ def missing_vocabulary(given):
     given.flags["vocab_file"].unlink()
 
 
+@case("--vocab_file=/vocab.txt: there is no such file. If your command has a shell variable before "
+      "/vocab.txt: is this variable set?")
+def vocabulary_after_an_unset_variable(given):
+    given.flags["vocab_file"] = "/vocab.txt"
+
+
+@case("--vocab_file=c/uncased_L-2_H-128_A-2/v.txt: there is no such file. `python download.py "
+      "--model=uncased_L-2_H-128_A-2` downloads the published model. Then pass "
+      "--vocab_file=checkpoints/uncased_L-2_H-128_A-2/vocab.txt.")
+def vocabulary_of_a_published_model(given):
+    given.flags["vocab_file"] = "c/uncased_L-2_H-128_A-2/v.txt"
+
+
 @case("--vocab_file={model} is a directory; name the file")
 def vocabulary_that_is_a_directory(given):
     given.flags["vocab_file"] = given.model
@@ -251,6 +270,12 @@ def vocabulary_that_is_a_directory(given):
 @case("--max_seq_length=41 is above max_position_embeddings=40 in {model}/bert_config.json", "Pass a lower")
 def sequences_longer_than_the_positions(given):
     given.flags["max_seq_length"] = 41
+
+
+@case("--bert_config_file=uncased_L-2_H-128_A-2/x.json: there is no such file. `python download.py ",
+      "Then pass --bert_config_file=checkpoints/uncased_L-2_H-128_A-2/bert_config.json.")
+def configuration_of_a_published_model(given):
+    given.flags["bert_config_file"] = "uncased_L-2_H-128_A-2/x.json"
 
 
 @case("--bert_config_file={model}/none.json: there is no such file")
@@ -659,10 +684,14 @@ def flag(given, **flags):
     given.flags.update(flags)
 
 
-@case("Nothing to do: at least one of --do_train, --do_eval and --do_predict must be true")
-def only_do_train_and_false(given):
-    del given.flags["do_eval"], given.flags["do_predict"]
-    given.flags["do_train"] = False
+@case("Nothing to do: at least one of --do_train, --do_eval and --do_predict must be true. --do_train is "
+      "false because --do_eval is on the command line; add --do_train=true.", phase="do_eval")
+@case("must be true. --do_eval is false because --do_train is on the command line; add --do_eval=true.",
+      phase="do_train")
+def only_one_phase_and_false(given, phase):
+    for name in ("do_train", "do_eval", "do_predict"):
+        del given.flags[name]
+    given.flags[phase] = False
 
 
 @case("This command takes only flags, written as --name=value. Remove or correct: stray 3.")

@@ -286,7 +286,9 @@ def test_unanswerable_questions_are_pointed_out_where_every_question_is_answered
 
 
 @pytest.mark.parametrize("changes, complaint", [
-    (dict(train_file=None), "--train_file is required"), (dict(predict_file="nowhere.json"), "nowhere.json"),
+    (dict(train_file=None), "--train_file is required"),
+    (dict(predict_file="/none.json"), "--predict_file=/none.json: there is no such file. If your command "
+                                      "has a shell variable before /none.json: is this variable set?"),
     (dict(max_query_length=29), "leaves no room for a context"),
     (dict(max_seq_length=64), "max_position_embeddings=40"),
     (dict(do_train=False, do_eval=False), "at least one of"), (dict(use_tpu=True), "TPUs are not supported"),

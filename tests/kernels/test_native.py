@@ -44,8 +44,9 @@ if child:
 """
 NO_COMPILER = (r"INFO No C\+\+ compiler found \(g\+\+, c\+\+, .* CXX\), so the kernels cannot be built\. "
                r"TensorFlow's ops are used instead.*")
-BUILDING = ("INFO Building the kernels for this CPU with {}. This takes about ten seconds and is "
+BUILDING = ("INFO Building the kernels for this CPU with {}. This takes 10 to 30 seconds and is "
             "needed only once.")
+BUILT = re.compile(r"INFO The kernels were built in \d+ seconds\.")
 
 Compiler = collections.namedtuple("Compiler", ["path", "calls"])
 
@@ -73,8 +74,11 @@ class Machine(object):
                             "PATH": str(self.path), "CUDA_VISIBLE_DEVICES": "-1"}
         (here / "probe.py").write_text(PROBE)
 
-    def probe(self, before="", both=(), **changes):
-        """Asks for the ops; returns whether they were had, or a list of that, and what was logged."""
+    def probe(self, before="", both=(), with_end=False, **changes):
+        """Asks for the ops; returns whether they were had, or a list of that, and what was logged.
+
+        The end of a build, which is logged only if the build took long, is left out unless `with_end`.
+        """
         finished = self._scripts.run(self.here / "probe.py", before, *both, cwd=self.here,
                                      **{**self.environment, **changes})
         assert finished.code == 0, finished.err
@@ -87,7 +91,8 @@ class Machine(object):
                             for x in INPUTS]
                 np.testing.assert_allclose(values, expected, rtol=1e-5)
         assert len(had) == 1 + len(both)
-        return (had if both else had[0]), finished.err.splitlines()
+        log = finished.err.splitlines()
+        return (had if both else had[0]), [line for line in log if with_end or not BUILT.fullmatch(line)]
 
     def kept(self):
         """The files in the cache, which has the kernels' folder or nothing; the folder has only libraries."""
@@ -126,6 +131,12 @@ def copying(machine, build):
 
 
 # --- With a compiler -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit, count", [(0, 2), (10**6, 1)])
+def test_the_end_of_a_long_build_is_logged(machine, copying, limit, count):
+    had, log = machine.probe(f"native_kernels._LONG_BUILD_SECONDS = {limit}", with_end=True)
+    assert had and len(log) == count and bool(BUILT.fullmatch(log[-1])) == (count == 2)
 
 
 def test_a_build_is_kept_and_nothing_else_is(build):

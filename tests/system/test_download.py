@@ -133,9 +133,16 @@ def test_refusals_web_pages_and_silence_are_said(server, path):
         address = f"http://127.0.0.1:{silent.getsockname()[1]}/x"
         with pytest.raises(http_download.ServerError, match="/x: the server does not answer .timed out"):
             http_download.fetch(address, path, timeout=0.1)
-    with pytest.raises(http_download.ServerError, match="/x: the server does not answer .*refused"):
+    with pytest.raises(http_download.ServerError, match="/x: the server does not answer .*refused") as error:
         http_download.fetch(address, path, timeout=5)
-    assert not left(path)
+    assert "kept" not in str(error.value) and not left(path)
+
+
+def test_no_bytes_are_said_to_be_kept_if_none_were_received(server, path):
+    server.cuts = [0, 0]
+    with pytest.raises(http_download.ServerError, match="interrupted after 0 of 100,000 bytes") as error:
+        fetch(server, path)
+    assert "kept" not in str(error.value)
 
 
 @pytest.mark.parametrize(("content", "says"), [

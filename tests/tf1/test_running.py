@@ -13,7 +13,7 @@ import pytest
 import scripts
 
 import tf1
-from tf1._run import ours, rewriting
+from tf1._run import ours, rewriting, running
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -124,6 +124,18 @@ def test_a_traceback_has_the_forks_frames_alone(fork):
     assert re.search(r'File "task\.py", line 10, in main\n +fork\.model\.fail\(\)', done.stderr)
     assert re.search(rf'File "{fork}/fork/model\.py", line 16, in fail\n +raise ValueError', done.stderr)
     assert last_lines(done.stderr, 1) == ["ValueError: as the fork wrote it"]
+
+
+@pytest.mark.parametrize("file, count", [("model.safetensors", 1), ("pytorch_model.bin", 0)])
+def test_a_directory_of_hugging_face_is_explained(tmp_path, capsys, file, count):
+    (tmp_path / file).touch()
+    with pytest.raises(ValueError) as error:
+        tf1.train.list_variables(str(tmp_path))
+    running.show_error(error.type, error.value, error.tb)
+    *_, raised, last = ["", *capsys.readouterr().err.splitlines()]
+    advice = f"`python convert_checkpoint.py --input={tmp_path} --output=DIRECTORY`, and pass DIRECTORY/bert"
+    assert (advice in last) == bool(count)
+    assert "Couldn't find 'checkpoint' file" in (raised if count else last)
 
 
 @pytest.mark.slow(reason="two interpreters of their own, which load TensorFlow")

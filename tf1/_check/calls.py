@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 
+import tf1
 from tf1._check import rules
 from tf1._check.rules import NUMPY, PACKAGE, PYTHON2, PYTHON3, TENSORFLOW, shortened
 
@@ -355,6 +356,9 @@ def refused(call, names):
         cluster = _keyword(call, "cluster")
         if isinstance(cluster, ast.Call):
             yield call, TENSORFLOW, f"`cluster={written(cluster)}`: TPUs are not supported", "`cluster=None`"
+    elif ours and name.endswith(f".contrib.seq2seq.{last}") and hasattr(
+            getattr(tf1.contrib.seq2seq, last, None), "is_refused"):
+        yield wrong(call, TENSORFLOW, f"tf1 does not provide tf.contrib.seq2seq.{last}", "tf.keras.layers")
     elif name == "tf.saved_model.load" and len(call.args) == 1 and not call.keywords:
         yield wrong(call, TENSORFLOW, "in TensorFlow 1, the first arguments are a session and tags",
                     f"`tf.compat.v2.saved_model.load({written(call.args[0])})`")

@@ -30,15 +30,14 @@ _SAME_NAME = (
     "autograph", "distribute", "estimator", "feature_column", "image", "keras", "linalg", "lookup", "losses",
     "metrics", "nn", "quantization", "saved_model", "signal", "summary")
 # Maps each part of contrib to a replacement for the names that the part does not provide here. The keys are
-# all parts that `tf.contrib` has.
+# all parts that `tf.contrib` has. None: the message lists the names that the part provides here.
 REPLACEMENTS = {
     **{part: f"tf.{part}" for part in _SAME_NAME},
     "all_reduce": "tf.distribute", "batching": "tf.nondifferentiable_batch_function",
     "bayesflow": "the package tensorflow-probability", "checkpoint": "tf.train.Checkpoint",
     "cluster_resolver": "tf.distribute.cluster_resolver", "compiler": "tf.xla.experimental",
     "constrained_optimization": "the package tfco", "copy_graph": "tf.import_graph_def",
-    "crf": "tf.contrib.crf.crf_log_likelihood and the other names of tf.contrib.crf",
-    "cudnn_rnn": "tf.keras.layers.LSTM and GRU", "data": "tf.data and tf.data.experimental",
+    "crf": None, "cudnn_rnn": "tf.keras.layers.LSTM and GRU", "data": "tf.data and tf.data.experimental",
     "distributions": "the package tensorflow-probability",
     "eager": "tf.enable_eager_execution and tf.GradientTape", "framework": "tf.train and tf.nest",
     "graph_editor": "tf.import_graph_def(input_map=…)", "input_pipeline": "tf.data",
@@ -47,12 +46,12 @@ REPLACEMENTS = {
     "linear_optimizer": "tf.estimator", "memory_stats": "tf.config.experimental.get_memory_info",
     "mixed_precision": "tf.train.experimental's MixedPrecisionLossScaleOptimizer and DynamicLossScale",
     "model_pruning": "the package tensorflow-model-optimization", "opt": "tf.train's optimizers",
-    "predictor": "tf.contrib.predictor.from_saved_model",
-    "quantize": "the package tensorflow-model-optimization", "reduce_slice_ops": "tf.math.segment_sum",
+    "predictor": None, "quantize": "the package tensorflow-model-optimization",
+    "reduce_slice_ops": "tf.math.segment_sum",
     "resampler": "tf.image", "rnn": "tf.nn.rnn_cell and tf.nn.dynamic_rnn", "seq2seq": "tf.keras.layers",
     "session_bundle": "tf.saved_model", "slim": slim.INSTALL, "solvers": "tf.linalg",
-    "sparsemax": "tf.contrib.sparsemax.sparsemax and sparsemax_loss", "staging": "tf.data's prefetch",
-    "stat_summarizer": "tf.profiler", "stateless": "tf.random.stateless_uniform and similar functions",
+    "sparsemax": None, "staging": "tf.data's prefetch", "stat_summarizer": "tf.profiler",
+    "stateless": "tf.random.stateless_uniform and similar functions",
     "tensor_forest": "the package tensorflow-decision-forests", "tensorboard": "the package tensorboard",
     "tensorrt": "tf.experimental.tensorrt", "tfprof": "tf.profiler", "timeseries": "tf.keras",
     "tpu": "CPU or GPU: TPUs are not supported", "training": "tf.data in place of queues and bucketing",
@@ -66,6 +65,8 @@ _IN_SLIM = {"layers": "layers", "slim": "", "training": "training.training"}
 def _contrib_namespace(part, own, base=None):
     def explain(name):
         use = REPLACEMENTS[part]
+        if use is None:
+            return f"tf1 provides only these names of tf.contrib.{part}: {', '.join(sorted(own))}."
         if part == "slim" and slim.package():
             use = "a different name: the package tf-slim has no such name"
         elif part in _IN_SLIM and part != "slim" and not slim.package():

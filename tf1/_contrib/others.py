@@ -56,11 +56,12 @@ def transform_graph(input_graph_def, inputs, outputs, transforms):
 
 
 def _refused(name):
-    """Returns a class for imports and inheritance. Creating an object of the class raises an error."""
+    """Returns a class for imports and inheritance. Creating an object of the class raises an error. The
+    checker recognizes the class by its attribute `is_refused`."""
     def refuse(self, *args, **kwargs):
         raise NotImplementedError(f"tf.contrib.seq2seq.{name}: tf.contrib is gone. Use tf.keras.layers.")
 
-    return type(name, (), {"__init__": refuse})
+    return type(name, (), {"__init__": refuse, "is_refused": True})
 
 
 # Encoder-decoder libraries import these names, but BERT does not use them.

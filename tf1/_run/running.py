@@ -5,6 +5,7 @@ import builtins
 import importlib.util
 import os
 import pathlib
+import re
 import sys
 import types
 
@@ -58,7 +59,7 @@ def run_module(name, arguments, packages=()):
 def _prepare(argv, packages):
     sys.argv[:] = argv
     sys.meta_path.insert(0, rewriting.Finder(packages))
-    sys.excepthook = _show
+    sys.excepthook = show_error
 
 
 def _main_module(path):
@@ -69,10 +70,27 @@ def _main_module(path):
     return module
 
 
-def _show(kind, error, traceback):
+def show_error(kind, error, traceback):
     """Prints an error in the way Python does, but without the frames of tf1's modules that run and import the
-    script."""
+    script. Adds advice if the script tried to read a checkpoint from a directory of Hugging Face."""
     sys.__excepthook__(kind, error.with_traceback(_without_ours(traceback)), None)
+    if advice := _advice_on_checkpoint(str(error)):
+        print(advice, file=sys.stderr)
+
+
+def _advice_on_checkpoint(message):
+    """Returns advice if TensorFlow found no checkpoint in a directory that contains weights of Hugging Face.
+    Otherwise returns None.
+
+    Args:
+      message: the text of the error.
+    """
+    found = re.match("Couldn't find 'checkpoint' file or checkpoints in given directory (.+)", message)
+    if found is None or not os.path.exists(os.path.join(found[1], "model.safetensors")):
+        return None
+    return (f"{found[1]} contains model.safetensors, a file of Hugging Face. TensorFlow reads only its own "
+            f"checkpoints. Convert the model with `python convert_checkpoint.py --input={found[1]} "
+            "--output=DIRECTORY`, and pass DIRECTORY/bert_model.ckpt to the script.")
 
 
 def _without_ours(traceback):

@@ -20,7 +20,7 @@ from bertlib.runs import (
     run_record,
 )
 from bertlib.runs.classification import classification_splits, custom_task, task_module
-from bertlib.runs.settings import sample_path
+from bertlib.runs.settings import require_data_dir, sample_path
 from bertlib.system import files
 from bertlib.tasks.classification import classification_head as classifier_task
 from bertlib.tasks.classification import (
@@ -107,8 +107,7 @@ def create_processor(settings, suffix=""):
                              f"{settings.task_name}.")
         settings.set_default("data_dir", sample,
                              "a small sample made for this repository, not the real corpus")
-    if not files.is_directory(settings.data_dir):
-        raise NotADirectoryError(f"--data_dir={settings.data_dir}: there is no such directory.")
+    require_data_dir(settings.data_dir)
     return processor
 
 

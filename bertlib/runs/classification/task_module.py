@@ -21,7 +21,7 @@ from bertlib.checkpoints import checkpoint_formats
 from bertlib.output_directory import model_files, output_files
 from bertlib.runs import checks, run_record
 from bertlib.runs.classification import custom_task
-from bertlib.runs.settings import PHASES, require_file
+from bertlib.runs.settings import PHASES, require_data_dir, require_file
 from bertlib.system import files
 from bertlib.tasks.classification import classifier_data, row_examples, targets
 
@@ -98,9 +98,8 @@ def create_processor(settings, suffix=""):
     _choose_phases(settings, processor)
     _check_against_training(settings, processor, record, is_default)
     run_record.inherit_settings(settings, *custom_task.TASK_TYPES, without=("task_name",))
-    if settings.data_dir is not None and not files.is_directory(settings.data_dir):
-        raise NotADirectoryError(f"--data_dir={settings.data_dir}: there is no such directory. Correct the "
-                                 "path.")
+    if settings.data_dir is not None:
+        require_data_dir(settings.data_dir)
     processor.set_target(settings)
     return processor
 
