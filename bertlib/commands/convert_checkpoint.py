@@ -1,7 +1,7 @@
 """Converts a BERT model between TensorFlow and Hugging Face (safetensors).
 
-These two commands convert weights, configuration and vocabulary, the first one to Hugging Face's format, the
-second one to TensorFlow's:
+The following two commands convert weights, configuration and vocabulary. The first command converts to the
+format of Hugging Face, the second command to the format of TensorFlow:
 
     python convert_checkpoint.py --input=$BERT_DIR/bert_model.ckpt --output=/tmp/hugging_face
     python convert_checkpoint.py --input=/tmp/hugging_face --output=/tmp/tensorflow
@@ -50,7 +50,8 @@ _ACTIVATIONS = {"gelu": "gelu_new", "gelu_erf": "gelu", "": "linear"}
 # Names of the files that a conversion writes.
 _TENSORFLOW_WEIGHTS, _HUGGING_FACE_WEIGHTS = "bert_model.ckpt", "model.safetensors"
 _CONFIG = {"tensorflow": "bert_config.json", "hugging_face": "config.json"}
-_TEMPORARY_PREFIX = ".convert_checkpoint."  # begins the name of a directory with an unfinished conversion
+# Prefix of the name of a directory that contains an unfinished conversion.
+_TEMPORARY_PREFIX = ".convert_checkpoint."
 _VOCABULARY, _TOKENIZER_CONFIG, _TOKENIZER = "vocab.txt", tokenizer_files.CONFIG, tokenizer_files.TOKENIZER
 # For each format of the output: patterns of existing files that the new model replaces. If such a file stayed
 # in the directory, a program could read it together with the new files or instead of them.
@@ -66,8 +67,8 @@ def define_flags():
     """Defines the flags of this command."""
     with common_flags.section("Conversion"):
         flags.DEFINE_string("input", None, "A TensorFlow checkpoint prefix, the output directory of a "
-                            "training, a Hugging Face BERT directory, a .safetensors file, or hf: and the "
-                            "name of a model on the Hugging Face Hub.")
+                            "training, a Hugging Face BERT directory, a .safetensors file, or hf: followed "
+                            "by the name of a model on the Hugging Face Hub.")
         flags.DEFINE_string("output", None, "Output directory. The TensorFlow format consists of "
                             f"{_TENSORFLOW_WEIGHTS}.* and {_CONFIG['tensorflow']}. The Hugging Face format "
                             f"consists of {_HUGGING_FACE_WEIGHTS} and {_CONFIG['hugging_face']}. Both "
@@ -76,17 +77,18 @@ def define_flags():
                           "--to=hugging_face for a TensorFlow input, and --to=tensorflow for a Hugging Face "
                           "input or with --weights_only.")
         flags.DEFINE_bool("weights_only", False, "Convert from TensorFlow to TensorFlow, without the state "
-                          "of the training, such as the step and the optimizer's variables. All other "
-                          "conversions leave this state out, too.")
+                          "of the training, such as the step and the optimizer's variables. Conversions "
+                          "between the two formats also leave this state out.")
         flags.DEFINE_bool("force", False, "Replace existing model files in --output.")
     with common_flags.section("Configuration and vocabulary"):
-        flags.DEFINE_string("bert_config_file", None, "The model's bert_config.json or config.json. The "
-                            "default is the file in the directory of the input.")
+        flags.DEFINE_string("bert_config_file", None, "The model's bert_config.json or config.json. Without "
+                            "this flag, the command reads this file from the directory of --input.")
         flags.DEFINE_string("vocab_file", None, "The model's vocabulary, with one WordPiece in each line. "
-                            "The default is the file in the directory of the input.")
+                            "Without this flag, the command reads the vocabulary from the directory of "
+                            "--input.")
         flags.DEFINE_bool("do_lower_case", None, "Whether the model's tokenizer converts text to lower case. "
-                          f"The value is written to {_TOKENIZER_CONFIG}. The default is the value in "
-                          f"{_TOKENIZER_CONFIG} in the directory of the vocabulary.")
+                          f"The value is written to {_TOKENIZER_CONFIG}. Without this flag, the command "
+                          f"takes the value from {_TOKENIZER_CONFIG} in the directory of the vocabulary.")
 
 
 # --- Input -----------------------------------------------------------------------------------------------
@@ -149,7 +151,7 @@ def find_file(settings, source, flag, *candidates):
 
 
 def read_config(settings, source):
-    """Reads and checks --bert_config_file; returns the settings that the published format has, a dict."""
+    """Reads and checks --bert_config_file; returns a dict with the settings that the published format has."""
     path = find_file(settings, source, "bert_config_file", _CONFIG[source.kind], *_CONFIG.values())
     if path is None:
         raise ValueError(f"--bert_config_file is required: there is no {' or '.join(_CONFIG.values())} "
@@ -182,7 +184,7 @@ def read_config(settings, source):
 def read_vocabulary(settings, source, vocab_size):
     """Reads and checks --vocab_file; returns the bytes of a vocab.txt.
 
-    Recent Hugging Face models have only a tokenizer.json, from which the vocabulary is then read.
+    Recent Hugging Face models have no vocab.txt. The vocabulary of such a model is read from tokenizer.json.
     """
     path = find_file(settings, source, "vocab_file", _VOCABULARY, _TOKENIZER)
     pieces = os.path.join(input_directory(source), output_files.SENTENCE_PIECES)
@@ -237,8 +239,8 @@ def _find_id_problem(ids, vocab_size):
 def read_tokenizer_settings(settings, source, config):
     """Returns the content of tokenizer_config.json as a dict, or None.
 
-    None means that it is unknown whether the tokenizer lower-cases text. The TensorFlow format permits this.
-    Logs a warning about settings that the tokenizers of this project do not support.
+    None means that it is unknown whether the tokenizer lower-cases text. The TensorFlow format does not need
+    this setting. Logs a warning about settings that the tokenizers of this project do not support.
     """
     directories = [os.path.dirname(settings.vocab_file), input_directory(source)]
     known = next(filter(None, map(tokenizer_files.merge_settings, directories)), {})
@@ -294,7 +296,8 @@ def check_output(settings, source):
 
 
 def list_replaced_files(output, kind):
-    """Returns the names of the files in the output directory that a model of this kind replaces."""
+    """Returns the names of the files in the output directory that a new model in the format `kind`
+    replaces."""
     names = os.listdir(output) if os.path.isdir(output) else []
     return sorted(name for name in names
                   if any(fnmatch.fnmatchcase(name, pattern) for pattern in _REPLACED_FILES[kind]))
@@ -374,8 +377,8 @@ def translate(settings, source):
 
 
 def copy_weights(settings, source):
-    """Prepares --weights_only, which copies the other files unchanged. Returns the same values as
-    `translate`."""
+    """Prepares a conversion with --weights_only, which copies the configuration and the vocabulary unchanged.
+    Returns the same values as `translate`."""
     paths = {_CONFIG["tensorflow"]: find_file(settings, source, "bert_config_file", _CONFIG["tensorflow"]),
              _VOCABULARY: find_file(settings, source, "vocab_file", _VOCABULARY),
              **{name: os.path.join(input_directory(source), name)
@@ -460,8 +463,10 @@ def main(_):
     checkpoint_formats.check_readable(source, names)
     narrow = sum(source.read_dtype(name) != source.dtypes[name] for name in names)
     if narrow:
-        logging.warning("%d tensors of 16 bits are written as float32: the same values, twice the size.",
+        logging.warning("%d tensors are stored with 16 bits per number. They are written as float32, with "
+                        "the same values and twice the size.",
                         narrow)
     new = write(settings.output, settings.to, source, names, contents)
-    logging.info("%d of %d tensors of %s are in %s: %s.", len(names), len(source.shapes), source.path,
+    logging.info("Converted %d of the %d tensors of %s. The files in %s are: %s.",
+                 len(names), len(source.shapes), source.path,
                  settings.output, ", ".join(new))

@@ -2,11 +2,11 @@
 
     python plan_memory.py --model=large --max_seq_length=128,384,512 --recompute=all --card=rtx3060
 
-This prints the largest batch for each sequence length and each mode of --recompute, and a chart. For other
-cards, pass --gpu_memory_gb instead of --card. The simulated step computes the whole batch as one micro-batch.
-With --gradient_accumulation_steps, the training commands reach any batch size with smaller micro-batches. The
-sums of the gradients then need 4 more bytes for each weight. For your own model, pass --bert_config_file
-instead of --model. 1 GB is 10⁹ bytes.
+The command prints a table and a chart: the largest batch for each sequence length and each mode of
+--recompute. For other cards, pass --gpu_memory_gb instead of --card. The simulated step computes the whole
+batch as one micro-batch. With --gradient_accumulation_steps, the training commands reach any batch size with
+smaller micro-batches. The sums of the gradients then need 4 more bytes for each weight. For your own model,
+pass --bert_config_file instead of --model. 1 GB is 10⁹ bytes.
 """
 
 import functools
@@ -44,7 +44,7 @@ def define_flags():
     with common_flags.section("Model"):
         flags.DEFINE_enum("model", "base", sorted(MODELS), "Published model (uncased).")
         flags.DEFINE_string("bert_config_file", None, "bert_config.json of your own model, or a Hugging Face "
-                            "config.json. It replaces --model.")
+                            "config.json. Pass it instead of --model.")
         flags.DEFINE_list("max_seq_length", ["128", "384", "512"], "Sequence lengths, with commas between "
                           "them.")
         flags.DEFINE_enum("task", "classifier", ["classifier", "squad", "swag"], "Task of the head on the "
@@ -77,7 +77,7 @@ def define_flags():
                            "for CUDA's libraries.", lower_bound=0)
     common_flags.require_finite("gpu_memory_gb", "reserve_gb")
     with common_flags.section("Output"):
-        flags.DEFINE_string("output_file", None, "Write the chart also to this file, whose name ends in "
+        flags.DEFINE_string("output_file", None, "Write the chart also to this file. Its name must end in "
                             ".svg.")
 
 
@@ -151,12 +151,12 @@ def describe(settings):
 
 
 def usable_memory(settings):
-    """Returns (bytes that TensorFlow can use on the card, the card's name, where the number comes from)."""
+    """Returns (bytes that TensorFlow can use on the card, the card's name, source of the number of bytes)."""
     if settings.card:
         card = gpu_cards.CARDS[settings.card]
         return card.usable_mib * gpu_cards.MIB, card.title, card.source
     memory, reserve = settings.gpu_memory_gb, settings.reserve_gb
-    return (memory - reserve) * GB, f"Card of {memory:g} GB", f"{reserve:g} GB less, --reserve_gb"
+    return (memory - reserve) * GB, f"Card of {memory:g} GB", f"without the {reserve:g} GB of --reserve_gb"
 
 
 def task_model(config, task):
@@ -172,11 +172,12 @@ def task_model(config, task):
 
 
 def build_prediction(model, step):
-    """Builds the prediction of one batch in the current graph; returns a tensor that needs all outputs."""
+    """Builds the prediction of one batch in the current graph; returns a tensor that depends on all
+    outputs."""
     features = input_pipeline.placeholders(model.fields(step.max_seq_length), step.train_batch_size,
                                            model.batch_totals)
     predictions = model.build_model_fn(step=step)(features, None, ModeKeys.PREDICT, {}).predictions
-    # With tf.group as the last op, TensorFlow would remove the model, because it has no side effects.
+    # With tf.group as the last op, TensorFlow would remove the model, because the model has no side effects.
     return tf.concat([tf.reshape(tf.cast(output, tf.float32), [-1]) for output in predictions.values()], 0)
 
 
@@ -192,12 +193,12 @@ def log_memory_need(model, step, phase="training"):
 
 
 def plan_row(usable, need_of_size, batch_size=None):
-    """Returns (a micro-batch, text about its memory).
+    """Returns (size of a micro-batch, text about its memory).
 
     Args:
       usable: bytes that TensorFlow can use on the card.
       need_of_size: function that takes a batch size and returns its `memory_planner.MemoryNeed`.
-      batch_size: the micro-batch; None for the largest that fits.
+      batch_size: int, size of the micro-batch. None: the largest size that fits.
     """
     margin = memory_planner.ALLOCATOR_MARGIN
 
@@ -224,7 +225,7 @@ def main(_):
     checks.check_frozen_layers(settings, config)
     modes = modeling.RECOMPUTE if settings.recompute == "all" else [settings.recompute]
     if settings.phase == "prediction":
-        modes = ["none"]  # recomputation is for gradients
+        modes = ["none"]  # without gradients, nothing is recomputed
     usable, card, source = usable_memory(settings)
     model = task_model(config, settings.task)
     print(terminal.printable(describe(settings)))
