@@ -63,7 +63,8 @@ def define_flags():
         flags.DEFINE_integer("shuffle_buffer_documents", 1000,
                              "Number of documents that are shuffled together. Random second sentences also "
                              "come from these documents. Each process keeps this number of documents and "
-                             "their instances in memory. Another number gives other files.", lower_bound=2)
+                             "their instances in memory. If you change this number, the content of the files "
+                             "changes.", lower_bound=2)
     common_flags.define_tokenizer_flags()
     with common_flags.section("Memory and speed"):
         flags.DEFINE_integer("num_workers", 1,

@@ -2,8 +2,8 @@
 
     python extract_features.py --input_file=text.txt --output_file=features.jsonl --layers=-1,-2,-3,-4
 
-This uses the installed model. A line "a ||| b" is a pair of texts. The next command writes only one vector
-for each line, so its output file is only about a hundredth as large:
+This command uses the installed model. A line "a ||| b" is a pair of texts. The next command writes only one
+vector for each line, so its output file is only about a hundredth as large:
 
     python extract_features.py --input_file=text.txt --output_file=vectors.npz --layers=-1 --pooling=mean \\
       --output_format=npz --output_dtype=float16 --vocab_file=$BERT_DIR/vocab.txt \\
@@ -52,7 +52,7 @@ def define_flags():
         flags.DEFINE_enum("output_format", "jsonl", ["jsonl", "npz", "tfrecord"],
                           "Format of the output file. The default is the format of the published script.")
         flags.DEFINE_enum("output_dtype", "float32", ["float32", "float16"], "Data type of the vectors with "
-                          "--output_format=npz and --output_format=tfrecord.")
+                          "--output_format=npz or --output_format=tfrecord.")
         flags.DEFINE_integer("batch_size", 32, "Number of lines in a batch.", lower_bound=1)
         flags.DEFINE_bool("use_one_hot_embeddings", False, "Compute the embedding lookup as a matrix "
                           "product. The result is the same.")

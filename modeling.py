@@ -120,17 +120,19 @@ class BertModel(object):
           scope: variable scope; "bert" if None.
           recompute, recompute_segment: the parts that the backward pass recomputes to save memory; see
             `transformer_model`. They have no effect unless `is_training` is true.
-          precision: data type of the encoder's layers, a name in `PRECISIONS`. It is the type of matrix
-            products and of the tensors between them. Sums, softmax and normalization are computed in float32
-            (Micikevicius et al. 2017, arXiv:1710.03740). Variables, embeddings, pooler and all outputs are
-            always float32. Training in fp16 needs a scaled loss; see `optimization.create_optimizer`.
+          precision: data type of the encoder's layers, a name in `PRECISIONS`. This is the data type of the
+            matrix products and of the tensors between the matrix products. Sums, softmax and normalization
+            are computed in float32 (Micikevicius et al. 2017, arXiv:1710.03740). Variables, embeddings,
+            pooler and all outputs are always float32. Training in fp16 needs a scaled loss; see
+            `optimization.create_optimizer`.
           first_token_only: whether to compute the last layer only at the first position, [CLS], which is
             sufficient for the pooler. The output of the last layer is then [B, 1, W].
           compile_kernels: whether to use kernels that are compiled for this machine's CPU; see
             `bertlib.kernels.kernel_choice`.
           remove_padding: whether the encoder skips padding in training. Its outputs are then zero at padding,
-            except at a few positions (see `bertlib.kernels.packing`). The dropout masks differ from those
-            with padding, and the masks of a micro-batch are not slices of the masks of the whole batch.
+            except at a few positions (see `bertlib.kernels.packing`). The dropout masks differ from the masks
+            of a run with padding, and the masks of a micro-batch are not slices of the masks of the whole
+            batch.
           frozen_layers: number of layers that are not trained, see `transformer_model`.
 
         Raises:
@@ -243,7 +245,7 @@ def gelu_erf(x):
 
 
 _ACTIVATIONS = {"linear": None, "relu": tf.nn.relu, "gelu": gelu, "gelu_erf": gelu_erf, "tanh": tf.tanh}
-# {Hugging Face's name: our name}. Other names have the same meaning in both.
+# {Hugging Face's name: our name}. All other names have the same meaning in both projects.
 _HUGGING_FACE_ACTIVATIONS = {"gelu": "gelu_erf", "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu"}
 
 
@@ -592,8 +594,8 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
       recompute: the activations that are not kept for the backward pass; the backward pass computes them
         again. The results are the same for all values of `recompute`. With "none", all activations are kept.
         With "attention", the attention scores and probabilities are not kept; for long sequences, they need
-        most of the memory, but only a small part of the arithmetic. With "layers", only the inputs of
-        each segment of layers, the weights, and the outputs that other ops use are kept.
+        most of the memory, but computing them again takes only a small part of the time. With "layers", only
+        the inputs of each segment of layers, the weights, and the outputs that other ops use are kept.
       recompute_segment: number of layers in a segment. While the backward pass is in a segment, all
         activations of this segment are in memory.
       first_token_only: whether to compute the last layer at the first position only.
@@ -792,7 +794,7 @@ def get_shape_list(tensor, expected_rank=None, name=None):
     Args:
       tensor: any tensor.
       expected_rank: int or list of ints; see `assert_rank`.
-      name: name of the tensor in errors.
+      name: name of the tensor in error messages.
     """
     if expected_rank is not None:
         assert_rank(tensor, expected_rank, name)
@@ -835,11 +837,11 @@ def assert_rank(tensor, expected_rank, name=None):
 
     Args:
       tensor: any tensor.
-      expected_rank: int, or a list of the allowed ranks.
+      expected_rank: int, or a list of the accepted ranks.
       name: name of the tensor in the error.
 
     Raises:
-      ValueError: the tensor has another rank.
+      ValueError: the rank of the tensor is not an expected rank.
     """
     allowed = [expected_rank] if isinstance(expected_rank, int) else list(expected_rank)
     if tensor.shape.ndims not in allowed:

@@ -57,7 +57,7 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
     """Builds one training step: the gradients, clipped by their global norm, and the update of all variables.
 
     The variables that are excluded from weight decay are fixed, as published: see
-    `PUBLISHED_DECAY_EXCLUSIONS`. `layer_index` describes how the names of variables name their layers.
+    `PUBLISHED_DECAY_EXCLUSIONS`. `layer_index` derives the layer of a variable from the name of the variable.
 
     Args:
       loss: scalar, the loss to minimize. With accumulation it is the loss of a micro-batch, and the mean over
@@ -71,8 +71,8 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
       lr_schedule: a name in `LR_SCHEDULES`.
       adam_bias_correction: whether "adamw" corrects the bias; see `AdamWeightDecayOptimizer`.
       gradient_accumulation_steps: number of micro-batches in a step; see `Accumulation` for the ops to run.
-      loss_scaling: whether to scale the loss for gradients in float16, and to skip the update if the
-        gradients are not finite; see `LossScale`. Skipped steps count as steps.
+      loss_scaling: whether to scale the loss for gradients in float16. If the gradients of a step are then
+        not finite, the update is skipped; see `LossScale`. Skipped steps count as steps.
       weight_decay: λ of the optimizer, at least 0.
       clip_norm: largest global norm of the gradients; larger gradients are scaled down to this norm. 0 for no
         clipping.
@@ -498,12 +498,12 @@ def _zero(variables):
 class LossScale(object):
     """Scales the loss by a factor that keeps gradients in the range of float16.
 
-    It is the dynamic loss scale of Micikevicius et al. 2017, arXiv:1710.03740, section 3.2. The factor starts
-    at 2¹⁵. If the gradients of a step are not finite, the step is skipped and the factor is halved. After
-    2,000 steps without a skipped step, the factor is doubled. The state is in variables, and so in
-    checkpoints: `loss_scale/value`, `loss_scale/good_steps` (number of steps since the last change),
-    `loss_scale/skipped_steps` and `loss_scale/skipped_in_a_row`. Checkpoints of trainings in another
-    precision may lack these variables.
+    This is the dynamic loss scaling of Micikevicius et al. 2017, arXiv:1710.03740, section 3.2. The factor
+    starts at 2¹⁵. If the gradients of a step are not finite, the step is skipped and the factor is halved.
+    After 2,000 steps without a skipped step, the factor is doubled. The state is stored in variables, so
+    checkpoints contain it. The variables are `loss_scale/value`, `loss_scale/good_steps` (number of steps
+    since the last change), `loss_scale/skipped_steps` and `loss_scale/skipped_in_a_row`. Checkpoints of
+    trainings without loss scaling lack these variables.
 
     Attributes:
       value: the factor of this step, float32 scalar tensor.
@@ -747,7 +747,8 @@ class AdamWeightDecayOptimizer(_WeightDecayOptimizer):
 
 
 class LambOptimizer(_WeightDecayOptimizer):
-    """Implements LAMB: Adam with steps whose length is the fraction η of the length of the variable.
+    """Implements LAMB: Adam, with steps that are scaled so that their norm is η times the norm of the
+    variable.
 
     This is algorithm 2 of You et al. 2019, arXiv:1904.00962.
 
@@ -787,7 +788,7 @@ class LambOptimizer(_WeightDecayOptimizer):
             update = m.read_value() / (1.0 - power_1) / deviation
             # An excluded variable is not decayed here, and is not multiplied by the trust ratio below.
             if self._do_use_weight_decay(name):
-                with tf.control_dependencies([update]):  # one temporary tensor less at the same time
+                with tf.control_dependencies([update]):  # saves one temporary tensor
                     update += self.weight_decay_rate * weights
             if not self._is_excluded(name):
                 size, length = tf.global_norm([weights]), tf.global_norm([update])
@@ -870,7 +871,8 @@ class MomentumWeightDecayOptimizer(_WeightDecayOptimizer):
 
     def __init__(self, learning_rate, weight_decay_rate=0.0, momentum=0.9, exclude_from_weight_decay=None,
                  name="MomentumWeightDecayOptimizer"):
-        """Creates the optimizer; momentum is μ, other arguments are those of `AdamWeightDecayOptimizer`."""
+        """Creates the optimizer; momentum is μ, and all other arguments are the same as those of
+        `AdamWeightDecayOptimizer`."""
         super().__init__(learning_rate, weight_decay_rate, exclude_from_weight_decay, name)
         self.momentum = momentum
 

@@ -27,7 +27,7 @@ import tokenization
 
 FLAGS = flags.FLAGS  # a published name, for scripts that import this one
 
-# Some flags set a property that a hub module already has. This dict maps each of them to the values that do
+# Some flags set a property that a hub module already has. This dict maps each such flag to the values that do
 # not contradict the module.
 _NOT_FOR_MODULES = {
     "bert_config_file": (None,), "init_checkpoint": (None,), "spm_model_file": (None,),
@@ -208,7 +208,8 @@ def main(_):
     arguments = estimator_setup.training_arguments(settings, num_train_steps)
     build_model_fn = functools.partial(
         model_fn_builder, num_outputs, bert_hub_module_handle=spec, task_head=task_head, **arguments)
-    # run.json identifies the module by the contents of its files, because its directory may change.
+    # run.json identifies the module by the contents of its files, because the module may be moved to a
+    # different directory.
     fingerprint = {"hub_module": run_record.hash_files(module_files)["fingerprint"]}
     model = _Model(None, build_model_fn, classification_run.feature_fields_for(target))
     classification_run.run(settings, model, processor, splits, target, tokenizer,

@@ -51,7 +51,7 @@ import tokenization
 
 FLAGS = flags.FLAGS  # a published name, for scripts that import this one
 
-# Defaults of flags for the sample.
+# Default values of flags for a training on the sample.
 _SAMPLE_FLAGS = dict(max_seq_length=64, max_predictions_per_seq=10, num_train_steps=1500,
                      num_warmup_steps=150, learning_rate=1e-3, eval_batch_size=32, save_checkpoints_steps=150,
                      log_steps=50)
@@ -78,16 +78,15 @@ def define_flags():
     common_flags.define_model_flags(max_seq_length=128)
     with common_flags.section("Model", WEIGHTS):
         flags.DEFINE_string("vocab_file", None, "The vocabulary of the records, with one WordPiece in each "
-                            "line. This "
-                            "command only copies the file to --output_dir, for fine-tuning. The default is "
-                            "the file in the directory of --init_checkpoint, or the file that is named in "
-                            "the manifest of the records.")
-        flags.DEFINE_string("spm_model_file", None, "The SentencePiece model of the records. It replaces "
-                            "--vocab_file.")
+                            "line. This command only copies the file to --output_dir, for fine-tuning. "
+                            "Without this flag, the command takes the file in the directory of "
+                            "--init_checkpoint, or the file that is named in the manifest of the records.")
+        flags.DEFINE_string("spm_model_file", None, "The SentencePiece model of the records. Pass it instead "
+                            "of --vocab_file.")
         flags.DEFINE_bool("do_lower_case", None, "Whether the text of the records was converted to lower "
-                          "case. The value is recorded in --output_dir with the vocabulary. The default is "
-                          "the value in the manifest of the records, or the value in tokenizer_config.json "
-                          "in the directory of the vocabulary.")
+                          "case. The value is recorded in --output_dir with the vocabulary. Without this "
+                          "flag, the command takes the value from the manifest of the records, or from "
+                          "tokenizer_config.json in the directory of the vocabulary.")
     with common_flags.section("Training", WEIGHTS):
         flags.DEFINE_integer("num_train_steps", 100000, "Number of training steps.", lower_bound=1)
         flags.DEFINE_integer("num_warmup_steps", 10000, "Number of training steps used for learning rate "

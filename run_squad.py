@@ -187,8 +187,8 @@ def read_examples(settings):
         gold = {example.qas_id: gold[example.qas_id] for example in examples["eval"]}
         unanswerable = sum(not answers for answers in gold.values())
         if unanswerable and not settings.version_2_with_negative:
-            logging.warning("--predict_file=%s: %d of %d questions have no answer. Every prediction for them "
-                            "counts as wrong. If the file has the format of SQuAD 2.0, pass "
+            logging.warning("--predict_file=%s: %d of %d questions have no answer. Every prediction for "
+                            "these questions counts as wrong. If the file has the format of SQuAD 2.0, pass "
                             "--version_2_with_negative.", settings.predict_file, unanswerable, len(gold))
     return examples, gold
 

@@ -87,8 +87,8 @@ _SPACELESS = re.compile(
 )
 # These code points are not characters, but they may occur in Python strings.
 _SURROGATES = re.compile("[\ud800-\udfff]")
-# Matches text between characters that are white space in all SentencePiece models. A model may treat further
-# characters as white space.
+# Matches text between characters that are white space in all SentencePiece models. A model may treat
+# additional characters as white space.
 _BETWEEN_SPACES = re.compile("[^ \t\n\r]+")
 _CHINESE_CHARACTER = re.compile(f"[{_CHINESE}]")
 _CHINESE_OR_OTHERS = re.compile(rf"[{_CHINESE}]|[^\s{_CHINESE}]+")
@@ -192,14 +192,15 @@ def _split_lines(content, newline):
 def check_vocab(vocab_file, vocab_size=None):
     """Checks a vocabulary file before it is used.
 
-    A blank last line is accepted and not counted. Tokens of Unicode white space are accepted, because the
-    multilingual and Chinese vocabularies contain such tokens, although no text is tokenized into them.
+    A blank last line is accepted and not counted. Tokens that consist of Unicode white space are accepted,
+    because the multilingual and Chinese vocabularies contain such tokens, although no text is tokenized into
+    them.
 
     Args:
       vocab_file: path (str or os.PathLike), local or remote.
       vocab_size: `vocab_size` of the model's configuration. It must be the number of entries in the
         vocabulary; or, as in some models, this number rounded up to a multiple of 8, 16, 32, 64 or 128. None
-        means no check.
+        means that the number is not checked.
 
     Raises:
       FileNotFoundError: there is no such file.
@@ -449,9 +450,9 @@ class FullTokenizer(_Tokenizer):
         """Returns the WordPiece tokens (list of str) of text (str or UTF-8 bytes).
 
         The result is the same as the result of `tokenize_plainly`. This method is faster, because it caches
-        the tokens of each chunk of text between white space, and most words occur many times in a corpus. A
-        single method of `basic_tokenizer` or `wordpiece_tokenizer` must be replaced before the first text is
-        tokenized. The whole object may be replaced by an object of another class at any time.
+        the tokens of each chunk of text between white space, and most words occur many times in a corpus. To
+        replace a single method of `basic_tokenizer` or `wordpiece_tokenizer`, do so before the first text is
+        tokenized. The whole object may be replaced by an object of a different class at any time.
         """
         state = self._state()
         if state is None:
@@ -496,8 +497,8 @@ class FullTokenizer(_Tokenizer):
         # `isprintable` is fast and is true for most texts, so the search is rarely needed.
         if not text.isprintable() and _GAPLESS_SPACE.search(text):
             return [text]
-        # Normally, each Chinese character is a separate chunk. This is not so if Chinese characters are not
-        # split into words, or if a special token contains a Chinese character.
+        # Normally, each Chinese character is a separate chunk. There are two exceptions: Chinese characters
+        # are not split into words, or a special token contains a Chinese character.
         if (text.isascii() or not self.basic_tokenizer.tokenize_chinese_chars
                 or self._special is not None and _CHINESE_CHARACTER.search(self._special.pattern)):
             return text.split()

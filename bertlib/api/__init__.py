@@ -7,10 +7,10 @@
     with api.load("output/films") as predictor:
         print(predictor("a very good film")["label"])
 
-`train` and `evaluate` run the command run_classifier.py in a child process. So nothing changes in the calling
-process: TensorFlow's eager execution, the log and the signal handlers stay unchanged. `load` and `predict`
-compute in the calling process, but they do not change these settings. The import of this package is fast,
-because only `load` and `predict` import TensorFlow.
+`train` and `evaluate` run the command run_classifier.py in a child process. `load` and `predict` compute in
+the calling process. None of these functions changes TensorFlow's eager execution, the log or the signal
+handlers of the calling process. The import of this package is fast, because only `load` and `predict` import
+TensorFlow.
 """
 
 import os
@@ -43,8 +43,8 @@ def train(data: Any, output_dir: str | os.PathLike[str], *, dev: Any = None,
 
     The function runs the command `run_classifier.py` in a child process. The same data and the same settings
     give the same weights as the command, bit for bit. Data in memory are written to the folder data in
-    `output_dir`, as JSON Lines. If a training was interrupted, the same call continues it from the last
-    checkpoint.
+    `output_dir`, as JSON Lines. If a training was interrupted, the same call continues this training from the
+    last checkpoint.
 
     After Ctrl-C, or after "Interrupt" in a notebook, the training saves its last complete step.
 
@@ -54,7 +54,7 @@ def train(data: Any, output_dir: str | os.PathLike[str], *, dev: Any = None,
         `task_type="multilabel"`, the label of a row is a list of str.
       output_dir: directory for the checkpoints and the results.
       dev: the development data for the evaluation, in one of the forms of `data`.
-      dev_fraction: fraction of `data` that is used for the evaluation instead of the training, at most 0.5.
+      dev_fraction: fraction of `data`, at most 0.5, that is used for the evaluation instead of the training.
         Without `dev` and `dev_fraction`, nothing is evaluated.
       text: name of the column of the text, or a list of two names for pairs of texts. By default, the
         command looks for columns with usual names, such as text.
@@ -112,8 +112,8 @@ def evaluate(output_dir: str | os.PathLike[str], data: Any = None, *, text: Any 
       output_dir: output directory of the training, for example of `train`.
       data: the data with labels, in one of the forms of `train`. None for the development data of the
         training.
-      text: see `train`; by default, the columns of the training.
-      label: see `train`; by default, the column of the training.
+      text: see `train`. By default, the function uses the columns of the training.
+      label: see `train`. By default, the function uses the column of the training.
       results_dir: directory for the results; by default, the folder evaluation in `output_dir`.
       verbose: whether to print the log.
       **settings: see `train`.
@@ -145,8 +145,8 @@ def evaluate(output_dir: str | os.PathLike[str], data: Any = None, *, text: Any 
         named["dev_file"] = data_files.prepare(data, os.path.join(results, _FOLDER), "dev", columns,
                                                _trained_columns(record))
         if named["dev_file"].content is not None:
-            # The training may have skipped the bad lines of its file. Rows in memory are not left out
-            # silently.
+            # The training may have skipped bad lines of its file. But this evaluation must not leave out rows
+            # in memory without an error.
             settings = {"skip_bad_lines": False, **settings}
     elif record["task"] == _OWN_DATA:
         name, path = _development_file(record, directory)
@@ -174,7 +174,7 @@ def predict(output_dir: str | os.PathLike[str], data: Any, *, text: Any = None, 
       DataFrame if pandas is installed, otherwise a list of dicts.
 
     Raises:
-      TypeError: the data have another type, or an option is unknown.
+      TypeError: the data have a type that is not supported, or an option is unknown.
       ValueError: the data are empty, a column is missing, a text is empty, or the model cannot be loaded.
 
     Examples:
@@ -200,7 +200,7 @@ def load(output_dir: str | os.PathLike[str], **options: Any) -> TextPredictor:
       **options: task, precision and batch_size, see `bertlib.serving.load`.
 
     Returns:
-      a `TextPredictor`. Call `close`, or use it in a `with` statement, to free its memory.
+      a `TextPredictor`. To free its memory, call `close`, or use it in a `with` statement.
 
     Raises:
       NotADirectoryError: `output_dir` does not exist or is not a directory.

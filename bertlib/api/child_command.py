@@ -26,7 +26,7 @@ def flag(name: str, value: Any) -> str:
       value: a text, a path, a number, True or False, or a list of these.
 
     Raises:
-      TypeError: the value has another type.
+      TypeError: the value has a type that is not supported.
     """
     return f"--{name}={_text(name, value)}"
 
@@ -49,8 +49,8 @@ def _text(name, value):
 def run(script: str, flags: list[str], verbose: bool) -> None:
     """Runs a published command to its end.
 
-    The child process belongs to another session, so Ctrl-C reaches only the caller. The caller then asks the
-    child process to end. A training first saves its last complete step.
+    The child process belongs to a separate session of the operating system, so Ctrl-C reaches only the
+    caller. The caller then asks the child process to end. A training first saves its last complete step.
 
     Args:
       script: file name of the command, such as "run_classifier.py".

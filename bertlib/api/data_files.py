@@ -59,7 +59,7 @@ def column_names(value: Any, name: str) -> tuple[str, ...] | None:
       name: name of the argument, for error messages.
 
     Raises:
-      TypeError: the value has another type.
+      TypeError: the value has a type that is not supported.
       ValueError: the value is empty, or a name cannot be written in a flag.
     """
     if value is None:
@@ -80,7 +80,7 @@ def prepare(data: Any, directory: str, name: str, columns: Columns, of_tuples: C
             argument: str = "data") -> DataFile:
     """Converts data into a `DataFile` for a command. The function `write` writes this file later.
 
-    The name of the file contains a fingerprint of the content. So equal data have the same file.
+    The name of the file contains a fingerprint of the content. So equal data are written to the same file.
 
     Args:
       data: a DataFrame, a list of dicts, a list of tuples, or the path of a file.
@@ -92,7 +92,7 @@ def prepare(data: Any, directory: str, name: str, columns: Columns, of_tuples: C
       argument: name of the argument, for error messages.
 
     Raises:
-      TypeError: the data have another type.
+      TypeError: the data have a type that is not supported.
       ValueError: the data are empty, a column is missing, or two columns have the same name.
     """
     if is_path(data):
@@ -144,7 +144,7 @@ def to_questions(data: Any) -> Any:
         return data.tolist()
     if not is_frame(data) and not isinstance(data, list):
         raise TypeError(f"data is {_describe(data)}. Pass a pandas DataFrame, a list of dicts, a list of "
-                        "texts, a list of pairs, or the path of a file. For a single question, use `load`.")
+                        "texts, a list of pairs, or the path of a file. For a single input, use `load`.")
     return to_rows(data, Columns())[0]
 
 

@@ -1,4 +1,5 @@
-"""Contains the class `TextPredictor`, which answers a text, a list of texts, a pair or a list of pairs."""
+"""Contains the class `TextPredictor`, which predicts for a text, a list of texts, a pair or a list of
+pairs."""
 
 import io
 from typing import Any
@@ -9,7 +10,7 @@ _FORMS = "Pass a text (str), a list of texts, a pair (tuple of two str), or a li
 
 
 class TextPredictor:
-    """A trained model that answers questions. Create it with `bertlib.api.load`.
+    """A trained model that predicts. Create a predictor with `bertlib.api.load`.
 
     | argument | answer |
     |---|---|
@@ -18,11 +19,11 @@ class TextPredictor:
     | a list of texts, `["…", "…"]` | a list of answers |
     | a list of pairs, `[("…", "…"), ("…", "…")]` | a list of answers |
 
-    A tuple is always one pair. A list always contains several questions. The keys of an answer are those of
-    `bertlib.serving.predictor.Predictor`.
+    A tuple is always one pair. A list is always a list of inputs. `bertlib.serving.predictor.Predictor`
+    describes the keys of an answer.
 
     Attributes:
-      fields: names of the texts of a question, such as ("text_a", "text_b").
+      fields: names of the texts of an input, such as ("text_a", "text_b").
 
     Examples:
       >>> from bertlib import api
@@ -41,12 +42,12 @@ class TextPredictor:
         self.fields = predictor.fields
 
     def __call__(self, questions: Any) -> Any:
-        """Answers one question or a list of questions; see `TextPredictor`.
+        """Predicts for one input or a list of inputs; see `TextPredictor`.
 
         Raises:
           TypeError: the argument is not a text, a pair, a list of texts or a list of pairs; or it contains
             pairs, but the model takes single texts; or it contains single texts, but the model takes pairs.
-          ValueError: a list or a text is empty, or memory ran out.
+          ValueError: a list or a text is empty, or there is not enough memory.
         """
         if isinstance(questions, str | tuple):
             return self._answer([questions], ["the argument"])[0]
@@ -70,12 +71,12 @@ class TextPredictor:
         return self._predictor.answer(prepared)
 
     def _texts(self, question, name, is_one):
-        """Checks the type of a question. Returns its texts as a tuple of str.
+        """Checks the type of an input. Returns the texts of the input as a tuple of str.
 
         Args:
-          question: the question.
-          name: name of the question in error messages.
-          is_one: whether this is the only question.
+          question: the input.
+          name: name of the input in error messages.
+          is_one: whether this is the only input.
         """
         most, least = len(self.fields), self._predictor.required
         listed = " and ".join(self.fields)
@@ -97,7 +98,7 @@ class TextPredictor:
                             "texts, pass a list.")
         if len(question) != 2:
             raise TypeError(f"{name} is a tuple of {len(question)} texts, but a pair has two texts. For "
-                            "several questions, pass a list.")
+                            "several inputs, pass a list.")
         return question
 
     def predict_rows(self, data: Any, columns: tuple[str, ...] | None = None) -> list[dict]:

@@ -1,7 +1,7 @@
 """Finds and removes the files of TensorFlow checkpoints, without glob patterns.
 
 TensorFlow treats the path of a checkpoint as a glob pattern. If a directory has one of the characters
-`*?[]\\` in its name, TensorFlow finds no checkpoint in this directory, or finds checkpoints of another
+`*?[]\\` in its name, TensorFlow finds no checkpoint in this directory, or finds checkpoints of a different
 directory. The functions of this module treat these characters like all other characters.
 """
 
@@ -127,7 +127,7 @@ def _link_directory():
 class Saver(tensorflow_internals.Saver):
     """Extends TensorFlow's saver: the path of an old checkpoint is not treated as a glob pattern.
 
-    For this reason, this saver never removes the checkpoints of another directory.
+    For this reason, this saver never removes the checkpoints of a different directory.
     """
 
     def removes(self, prefix):

@@ -41,7 +41,7 @@ class DamagedError(ValueError):
 
     Attributes:
       path: the prefix or the file of the checkpoint.
-      what: a sentence that describes the damage.
+      what: str, a sentence that describes the damage.
     """
 
     def __init__(self, path, what):
@@ -113,12 +113,12 @@ def open_checkpoint(path):
 
 
 def reorder_tensors(checkpoint, orders):
-    """Returns a `Checkpoint` in which the elements of some tensors are in another order.
+    """Returns a `Checkpoint` in which the elements of some tensors are reordered.
 
     Args:
       checkpoint: a `Checkpoint`.
       orders: {name of a tensor: list with the new order for each of its first axes}. An order is a list of
-        the old indices: its element k is the old index of the new element k.
+        old indices. Its element k is the old index of the element that gets the new index k.
     """
     def read(name):
         value = checkpoint.read(name)
@@ -275,9 +275,9 @@ _HEADS = {
     "cls.seq_relationship.weight": "cls/seq_relationship/output_weights",
     "cls.seq_relationship.bias": "cls/seq_relationship/output_bias",
 }
-# Each entry has three parts: the ending of a name in Hugging Face's classes; the ending of the published
-# name, with dots instead of slashes; and whether one tensor is the transpose of the other. The first entry
-# that fits is used.
+# Each entry has three parts: the last part of a name in Hugging Face's classes; the last part of the
+# published name, with dots instead of slashes; and a bool that is True if one tensor is the transpose of the
+# other. The first entry that fits is used.
 _ENDINGS = [
     ("LayerNorm.weight", "LayerNorm.gamma", False),
     ("LayerNorm.bias", "LayerNorm.beta", False),
@@ -413,7 +413,8 @@ def check_fits(checkpoint, expected, optional=()):
       optional: names of variables that may be missing. If such a variable exists, its shape is checked.
 
     Raises:
-      ValueError: there are differences. The message lists them and their probable cause.
+      ValueError: the checkpoint differs from the model. The message lists the differences and their probable
+        cause.
     """
     missing = [name for name in expected if name not in checkpoint.shapes and name not in optional]
     differing = [name for name, shape in expected.items() if checkpoint.shapes.get(name, shape) != shape]
@@ -446,7 +447,7 @@ def check_same_types(checkpoint, expected):
         but by `check_fits`.
 
     Raises:
-      ValueError: a tensor has another type.
+      ValueError: a tensor has a type that differs from the type of its variable.
     """
     for name, dtype in expected.items():
         found = checkpoint.dtypes.get(name, dtype)
@@ -464,7 +465,7 @@ def _probable_cause(found, expected, missing, differing):
       found: {name: shape} in the checkpoint.
       expected: {name: shape} of the model's variables.
       missing: names of variables that the checkpoint lacks.
-      differing: names of variables with another shape in the checkpoint.
+      differing: names of variables that have a different shape in the checkpoint.
     """
     layers_found, layers_expected = _layer_count(found), _layer_count(expected)
     words = next((name for name in differing if name.endswith("/word_embeddings")), None)
@@ -473,7 +474,7 @@ def _probable_cause(found, expected, missing, differing):
         return ("Probably this is not a checkpoint of BERT: it has none of the names of BERT's variables "
                 f"(its names are {examples}, …).")
     if any(name.endswith("LayerNorm/gamma") for name in differing):
-        return ("Probably the configuration belongs to a model of another size. Use the bert_config.json "
+        return ("Probably the configuration belongs to a model of a different size. Use the bert_config.json "
                 "that came with the checkpoint.")
     if layers_found != layers_expected:
         return (f"Probably num_hidden_layers={layers_expected} in the configuration is wrong: the "
@@ -503,7 +504,7 @@ def check_types(checkpoint, names):
       names: names of weights. Names that the checkpoint lacks are ignored.
 
     Raises:
-      ValueError: a weight has another type.
+      ValueError: a weight is not a floating-point number.
     """
     others = [name for name in names if name in checkpoint.shapes and name in checkpoint.dtypes
               and checkpoint.dtypes[name] not in _WEIGHT_TYPES]
@@ -529,7 +530,7 @@ def check_readable(checkpoint, names):
             continue
         values = checkpoint.read(name)
         if values.dtype.kind != "f":
-            continue  # a counter or a text, in a checkpoint of another program
+            continue  # a counter or a text, in a checkpoint of a different program
         if not np.isfinite(values).all():
             raise DamagedError(checkpoint.path, f"{checkpoint.path} is damaged: {name} contains values that "
                                "are not finite.")
@@ -594,7 +595,7 @@ def create_init_fn(init_checkpoint, variables):
     TensorFlow calls the `init_fn` after random initialization, and only if no checkpoint of this training was
     restored. The `init_fn` adds no restore ops and no file names to the graph. Each run of the session loads
     a group of variables of at most `_BYTES_FED_AT_A_TIME` bytes. Loading one variable in each run would take
-    long, because TensorFlow examines the whole graph in each run. If one run loaded all variables, all
+    long, because TensorFlow examines the whole graph in each run. If a single run loaded all variables, all
     weights would be in memory twice.
 
     Args:
@@ -602,7 +603,7 @@ def create_init_fn(init_checkpoint, variables):
       variables: variables of the current graph. Variables that the checkpoint lacks keep their random values.
 
     Raises:
-      ValueError: a variable has another shape or type in the checkpoint.
+      ValueError: a variable has a different shape or type in the checkpoint.
     """
     checkpoint = open_checkpoint(init_checkpoint)
     check_types(checkpoint, [variable.op.name for variable in variables
@@ -657,8 +658,8 @@ def latest_checkpoint(model_dir):
     """Returns the prefix of the newest checkpoint that a directory's `checkpoint` file names, or None.
 
     If the directory was moved or copied, the `checkpoint` file may contain absolute paths in the old
-    directory. A checkpoint with the same name in this directory is then preferred. If the `checkpoint` file
-    is missing, the newest undamaged `model.ckpt-<step>` is returned.
+    directory. In this case, a checkpoint with the same name in this directory is used. If the `checkpoint`
+    file is missing, the newest undamaged `model.ckpt-<step>` is returned.
     """
     prefixes = all_checkpoints(model_dir)
     return prefixes[-1] if prefixes else None
@@ -668,7 +669,7 @@ def all_checkpoints(model_dir):
     """Returns the prefixes of all checkpoints that a directory's `checkpoint` file names and that exist, the
     oldest first.
 
-    See `latest_checkpoint` for directories that were moved, and for directories without a `checkpoint` file.
+    `latest_checkpoint` describes which files are used if the directory was moved or has no `checkpoint` file.
 
     Raises:
       FileNotFoundError: the newest checkpoint does not exist.
@@ -699,10 +700,11 @@ def all_checkpoints(model_dir):
 
 
 def _find_unlisted(model_dir):
-    """Returns the result of `all_checkpoints` for a directory without a `checkpoint` file. The result is
-    usually an empty list."""
+    """Returns the result of `all_checkpoints` for a directory without a `checkpoint` file. For most such
+    directories, the result is an empty list, because they contain no checkpoint."""
     prefixes = checkpoint_files.list_training_checkpoints(model_dir)
-    # If the newest checkpoint is that of step 0, a resumed training would be the same as a new training.
+    # If the newest checkpoint is the checkpoint of step 0, resuming this training gives the same result as
+    # starting a new training.
     if not prefixes or checkpoint_files.step_in_name(prefixes[-1]) == 0:
         return []
     whole = list(prefixes)

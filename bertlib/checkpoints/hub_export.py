@@ -1,6 +1,7 @@
 """Builds the graphs of hub modules in the format of TensorFlow 1, and writes the modules to directories.
 
-Programs call `hub_module.create_module_spec` and `ModuleSpec.export`. `hub_module` also reads modules.
+Programs do not call this module directly. They call `hub_module.create_module_spec` and `ModuleSpec.export`.
+The module `hub_module` also reads hub modules.
 """
 
 import os
@@ -16,8 +17,8 @@ DECLARATION = "tfhub_module.pb"
 # Content of the file that declares a hub module: a serialized protobuf message. Its field 1 is the number of
 # the format, 3. It has no other fields, because the module requires no further features.
 FORMAT_3 = b"\x08\x03"
-# Names of two graph collections: the first holds attached messages, the second holds (name, SignatureDef) of
-# each signature.
+# Names of two graph collections. The first collection holds attached messages. The second collection holds a
+# pair (name, SignatureDef) for each signature.
 ATTACHMENTS = "hub_module_attachments"
 _SIGNATURES = "hub_signatures"
 _KEYS = tf.GraphKeys
@@ -33,7 +34,7 @@ def add_signature(name=None, inputs=None, outputs=None):
     Args:
       name: name of the signature; None for "default".
       inputs, outputs: {name: tensor}, or a single tensor, which gets the name "default"; None if the
-        signature has none.
+        signature has no inputs or no outputs.
 
     Raises:
       ValueError: the module already has a signature with this name.
@@ -125,8 +126,8 @@ def write_module(path, variants, values):
 
 
 def _add_variant(builder, variant, values):
-    """Adds a variant to a SavedModel builder. If `values` is a dict {name of a variable: array} and not None,
-    also adds these values."""
+    """Adds a variant to a SavedModel builder. `values` is a dict {name of a variable: array} or None. If it
+    is a dict, also adds these values."""
     with tf.Graph().as_default(), tf.Session() as session:
         tensorflow_internals.import_meta_graph(variant, clear_devices=True)
         arguments = dict(signature_def_map=dict(variant.signature_def),

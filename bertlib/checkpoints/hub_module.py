@@ -26,7 +26,7 @@ from bertlib.system import files
 CACHE_VARIABLE = "TFHUB_CACHE_DIR"
 # Names of the file that contains the graphs of a module.
 _SAVED_MODEL = "saved_model.pb", "saved_model.pbtxt"
-# Endings of archives, which users must unpack first.
+# File extensions of archives, which users must unpack first.
 _ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
 # Names of signatures that are used if no name is passed.
 _DEFAULT_SIGNATURES = ("default", "serving_default")
@@ -64,7 +64,7 @@ def resolve(handle):
         cache directory $TFHUB_CACHE_DIR, because modules are never downloaded.
 
     Raises:
-      FileNotFoundError, NotADirectoryError, ValueError: the module does not exist, or is no hub module.
+      FileNotFoundError, NotADirectoryError, ValueError: the module does not exist, or is not a hub module.
     """
     handle = os.fspath(handle)
     if handle.startswith(("https://", "http://")):
@@ -102,7 +102,7 @@ def _cached(address):
 
 class ModuleSpec(object):
     """Holds the variants of a module. The module was read from a directory, or is new and not yet written.
-    This class replaces `hub.ModuleSpec`."""
+    This class replaces the class `hub.ModuleSpec` of the package tensorflow_hub."""
 
     def __init__(self, directory, graphs=None):
         """Reads a module from a directory, or creates a new module from graphs.
@@ -140,7 +140,8 @@ class ModuleSpec(object):
         """Returns the MetaGraphDef of a variant.
 
         Args:
-          tags: tags of the variant. Without tags, the variant without tags is returned, or the only variant.
+          tags: tags of the variant. If `tags` is None, returns the variant without tags, or the only variant
+            of the module.
 
         Raises:
           ValueError: the variant does not exist.
@@ -250,7 +251,7 @@ def load_module_spec(spec):
 def create_module_spec(module_fn, tags_and_args=None, drop_collections=None):
     """Returns the `ModuleSpec` of a new module.
 
-    Arguments and errors are those of `hub_export.build_variants`.
+    The arguments and errors are the same as those of `hub_export.build_variants`.
     """
     return ModuleSpec("a new module", hub_export.build_variants(module_fn, tags_and_args, drop_collections))
 
@@ -282,7 +283,7 @@ class Module(object):
         self._definition = _set_asset_paths(self._spec.variant(tags), self._spec.directory)
         if self._definition.HasField("object_graph_def"):
             raise ValueError(f"{self._spec.directory} is a SavedModel of TensorFlow 2, which stores its "
-                             "variables in another form. Load it with tf.saved_model.load, or export the "
+                             "variables in a different form. Load it with tf.saved_model.load, or export the "
                              "model from TensorFlow 1.")
         self._scope = _unused_scope(name)
         with tf.name_scope(_parent_name_scope(self._scope)), tf.control_dependencies(None):
@@ -373,13 +374,13 @@ class Module(object):
           {name: tensor} if `as_dict`, otherwise the output "default".
 
         Raises:
-          TypeError: the inputs or outputs are not those of the signature.
+          TypeError: the signature does not have these inputs or outputs.
           ValueError: the signature does not exist, or its computation cannot be trained.
-          RuntimeError: the module belongs to another graph than the current one.
+          RuntimeError: the module belongs to a graph that is not the current graph.
         """
         if self._graph is not tf.get_default_graph():
-            raise RuntimeError("hub.Module: the module was created in another graph. Create the module in "
-                               "the current graph.")
+            raise RuntimeError("hub.Module: the module was created in a different graph. Create the module "
+                               "in the current graph.")
         name, definition = self._spec.signature(signature, self._tags)
         feed = _feed_tensors(name, definition.inputs, inputs)
         outputs = {key: _tensor_name(f"{name}: output {key}", info)
@@ -438,8 +439,8 @@ class Module(object):
                                  "not stored in a module. Use trainable=False, or a module without custom "
                                  "gradients.")
             else:
-                # The gradient gets a new name, because this process may have another gradient function with
-                # the old name.
+                # The gradient gets a new name, because this process may have a different gradient function
+                # with the old name.
                 node.attr["_gradient_op_type"].s = f"{gradient} of a hub module".encode()
 
 
@@ -503,7 +504,7 @@ def _nodes_in_collections(definition, keys):
 
 
 def _extract_subgraph(definition, kept, collections, scope):
-    """Returns a MetaGraphDef with some nodes and collections of another MetaGraphDef.
+    """Returns a new MetaGraphDef that contains some nodes and collections of a given MetaGraphDef.
 
     Args:
       definition: the MetaGraphDef.
@@ -521,8 +522,8 @@ def _extract_subgraph(definition, kept, collections, scope):
         part.graph_def.node.append(node)
         node = part.graph_def.node[-1]
         node.input[:] = [source for source in node.input if source[0] != "^" or source[1:] in kept]
-        # The attribute "_class" asks for the device of another node, and that node may be missing in the
-        # result.
+        # The attribute "_class" names a second node whose device this node must use. The second node may be
+        # missing in the result.
         node.attr.pop("_class", None)
         if "shared_name" in node.attr and node.attr["shared_name"].s:
             # Without this change, two modules whose variables have the same names would share the variables.

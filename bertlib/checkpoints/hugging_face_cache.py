@@ -1,6 +1,7 @@
 """Finds models of the Hugging Face Hub in the local cache, and downloads models that the cache lacks.
 
-Hugging Face's programs share this cache. For each repository, the cache contains a directory:
+This project and Hugging Face's programs share this cache. For each repository, the cache contains a
+directory:
 
     models--google-bert--bert-base-uncased/refs/main                   the commit to which "main" refers
     models--google-bert--bert-base-uncased/snapshots/<commit>/         the files of this commit
@@ -19,8 +20,8 @@ _SNAPSHOT = re.compile(r"/models--([^/]+)/snapshots/([0-9a-f]{40})(/|$)")
 # A name without an organization, such as bert-base-uncased, is an old name of a model of this organization.
 _FIRST_ORGANIZATION = "google-bert/"
 _WEIGHTS, _CONFIG = "model.safetensors", "config.json"
-# Names of the files that nearly every BERT has. If the cache lacks one of them, the command searches the Hub
-# for it.
+# Names of the files that nearly every BERT has. If the cache lacks one of these files, the command searches
+# the Hub for the file.
 _EXPECTED = (_CONFIG, _WEIGHTS, "vocab.txt", "tokenizer_config.json")
 # Names of the files that are downloaded. Pickle files are never downloaded.
 _FILES = (*_EXPECTED, "tokenizer.json", "special_tokens_map.json", "added_tokens.json")
@@ -54,7 +55,7 @@ def find_snapshot(name):
     if not missing:
         return cached
     try:
-        if cached:  # The other files must have the same commit.
+        if cached:  # the missing files must be from the same commit as the cached files
             repository, revision = describe_snapshot(cached).values()
         return _download(repository, revision)
     except (OSError, ImportError) as error:
@@ -73,7 +74,7 @@ def describe_snapshot(path):
 
 
 def cache_directory():
-    """Returns the directory of the cache. It depends on the same environment variables as in huggingface_hub.
+    """Returns the directory of the cache. The same environment variables as in huggingface_hub determine it.
     """
     directory = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
     if not directory:

@@ -18,7 +18,7 @@ import tensorflow.compat.v1 as tf
 from bertlib.system import files
 
 FILE = "metrics.jsonl"
-# {name of a value in the log: its name in the file}, where the names differ.
+# {name of a value in the log: its name in the file}, for values whose names differ.
 _NAMES = {"global_step/sec": "steps_per_second", "examples/sec": "examples_per_second"}
 
 
@@ -145,5 +145,5 @@ def _to_json(value):
 
 @functools.cache
 def _warn_once(path, reason):
-    logging.warning("%s could not be written: %s. Some lines of the history are missing in this file. "
-                    "Nothing else is missing.", path, reason)
+    logging.warning("%s could not be written: %s. Some lines of the history are missing in this file. All "
+                    "other files are complete.", path, reason)

@@ -28,8 +28,8 @@ def create_checked_scaffold(spec, checkpoint, config):
       config: a `RunConfig`, whose fields set the number of checkpoints that are kept.
 
     Raises:
-      ValueError: a variable is missing in the checkpoint, or has another shape or type in the checkpoint than
-        in the graph; or the checkpoint cannot be read.
+      ValueError: a variable is missing in the checkpoint, or has a different shape or type in the checkpoint;
+        or the checkpoint cannot be read.
     """
     scaffold = spec.scaffold or tf.train.Scaffold()
     if scaffold.saver is None and not tf.get_collection(tf.GraphKeys.SAVERS):
@@ -50,7 +50,7 @@ def create_checked_scaffold(spec, checkpoint, config):
             checkpoint_formats.check_same_types(
                 found, {variable.op.name: variable.dtype.base_dtype for variable in variables})
             # One tensor is read now. If the data file is missing, the error message of this read names the
-            # missing file. TensorFlow's own message would name another file.
+            # missing file. TensorFlow's own message would name a different file.
             found.read(tf.train.get_global_step().op.name)
             absent = [variable for variable in optional if variable.op.name not in found.shapes]
             if absent:
@@ -59,7 +59,7 @@ def create_checked_scaffold(spec, checkpoint, config):
 
 
 def _restore_without(saver, saved, absent):
-    """Changes a saver so that it initializes the variables `absent` and restores only the other variables.
+    """Changes a saver so that it initializes the variables in `absent` and restores all other variables.
 
     Args:
       saver: a tf.train.Saver.
@@ -117,8 +117,8 @@ def open_session(scaffold, checkpoint, config, hooks, is_training=False, group=N
 
 @contextlib.contextmanager
 def translate_restore_errors(checkpoint):
-    """A context manager: if restoring a checkpoint fails inside of the block, because the checkpoint is
-    damaged, raises a `DamagedError` with advice instead of the original error."""
+    """A context manager. If a checkpoint cannot be restored inside of the block because it is damaged, raises
+    a `DamagedError` with advice instead of the original error."""
     try:
         yield
     except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:

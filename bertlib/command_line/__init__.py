@@ -1,10 +1,10 @@
 """Starts every command: flags and `--help`, launching, signals, errors, and the role of the process.
 
 The import of this package prepares the process for a command: it hides TensorFlow's messages, loads
-TensorFlow and switches TensorFlow to graph mode. A command imports this package before its other modules; the
-linter's import order agrees with this. If TensorFlow was already imported, this still works, but TensorFlow's
-messages appear. Loading the modules takes seconds. Ctrl-C during this time ends the process with a message of
-one line.
+TensorFlow and switches TensorFlow to graph mode. A command imports this package before its other modules, and
+the linter is configured for this order. If TensorFlow was already imported, the command still works, but
+TensorFlow's messages appear. Loading the modules takes seconds. Ctrl-C during this time ends the process with
+a message of one line.
 """
 
 import os

@@ -53,7 +53,7 @@ class CommandFlags:
           arguments: list of str.
 
         Raises:
-          ValueError: an argument is not a flag of the command, or its value is not allowed.
+          ValueError: an argument is not a flag of the command, or its value is not valid.
         """
         verbosity = logging.get_verbosity()
         try:
@@ -62,7 +62,7 @@ class CommandFlags:
         except flags.Error as error:
             raise ValueError(str(error)) from error
         finally:
-            logging.set_verbosity(verbosity)  # the flag --verbosity of absl changes it when it is parsed
+            logging.set_verbosity(verbosity)  # parsing absl's flag --verbosity changes the verbosity
         if rest:
             raise ValueError(f"The training command takes only flags, written as --name=value. Remove or "
                              f"correct: {' '.join(rest)}.")

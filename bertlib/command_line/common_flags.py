@@ -37,8 +37,8 @@ FLAGS = flags.FLAGS
 
 _HELP_WIDTH = 110
 
-# Largest values of integer flags that have no upper bound in their definition. A larger value overflows
-# somewhere in TensorFlow or NumPy. TensorFlow stores --seed as an int64. --random_seed may be any integer.
+# Largest values of integer flags that have no upper bound in their definition. Above these values, TensorFlow
+# or NumPy overflows. TensorFlow stores --seed as an int64. --random_seed may be any integer.
 _MAX_INT32 = 2**31 - 1
 _SEEDS = {"seed": 2**63 - 1, "random_seed": math.inf}
 MAX_WORKERS = 1024
@@ -84,8 +84,8 @@ def section(heading, affects=None):
     Args:
       heading: str.
       affects: one of `settings.CLASSES`: the part of a training that the flags affect. The class decides
-        whether run.json records a flag, and whether a later command inherits the recorded value or refuses
-        another value, see `run_record.inherit_record`. None for flags of commands that do not train.
+        whether run.json records a flag, and whether a later command inherits the recorded value or refuses a
+        different value; see `run_record.inherit_record`. None for flags of commands that do not train.
 
     Raises:
       ValueError: `affects` is not one of `settings.CLASSES`.
@@ -161,7 +161,7 @@ def _help_of(names):
 
 def default_text(flag):
     """Returns the default of an absl flag as it would be written on a command line; "" if the flag has no
-    default or an empty one."""
+    default or an empty default."""
     if flag.default is None:
         return ""
     if isinstance(flag.default, list):
@@ -170,7 +170,7 @@ def default_text(flag):
 
 
 def meaning(flag):
-    """Returns the help text of an absl flag, without the list of allowed values that absl puts before the
+    """Returns the help text of an absl flag, without the list of possible values that absl puts before the
     text."""
     return flag.help.split(">: ", 1)[-1] if isinstance(flag, flags.EnumFlag) else flag.help
 
@@ -190,12 +190,13 @@ def read_settings():
 
 
 def phases_given():
-    """Returns the names of the phases whose flags are given on the command line, as true or as false."""
+    """Returns the names of the phases whose flags are on the command line, with the value true or false."""
     return [name for name in PHASES if name in FLAGS and FLAGS[name].present]
 
 
 def refuse_empty_paths():
-    """Raises a ValueError if a path on the command line is empty, as after an unset shell variable."""
+    """Raises a ValueError if a path on the command line is empty, for example because a shell variable is not
+    set."""
     for name in FLAGS:
         flag = FLAGS[name]
         is_path = name.endswith(PATH_SUFFIXES) and isinstance(flag.value, str)
@@ -213,8 +214,9 @@ def define_classification_flags():
         flags.DEFINE_string("task_name", None, "Name of the task, in upper or lower case: "
                             f"{', '.join(sorted(PROCESSORS))}. For your own data, pass --train_file instead.")
         flags.DEFINE_string("task_module", None, "Python file that defines your own task, instead of "
-                            "--task_name. It contains one class derived from DataProcessor. The methods of "
-                            "this class get --data_dir. For an example, see own_task.md in docs/howto.")
+                            "--task_name. It contains one class derived from DataProcessor. The command "
+                            "passes --data_dir to the methods of this class. For an example, see own_task.md "
+                            "in docs/howto.")
     with section("Task", INPUT):
         flags.DEFINE_string("data_dir", None, "Directory of the task's TSV files.")
         flags.DEFINE_enum("xnli_language", "zh", XnliProcessor.LANGUAGES,
@@ -277,15 +279,15 @@ def _define_custom_data_flags():
         define_skip_flag()
     with section("Your own data, in place of a task", TASK):
         flags.DEFINE_enum("task_type", "classification", ["classification", "regression", "multilabel"],
-                          "Kind of the label: one class for each text (classification), a number "
-                          "(regression), or any number of classes (multilabel).")
+                          "Type of the task. classification: one class for each text. regression: a number "
+                          "for each text. multilabel: any number of classes for each text.")
         flags.DEFINE_string("label_file", None, "File with one label per line, in the order of the model's "
                             "outputs. By default, the labels are those of the training file, sorted.")
     with section("Your own data, in place of a task", INPUT):
         flags.DEFINE_string("label_separator", ",", "With --task_type=multilabel: character or string that "
                             "separates the labels of one text.")
-        flags.DEFINE_float("threshold", 0.5, "With --task_type=multilabel: lowest probability at which a "
-                           "label is predicted.")
+        flags.DEFINE_float("threshold", 0.5, "With --task_type=multilabel: a label is predicted if its "
+                           "probability is at least this value.")
     with section("Your own data, in place of a task", WEIGHTS):
         flags.DEFINE_float("dev_fraction", None, "Fraction of the training file, at most 0.5, that is used "
                            "for evaluation and not for training. Pass this flag instead of --dev_file. The "
@@ -300,11 +302,11 @@ def _define_custom_data_flags():
 
 
 _TEXT_COLUMN = ("Column of the text, or two columns separated by a comma. A column is a name, or a number "
-                "that counts from 1; -1 is the last column. By default, the command looks for columns with a "
-                "usual name: text, or the pair sentence1 and sentence2, for example.")
+                "that counts from 1; -1 is the last column. By default, the command looks for columns with "
+                "usual names, for example text, or sentence1 and sentence2.")
 _LABEL_COLUMN = ("Column of the label: a name, or a number that counts from 1; -1 is the last column. With "
-                 "--task_type=multilabel, you can also name several columns, separated by commas: each "
-                 "contains 0 or 1, and its name is the label.")
+                 "--task_type=multilabel, you can also name several columns, separated by commas. Each of "
+                 "these columns contains 0 or 1, and the name of the column is the label.")
 
 
 def define_column_flags(heading="Your own data, in place of a task", text=_TEXT_COLUMN, label=_LABEL_COLUMN):
@@ -319,8 +321,7 @@ def define_column_flags(heading="Your own data, in place of a task", text=_TEXT_
         flags.DEFINE_string("label_column", None, label)
         flags.DEFINE_enum("header", "auto", ["auto", "true", "false"],
                           "Whether the first row of a .csv or .tsv file contains the names of the columns. "
-                          "auto: if the column flags are numbers, the first row contains no names, otherwise "
-                          "it does.")
+                          "auto: false if the columns are given as numbers, otherwise true.")
         flags.DEFINE_string("delimiter", "auto", "Character between the columns of a .csv file: comma, "
                             "semicolon, tab, pipe, or any other single character. auto: a semicolon if the "
                             "first row contains semicolons and no commas outside of quotes, otherwise a "
@@ -382,8 +383,8 @@ def define_model_flags(max_seq_length):
                             "The model's bert_config.json, or a Hugging Face config.json.")
         flags.DEFINE_string("init_checkpoint", None,
                             "Initial weights: a TensorFlow checkpoint prefix, a Hugging Face BERT directory, "
-                            "a .safetensors file, or hf: and the name of a model on the Hugging Face Hub, "
-                            "such as hf:google-bert/bert-base-uncased. If --output_dir contains a "
+                            "a .safetensors file, or hf: followed by the name of a model on the Hugging Face "
+                            "Hub, such as hf:google-bert/bert-base-uncased. If --output_dir contains a "
                             "checkpoint, that checkpoint is used instead.")
     with section("Model", INPUT):
         flags.DEFINE_integer("max_seq_length", max_seq_length,
@@ -392,10 +393,9 @@ def define_model_flags(max_seq_length):
                              lower_bound=3)
     with section("Memory and speed", SPEED):
         flags.DEFINE_enum("precision", "fp32", sorted(modeling.PRECISIONS),
-                          "Number format of the encoder's computation. bf16, fp16: less memory than with "
-                          "fp32, and less time on hardware that supports the format. Weights, sums, "
-                          "softmax, normalization, loss, "
-                          "optimizer and checkpoints stay fp32.")
+                          "Number format of the encoder's computation. bf16 and fp16 need less memory than "
+                          "fp32, and less time on hardware that supports the format. Weights, sums, softmax, "
+                          "normalization, loss, optimizer and checkpoints stay in fp32.")
     define_gpu_flags()
 
 
@@ -404,12 +404,12 @@ def define_gpu_flags():
     with section("GPUs", SPEED):
         flags.DEFINE_bool("tf32", True, "Compute matrix products of float32 in TF32 on GPUs that support it "
                           "(NVIDIA Ampere and newer). TF32 is faster, but rounds the inputs of a product to "
-                          "10 bits of mantissa. false: compute the products in float32.")
+                          "10 bits of mantissa. false: the products are computed in float32.")
         flags.DEFINE_bool("deterministic", False, "Use only ops that give the same numbers in repeated runs "
-                          "on the same GPU. Some of these ops are slower. On a CPU, repeated runs give the "
-                          "same numbers also without this flag.")
+                          "on the same GPU. Some of these ops are slower. On a CPU, this flag is not needed: "
+                          "repeated runs always give the same numbers.")
     with section("GPUs", MACHINE):
-        flags.DEFINE_bool("gpu_allow_growth", False, "Take memory of the GPU when it is needed. false: take "
+        flags.DEFINE_bool("gpu_allow_growth", False, "Take GPU memory only when it is needed. false: take "
                           "nearly all free memory at the start, so no second process can use this GPU.")
 
 
@@ -428,7 +428,7 @@ def define_tokenizer_flags():
 
 
 def _define_input_flags():
-    """Defines the flags of the preparation of the input."""
+    """Defines the flags that control how the input is prepared."""
     with section("Memory and speed", MACHINE):
         flags.DEFINE_integer("num_workers", 1,
                              "Number of processes that turn text into features; 0: one process for each CPU "
@@ -438,9 +438,9 @@ def _define_input_flags():
                              lower_bound=0, upper_bound=MAX_WORKERS)
         flags.DEFINE_string("features_cache", None, "Directory of features that several runs share. If "
                             "another run with the same examples, tokenizer and lengths has stored its "
-                            "features there, this run links to these files instead of converting the texts "
-                            "again. The results are the same, bit for bit. sweep.py sets this flag for its "
-                            "runs.")
+                            "features there, this run uses these files instead of converting the texts "
+                            "again. The results with and without a cache are the same, bit for bit. sweep.py "
+                            "sets this flag for its runs.")
 
 
 def define_trimming_flags():
@@ -486,13 +486,13 @@ def define_training_flags():
                            "optimizer, as a factor of the learning rate. Biases and layer normalization are "
                            "not decayed.", lower_bound=0)
         flags.DEFINE_float("clip_norm", optimization.PUBLISHED_CLIP_NORM, "Largest global norm of the "
-                           "gradients. Larger gradients are scaled down to this norm. 0: no clipping.",
-                           lower_bound=0)
+                           "gradients. Gradients with a larger norm are scaled down to this norm. 0: no "
+                           "clipping.", lower_bound=0)
         flags.DEFINE_float("layer_decay", 1.0, "Factor between the learning rates of neighboring layers, "
                            "above 0 and at most 1, such as 0.95. The pooler and the head have the rate "
-                           "--learning_rate, the top layer has this rate times the factor, and each layer "
-                           "below has the rate of the layer above times the factor. The embeddings count as "
-                           "the lowest layer.")
+                           "--learning_rate. The top layer has --learning_rate times the factor. Each lower "
+                           "layer has the rate of the layer above it times the factor. The embeddings count "
+                           "as the lowest layer.")
         flags.DEFINE_integer("reinit_layers", 0, "Number of layers, counted from the top, that start from "
                              "random weights instead of those in --init_checkpoint. The pooler then also "
                              "starts from random weights. This happens once, at step 0.", lower_bound=0)
@@ -503,16 +503,17 @@ def define_training_flags():
                           "freezes them.")
         flags.DEFINE_integer("seed", 12345, "Random seed. The same seed repeats the run.")
     with section("Training", SPEED):
-        flags.DEFINE_integer("max_steps", None, "End the training early, at this step. The schedule of the "
-                             "learning rate still has all steps. A later run without this flag continues "
-                             "the training to its last step.", lower_bound=1)
+        flags.DEFINE_integer("max_steps", None, "End the training early, at this step. The learning rate "
+                             "schedule does not change: it still covers all steps of the training. A later "
+                             "run without this flag continues the training to its last step.", lower_bound=1)
         flags.DEFINE_integer("save_checkpoints_steps", 1000, "Number of steps between checkpoints.",
                              lower_bound=1)
         flags.DEFINE_integer("keep_checkpoint_max", 5, "Number of checkpoints to keep. Older ones are "
                              "removed. 0: keep all.", lower_bound=0)
         flags.DEFINE_bool("eval_each_checkpoint", False, "With --do_train: evaluate each checkpoint after it "
                           "is saved. The metrics are added to learning_curve.tsv in --output_dir and to the "
-                          "picture learning_curve.svg. The trained weights do not change, bit for bit.")
+                          "picture learning_curve.svg. The trained weights are the same as without these "
+                          "evaluations, bit for bit.")
         flags.DEFINE_integer("eval_every_steps", None, "With --do_train: evaluate every N steps and after "
                              "the last step, as with --eval_each_checkpoint. No checkpoint is saved for "
                              "these evaluations.", lower_bound=1)
@@ -530,21 +531,20 @@ def define_training_flags():
                              "TensorBoard.", lower_bound=1)
     with section("Memory and speed", SPEED):
         flags.DEFINE_integer("gradient_accumulation_steps", None,
-                             "Number of micro-batches of a training step. More micro-batches need less "
-                             "memory; the result of the step is the same. 0: the smallest number that fits "
-                             "into memory, found by simulation. The default is 1. With "
-                             "--tokens_per_micro_batch, the default is the number of micro-batches that this "
-                             "token limit requires.", lower_bound=0)
+                             "Number of micro-batches of a training step. With more micro-batches, a step "
+                             "needs less memory, and its result is the same. 0: the command finds by "
+                             "simulation the smallest number with which a step fits into memory. The default "
+                             "is 1. With --tokens_per_micro_batch, the default is the number of "
+                             "micro-batches that this token limit requires.", lower_bound=0)
         flags.DEFINE_enum("recompute", "none", [*modeling.RECOMPUTE, "auto"],
                           "Gradient checkpointing: which activations are computed again in the backward pass "
-                          "instead of being kept in memory. none: no activation. attention: scores and "
-                          "probabilities of attention, which saves most of the memory for long sequences and "
-                          "costs little time. layers: all except the input of each layer; a step takes a "
-                          "third more time than with --recompute=none. auto: the fastest mode that fits "
-                          "into memory, found by "
-                          "simulation.")
+                          "instead of being kept in memory. none: no activations. attention: the attention "
+                          "scores and probabilities. This saves most of the memory for long sequences and "
+                          "costs little time. layers: all activations except the input of each layer. A step "
+                          "then takes a third more time than with --recompute=none. auto: the fastest mode "
+                          "that fits into memory, found by simulation.")
         flags.DEFINE_integer("recompute_segment", 1, "With --recompute=layers: number of consecutive layers "
-                             "that are recomputed together.", lower_bound=1)
+                             "in a segment. Only the input of each segment is kept in memory.", lower_bound=1)
     with section("Memory and speed", MACHINE):
         flags.DEFINE_float("memory_limit_gb", None,
                            "With --gradient_accumulation_steps=0 or --recompute=auto: memory that a training "
@@ -554,22 +554,22 @@ def define_training_flags():
     with section("Memory and speed", SPEED):
         flags.DEFINE_bool("compile_kernels", None,
                           "Use C++ kernels for the elementwise ops of a training step. The kernels are "
-                          "compiled once for this machine's CPU. TensorFlow's ops are used instead if there "
-                          "is no C++ compiler or if there is a GPU, and in layers that compute in fp16. The "
-                          "default is true on a CPU for models with a hidden size of at least 256, otherwise "
-                          "false.")
+                          "compiled once for this machine's CPU. TensorFlow's ops are used instead if no C++ "
+                          "compiler is found, if the machine has a GPU, and for layers that compute in fp16. "
+                          "The default is true on a CPU for models with a hidden size of at least 256, "
+                          "otherwise false.")
         flags.DEFINE_bool("use_xla", False,
-                          "For GPUs: in a training, let XLA compile the computations between the matrix "
-                          "products. Each new batch shape is compiled once, which takes some seconds. The "
-                          "length of a trimmed batch is a multiple of 64 tokens. On a CPU, a training is "
-                          "slower with this flag than without it.")
+                          "For training on GPUs: XLA compiles the computations between the matrix products. "
+                          "Each new batch shape is compiled once, which takes some seconds. The length of a "
+                          "trimmed batch is a multiple of 64 tokens. On a CPU, a training is slower with "
+                          "this flag than without it.")
         flags.DEFINE_string("profile_steps", None,
-                            "a,b: profile the training steps a to b, numbered as in the log. The trace is "
-                            "written to --output_dir, for TensorBoard. The log lists the op types that took "
-                            "the most time.")
+                            "Two step numbers a,b, as in the log. The training steps a to b are profiled. "
+                            "The trace is written to --output_dir, for TensorBoard. The log lists the op "
+                            "types that took the most time.")
         flags.DEFINE_enum("gradient_dtype", "fp32", ["fp32", "bf16"],
-                          "Data type used to exchange gradients between replicas. bf16: half as many bytes "
-                          "are sent, but the gradients are rounded.")
+                          "Data type used to exchange gradients between replicas. With bf16, the replicas "
+                          "send half as many bytes, but the gradients are rounded.")
     flags.register_validator("profile_steps",
                              lambda text: text is None or parse_profile_steps(text) is not None,
                              "must be two numbers a,b with 1 <= a <= b, such as 100,105: the first and the "
@@ -594,15 +594,15 @@ def define_replica_flags():
         flags.DEFINE_integer("num_replicas", 1,
                              "Number of processes on this machine that share the work. Each process uses one "
                              "GPU. 0: the number of GPUs. The micro-batches of a training step are divided "
-                             "among the processes; except for rounding, the result of the step does not "
-                             "depend on their number. With TF_CONFIG, several machines share the work; see "
-                             "docs/howto/cluster.md.", lower_bound=0, upper_bound=MAX_WORKERS)
-        flags.DEFINE_float("replica_timeout", 60.0, "Number of seconds after which all replicas end if one "
-                           "of them was killed, was stopped or lost its connection.")
+                             "among the processes. Except for rounding, the result of the step does not "
+                             "depend on the number of processes. With TF_CONFIG, several machines share the "
+                             "work; see docs/howto/cluster.md.", lower_bound=0, upper_bound=MAX_WORKERS)
+        flags.DEFINE_float("replica_timeout", 60.0, "If a replica was killed, was stopped or lost its "
+                           "connection, all replicas end after this number of seconds.")
     with section("Several GPUs and machines", MACHINE):
-        flags.DEFINE_integer("max_restarts", 0, "Largest number of restarts. All replicas are restarted from "
-                             "the last checkpoint if one of them was killed, crashed or lost its connection.",
-                             lower_bound=0)
+        flags.DEFINE_integer("max_restarts", 0, "Largest number of restarts. If a replica was killed, "
+                             "crashed or lost its connection, all replicas are restarted from the last "
+                             "checkpoint.", lower_bound=0)
         define_open_ports_flag()
     _require_positive("replica_timeout")
 
@@ -610,9 +610,10 @@ def define_replica_flags():
 def define_open_ports_flag():
     """Defines the flag that decides whether other machines can reach the network ports of a run."""
     flags.DEFINE_bool("open_ports", None, "Whether other machines can reach the network ports that a run "
-                      "opens on this machine. By default, the ports are closed if the system allows this and "
-                      "no path is remote; otherwise a warning says that the ports are open. true: leave the "
-                      "ports open, without a warning. false: refuse to run if the ports cannot be closed.")
+                      "opens on this machine. By default, the command closes the ports if the system permits "
+                      "this and if no path is remote. If it leaves the ports open, it logs a warning. true: "
+                      "the ports stay open, without a warning. false: the command ends with an error if the "
+                      "ports cannot be closed.")
 
 
 def define_export_flags():
@@ -637,8 +638,8 @@ def _define_epoch_flags():
 
 
 def require_finite(*names):
-    """Adds a check that the values of flags are finite or None. Bounds alone are not enough: absl's bounds
-    accept NaN."""
+    """Adds a check that the values of flags are finite or None. This check is needed in addition to absl's
+    bounds, because absl's bounds accept NaN."""
     for name in names:
         flags.register_validator(name, lambda value: value is None or math.isfinite(value),
                                  "must be a finite number")
@@ -672,7 +673,7 @@ def define_common_flags(description):
 
 
 def _limit_integers():
-    """Adds an upper bound to integer flags that have none: TensorFlow and NumPy would overflow."""
+    """Adds an upper bound to integer flags that have none, because TensorFlow or NumPy would overflow."""
     for name in itertools.chain.from_iterable(names_by_section.values()):
         flag = FLAGS[name]
         if flag.flag_type() == "int" and flag.parser.upper_bound is None:

@@ -27,10 +27,10 @@ FLAGS = flags.FLAGS
 _RESULTS = ("eval_results.txt", "eval_results_mismatched.txt", "eval_results.json")
 # Names of the flags that only a training may have.
 _TRAINING_ONLY = ("eval_every_steps", "keep_best", "early_stopping_evals")
-# How long the evaluator waits until the chief starts, as a multiple of --replica_timeout.
+# Longest time that the evaluator waits for the start of the chief, as a multiple of --replica_timeout.
 _START_TIMEOUTS = 5
-# Seconds between two checks of the signals and of the child process; seconds between two searches for a new
-# checkpoint.
+# `_POLL_SECONDS` is the time between two checks of the signals and of the child process. `_LOOK_SECONDS` is
+# the time between two searches for a new checkpoint.
 _POLL_SECONDS, _LOOK_SECONDS = 0.05, 5.0
 
 
@@ -66,7 +66,7 @@ def follow(coordinator, timeout):
         while not signals:
             runs, newest = chief.runs(), checkpoint_formats.latest_checkpoint(FLAGS.output_dir)
             step = newest and checkpoint_files.step_in_name(newest)
-            if step and step != evaluated:  # step 0 has nothing to evaluate yet
+            if step and step != evaluated:  # at step 0, nothing is trained yet
                 code = _evaluate(signals)
                 # The failure can be ignored if the training has removed this checkpoint in the meantime.
                 if code and files.exists(f"{newest}.index"):
@@ -157,10 +157,11 @@ class _Chief:
         self._until = time.monotonic() + _START_TIMEOUTS * timeout
 
     def runs(self):
-        """Returns whether the chief listens, or may still begin to listen.
+        """Returns True if the chief listens, or if it was not reached yet and the time for its start is not
+        over.
 
         Raises:
-          OSError: the chief could never be reached, and the time for the chief's start is over.
+          OSError: the chief was never reached, and the time for the chief's start is over.
         """
         if self._is_connected():
             return True

@@ -25,7 +25,7 @@ _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -2, -4, -8
 
 
 def keep_freed_memory():
-    """Makes glibc keep freed memory instead of returning it to the system.
+    """Makes glibc keep freed memory in the process instead of returning it to the system.
 
     The next step needs the same memory again. Returning this memory to the system, and clearing it when it is
     allocated again, takes time. This function does nothing outside of Linux with glibc, or if an environment
@@ -46,9 +46,9 @@ def start(command):
     """Runs a module of `bertlib.commands`: its `define_flags`, then its `main`.
 
     Args:
-      command: the module. `--help` prints the module's docstring. `TAKES_PATHS = True` in the module allows
-        arguments other than flags. `RESUMABLE = True` in the module means that an interrupted command
-        continues its work if it is run again.
+      command: the module. `--help` prints the module's docstring. With `TAKES_PATHS = True` in the module,
+        the command accepts arguments other than flags. `RESUMABLE = True` in the module means that an
+        interrupted command continues its work if it is run again.
     """
     command.define_flags()
     run(command.main, getattr(command, "RESUMABLE", False), command.__doc__,
@@ -62,10 +62,11 @@ def run(main, resumable=False, description=None, takes_paths=False):
     SIGTERM and 129 after SIGHUP; see `signals`.
 
     Args:
-      main: function of a list of str: the command's name and the arguments that are not flags.
+      main: function with one argument, a list of str: the command's name and the arguments that are not
+        flags.
       resumable: bool, whether an interrupted command continues its work if it is run again.
       description: str, the text of `--help` before the flags; by default the docstring of the script.
-      takes_paths: bool, whether arguments other than flags are allowed.
+      takes_paths: bool, whether the command accepts arguments other than flags.
     """
     def guarded(argv):
         _set_up_logging()
@@ -129,7 +130,7 @@ def _set_up_gpus():
         os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
     if FLAGS.deterministic:
         tf.compat.v2.config.experimental.enable_op_determinism()
-        os.environ["TF_DETERMINISTIC_OPS"] = "1"  # for libraries that do not ask TensorFlow
+        os.environ["TF_DETERMINISTIC_OPS"] = "1"  # for libraries that read only this variable
     _hide_other_gpus()
 
 
@@ -228,9 +229,10 @@ def _fail_with_known(error, message, passes):
 
 @contextlib.contextmanager
 def _interruption_wins():
-    """Raises the KeyboardInterrupt or Stopped that interrupted the block, even if another error replaced it.
+    """If a KeyboardInterrupt or Stopped interrupted the block, raises this exception, even if a different
+    error replaced it.
 
-    Interrupted code can raise another error instead:
+    Interrupted code can raise one of these errors instead:
 
     - a SystemError after Ctrl-C during an import in C,
     - a RuntimeError after a signal at the end of a scope,
@@ -269,9 +271,9 @@ def _fail(message, code=1, passes=False, own=True, log_says_more=False):
     Args:
       message: str.
       code: int, the exit code.
-      passes: bool, whether another attempt may succeed. A replica reports this to its launcher by the exit
-        code.
-      own: bool, whether the error happened in this process, not in another replica.
+      passes: bool, whether the command may succeed if it is run again. A replica reports this to its launcher
+        by the exit code.
+      own: bool. True if the error happened in this process, False if it happened in a different replica.
       log_says_more: bool, see `replica_group.Group.leave`.
     """
     _report_end(message, code, own and code == 1, log_says_more)
@@ -339,7 +341,8 @@ def log_devices():
                  f", replica {group.index} of {group.count}" if group else "")
     has_tf32 = any(detail.get("compute_capability", (0, 0)) >= (8, 0) for detail in details.values())
     if has_tf32 and tf.config.experimental.tensor_float_32_execution_enabled():
-        logging.info("Matrix products of float32 are computed in TF32; with --tf32=false, in float32.")
+        logging.info("Matrix products of float32 are computed in TF32. Pass --tf32=false to compute them in "
+                     "float32.")
     explanation = None if gpus else gpu_libraries.explain_unused_card()
     if explanation and (not group or group.is_first):
         logging.warning("%s", explanation)

@@ -20,8 +20,9 @@ _NUMBERS = signal.SIGTERM, signal.SIGHUP
 # Numbers of the signals that this process received.
 _received = []
 
-# Outside of a training, the main thread has `_POLLS * _POLL_SECONDS` seconds to clean up; then the process is
-# ended. The limit is needed because the main thread cannot clean up during a long call of TensorFlow.
+# Outside of a training, the main thread has `_POLLS * _POLL_SECONDS` seconds to clean up. After this time,
+# this module ends the process. The limit is needed because the main thread cannot clean up during a long call
+# of TensorFlow.
 _POLL_SECONDS, _POLLS = 0.5, 4
 # Some clusters signal all processes of a job, so a replica receives one signal twice: from the cluster and
 # from its launcher. A second signal within this number of seconds counts as a copy of the first one.

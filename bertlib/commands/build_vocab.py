@@ -117,7 +117,7 @@ def learn_vocab(words, vocab_size, min_frequency=2, num_unused=0):
     known = {word: words[word] for word in sorted(words) if alphabet.issuperset(word)}
     if not known:
         raise ValueError(f"--min_frequency={min_frequency}: each word of the text contains a character that "
-                         "occurs fewer times than this. Pass a lower number, or use more text.")
+                         f"occurs fewer than {min_frequency} times. Pass a lower number, or use more text.")
     padding, *others = tokenization.SPECIAL_TOKENS
     special = [padding, *(f"[unused{i}]" for i in range(num_unused)), *others]
     fixed = special + sorted(alphabet) + sorted({tokenization.CONTINUATION + character for word in known
@@ -128,15 +128,15 @@ def learn_vocab(words, vocab_size, min_frequency=2, num_unused=0):
                          f"{len(fixed)} entries. Pass --vocab_size={len(fixed)} or more, or raise "
                          f"--min_frequency={min_frequency} to leave out rarer characters.")
     unknown = sum(words.values()) - sum(known.values())
-    logging.info("%d words, %d different ones, %d characters. "
-                 "%d words contain a character below --min_frequency and will become [UNK].",
+    logging.info("The text has %d words (%d different ones). The vocabulary contains %d characters of the "
+                 "text. %d words contain a character below --min_frequency and will become [UNK].",
                  sum(words.values()), len(words), len(alphabet), unknown)
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(unk_token="[UNK]"))
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
     # Among equally frequent pairs, the trainer merges the pair with the lowest ids first. By default, the
-    # trainer numbers the characters in the order of a hash table with a random seed, so each run would give
-    # another vocabulary. Passing the characters as special tokens fixes their ids.
-    # Each merge shortens a word, so the number of merged pieces is below the number of characters.
+    # trainer numbers the characters in the order of a hash table with a random seed, so each run would give a
+    # different vocabulary. Passing the characters as special tokens fixes their ids. Each merge shortens a
+    # word, so the number of merged pieces is below the total length of the words.
     most = min(vocab_size, len(fixed) + sum(map(len, known)))
     trainer = tokenizers.trainers.WordPieceTrainer(vocab_size=most, min_frequency=min_frequency,
                                                    special_tokens=fixed, show_progress=False)

@@ -2,8 +2,9 @@
 
     python compare_results.py output/a output/b
 
-Each argument is a directory with eval_predictions.csv (or .jsonl), or such a file. Both models must have been
-evaluated on the same examples. Directories with sweep.csv are compared over their seeds.
+Each argument is a file eval_predictions.csv or eval_predictions.jsonl, or a directory with such a file. Both
+models must have been evaluated on the same examples. If both arguments are directories with a sweep.csv, the
+command compares the runs of both sweeps over their seeds.
 """
 
 import json
@@ -22,8 +23,9 @@ TAKES_PATHS = True
 def define_flags():
     """Defines the flags of this command."""
     with common_flags.section("Comparison"):
-        flags.DEFINE_string("metric", None, "Compare only this metric, such as f1. By default, all metrics "
-                            "of two tables of predictions are compared, or the first metric of two sweeps.")
+        flags.DEFINE_string("metric", None, "Compare only this metric, such as f1. By default, the command "
+                            "compares all metrics of two tables of predictions, or only the first metric of "
+                            "two sweeps.")
         flags.DEFINE_integer("resamples", 9999, "Number of bootstrap resamples.", lower_bound=100)
         flags.DEFINE_integer("seed", 0, "Seed of the bootstrap. The same seed gives the same interval.",
                              lower_bound=0)
@@ -31,7 +33,7 @@ def define_flags():
 
 
 def find_tables(paths):
-    """Returns ("sweeps", directories) or ("predictions", paths of tables) of two arguments.
+    """Returns ("sweeps", directories) or ("predictions", paths of tables) for two arguments.
 
     Raises:
       ValueError, OSError: an argument contains nothing that can be compared.
@@ -43,7 +45,7 @@ def find_tables(paths):
         if not files.exists(path):
             raise FileNotFoundError(f"{path}: there is no such file or directory.")
     if files.file_identity(paths[0]) == files.file_identity(paths[1]):
-        raise ValueError(f"{paths[0]} and {paths[1]} are the same. Name two different trainings.")
+        raise ValueError(f"{paths[0]} and {paths[1]} are the same path. Name two different trainings.")
     are_sweeps = [files.exists(os.path.join(path, paired_sweeps.TABLE)) for path in paths]
     if all(are_sweeps):
         return "sweeps", paths

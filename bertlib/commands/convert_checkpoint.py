@@ -1,7 +1,7 @@
 """Converts a BERT model between TensorFlow and Hugging Face (safetensors).
 
-These two commands convert weights, configuration and vocabulary, the first one to Hugging Face's format, the
-second one to TensorFlow's:
+The following two commands convert weights, configuration and vocabulary. The first command converts to the
+format of Hugging Face, the second command to the format of TensorFlow:
 
     python convert_checkpoint.py --input=$BERT_DIR/bert_model.ckpt --output=/tmp/hugging_face
     python convert_checkpoint.py --input=/tmp/hugging_face --output=/tmp/tensorflow
@@ -52,8 +52,8 @@ def define_flags():
     """Defines the flags of this command."""
     with common_flags.section("Conversion"):
         flags.DEFINE_string("input", None, "A TensorFlow checkpoint prefix, the output directory of a "
-                            "training, a Hugging Face BERT directory, a .safetensors file, or hf: and the "
-                            "name of a model on the Hugging Face Hub.")
+                            "training, a Hugging Face BERT directory, a .safetensors file, or hf: followed "
+                            "by the name of a model on the Hugging Face Hub.")
         flags.DEFINE_string("output", None, "Output directory. The TensorFlow format consists of "
                             f"{model_writer.TENSORFLOW_WEIGHTS}.* and {_CONFIG['tensorflow']}. The Hugging "
                             f"Face format consists of {model_writer.HUGGING_FACE_WEIGHTS} and "
@@ -63,17 +63,18 @@ def define_flags():
                           "--to=hugging_face for a TensorFlow input, and --to=tensorflow for a Hugging Face "
                           "input or with --weights_only.")
         flags.DEFINE_bool("weights_only", False, "Convert from TensorFlow to TensorFlow, without the state "
-                          "of the training, such as the step and the optimizer's variables. All other "
-                          "conversions leave this state out, too.")
+                          "of the training, such as the step and the optimizer's variables. Conversions "
+                          "between the two formats also leave this state out.")
         flags.DEFINE_bool("force", False, "Replace existing model files in --output.")
     with common_flags.section("Configuration and vocabulary"):
-        flags.DEFINE_string("bert_config_file", None, "The model's bert_config.json or config.json. The "
-                            "default is the file in the directory of the input.")
+        flags.DEFINE_string("bert_config_file", None, "The model's bert_config.json or config.json. Without "
+                            "this flag, the command reads this file from the directory of --input.")
         flags.DEFINE_string("vocab_file", None, "The model's vocabulary, with one WordPiece in each line. "
-                            "The default is the file in the directory of the input.")
+                            "Without this flag, the command reads the vocabulary from the directory of "
+                            "--input.")
         flags.DEFINE_bool("do_lower_case", None, "Whether the model's tokenizer converts text to lower case. "
-                          f"The value is written to {_TOKENIZER_CONFIG}. The default is the value in "
-                          f"{_TOKENIZER_CONFIG} in the directory of the vocabulary.")
+                          f"The value is written to {_TOKENIZER_CONFIG}. Without this flag, the command "
+                          f"takes the value from {_TOKENIZER_CONFIG} in the directory of the vocabulary.")
 
 
 # --- Input -----------------------------------------------------------------------------------------------
@@ -136,7 +137,7 @@ def find_file(settings, source, flag, *candidates):
 
 
 def read_config(settings, source):
-    """Reads and checks --bert_config_file; returns the settings that the published format has, a dict."""
+    """Reads and checks --bert_config_file; returns a dict with the settings that the published format has."""
     path = find_file(settings, source, "bert_config_file", _CONFIG[source.kind], *_CONFIG.values())
     if path is None:
         raise ValueError(f"--bert_config_file is required: there is no {' or '.join(_CONFIG.values())} "
@@ -169,7 +170,7 @@ def read_config(settings, source):
 def read_vocabulary(settings, source, vocab_size):
     """Reads and checks --vocab_file; returns the bytes of a vocab.txt.
 
-    Recent Hugging Face models have only a tokenizer.json, from which the vocabulary is then read.
+    Recent Hugging Face models have no vocab.txt. The vocabulary of such a model is read from tokenizer.json.
     """
     path = find_file(settings, source, "vocab_file", _VOCABULARY, _TOKENIZER)
     pieces = os.path.join(input_directory(source), output_files.SENTENCE_PIECES)
@@ -224,8 +225,8 @@ def _find_id_problem(ids, vocab_size):
 def read_tokenizer_settings(settings, source, config):
     """Returns the content of tokenizer_config.json as a dict, or None.
 
-    None means that it is unknown whether the tokenizer lower-cases text. The TensorFlow format permits this.
-    Logs a warning about settings that the tokenizers of this project do not support.
+    None means that it is unknown whether the tokenizer lower-cases text. The TensorFlow format does not need
+    this setting. Logs a warning about settings that the tokenizers of this project do not support.
     """
     directories = [os.path.dirname(settings.vocab_file), input_directory(source)]
     known = next(filter(None, map(tokenizer_files.merge_settings, directories)), {})
@@ -337,8 +338,8 @@ def translate(settings, source):
 
 
 def copy_weights(settings, source):
-    """Prepares --weights_only, which copies the other files unchanged. Returns the same values as
-    `translate`."""
+    """Prepares a conversion with --weights_only, which copies the configuration and the vocabulary unchanged.
+    Returns the same values as `translate`."""
     paths = {_CONFIG["tensorflow"]: find_file(settings, source, "bert_config_file", _CONFIG["tensorflow"]),
              _VOCABULARY: find_file(settings, source, "vocab_file", _VOCABULARY),
              **{name: os.path.join(input_directory(source), name)
@@ -378,7 +379,8 @@ def main(_):
     checkpoint_formats.check_readable(source, names)
     narrow = sum(source.read_dtype(name) != source.dtypes[name] for name in names)
     if narrow:
-        logging.warning("%d tensors of 16 bits are written as float32: the same values, twice the size.",
+        logging.warning("%d tensors are stored with 16 bits per number. They are written as float32, with "
+                        "the same values and twice the size.",
                         narrow)
     new = model_writer.write(settings.output, settings.to, source, names, contents)
     logging.info("%d of %d tensors of %s are in %s: %s.", len(names), len(source.shapes), source.path,

@@ -4,11 +4,14 @@
     python export.py --model_dir=output/mrpc --text
     python export.py --model_dir=output/mrpc --format=onnx --quantize=int8
 
-The inputs of the first export are token ids, tf.Examples or both. The inputs of the second export are texts,
-which the exported graph tokenizes; a program that loads this graph needs the package tensorflow-text. In the
-model's directory, the first command writes a new version to export/, the second one to export_text/.
-docs/howto/serving.md describes inputs, outputs and serving. The third command writes an ONNX file to
-export_onnx/, and compares its answers with those of the model in TensorFlow; see docs/howto/onnx.md.
+Each command writes a new version to a folder in the model's directory. The first command writes a SavedModel
+to export/. The inputs of this SavedModel are token ids, tf.Examples or both. The second command writes a
+SavedModel to export_text/. Its inputs are texts, which the exported graph tokenizes. A program that loads
+this graph needs the package tensorflow-text. docs/howto/serving.md describes the inputs and outputs of a
+SavedModel, and how to serve it.
+
+The third command writes an ONNX file to export_onnx/, and compares the answers of this file with the answers
+of the model in TensorFlow; see docs/howto/onnx.md.
 """
 
 import os
@@ -48,27 +51,27 @@ def define_flags():
     with common_flags.section("Export"):
         flags.DEFINE_enum("format", SAVED_MODEL, [SAVED_MODEL, *portable_model.FORMATS], "Format of the "
                           "export. saved_model: TensorFlow's SavedModel. onnx: an ONNX file, for ONNX "
-                          "Runtime. tflite: a TFLite file, for classification, regression and several "
-                          "labels.")
+                          "Runtime. tflite: a TFLite file, for classification, regression and multi-label "
+                          "classification.")
         flags.DEFINE_enum("quantize", None, ["int8"], "Number format of the weights in matrix products, for "
-                          "--format=onnx and --format=tflite. By default, the weights are in fp32.")
+                          "--format=onnx or --format=tflite. By default, the weights are in fp32.")
         flags.DEFINE_bool("text", False, "Export a model that takes text and tokenizes it in the graph.")
-        flags.DEFINE_string("output_dir", None, "Directory of the exported versions. The default is export/ "
-                            "in --model_dir; with --text, export_text/; with --format, export_onnx/ or "
-                            "export_tflite/.")
+        flags.DEFINE_string("output_dir", None, "Directory of the exported versions. The default is a folder "
+                            "in --model_dir: export/ for a SavedModel, export_text/ with --text, "
+                            "export_onnx/ with --format=onnx, and export_tflite/ with --format=tflite.")
         flags.DEFINE_string("compare_file", None, "File for a comparison. With --text, each line contains a "
                             "text, and the command compares the tokens of the exported graph with the tokens "
                             "of the Python tokenizer. The default is the training data, if it still exists. "
-                            "With --format=onnx and --format=tflite, the file has rows or lines as for "
+                            "With --format=onnx or --format=tflite, the file is an input file as for "
                             "predict.py, and the command compares the answers of the exported file with the "
                             "answers of the model. The default is the development set, if it still exists.")
         flags.DEFINE_integer("compare_examples", 1000, "Largest number of examples for the comparison of "
-                             "answers. If there are more, evenly distributed ones are compared.",
-                             lower_bound=1)
+                             "answers. If there are more examples, the command compares examples that are "
+                             "evenly spaced in the data.", lower_bound=1)
         flags.DEFINE_integer("warmup_requests", 1, "Number of warm-up requests for each signature. "
                              "TensorFlow Serving runs these requests, from the shortest to the longest, when "
-                             "it loads the model. 0: no "
-                             "warm-up.", lower_bound=0, upper_bound=warmup.MAX_REQUESTS // 3)
+                             "it loads the model. 0: no warm-up requests.",
+                             lower_bound=0, upper_bound=warmup.MAX_REQUESTS // 3)
 
 
 def main(_):
@@ -84,7 +87,7 @@ def main(_):
 
 
 def _check_flags(settings):
-    """Raises a ValueError if flags exclude each other, and an OSError if --compare_file is no file."""
+    """Raises a ValueError if flags exclude each other, and an OSError if --compare_file is not a file."""
     is_file = settings.format != SAVED_MODEL
     formats = " or ".join(f"--format={name}" for name in portable_model.FORMATS)
     if is_file and settings.text:
@@ -129,9 +132,9 @@ def _export_file(settings, model):
 
 
 def _questions(settings, model, expected):
-    """Returns the questions for a comparison: (list of tuples with the texts, name of their source).
+    """Returns the inputs for a comparison: (list with a tuple of texts for each input, name of the source).
 
-    If the development set cannot be read, the questions are short texts of the vocabulary's words.
+    If the development set cannot be read, the inputs are short texts made of words of the vocabulary.
 
     Raises:
       ValueError, OSError: no line of --compare_file can be used.
@@ -157,13 +160,13 @@ def _questions(settings, model, expected):
 
 
 def _texts_of_vocabulary(model, expected):
-    """Returns questions of 1 to 40 words."""
+    """Returns inputs of 1 to 40 words."""
     words = [word for word in model.tokenizer.vocab if word.isalpha()][-40:] or ["a"]
     return [(" ".join(words[:count]),) * expected.required for count in range(1, len(words) + 1)]
 
 
 def _is_usable(expected, texts):
-    """Returns whether a predictor can answer a question. A row without text, for example, has no answer."""
+    """Returns whether a predictor can answer an input. A row without text, for example, has no answer."""
     try:
         expected.prepare(*texts)
     except ValueError:
@@ -181,11 +184,12 @@ def _compare(settings, model):
     except (OSError, ValueError) as error:
         if settings.compare_file:
             raise
-        logging.warning("The graph's tokens were not compared with the tokenizer's on the training data: %s "
-                        "Name a file of texts with --compare_file.", error)
+        logging.warning("The tokens of the graph were not compared with the tokens of the tokenizer, because "
+                        "the training data cannot be used: %s Name a file of texts with "
+                        "--compare_file.", error)
         return
     log = logging.warning if differences.number else logging.info
-    log("The graph's tokens differ from the tokenizer's in %d of %d texts.%s",
+    log("The tokens of the graph differ from the tokens of the tokenizer in %d of %d texts.%s",
         differences.number, differences.texts,
         "".join(f"\n  {text!r:.200}\n    {' '.join(expected):.200}\n    {' '.join(actual):.200}"
                 for text, expected, actual in differences.first))

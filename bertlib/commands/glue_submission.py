@@ -3,8 +3,8 @@
     python glue_submission.py output/*
 
 The arguments are files that `run_classifier.py --do_predict=true` wrote (CoLA.tsv, MNLI-m.tsv, …), or
-directories with such files. The headers, indices, labels and numbers of rows in these files must be those of
-the benchmark. docs/howto/glue.md has the commands for all tasks.
+directories with such files. The headers, indices, labels and numbers of rows in these files must be the same
+as in the benchmark. docs/howto/glue.md has the commands for all tasks.
 """
 
 import collections
@@ -87,8 +87,8 @@ def main(argv):
                          + "\n".join(f"  {problem}" for problem in problems))
     members = [predictions[name][0] for name in expected if name in predictions]
     if files.file_identity(settings.output_file) in map(files.file_identity, members):
-        raise ValueError(f"--output_file={settings.output_file} would overwrite predictions that are read. "
-                         "Name another file.")
+        raise ValueError(f"--output_file={settings.output_file} would overwrite a file of predictions that "
+                         "this command reads. Name another file.")
     glue_submission_files.write_zip(settings.output_file, members)
     logging.info("%s contains the predictions of %d of %d test sets: %s.", settings.output_file, len(members),
                  len(expected), ", ".join(map(os.path.basename, members)))

@@ -54,7 +54,7 @@ def define_flags():
     with common_flags.section("Model"):
         flags.DEFINE_enum("model", "base", sorted(MODELS), "Published model. base and large are uncased.")
         flags.DEFINE_string("bert_config_file", None, "bert_config.json of your own model, or a Hugging Face "
-                            "config.json. It replaces --model.")
+                            "config.json. Pass it instead of --model.")
         flags.DEFINE_list("max_seq_length", ["128", "384", "512"], "Sequence lengths, with commas between "
                           "them.")
         flags.DEFINE_enum("task", "classifier", sorted(TASKS), "Task of the head on the encoder: two "
@@ -91,7 +91,7 @@ def define_flags():
                            "for CUDA's libraries.", lower_bound=0)
     common_flags.require_finite("gpu_memory_gb", "reserve_gb")
     with common_flags.section("Output"):
-        flags.DEFINE_string("output_file", None, "Write the chart also to this file, whose name ends in "
+        flags.DEFINE_string("output_file", None, "Write the chart also to this file. Its name must end in "
                             ".svg.")
 
 
@@ -168,12 +168,12 @@ def describe(settings):
 
 
 def usable_memory(settings):
-    """Returns (bytes that TensorFlow can use on the card, the card's name, where the number comes from)."""
+    """Returns (bytes that TensorFlow can use on the card, the card's name, source of the number of bytes)."""
     if settings.card:
         card = gpu_cards.CARDS[settings.card]
         return card.usable_mib * gpu_cards.MIB, card.title, card.source
     memory, reserve = settings.gpu_memory_gb, settings.reserve_gb
-    return (memory - reserve) * GB, f"Card of {memory:g} GB", f"{reserve:g} GB less, --reserve_gb"
+    return (memory - reserve) * GB, f"Card of {memory:g} GB", f"without the {reserve:g} GB of --reserve_gb"
 
 
 def task_model(config, task):
@@ -185,11 +185,12 @@ def task_model(config, task):
 
 
 def build_prediction(model, step):
-    """Builds the prediction of one batch in the current graph; returns a tensor that needs all outputs."""
+    """Builds the prediction of one batch in the current graph; returns a tensor that depends on all
+    outputs."""
     features = input_pipeline.placeholders(model.fields(step.max_seq_length), step.micro_batch_size,
                                            model.batch_totals)
     predictions = model.build_model_fn(step=step)(features, None, ModeKeys.PREDICT, {}).predictions
-    # With tf.group as the last op, TensorFlow would remove the model, because it has no side effects.
+    # With tf.group as the last op, TensorFlow would remove the model, because the model has no side effects.
     return tf.concat([tf.reshape(tf.cast(output, tf.float32), [-1]) for output in predictions.values()], 0)
 
 
@@ -206,12 +207,12 @@ def log_memory_need(model, step, phase="training", label="Simulated"):
 
 
 def plan_row(usable, need_of_size, batch_size=None):
-    """Returns (a micro-batch, text about its memory).
+    """Returns (size of a micro-batch, text about its memory).
 
     Args:
       usable: bytes that TensorFlow can use on the card.
       need_of_size: function that takes a batch size and returns its `memory_planner.MemoryNeed`.
-      batch_size: the micro-batch; None for the largest that fits.
+      batch_size: int, size of the micro-batch. None: the largest size that fits.
     """
     margin = memory_planner.ALLOCATOR_MARGIN
 
@@ -238,7 +239,7 @@ def main(_):
     checks.check_frozen_layers(settings, config)
     modes = modeling.RECOMPUTE if settings.recompute == "all" else [settings.recompute]
     if settings.phase == "prediction":
-        modes = ["none"]  # recomputation is for gradients
+        modes = ["none"]  # without gradients, nothing is recomputed
     usable, card, source = usable_memory(settings)
     model = task_model(config, settings.task)
     print(terminal.printable(describe(settings)))

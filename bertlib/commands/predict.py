@@ -41,19 +41,19 @@ _BATCHES = 16
 def define_predictor_flags():
     """Defines the flags of a loaded model; `serve.py` has the same flags."""
     with common_flags.section("Model"):
-        flags.DEFINE_string("model_dir", None, "Output directory of a training, or an ONNX or TFLite file of "
-                            "export.py, or the directory of this file.")
+        flags.DEFINE_string("model_dir", None, "Output directory of a training. Instead, you can pass an "
+                            "ONNX or TFLite file that export.py wrote, or the directory of such a file.")
         common_flags.define_weights_flag()
-        flags.DEFINE_enum("task", None, list(serving.TASKS), "Task of the prediction. By default, this is "
-                          "the task that the model was trained for. For a model that was only pre-trained, "
-                          "it is --task=masked_words. --task=vectors works with every model.")
+        flags.DEFINE_enum("task", None, list(serving.TASKS), "Task of the prediction. The default is the "
+                          "task for which the model was trained. For a model that was only pre-trained, the "
+                          "default is --task=masked_words. --task=vectors works with every model.")
         flags.DEFINE_enum("precision", "fp32", ["fp32", "bf16"],
                           "Number format of the encoder's computation.")
         flags.DEFINE_enum("engine", None, list(serving.ENGINES), "Program that runs the model. onnx: ONNX "
-                          "Runtime, with the newest export in export_onnx/ of --model_dir. By default it is "
-                          "tensorflow, and for an ONNX file onnx.")
-        flags.DEFINE_integer("batch_size", serving.BATCH_SIZE, "Batch size: number of texts, or of windows "
-                             "of long texts.", lower_bound=1)
+                          "Runtime, with the newest export in export_onnx/ of --model_dir. The default is "
+                          "onnx if --model_dir is an ONNX file, otherwise tensorflow.")
+        flags.DEFINE_integer("batch_size", serving.BATCH_SIZE, "Batch size: number of texts. Each window of "
+                             "a long text counts as one text.", lower_bound=1)
 
 
 def check_model(settings):
@@ -70,10 +70,10 @@ def define_flags():
     with common_flags.section("Lines"):
         flags.DEFINE_string("input_file", "-", "Input file; - is the standard input.")
         flags.DEFINE_string("output_file", "-", "Output file; - is the standard output.")
-        flags.DEFINE_enum("input_format", None, list(questions.FORMATS), "Format of the input. By default "
-                          "it follows from the file extension. If the extension is unknown, the format is "
-                          f"'text': each line contains one text, or two texts with{questions.PAIR}between "
-                          "them.")
+        flags.DEFINE_enum("input_format", None, list(questions.FORMATS), "Format of the input. By default, "
+                          "the command derives it from the file extension. If the extension is unknown, the "
+                          "format is 'text': each line contains one text, or two texts "
+                          f"with{questions.PAIR}between them.")
         flags.DEFINE_enum("output_format", None, list(prediction_files.FORMATS), "Format of the answers: a "
                           "CSV table or JSON Lines. The default is csv if the name of the output file ends "
                           "in .csv or .csv.gz, otherwise jsonl.")
@@ -119,8 +119,8 @@ def chunks_as_they_arrive(items, most, waits=False):
       items: iterable.
       most: int, maximum length of a list.
       waits: bool, whether to wait until a list has its maximum length or the items end. If it is true, the
-        lists and the batches are the same in each run. The answers are then also the same in each run: their
-        rounding depends on the batches.
+        lists and the batches are the same in each run. The answers are then also the same in each run,
+        because the rounding of an answer depends on its batch.
     """
     waiting = queue.Queue(2 * most)
 
@@ -152,18 +152,18 @@ def chunks_as_they_arrive(items, most, waits=False):
 
 
 def answer_chunk(predictor, chunk, table, skip_bad_lines):
-    """Answers the questions of a chunk.
+    """Answers the inputs of a chunk.
 
     Args:
       predictor: a `serving.Predictor`.
-      chunk: list of `questions.Question`.
+      chunk: list of `questions.Question`, the inputs.
       table: see `_create_table`.
-      skip_bad_lines: bool. If true, the answer to a bad question describes the problem of the question. If
-        false, only the questions before the first bad question are answered.
+      skip_bad_lines: bool. If true, the answer to an unusable input describes the problem of this input. If
+        false, only the inputs before the first unusable input are answered.
 
     Returns:
-      a triple: a list with the text of each answer, the number of bad questions among the answered
-      questions, and the bad question at which answering stopped (or None).
+      a triple: a list with the text of each answer; the number of these answers that describe an unusable
+      input; the unusable input at which answering stopped, or None.
     """
     questions_with_inputs, bad = [], []
     for question in chunk:
@@ -187,8 +187,8 @@ def _answer_lines(predictor, questions_with_inputs, table):
 
     Args:
       predictor, table: see `answer_chunk`.
-      questions_with_inputs: list of pairs (`questions.Question`, result of `predictor.prepare`). For a bad
-        question, the second element is None.
+      questions_with_inputs: list of pairs (`questions.Question`, result of `predictor.prepare`). For an
+        unusable input, the second element is None.
     """
     answers = iter(predictor.answer([prepared for _, prepared in questions_with_inputs
                                      if prepared is not None]))
@@ -198,14 +198,15 @@ def _answer_lines(predictor, questions_with_inputs, table):
 
 
 def _create_table(settings, predictor, input_format):
-    """Returns the `answer_tables.AnswerTable` of a run; with JSON Lines as output, an `AnswerLines`."""
+    """Returns an `answer_tables.AnswerTable` for CSV output, or an `answer_tables.AnswerLines` for JSON
+    Lines."""
     output_format = settings.output_format
     if output_format is None:
         is_csv = settings.output_file.lower().removesuffix(".gz").endswith(".csv")
         output_format = "csv" if is_csv else "jsonl"
     if output_format == "jsonl":
         return answer_tables.AnswerLines()
-    # In plain text, a line may have a second text although the first line has only one.
+    # In plain text, a later line may have two texts although the first line has only one text.
     fields = predictor.fields if input_format == "text" else ()
     return answer_tables.AnswerTable(fields, settings.skip_bad_lines, settings.csv_safe,
                                      predictor.label_separator)
@@ -283,8 +284,8 @@ def answer_interactively(predictor):
 
 
 def _inherit_columns(settings, directory):
-    """Sets the column flags that are not on the command line to the columns of the training, according to the
-    run.json in `directory`.
+    """Takes the column flags that are not on the command line from the run.json in `directory`, which
+    contains the columns of the training.
 
     If --text_column is on the command line, --label_column and --header are not taken from the training.
     """
@@ -302,10 +303,11 @@ def _hash_model_files(directory):
 
 
 def check_replicas(settings, group):
-    """Checks that the flags of replicas suit the input and the output.
+    """Checks that the flags of replicas can be used with the chosen input and output.
 
     Raises:
-      ValueError: several processes or restarts are requested for a terminal or a pipe.
+      ValueError: --interactive is given for several processes, or restarts are requested although the input
+        or output is a standard stream.
     """
     if settings.interactive and group:
         raise ValueError(f"--interactive asks for one text at a time: {group.count} processes cannot share "

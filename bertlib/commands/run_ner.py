@@ -39,11 +39,13 @@ from bertlib.runs.settings import INPUT, SPEED, TASK, find_split_file, require_f
 from bertlib.system import files, fingerprints
 from bertlib.tasks.tagging import tagged_json_lines, tagging_data, tagging_head, word_splitter
 
-# {split: (phase that needs the split, possible names of the split's file in --data_dir, without the ending)}.
+# {split: (phase that needs the split, possible names of the split's file in --data_dir, without the file
+# extension)}.
 _SPLITS = {"train": ("do_train", ("train",)), "dev": ("do_eval", ("dev", "valid")),
            "test": ("do_predict", ("test",))}
 _ENDINGS = (".txt", ".conll", ".tsv", ".iob", ".bio")
-# The endings of JSON Lines. A file with one of these endings is used if --data_dir has no file with columns.
+# The file extensions of JSON Lines. A file with one of these extensions is used if --data_dir has no file in
+# CoNLL columns.
 _JSON_ENDINGS = tuple(ending + packed for packed in ("", ".gz") for ending in tagged_json_lines.ENDINGS)
 # Names of the written files. train.tf_record is written to --output_dir, all others to --results_dir.
 _PREDICTIONS, _JSON_PREDICTIONS = "test_predictions.conll", "test_predictions.jsonl"
@@ -76,18 +78,17 @@ def define_flags():
     with common_flags.section("Task", SPEED):
         flags.DEFINE_bool("do_train", False, "Train the model.")
         flags.DEFINE_bool("do_eval", False, "Evaluate on the development file.")
-        flags.DEFINE_bool("do_predict", False, f"Write {_PREDICTIONS}: the test file with a further column "
-                          f"of predicted tags. For JSON Lines, write {_JSON_PREDICTIONS}.")
+        flags.DEFINE_bool("do_predict", False, f"Write {_PREDICTIONS}: the test file with an additional "
+                          f"column of predicted tags. For JSON Lines, write {_JSON_PREDICTIONS}.")
         flags.DEFINE_integer("predict_batch_size", 8,
-                             "Batch size of evaluation and prediction: number of sentences, or of windows of "
-                             "long sentences.", lower_bound=1)
+                             "Batch size of evaluation and prediction: number of sentences. Each window of a "
+                             "long sentence counts as one sentence.", lower_bound=1)
     with common_flags.section("Task", TASK):
         flags.DEFINE_bool("crf", False, "Predict the tags of a sentence jointly, with a conditional random "
                           "field (CRF) on top of the model.")
     with common_flags.section("Task", INPUT):
         flags.DEFINE_bool("label_all_pieces", False, "Train on all WordPieces of a word. By default, only "
-                                                     "the "
-                          "first WordPiece of a word has a label.")
+                          "the first WordPiece of a word has a label.")
     common_flags.define_example_limits("sentences")
     common_flags.define_export_flags()
     common_flags.define_fine_tuning_flags(max_seq_length=128)
@@ -204,7 +205,7 @@ def describe_training_file(data):
 
 
 def _labels(settings, train):
-    """Returns the labels in the training file; without a training file, the labels that were stored in
+    """Returns the labels in the training file. Without a training file, returns the labels that are stored in
     --output_dir or with --init_checkpoint.
 
     Raises:
@@ -239,8 +240,8 @@ def _describe(file, scheme, labels):
                  ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "no entities")
     for rare, frequent in text_keys.find_misspellings(counts).items():
         logging.warning("%s: the entity type %r occurs %d times, and looks like a misspelling of %r, which "
-                        "occurs %d times. If it is a mistake, correct it in the file. Otherwise ignore this "
-                        "warning.", file.path, rare, counts[rare], frequent, counts[frequent])
+                        "occurs %d times. If it is a misspelling, correct it in the file. Otherwise ignore "
+                        "this warning.", file.path, rare, counts[rare], frequent, counts[frequent])
     unknown = sorted(set(tagging_data.collect_labels(file.sentences)) - set(labels))
     if unknown:
         logging.warning("%s has tags that the training data does not have. The model never predicts these "
@@ -379,16 +380,16 @@ def write_predictions(settings, file, predicted):
     path = os.path.join(settings.results_dir, _JSON_PREDICTIONS if is_json else _PREDICTIONS)
     if is_json:
         files.write_text(path, tagged_json_lines.add_predictions(file, predicted))
-        logging.info('Predictions: the key "predicted_tags" in each line of %s.', path)
+        logging.info('The predicted tags are in the key "predicted_tags" in each line of %s.', path)
         return
     tags = [prediction.tags for prediction in predicted]
     files.write_text(path, tagging_data.add_prediction_column(file, tags))
-    logging.info("Predictions: the last column of %s.", path)
+    logging.info("The predicted tags are in the last column of %s.", path)
 
 
 def write_scores(settings, data, split, predicted, scores):
     """Writes the scores of a split, and warns if the tagger found no entity. The JSON file also contains the
-    number of entities of each type in the data, the support."""
+    support of each type, which is the number of entities of this type in the data."""
     name, sentences = _RESULTS[split], data.splits[split].sentences
     results.write_results(settings.results_dir, name, scores)
     results.record_evaluation(settings, split, scores)
@@ -427,7 +428,7 @@ def write_report(settings, file, predicted, scores):
 
 
 def scores_of(data, split, predicted, others):
-    """Returns the scores of the `tagging_data.Prediction`s for a split, together with the results in
+    """Returns the scores of the `tagging_data.Prediction`s for a split, together with the entries of
     `others`.
 
     eval_loss is left out if the split has tags that the model does not know, because an unknown tag has no

@@ -38,7 +38,8 @@ from bertlib.runs.settings import INPUT, SPEED, find_split_file, require_file, s
 from bertlib.system import fingerprints
 from bertlib.tasks.multiple_choice import choice_data, choice_head
 
-# {split: (phase that needs the split, possible names of the split's file in --data_dir, without the ending)}.
+# {split: (phase that needs the split, possible names of the split's file in --data_dir, without the file
+# extension)}.
 _SPLITS = {"train": ("do_train", ("train",)), "dev": ("do_eval", ("val", "dev")),
            "test": ("do_predict", ("test",))}
 # Names of the written files. train.tf_record is written to --output_dir, all others to --results_dir.
@@ -65,7 +66,7 @@ def define_flags():
         flags.DEFINE_string("train_file", None, "Training file, with a question in each row: the columns "
                             "sent1 (a sentence), sent2 (the start of the next sentence), ending0, ending1 "
                             "and so on (its possible endings), and label (the number of the right ending, "
-                            "from 0).")
+                            "counted from 0).")
         flags.DEFINE_string("dev_file", None, "Development file, for evaluation.")
         flags.DEFINE_string("test_file", None, "Test file, for prediction. Its labels are optional.")
         common_flags.define_skip_flag()
@@ -73,14 +74,14 @@ def define_flags():
                                      "the start of the next sentence, and each ending. A column is a name, "
                                      "or a number that counts from 1; -1 is the last column. The default is "
                                      "sent1,sent2,ending0,ending1 and so on.",
-                                     "Column of the number of the right ending, from 0. The default is "
-                                     "label.")
+                                     "Column that contains the number of the right ending, counted from 0. "
+                                     "The default is label.")
     with common_flags.section("Task", SPEED):
         flags.DEFINE_bool("do_train", False, "Train the model.")
         flags.DEFINE_bool("do_eval", False, "Evaluate on the development file.")
         flags.DEFINE_bool("do_predict", False, "Choose an ending for each question of the test file.")
-        flags.DEFINE_integer("predict_batch_size", 8, "Number of questions in a batch of evaluation and "
-                             "prediction.", lower_bound=1)
+        flags.DEFINE_integer("predict_batch_size", 8, "Batch size of evaluation and prediction: number of "
+                             "questions.", lower_bound=1)
     common_flags.define_example_limits("questions")
     common_flags.define_export_flags()
     common_flags.define_fine_tuning_flags(max_seq_length=128)

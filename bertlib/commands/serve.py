@@ -1,10 +1,10 @@
-"""Answers questions with a trained model over HTTP: a JSON interface, and a page to try the model.
+"""Answers requests over HTTP with a trained model: a JSON interface, and a page to try the model.
 
     python serve.py --model_dir=output/mrpc --port=8000
 
 http://localhost:8000/ is the page, and http://localhost:8000/docs describes the interface. Only programs on
-this machine reach the server, unless --host and --token are given. docs/howto/server.md describes requests,
-answers and limits. The command needs the packages of requirements-serve.txt.
+this machine can reach the server, unless you pass --host and --token. docs/howto/server.md describes
+requests, answers and limits. The command needs the packages of requirements-serve.txt.
 """
 
 import re
@@ -28,27 +28,30 @@ def define_flags():
     with common_flags.section("Server"):
         flags.DEFINE_string("host", "127.0.0.1", "Address of this machine at which the server listens. An "
                             "address that other machines can reach requires --token.")
-        flags.DEFINE_integer("port", 8000, "Port of the server. 0: any unused port; the log names it.",
-                             lower_bound=0, upper_bound=65535)
+        flags.DEFINE_integer("port", 8000, "Port of the server. 0: any unused port. The log shows its "
+                             "number.", lower_bound=0, upper_bound=65535)
         flags.DEFINE_string("token", None, "Secret that each request to /predict must have in the header "
-                            "Authorization: Bearer TOKEN. Other users of this machine can read it in the "
-                            "list of processes. To avoid this, write --token=TOKEN into a file, and pass "
-                            "--flagfile=FILE.")
+                            "Authorization: Bearer TOKEN. Other users of this machine can read a secret on "
+                            "the command line in the list of processes. To avoid this, write --token=TOKEN "
+                            "into a file, and pass --flagfile=FILE.")
     with common_flags.section("Limits"):
-        flags.DEFINE_float("batch_wait_ms", 2.0, "Largest number of milliseconds that a text waits for other "
-                           "texts, if its batch is not full. 0: no waiting.")
-        flags.DEFINE_integer("max_body_kb", 1024, "Largest size of a request in units of 1,024 bytes. Larger "
-                             "requests are answered with 413.", lower_bound=1, upper_bound=2**20)
+        flags.DEFINE_float("batch_wait_ms", 2.0, "Waiting time in milliseconds: if a batch is not full, a "
+                           "text waits at most this long for more texts. 0: no waiting.")
+        flags.DEFINE_integer("max_body_kb", 1024, "Largest size of a request in units of 1,024 bytes. The "
+                             "server answers larger requests with HTTP status 413.",
+                             lower_bound=1, upper_bound=2**20)
         flags.DEFINE_integer("max_texts", 256, "Largest number of texts in a request. Each window of a long "
-                             "text counts as one text. Larger requests are answered with 413.",
-                             lower_bound=1)
+                             "text counts as one text. The server answers larger requests with HTTP status "
+                             "413.", lower_bound=1)
         flags.DEFINE_integer("max_queue", 1024, "Largest number of texts that wait for an answer. While the "
-                             "queue is full, requests are answered with 503.", lower_bound=1)
-        flags.DEFINE_integer("max_requests", 256, "Largest number of requests under way. Further requests "
-                             "are answered with 503.", lower_bound=1, upper_bound=2**16)
+                             "queue is full, the server answers requests with HTTP status "
+                             "503.", lower_bound=1)
+        flags.DEFINE_integer("max_requests", 256, "Largest number of requests that the server handles at the "
+                             "same time. It answers further requests with HTTP status 503.",
+                             lower_bound=1, upper_bound=2**16)
         flags.DEFINE_float("request_timeout", 30.0, "Largest number of seconds from the arrival of a request "
-                           "to its answer. After this time, the answer is 408 if the request is not "
-                           "complete, and otherwise 504.")
+                           "to its answer. After this time, the answer has HTTP status 408 if the request "
+                           "has not arrived completely, otherwise 504.")
     flags.register_validator("batch_wait_ms", lambda value: 0 <= value <= 60_000,
                              "must be a number from 0 to 60000")
     flags.register_validator("request_timeout", lambda value: 0.1 <= value <= 86_400,
@@ -66,8 +69,9 @@ def _load_server():
         from bertlib.server import http_app, http_server
     except ImportError as error:
         raise ImportError("The server needs the packages fastapi and uvicorn, which cannot be imported "
-                          f"({error}). Install them with `pip install -r requirements-serve.txt`, or for an "
-                          "installed package with the extra [serve].") from error
+                          f"({error}). Install them with `pip install -r requirements-serve.txt`. If you "
+                          "installed this project as a package, install the package with the extra "
+                          "[serve].") from error
     return http_app, http_server
 
 
@@ -83,7 +87,7 @@ def check_flags(settings, is_loopback):
     """
     if settings.token is not None and not re.fullmatch(rf"[!-~]{{{_TOKEN_CHARACTERS},}}", settings.token):
         raise ValueError(f"--token needs at least {_TOKEN_CHARACTERS} characters of ASCII, without spaces. "
-                         "This command makes one: python -c 'import secrets; "
+                         "This command creates a token: python -c 'import secrets; "
                          "print(secrets.token_urlsafe())'.")
     if not is_loopback and settings.token is None:
         raise ValueError(f"--host={settings.host}: other machines can reach this address, so --token is "
@@ -105,12 +109,12 @@ def main(_):
     with http_server.listen(settings.host, settings.port) as server, serving.load(
             settings.model_dir, settings.task, settings.precision, settings.batch_size,
             weights=settings.weights, engine=settings.engine) as predictor:
-        predictor(*["[MASK]"] * predictor.required)  # the first answer takes longer than the others
+        predictor(*["[MASK]"] * predictor.required)  # the first answer takes longer than later ones
         with request_batches.RequestBatches(
                 predictor, settings.batch_size, settings.batch_wait_ms / 1000, settings.max_queue,
                 settings.max_texts) as batches, stopping.request.being_awaited():
             gate = http_app.create_app(predictor, batches, limits, settings.token)
-            logging.info("Task %s. Page: %s  Interface: %sdocs  End: Ctrl-C.", predictor.task,
+            logging.info("Task: %s. Page: %s  Interface: %sdocs  To stop: Ctrl-C.", predictor.task,
                          http_server.url_of(server), http_server.url_of(server))
             http_server.serve(gate, server, limits, lambda: stopping.request.is_set)
     stopping.request.check()

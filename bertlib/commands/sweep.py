@@ -5,8 +5,8 @@
 
 The words after -- are a training command: run_classifier.py, run_classifier_with_tfhub.py, run_ner.py,
 run_squad.py, run_swag.py or run_pretraining.py. Each run gets its own --output_dir below --sweep_dir. After
-each run, the results of all runs are in sweep.csv and sweep.html, a page for a browser. If the sweep is
-interrupted, run the same command again: finished runs are not repeated.
+each run, the command writes the results of all runs to the table sweep.csv and to the web page sweep.html. If
+the sweep is interrupted, run the same command again: finished runs are not repeated.
 """
 
 import os
@@ -49,7 +49,8 @@ def define_flags():
                             "eval_f1 or f1. It is a name in the eval_results.json of a run. A lower value is "
                             "better for a name that ends in loss, perplexity, mae, rmse or error.")
         flags.DEFINE_enum("keep_checkpoints", "best", sweep_directory.KEPT, "Runs whose checkpoints are "
-                          "kept. best: the run with the best metric. The results of all runs are kept.")
+                          "kept. best: only the run with the best metric. The results of all runs are always "
+                          "kept.")
 
 
 def _script_of(words):
@@ -62,8 +63,8 @@ def _script_of(words):
       ValueError: the words do not begin with a training command of this project.
     """
     if not words:
-        raise ValueError("The training command is missing. Write it after all flags of sweep.py and --, such "
-                         "as: -- python run_classifier.py --task_name=MRPC.")
+        raise ValueError("The training command is missing. Write -- and the training command after all flags "
+                         "of sweep.py, for example: -- python run_classifier.py --task_name=MRPC.")
     rest = words[1:] if re.fullmatch(r"python[\d.]*", os.path.basename(words[0])) else words
     name = os.path.basename(rest[0]) if rest else ""
     for command in COMMANDS:
@@ -86,12 +87,12 @@ def _check_base(command, own, parsed):
     Args:
       command: a `command_flags.CommandFlags`.
       own: {flag: value as text}, the flags on the command line.
-      parsed: the same, together with the flags in flag files.
+      parsed: {flag: value as text}, the flags on the command line and in flag files.
 
     Raises:
       ValueError: the runs would share a directory, or would not train and evaluate.
     """
-    # --output_dir in a flag file is allowed, because each run overrides it.
+    # A flag file may contain --output_dir, because each run overrides this flag.
     for name, given in (("output_dir", own), ("results_dir", parsed)):
         if name in given:
             raise ValueError(f"--{name}={given[name]}: all runs would write to this directory. Remove the "
@@ -102,18 +103,20 @@ def _check_base(command, own, parsed):
             if command.effective(name) != "true":
                 raise ValueError(f"The training command has no --{name}=true. Each run must train and "
                                  "evaluate, so that runs can be compared. Pass --do_train=true and "
-                                 "--do_eval=true, or no phase at all.")
+                                 "--do_eval=true, or leave out all flags whose names begin with do_.")
 
 
 def _value_parser(command, arguments, own):
-    """Returns a function that parses a value of --grid; see `grid.parse`. The values of --grid override those
-    in flag files, but must not contradict `own`, the flags on the command line."""
+    """Returns a function that parses a value of --grid; see `grid.parse`. A value of --grid overrides the
+    value in a flag file. A flag in `own`, which contains the flags on the command line, must not be in
+    --grid."""
     def parse(name, text):
         if name not in command.names or name in _DIRECTORIES:
             raise ValueError(f"the training command has no flag --{name} that a sweep can change. "
                              "docs/reference/flags.md lists the flags.")
         if name in own:
-            raise ValueError(f"the training command already has --{name}={own[name]}. Remove one of them.")
+            raise ValueError(f"the training command already has --{name}={own[name]}. Remove the flag from "
+                             "the training command or from --grid.")
         return command.parse([*arguments, f"--{name}={text}"])[name]
 
     return parse

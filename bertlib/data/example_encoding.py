@@ -1,7 +1,7 @@
 """Serializes `tf.train.Example` without protobuf and without TensorFlow.
 
-The result has the same bytes as protobuf's deterministic serialization, and takes a fraction of the time.
-Worker processes can use this module without importing TensorFlow, which takes seconds.
+The result has the same bytes as protobuf's deterministic serialization, but this module needs only a fraction
+of the time. Worker processes can use this module without importing TensorFlow, which takes seconds.
 
 The format (https://protobuf.dev/programming-guides/encoding): A message is a sequence of (tag, length,
 content). A list of numbers is packed: integers as varints, floats as 4 bytes each. A map is a repeated
@@ -114,7 +114,7 @@ class Encoder:
     def fields_part(self, row):
         """Returns the encoded fields of a row, for `join_encoded_fields`.
 
-        If several rows have the same values in these fields, the encoded fields can be computed once and used
+        If several rows have the same values in these fields, compute the encoded fields once, and use them
         for all of these rows. The arguments and errors are the same as those of `__call__`.
         """
         entries = []
@@ -132,7 +132,7 @@ class Encoder:
 
 
 def join_encoded_fields(*parts):
-    """Returns the serialized `tf.train.Example` with the fields of several `Encoder.fields_part`.
+    """Joins the results of several calls of `Encoder.fields_part` into one serialized `tf.train.Example`.
 
     Args:
       *parts: bytes, in the alphabetical order of the names of their fields.

@@ -54,9 +54,9 @@ def write(path, cache, inputs, examples, convert):
     Args:
       path: the TFRecord file to write.
       cache: directory of the cache; None or "" for no cache.
-      inputs: list of objects on which the features depend, such as the tokenizer. They must have equal
-        pickles if they are equal.
-      examples: list of the examples. Their `vars` contain all of their data.
+      inputs: list of objects on which the features depend, such as the tokenizer. Equal objects must have
+        equal pickles.
+      examples: list of the examples. The `vars` of an example must contain all of its data.
       convert: function that takes a path. It writes the TFRecord file to this path, and returns a value that
         JSON can represent.
 

@@ -35,10 +35,11 @@ MICRO_BATCH_WEIGHT = "micro_batch_weight"
 # Sequences are trimmed to a multiple of this length. Kernels are faster for such lengths, and fewer different
 # shapes occur.
 _LENGTH_STEP = 8
-# The same for graphs with `graph_keys.USES_XLA`. XLA compiles for seconds for each new length.
+# In graphs with `graph_keys.USES_XLA`, sequences are trimmed to a multiple of this length. XLA compiles for
+# several seconds for each new length.
 _LENGTH_STEP_OF_XLA = 64
-# In evaluation and prediction, the examples of this number of consecutive batches are sorted by length
-# together.
+# In evaluation and prediction, examples are sorted by length within groups of this number of consecutive
+# batches.
 _SORTED_BATCHES = 64
 # If the input fails, the bad record is in one of the last 64 batches that were read, because fewer than 64
 # batches are read ahead.
@@ -315,7 +316,7 @@ def token_balanced_bounds(lengths, num_micro_batches):
 
 def _lengths(mask):
     """Returns the number of real tokens of each example, int32 [B]: the sum of a mask [B, F]. If an example
-    has several sequences, the mask is [B, C, F], and the length of an example is that of its longest
+    has several sequences, the mask is [B, C, F], and the length of an example is the length of its longest
     sequence."""
     lengths = tf.reduce_sum(mask, axis=-1)
     return lengths if lengths.shape.ndims == 1 else tf.reduce_max(lengths, axis=1)
@@ -367,8 +368,8 @@ def _cut_into_micro_batches(batch, num_micro_batches, own, totals, trimmed_field
 
 
 def _trimmed_length(lengths):
-    """Returns lengths rounded up to a multiple of `_LENGTH_STEP`, or of `_LENGTH_STEP_OF_XLA`. The smallest
-    result is this number."""
+    """Returns lengths rounded up to a multiple of `_LENGTH_STEP`, or of `_LENGTH_STEP_OF_XLA`. So the result
+    is at least this number."""
     step = _LENGTH_STEP_OF_XLA if tf.get_collection(graph_keys.USES_XLA) else _LENGTH_STEP
     return (tf.maximum(lengths, 1) + step - 1) // step * step
 
@@ -414,8 +415,9 @@ def _training_dataset(num_examples, read, batch_size, micro_batches, batch_total
     indices = _index_dataset(num_examples, effective_batch_size, is_training=True, drop_remainder=True)
     if trimmed_fields:
         randomness.mark_unequal_micro_batches()
-    # With replicas, each replica reads only a few fields of the whole effective batch: those that decide how
-    # the batch is cut. It reads the other fields only for its own micro-batches.
+    # With replicas, each replica reads a few fields of all examples in the effective batch: the fields that
+    # decide how the batch is cut into micro-batches. It reads the remaining fields only for its own
+    # micro-batches.
     deciding_fields = [*trimmed_fields[:1], *batch_totals]
 
     def read_batch(indices):
@@ -491,22 +493,23 @@ def record_dataset(path, fields, batch_size, is_training, drop_remainder, micro_
       path: the file, or a list of files, which are read like one file.
       fields: list of `Field`.
       batch_size: B, number of examples of a batch. The last batch outside of training may be smaller.
-      is_training: True for an endless, shuffled stream that starts at the global step. False to read the
-        examples once; in order, unless `trimmed_fields` are given.
+      is_training: True for an endless, shuffled stream that starts at the global step. False to read each
+        example once, in the order of the file unless `trimmed_fields` are given.
       drop_remainder: whether to leave out the last batch if it is smaller.
       micro_batches: number of batches (micro-batches) that this replica computes in one training step. The
         micro-batches of all replicas hold the same examples as one batch.
-      batch_totals: names of fields. For each of them, a batch also has <name>_total, a scalar: the field's
-        sum over the whole step. Use the total as the divisor of a mean whose number of terms differs between
-        micro-batches. For example, micro-batches have different numbers of masked tokens.
+      batch_totals: names of fields. For each of these fields, a batch also has the scalar <name>_total, which
+        is the sum of the field over the whole step. Use the total as the divisor of a mean whose number of
+        terms differs between micro-batches. For example, micro-batches have different numbers of masked
+        tokens.
       num_threads: number of batches that are read at the same time. The order of the batches does not depend
-        on it.
+        on this number.
       trimmed_fields: names of fields [B, F], or [B, C, F] if each example has C sequences. In each batch,
-        these fields are cut after the longest sequence.
-        The first field is the mask: 1 for real tokens, 0 for padding after them. In training, the examples of
-        a step are sorted by length before they are divided into micro-batches. Outside of training, the
-        examples of 64 batches are sorted by length. Each batch outside of training also has `EXAMPLE_INDEX`,
-        int64 [B], with the positions of its examples in the file; see `restore_file_order`.
+        these fields are cut after the end of the longest sequence. The first field is the mask: 1 for real
+        tokens, 0 for padding after them. In training, the examples of a step are sorted by length before they
+        are divided into micro-batches. Outside of training, the examples of 64 batches are sorted by length.
+        Each batch outside of training also has `EXAMPLE_INDEX`, int64 [B], with the positions of its examples
+        in the file; see `restore_file_order`.
       unequal_micro_batches: whether micro-batches have different numbers of examples, which
         `token_balanced_bounds` determines. Only for training with `trimmed_fields`. `batch_size` is then the
         number of examples of a whole step. Each micro-batch has a `MICRO_BATCH_WEIGHT`, a float32 scalar: b ·

@@ -54,7 +54,7 @@ def find_problem(record, fields):
 
     try:
         features = parse_features(record)
-    except Exception:  # protobuf's error class differs between its implementations
+    except Exception:  # the class of this error depends on the implementation of protobuf
         return "it is not a tf.train.Example"
     for field in fields:
         if field.name not in features:

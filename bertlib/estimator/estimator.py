@@ -1,13 +1,13 @@
 """A compact Estimator: train, evaluate, predict and export a `model_fn` in graph mode.
 
-TensorFlow removed `tf.estimator` in version 2.16. This module keeps its published semantics. It is built on
-classes that TensorFlow still contains (tf.train.SingularMonitoredSession, Scaffold, Saver, SessionRunHook).
-An unmodified `model_fn(features, labels, mode, params)` runs with it. The arguments of `TPUEstimator` are
-accepted, but the model runs on CPU or GPU. Each call builds a fresh graph.
+TensorFlow removed `tf.estimator` in version 2.16. This module keeps the published semantics of
+`tf.estimator`. The module uses classes that TensorFlow still contains (tf.train.SingularMonitoredSession,
+Scaffold, Saver, SessionRunHook). An unmodified `model_fn(features, labels, mode, params)` runs with it. The
+arguments of `TPUEstimator` are accepted, but the model runs on CPU or GPU. Each call builds a fresh graph.
 
 The weights of a call come from a checkpoint in model_dir, which `resume` restores. If model_dir contains no
-checkpoint, they come from the `init_checkpoint` of the model_fn. Without an `init_checkpoint`, they are
-random.
+checkpoint, the weights come from the `init_checkpoint` of the model_fn. Without an `init_checkpoint`, the
+weights are random.
 """
 
 import contextlib
@@ -53,7 +53,7 @@ class Estimator(object):
           model_fn: function of features, labels, mode, params and config that returns an `EstimatorSpec`. The
             function may lack any of these arguments except features.
           model_dir: directory of checkpoints and summaries. If it is None, the model_dir of `config` is used.
-            If that is None too, a new temporary directory is used.
+            If both are None, a new temporary directory is used.
           config: a `RunConfig`.
           params: dict that is passed to the model_fn and to the input_fn.
           use_tpu: must be false.
@@ -61,7 +61,7 @@ class Estimator(object):
             the input_fn get the batch size of the current mode as params["batch_size"]. In training,
             params["batch_size"] is the size of a micro-batch: train_batch_size, divided by the number of
             replicas and by the configuration's gradient_accumulation_steps (which is also in params). If
-            `RunConfig.unequal_micro_batches` is true, it is train_batch_size.
+            `RunConfig.unequal_micro_batches` is true, params["batch_size"] is train_batch_size.
 
         Raises:
           ValueError: use_tpu is true, model_dir and config name different directories, params contains
@@ -105,7 +105,7 @@ class Estimator(object):
         return self._builder.model_fn
 
     def eval_dir(self, name=None):
-        """Returns the directory of the summaries of `evaluate` with that name."""
+        """Returns the directory to which `evaluate` writes summaries if it is called with this `name`."""
         return os.path.join(self._model_dir, f"eval_{name}" if name else "eval")
 
     # --- Training
@@ -208,7 +208,7 @@ class Estimator(object):
     def _log_start(self, checkpoint, start, last_step):
         where = f"to step {last_step}" if last_step is not None else "until the input ends"
         if checkpoint:
-            logging.info("Resuming from %s: step %d %s. init_checkpoint, if given, is not used.", checkpoint,
+            logging.info("Resuming from %s: step %d %s. An init_checkpoint is not used.", checkpoint,
                          start, where)
         else:
             logging.info("Training in %s, from step 0 %s.", self._model_dir, where)

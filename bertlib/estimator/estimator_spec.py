@@ -21,7 +21,7 @@ class ServingInputReceiver(collections.namedtuple("ServingInputReceiver",
     Attributes:
       features: tensor or dict of tensors that the model_fn gets.
       receiver_tensors: a placeholder, or a dict of placeholders, that a request feeds.
-      receiver_tensors_alternatives: {signature: other placeholders to feed}, or None.
+      receiver_tensors_alternatives: {signature: placeholders that a request can feed instead}, or None.
     """
 
     def __new__(cls, features, receiver_tensors, receiver_tensors_alternatives=None):
@@ -124,6 +124,6 @@ def select_predictions(predictions, keys):
                          "tensor. Leave predict_keys out.")
     chosen = {key: value for key, value in predictions.items() if key in keys}
     if not chosen:
-        raise ValueError(f"None of predict_keys={list(keys)} is predicted; there are {sorted(predictions)}. "
-                         "Pass some of these names, or leave predict_keys out.")
+        raise ValueError(f"None of predict_keys={list(keys)} is predicted. The predictions are "
+                         f"{sorted(predictions)}. Pass some of these names, or leave predict_keys out.")
     return chosen

@@ -42,8 +42,8 @@ def evaluate(builder, config, checkpoint, input_fn, steps=None, hooks=(), revise
       config: the `RunConfig`.
       checkpoint: path of the weights; None for the weights that a training would start from.
       input_fn, steps, hooks, revise: see `Estimator.evaluate`.
-      group: the `replica_group.Group` of the replicas that all call this and share the batches; None if only
-        this process evaluates.
+      group: the `replica_group.Group` of the replicas that share the batches. All these replicas must call
+        this function. None if only this process evaluates.
 
     Returns:
       dict with the model_fn's metrics, "loss" (mean over the batches) and "global_step".
@@ -60,7 +60,7 @@ def _evaluate(builder, config, checkpoint, input_fn, steps, hooks, revise, group
     """Does the work of `evaluate`.
 
     Returns:
-      the metrics; None if there is a group that cannot share the batches. The replicas of a group can share
+      the metrics. None if a group is given whose replicas cannot share the batches. The replicas can share
       the batches if `input_pipeline` makes the batches and the model_fn passes the tensors of its metrics
       (`eval_metrics`).
     """
@@ -160,8 +160,7 @@ def _unchanged_generators():
     block.
 
     An input_fn may draw random numbers while an evaluation builds or reads the input. Without this function,
-    the next random numbers of a training in the same process would depend on whether the training is
-    evaluated.
+    the next random numbers of a training in the same process would be different with and without evaluations.
     """
     states = random.getstate(), np.random.get_state()
     try:

@@ -1,10 +1,11 @@
-"""Predicts the memory of a training step, and the largest batch that fits, without using the device.
+"""Predicts the memory of a training step, and the largest batch that fits, without running the step.
 
 This module only predicts. `step_config.choose` chooses the settings of a step from its predictions.
 
-The graph is built with static shapes and rewritten as TensorFlow's runtime would rewrite it. Then Grappler
-simulates it on a virtual GPU. The result is a timeline: the order and the time of the ops, and the sizes of
-their outputs. The timeline shows which tensors exist at each moment. One GB is 10⁹ bytes.
+The graph is built with static shapes and rewritten as TensorFlow's runtime would rewrite it. Then
+TensorFlow's optimizer Grappler simulates the graph on a virtual GPU. The result is a timeline: the order and
+the time of the ops, and the sizes of their outputs. The timeline shows which tensors exist at each moment.
+One GB is 10⁹ bytes.
 
 The memory of CUDA and its libraries, the workspaces of kernels and fragmentation are not simulated. They are
 subtracted from the usable memory instead (`CARD_OVERHEAD`, `ALLOCATOR_MARGIN`, `WORKSPACE`).
@@ -24,9 +25,9 @@ from bertlib.graph import tensorflow_internals
 # Bytes of a card's nominal size that TensorFlow's allocator does not get: driver, CUDA context, and the
 # reserve for CUDA's libraries. `gpu_cards.CARDS` has a more exact number for each known card.
 CARD_OVERHEAD = 2.0 * GB
-# TensorFlow's GPU allocator takes this multiple of the simulated peak, because its memory is fragmented.
-# benchmarks/allocator.py, which follows the allocator's rules, finds 1.05 for a step of BERT-Large. An
-# earlier calculation found 1.067. The value below has not been checked on a GPU.
+# Ratio of the memory that TensorFlow's GPU allocator takes to the simulated peak. It is above 1, because the
+# memory is fragmented. benchmarks/allocator.py, which follows the allocator's rules, finds 1.05 for a step of
+# BERT-Large. An earlier calculation found 1.067. The value below has not been checked on a GPU.
 ALLOCATOR_MARGIN = 1.07
 # Bytes of the free RAM that a step cannot use: workspaces and fragmentation.
 WORKSPACE = 0.5 * GB
@@ -220,9 +221,10 @@ def _allocations(graph_def, timeline):
 
     @functools.cache
     def owner(tensor):
-        """Returns the tensor whose memory `tensor` uses. This is `tensor` itself, unless its op returns its
-        input (see `_ALIASES` and `_returns_reference`): then it is the owner of this input. Returns None if
-        `tensor` uses the memory of a variable. A tensor is a pair (name of the node, index of the output)."""
+        """Returns the tensor whose memory `tensor` uses. For most tensors, this is `tensor` itself. If the op
+        of `tensor` returns its input (see `_ALIASES` and `_returns_reference`), it is the owner of this
+        input. Returns None if `tensor` uses the memory of a variable. A tensor is a pair (name of the node,
+        index of the output)."""
         node = nodes[tensor[0]]
         if node.op in _VARIABLES or node.op == "ReadVariableOp":
             return None
@@ -299,7 +301,8 @@ def largest_batch(need_of_size, usable_bytes, limit=1 << 16):
             fits = guess
         else:
             too_large = guess
-        # After eight simulated sizes, halve the interval instead of using a line. So the search always ends.
+        # After eight simulated sizes, the search halves the interval instead of using a line. So the search
+        # always ends.
         guess = _crossing(predictions, usable_bytes) if len(predictions) < 8 else (fits + too_large) // 2
         guess = min(max(guess, fits + 1), too_large - 1)
     return LargestBatch(fits, predictions.get(fits), predictions.get(too_large))
@@ -360,8 +363,9 @@ def advice(alternatives, memory_need, usable_bytes):
              f"{gb(usable_bytes)} are usable."]
     if needed.total <= usable_bytes:
         usable_bytes = int(0.8 * needed.total)
-        lines.append("This micro-batch should have fit: other programs use memory too, or the memory is "
-                     f"fragmented. For this reason, the table below is for only {gb(usable_bytes)}.")
+        lines.append("According to the simulation, this micro-batch fits. Probably other programs use memory "
+                     "too, or the memory is fragmented. For this reason, the table below is for only "
+                     f"{gb(usable_bytes)}.")
     lines.append("The largest micro-batch that fits, and the flags for it:")
     widest = max(map(len, alternatives))
     for change, step in alternatives.items():

@@ -37,7 +37,8 @@ class ProfileHook(tf.train.SessionRunHook):
     def after_create_session(self, session, coord):
         step = int(session.run(self._global_step))
         if step >= self._last_step:
-            logging.info("No profile: steps %d to %d are done, training goes on from step %d.",
+            logging.info("No profile is written: the steps %d to %d are already done, and the training "
+                         "continues after step %d.",
                          self._first_step, self._last_step, step)
             self._finished = True
         self._start_or_stop(step)

@@ -19,7 +19,7 @@ from bertlib.replicas import replica_group
 from bertlib.system import code_fingerprint
 
 # Number of bytes of the variables that are compared and corrected in one `session.run`. A separate run for
-# each variable would be slow, because TensorFlow prepares each run anew. A single run for all variables may
+# each variable would be slow, because TensorFlow has to prepare each run. A single run for all variables may
 # need too much memory.
 _BATCH_BYTES = 2**28
 
@@ -101,10 +101,10 @@ def _digest(value):
 class WeightComparison:
     """Finds replicas whose weights differ from those of replica 0, and broadcasts the weights of replica 0.
 
-    Each replica computes the same update from the same sums of gradients. Still, weights can differ: a GPU or
-    CPU of another kind may round differently, and broken hardware computes wrong values. Checkpoints contain
-    only the weights of replica 0. So without this comparison, a run that is resumed from a checkpoint could
-    differ from an uninterrupted run.
+    Each replica computes the same update from the same sums of gradients. Still, weights can differ: GPUs or
+    CPUs of different kinds may round differently, and broken hardware computes wrong values. Checkpoints
+    contain only the weights of replica 0. So without this comparison, a run that is resumed from a checkpoint
+    could differ from an uninterrupted run.
     """
 
     def __init__(self, group):
@@ -118,7 +118,7 @@ class WeightComparison:
         """Compares the weights of the replicas. Weights that are not equal are replaced by the weights of
         replica 0.
 
-        All replicas must call this after the same step.
+        All replicas must call this method after the same step.
 
         Args:
           session: a session of this graph.
@@ -240,7 +240,7 @@ def gather_batches(group, session, fetches, before_each, sharded=True):
       session: a session of this replica. Its input yields only this replica's shard of the batches.
       fetches: tensors, in any nested structure.
       before_each: function without arguments that is called before each batch.
-      sharded: whether the input is sharded over the replicas; otherwise only replica 0 has batches.
+      sharded: True if the input is sharded over the replicas; False if only replica 0 has batches.
     """
     def own():
         before_each()

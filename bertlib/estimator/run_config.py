@@ -24,8 +24,8 @@ class RunConfig(object):
             makes runs repeatable by default.
           save_summary_steps: number of steps between summaries; None or 0 for no summaries.
           save_checkpoints_steps: number of steps between checkpoints.
-          save_checkpoints_secs: seconds between checkpoints. If save_checkpoints_steps is not given either,
-            the default is 600.
+          save_checkpoints_secs: seconds between checkpoints. If neither save_checkpoints_steps nor this
+            argument is given, the value is 600.
           session_config: tf.ConfigProto; None for the default, which has allow_soft_placement.
           keep_checkpoint_max: number of checkpoints to keep; None or 0 for all.
           keep_checkpoint_every_n_hours: in addition, keep one checkpoint every n hours.
@@ -80,7 +80,7 @@ class RunConfig(object):
 
     @property
     def group(self):
-        """The `replica_group.Group` of this process; None if there are no other replicas."""
+        """The `replica_group.Group` of this process; None if this process is the only one."""
         return replica_group.current()
 
     @property
@@ -90,7 +90,7 @@ class RunConfig(object):
 
     @property
     def num_worker_replicas(self):
-        """Number of replicas, this one included."""
+        """Number of replicas, including this process."""
         return self.group.count if self.group else 1
 
     def replace(self, **changes):

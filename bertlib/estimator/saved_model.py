@@ -69,9 +69,9 @@ def new_export_dir(export_dir_base):
     as bytes. At the end of the block the temporary directory is renamed to the version directory. If the
     block fails, the temporary directory is removed.
 
-    The version is the current time as a whole number of seconds. If another export, finished or not, has this
-    number, the version is the next unused number. At the start, unfinished directories of killed exports are
-    removed, unless export_dir_base is remote.
+    The version is the current time as a whole number of seconds. If this number is already used by a finished
+    or unfinished export, the version is the next unused number. At the start, unfinished directories of
+    killed exports are removed, unless export_dir_base is remote.
     """
     with files.translate_disk_errors(export_dir_base):
         fill_dir = _filled_remote_dir if files.is_remote(export_dir_base) else _filled_local_dir
@@ -87,7 +87,7 @@ def _filled_local_dir(export_dir_base):
         with contextlib.ExitStack() as stack:
             try:
                 stack.enter_context(locks.lock_file(temporary_dir))
-                os.mkdir(temporary_dir)  # fails in all but one thread of all processes
+                os.mkdir(temporary_dir)  # only one thread of all processes succeeds
             except (locks.InUseError, FileExistsError):
                 continue
             try:

@@ -181,7 +181,7 @@ def close_event_files():
 def warn_of_events(error):
     """Logs the warning that summaries are missing, with the reason."""
     reason = (getattr(error, "message", None) or str(error)).splitlines()[0]
-    logging.warning("Some summaries for TensorBoard could not be written (%s). Nothing else is missing.",
+    logging.warning("Some summaries for TensorBoard could not be written (%s). All other files are complete.",
                     reason)
 
 
@@ -254,8 +254,8 @@ class ProgressHook(tf.train.SessionRunHook):
         """Returns the remaining time of the training as text, such as "0:12:30".
 
         The estimate is the mean time of the steps in this session, with the evaluations and checkpoints
-        between them. The first step is left out, because it also contains the start, and takes much longer
-        than the others. So the log line of the first step has no remaining time.
+        between them. The first step is left out, because it also contains the start and takes much longer
+        than later steps. So the log line of the first step has no remaining time.
 
         Args:
           now: the current time in seconds.

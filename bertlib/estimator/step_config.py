@@ -11,7 +11,7 @@ import math
 GB = 10**9
 # The values of `StepConfig.recompute`, the fastest first; see `modeling.transformer_model`.
 RECOMPUTE = ("none", "attention", "layers")
-# A predicted memory above this fraction of the usable memory is too close to decide whether the step fits.
+# If the predicted memory is above this fraction of the usable memory, it is uncertain whether the step fits.
 _SURELY_FITS = 0.93
 
 
@@ -26,8 +26,8 @@ class StepConfig:
       tokens_per_micro_batch: the largest number of tokens in a micro-batch, if micro-batches may have
         different numbers of examples; 0 if all micro-batches have the same number of examples.
       max_seq_length: number of tokens in the longest example.
-      trims_training: whether each training batch is trimmed, which means that it is only as long as its
-        longest example. Evaluation ignores this attribute.
+      trims_training: whether each training batch is trimmed to the length of its longest example. Evaluation
+        ignores this attribute.
       remove_padding: whether the encoder skips the padding that is left after trimming.
       precision: data type of the encoder's computation: "fp32", "bf16" or "fp16".
       recompute: the parts that the backward pass recomputes: "none", "attention" or "layers".
@@ -78,8 +78,8 @@ class StepConfig:
 
     @property
     def micro_batch_size(self):
-        """Number of examples in a micro-batch. If micro-batches differ, this is the number of examples of
-        full length in the micro-batch that needs most memory."""
+        """Number of examples in a micro-batch. If micro-batches have different numbers of examples, this is
+        the largest number of examples with the length `max_seq_length` in a micro-batch."""
         return math.ceil(self.train_batch_size / self.micro_batches)
 
     def replace(self, **changes):
@@ -177,7 +177,7 @@ def without_training(flags):
 
 
 def flags_for_less_memory(tokens_per_micro_batch=0):
-    """Returns the flags, as text for a message, that make smaller micro-batches."""
+    """Returns the flags, as text for a message, with which a step has smaller micro-batches."""
     if tokens_per_micro_batch:
         return "a smaller --tokens_per_micro_batch, or --recompute=auto"
     return "--gradient_accumulation_steps=0 --recompute=auto, which choose a step that fits"
@@ -279,8 +279,8 @@ def choose(step, usable_bytes, memory_need, modes=RECOMPUTE, counts=None):
       usable_bytes: the memory that the step may use.
       memory_need: see `resolve`.
       modes: the values of `recompute` to choose from, the fastest first.
-      counts: numbers of micro-batches to choose from, in ascending order; None for all divisors of the number
-        of examples on a replica.
+      counts: numbers of micro-batches to choose from, in ascending order. None to choose from all divisors of
+        the number of examples on a replica.
 
     Returns:
       (the chosen `StepConfig`, the return value of `memory_need` for it).
@@ -314,7 +314,7 @@ def choose(step, usable_bytes, memory_need, modes=RECOMPUTE, counts=None):
 def _fewest(candidates, usable_bytes, memory_need):
     """Returns the candidate with the fewest micro-batches that fits, or None.
 
-    The more micro-batches, the less memory is needed, so a binary search finds the candidate. The first
+    With more micro-batches, a step needs less memory, so a binary search finds the candidate. The first
     candidate is an exception and is tried separately: a single micro-batch needs no accumulators, so it may
     fit even if two micro-batches do not fit.
 

@@ -32,7 +32,8 @@ Attributes:
 
 
 def starts_at_global_step():
-    """Returns whether the input of the current graph starts at the batch of the global step by itself."""
+    """Returns whether the input of the current graph starts at the batch of the global step without a
+    hook."""
     return bool(tf.get_collection(graph_keys.STARTS_AT_GLOBAL_STEP))
 
 
@@ -97,9 +98,10 @@ class TrainingSession:
         return features, labels, hooks
 
     def make_position_hooks(self):
-        """Returns the hooks for an input that does not start at the batch of the global step by itself.
+        """Returns the hooks for an input that does not start at the batch of the global step without a hook.
 
-        This class has no such hooks: it warns that a resumed training starts at the first batch again.
+        This class has no such hooks. Instead, it warns that a resumed training starts at the first batch
+        again.
 
         Raises:
           ValueError: there are several replicas, and each of them would train on the whole input.
@@ -108,7 +110,7 @@ class TrainingSession:
                   "`import tf1 as tf`.")
         if self.group:
             raise ValueError("The input_fn does not divide its batches among replicas: each replica would "
-                             f"train on all of them. {remedy}")
+                             f"train on all batches. {remedy}")
         if self.checkpoint:
             logging.warning("The input starts from its beginning, because %s does not contain its position. "
                             "%s", self.checkpoint, remedy)

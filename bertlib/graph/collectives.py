@@ -1,7 +1,7 @@
 """Sums and gathers tensors over all replicas by TensorFlow's collective ops.
 
-The ops ask for NCCL. TensorFlow uses NCCL if all replicas compute on GPUs; otherwise it uses rings over gRPC.
-NCCL was never tried.
+The ops request NCCL, NVIDIA's communication library. TensorFlow uses NCCL if all replicas compute on GPUs;
+otherwise it uses rings over gRPC. NCCL has not been tested with this code.
 
 Each process runs one server, and its training session runs on this server as task `index` of the job
 "worker". If each of R replicas computes N micro-batches, a step processes R · N micro-batches. Each replica
@@ -44,7 +44,7 @@ class AllReduce:
 
     def __init__(self, group, exchange_dtype=None):
         """Reserves keys for the graph's collective ops. All replicas must create this object at the same
-        time.
+        point of the program.
 
         Args:
           group: the `replica_group.Group`.
@@ -64,8 +64,8 @@ class AllReduce:
 
     @property
     def unconditional_ops(self):
-        """Returns the list of collective ops outside of any tf.cond. They must run in every run of the
-        graph."""
+        """Returns the list of collective ops outside of any tf.cond. These ops must be executed in every run
+        of the graph."""
         return self._ops.get(None, [])
 
     @property
@@ -127,7 +127,7 @@ class AllReduce:
     def gather_slices(self, slices):
         """Returns tf.IndexedSlices with the rows of all replicas' tf.IndexedSlices, in the order of replicas.
 
-        If a single process computes all examples in one graph, the gradient has the same rows.
+        These are the same rows as in the gradient that a single process computes from all examples.
         """
         values, indices = slices.values, tf.cast(slices.indices, tf.int64)
         if values.shape[0] is not None:
@@ -190,9 +190,10 @@ class AllReduce:
 def time_after(ops, read):
     """Returns a float64 scalar tensor: the time in seconds at which the device has computed all of `ops`.
 
-    The CPU only starts the ops of a GPU, which computes them later, in the same order. So one value is
-    computed after the ops and copied to the CPU, and TensorFlow waits for this copy. `tf.timestamp` does not
-    wait, and is refused by `tf.config.experimental.enable_op_determinism`.
+    The CPU only starts the ops of a GPU, which computes them later, in the same order. So this function
+    computes one value after the ops and copies it to the CPU, and TensorFlow waits for this copy.
+    `tf.timestamp` is not used, because it does not wait, and `tf.config.experimental.enable_op_determinism`
+    refuses it.
 
     Args:
       ops: list of ops or tensors of one device.

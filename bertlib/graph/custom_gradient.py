@@ -52,7 +52,8 @@ def _custom_gradient(op, *gradients):
 
 
 def fence(tensors):
-    """Returns copies of the tensors. No copy is computed before all of the tensors have been computed.
+    """Returns copies of the tensors. The copies are computed only after all of the tensors have been
+    computed.
 
     XLA does not compile the op that makes the copies. So XLA compiles the ops before this op and the ops
     after this op separately.

@@ -35,7 +35,7 @@ _PHILOX = 1
 _NUMBERS_PER_BLOCK = 4
 _BOOLEANS_PER_BLOCK = 8
 # Number of blocks from the start of a micro-batch's range to the start of the next range, if micro-batches
-# differ in size. No micro-batch draws more blocks than this.
+# differ in size. A micro-batch draws at most this number of blocks.
 _BLOCKS_BETWEEN_UNEQUAL_MICRO_BATCHES = 1 << 40
 
 # graph -> {(variable scope, kind): number of sites of this kind that have a name in this scope}. The keys are
@@ -63,7 +63,7 @@ def new_site(kind):
     """Returns a name for the next site of this kind in the current variable scope.
 
     The second dropout of `bert/embeddings` is "bert/embeddings/dropout#1" in every graph. If a new head, or a
-    new op in another scope, is added to the model, the random numbers of this dropout do not change.
+    new op in a different scope, is added to the model, the random numbers of this dropout do not change.
 
     Args:
       kind: purpose of the numbers: "dropout", "initializer", ….
@@ -82,8 +82,9 @@ def repeatable(function):
     """Returns a function that calls `function` and makes it draw the same random numbers in each call.
 
     The first call records the sites, the seed, and the tensors of the step and of the micro-batch. Later
-    calls use the recorded values in the same order, also in another variable scope. Later calls do not read
-    the global step again, because the global step may have increased since the first call.
+    calls use the recorded values in the same order, even if they are made in a different variable scope.
+    Later calls do not read the global step again, because the global step may have increased since the first
+    call.
     """
     recorded = None
 
@@ -138,9 +139,9 @@ def uniform(shape, site):
 
     Args:
       shape: int32 vector or tensor. The first dimension is the number of examples in the micro-batch, or the
-        number of positions of all examples (first all positions of example 0, then those of example 1, …).
-        The first dimension may also be the number of rows of a `packing.Packing`. The micro-batches must then
-        be marked as unequal; see `mark_unequal_micro_batches`.
+        number of positions of all examples (first all positions of example 0, then all positions of example
+        1, …). The first dimension may also be the number of rows of a `packing.Packing`. The micro-batches
+        must then be marked as unequal; see `mark_unequal_micro_batches`.
       site: name of the site, see `new_site`.
 
     Returns:

@@ -25,8 +25,8 @@ def recompute_grad(function):
     """Returns a function that computes the same results as `function`, and computes them again for gradients.
 
     Between the forward and the backward pass, only three kinds of tensors stay in memory: the inputs, the
-    weights, and the outputs that other ops use. The gradients equal those of `function`, also if only some
-    outputs are used. The gradients can be differentiated again.
+    weights, and the outputs that other ops use. The gradients equal those of `function`, even if only some of
+    the outputs are used. The gradients can be differentiated again.
 
     Args:
       function: function of tensors that returns a tensor or a list of tensors. Gradients may reach only the
@@ -130,8 +130,8 @@ def _check(outputs, inputs, created):
                                  "an argument. If it is a variable, you can also call tf.get_variable inside "
                                  "of the function.")
         elif op.op_def.is_stateful and "seed" in op.node_def.attr:
-            raise ValueError(f"{op.name} ({op.type}) draws other random numbers each time, so the gradients "
-                             "of a recomputed function would be wrong. Use `modeling.dropout`, "
+            raise ValueError(f"{op.name} ({op.type}) draws different random numbers each time, so the "
+                             "gradients of a recomputed function would be wrong. Use `modeling.dropout`, "
                              "`randomness.uniform` or `randomness.bernoulli`.")
         else:
             waiting.extend(op.inputs)

@@ -46,7 +46,7 @@ VariableDef = variable_pb2.VariableDef
 def control_flow_context(graph_or_op):
     """Returns the context of the tf.cond or tf.while_loop that a graph is building, or that contains an op.
 
-    Returns None outside of both. No public function returns this context.
+    Returns None if there is no tf.cond and no tf.while_loop. No public function returns this context.
     """
     return graph_or_op._get_control_flow_context()
 

@@ -22,11 +22,11 @@ from bertlib.runs import model_config
 from bertlib.system import files
 import modeling
 
-_CONFIG_FILES = output_files.CONFIG, "config.json"  # of a published model, of a Hugging Face model
+_CONFIG_FILES = output_files.CONFIG, "config.json"  # names in a published model and in a Hugging Face model
 _INPUTS = "input_ids", "input_mask", "segment_ids"
 # {compute dtype of a policy: `precision` of BertModel}
 _PRECISIONS = {"float32": "fp32", "bfloat16": "bf16"}
-# {dtype: the smallest positive integer n such that n + 1 cannot be stored}
+# {dtype: the smallest positive integer n for which n + 1 cannot be represented exactly}
 _FIRST_INEXACT = {tf.bfloat16: 2**8, tf.float16: 2**11, tf.float32: 2**24, tf.float64: 2**53}
 # Only Keras 3 has tf.keras.ops.
 _ONLY_FIRST_REPLICA = ("only_first_replica" if hasattr(tf.keras, "ops")
@@ -37,10 +37,11 @@ _ONLY_FIRST_REPLICA = ("only_first_replica" if hasattr(tf.keras, "ops")
 class BertEncoder(tf.keras.layers.Layer):
     """The BERT encoder with its pooler (Devlin et al. 2018, arXiv:1810.04805) as a Keras layer.
 
-    A call takes arrays or tensors of integers with the shape [B, F]: either `input_ids` alone, or a dict with
-    "input_ids" and optionally "input_mask" (1 for tokens, 0 for padding; default: all ones) and "segment_ids"
-    (default: all zeros). It returns a dict: "sequence_output", float32 [B, F, W], and "pooled_output",
-    float32 [B, W]. The names B, F and W are explained in `modeling`.
+    A call takes arrays or tensors of integers with the shape [B, F]. The argument is either `input_ids`
+    alone, or a dict. The dict has the key "input_ids", and may have the keys "input_mask" (1 for tokens, 0
+    for padding; default: all ones) and "segment_ids" (default: all zeros). A call returns a dict:
+    "sequence_output", float32 [B, F, W], and "pooled_output", float32 [B, W]. The names B, F and W are
+    explained in `modeling`.
 
     Dropout is active if the layer is called with `training=True`, as `fit` does. The dropout masks depend on
     `seed`, on the number of training calls, and on the replica of a `tf.distribute` strategy.
@@ -61,14 +62,15 @@ class BertEncoder(tf.keras.layers.Layer):
             policy. The weights and the outputs are always float32.
 
         Raises:
-          ValueError: the configuration or the dtype is not possible.
+          ValueError: the configuration is not valid, or the dtype is not supported.
         """
-        # The encoder casts its weights itself. Keras would cast ids in floats to bfloat16, which is inexact.
+        # The encoder casts its weights itself, so autocast is off. With autocast, Keras would cast ids that
+        # are stored as floats to bfloat16, which rounds large ids.
         super().__init__(autocast=False, **kwargs)
         if self.variable_dtype != "float32" or self.compute_dtype not in _PRECISIONS:
             raise ValueError(f"BertEncoder cannot compute in {self.compute_dtype} with weights in "
-                             f"{self.variable_dtype}. Pass dtype=\"mixed_bfloat16\" or dtype=\"float32\" to "
-                             "the layer, or set one of them with "
+                             f'{self.variable_dtype}. Pass dtype="mixed_bfloat16" or dtype="float32" to the '
+                             "layer, or set one of these policies with "
                              "tf.keras.mixed_precision.set_global_policy.")
         self._bert_config, self._seed = _checked_config(config), int(seed)
         shapes = modeling.variable_shapes(self._bert_config)
@@ -120,7 +122,7 @@ class BertEncoder(tf.keras.layers.Layer):
           path: see `checkpoint_formats.open_checkpoint`.
 
         Raises:
-          ValueError: a weight is missing in the checkpoint, or has another shape or type there.
+          ValueError: a weight is missing in the checkpoint, or has a wrong shape or type in the checkpoint.
         """
         checkpoint = checkpoint_formats.open_checkpoint(path)
         checkpoint_formats.check_types(checkpoint, self._names)
@@ -131,8 +133,8 @@ class BertEncoder(tf.keras.layers.Layer):
     def save_checkpoint(self, directory, vocab_file=None):
         """Writes the weights as a published checkpoint, which all commands accept as `--init_checkpoint`.
 
-        The files are `bert_model.ckpt.*` and `bert_config.json`. They replace files with the same names only
-        after the new files were written completely.
+        The files are `bert_model.ckpt.*` and `bert_config.json`. Existing files with these names are replaced
+        only after the new files were written completely.
 
         Args:
           directory: directory for the files. It is created if it does not exist.
@@ -218,7 +220,7 @@ class BertEncoder(tf.keras.layers.Layer):
         def build(input_ids, input_mask, segment_ids, step, replica, *weights):
             tf.compat.v1.get_default_graph().seed = self._seed
             tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.GLOBAL_STEP, step)
-            # The batches of the replicas are the parts of one batch.
+            # The batches of all replicas are parts of one global batch.
             randomness.set_micro_batch(replica)
             by_name = dict(zip(self._names, weights))
             with tf.compat.v1.variable_scope("", custom_getter=lambda name, **unused: by_name[name]):
@@ -237,10 +239,10 @@ def _checked_config(config, where=""):
 
     Args:
       config: a `modeling.BertConfig`, or a dict with its fields.
-      where: str, the file of the configuration for the error.
+      where: str, text for the error message that names the file of the configuration, such as " in FILE".
 
     Raises:
-      ValueError: a value is missing or not possible.
+      ValueError: a value is missing or not valid.
     """
     if isinstance(config, dict):
         config = modeling.BertConfig.from_dict(config)
@@ -248,8 +250,8 @@ def _checked_config(config, where=""):
                 else [f"It is {config!r}; it must be a modeling.BertConfig or a dict."])
     if problems:
         raise ValueError(f"The configuration{where} is not usable: {' '.join(problems)}")
-    # In a configuration of Hugging Face, the names of activations have other meanings. `from_dict` translates
-    # them, and must not translate them again when the layer is loaded.
+    # Hugging Face uses some names of activations with a different meaning. `from_dict` translates these names
+    # once. It must not translate them again when the layer is loaded.
     return modeling.BertConfig.from_dict(model_files.published_settings(config))
 
 
@@ -283,7 +285,8 @@ def _integers(name, value, limit):
 
 
 def _require(condition, message):
-    """Raises an error if a condition is false, now or when the graph runs.
+    """Raises an error if a condition is false. If the value of the condition is not known yet, the error is
+    raised when the graph runs.
 
     Args:
       condition: bool, or a bool scalar tensor.

@@ -25,7 +25,7 @@ from bertlib.server import request_batches
 _PAGES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "pages")
 # Largest number of seconds for reading the rest of a refused body.
 DISCARD_SECONDS = 5
-# Errors of /predict, as the description of the interface lists them.
+# Errors of /predict, for the description of the interface.
 _ERRORS = {
     400: "The body is not complete, is not UTF-8 or is not valid JSON.",
     401: "The token is missing or wrong.",
@@ -44,7 +44,7 @@ class Limits(NamedTuple):
       body_bytes: largest number of bytes of a body.
       texts: largest number of questions.
       seconds: largest number of seconds from the arrival of the request to the answer.
-      requests: largest number of requests under way at the same time.
+      requests: largest number of requests that the server handles at the same time.
     """
 
     body_bytes: int
@@ -57,9 +57,10 @@ class Limits(NamedTuple):
 
 
 class Gate:
-    """An ASGI application around another one. It refuses requests of other sites' pages, and requests beyond
-    a number of requests. It reads the rest of a refused body, so that a client which sends the whole body
-    before it reads still gets the answer.
+    """An ASGI application that wraps an inner ASGI application. It refuses requests that come from pages of
+    other sites, and requests above the limit of concurrent requests. Some clients send the whole body before
+    they read the answer. So if a request is refused, the gate reads the rest of its body, and such a client
+    still gets the answer.
 
     Attributes:
       is_ending: whether each answer asks the client to close the connection.
@@ -72,8 +73,8 @@ class Gate:
           app: the inner ASGI application.
           limits: a `Limits`.
           any_host: bool. If false, the name in the header Host must be a name of this machine's loopback
-            interface. A page that reaches the server through a name in another site's DNS has another name
-            in Host.
+            interface. If a page reaches the server through a DNS name of a different site, the header Host
+            contains this name, and the request is refused.
         """
         self._app, self._limits, self._any_host = app, limits, any_host
         self._under_way = 0
@@ -108,7 +109,7 @@ class Gate:
             self._under_way -= 1
 
     def _refusal(self, headers):
-        """Returns (status, message) for a request that is refused, and None for other requests."""
+        """Returns (status, message) if a request is refused, otherwise None."""
         host, origin = headers.get("host", ""), headers.get("origin")
         if not self._any_host and not _is_loopback_name(host):
             return 421, (f"The server answers only to localhost and loopback addresses, not to {host!r:.80}. "
@@ -230,8 +231,7 @@ async def _answer(request, batches, questions, seconds):
     """Returns the answers to questions.
 
     Raises:
-      fastapi.HTTPException: there is no answer; or nobody waits for the answer because the client has closed
-        the connection.
+      fastapi.HTTPException: there is no answer, or the client has closed the connection.
     """
     try:
         future = asyncio.wrap_future(batches.submit(questions))
@@ -290,8 +290,9 @@ def create_app(predictor, batches, limits, token=None):
     """
     app = fastapi.FastAPI(
         title=f"BERT: {predictor.task}", version="1", docs_url=None, redoc_url=None,
-        description="Answers questions with a trained model. The body of a request has at most "
-        f"{limits.body_bytes:,} bytes and {limits.texts:,} questions.")
+        description="Answers questions with a trained model. A question is one input of the model, for "
+        f"example a text to classify. The body of a request has at most {limits.body_bytes:,} bytes and "
+        f"{limits.texts:,} questions.")
     bearer = security.HTTPBearer(auto_error=False)
 
     async def require_token(given: Annotated[Any, fastapi.Depends(bearer)]):

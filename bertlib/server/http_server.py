@@ -21,13 +21,15 @@ from bertlib.server import http_app
 _IDLE_SECONDS = 5
 # Time for sending an answer after the time limit of the request.
 _SEND_SECONDS = 5
-# After the request to end, answers ask their clients to close the connection during this number of seconds.
-# Then idle connections are closed. Without this time, a request that is on its way would get no answer.
+# When the server has to end, it asks clients for this number of seconds, in its answers, to close their
+# connections. After this time, it closes idle connections. Without this time, a request that was already sent
+# would get no answer.
 _CLOSING_SECONDS = 0.5
 
 
 def is_loopback(host):
-    """Returns whether programs on other machines cannot reach the address that `listen` takes for a host."""
+    """Returns True if only programs on this machine can reach the address to which `listen` resolves a
+    host."""
     return ipaddress.ip_address(_resolve(host)[1].partition("%")[0]).is_loopback
 
 
@@ -60,8 +62,8 @@ def listen(host, port):
       OSError: the port cannot be used.
     """
     family, address = _resolve(host)
-    # With IPPROTO_TCP, asyncio sets TCP_NODELAY. Without it, each answer takes 40 ms longer: its second
-    # packet waits for the client to acknowledge the first one.
+    # With IPPROTO_TCP, asyncio sets TCP_NODELAY. Without TCP_NODELAY, each answer takes 40 ms longer, because
+    # its second packet waits until the client has acknowledged the first packet.
     server = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -86,8 +88,8 @@ def url_of(server):
 
 
 class _Protocol(h11_impl.H11Protocol):
-    """One connection. It is ended if its client sends the head of a request too slowly, or does not read the
-    answer. `http_app` limits the time for the body and for the answer."""
+    """One connection. The connection is closed if its client sends the head of a request too slowly, or does
+    not read the answer. `http_app` limits the time for the body and for the answer."""
 
     request_seconds = max_connections = None  # set by `serve`
 
@@ -149,13 +151,14 @@ class _Server(uvicorn.Server):
 
 
 def serve(gate, server, limits, is_stopped):
-    """Answers requests until `is_stopped` is true or Ctrl-C is pressed, and then the requests under way.
+    """Answers requests until `is_stopped` is true or Ctrl-C is pressed. Then completes the requests that have
+    already arrived.
 
     Args:
       gate: a `http_app.Gate`.
       server: a listening socket. It is closed at the end.
-      limits: a `http_app.Limits`. At most twice as many connections as requests are open at the same time;
-        further connections are closed.
+      limits: a `http_app.Limits`. The largest number of open connections is twice the largest number of
+        requests. Further connections are closed.
       is_stopped: function without arguments, which returns a bool.
 
     Raises:

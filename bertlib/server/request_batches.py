@@ -1,4 +1,5 @@
-"""Answers the questions of many concurrent requests in batches. One thread uses the predictor.
+"""Answers the questions of many concurrent requests in batches. A question is one input of the model. One
+thread uses the predictor.
 
 The thread takes questions in the order of their requests until a batch is full. If a batch is not full, the
 thread waits for more questions, but only for a limited time after the arrival of the first question.
@@ -62,10 +63,11 @@ class RequestBatches:
         """Starts the thread.
 
         Args:
-          predictor: a `serving.Predictor`. Nothing else may close it before this object is closed.
+          predictor: a `serving.Predictor`. The caller must not close the predictor before this object is
+            closed.
           batch_size: int, largest number of windows in a batch. A question with more windows is answered
             alone, in several batches.
-          max_wait: float, number of seconds that a question waits at most for other questions of its batch.
+          max_wait: float, largest number of seconds that a question waits for more questions of its batch.
           max_queue: int, largest number of questions that wait for an answer.
           max_windows: int, largest number of windows in a request. Each question has at least one window.
         """

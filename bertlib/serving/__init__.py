@@ -1,4 +1,4 @@
-"""Loads a trained model and answers questions with it from Python. `predict.py` does the same for files.
+"""Loads a trained model and predicts with it from Python. `predict.py` predicts for the lines of a file.
 
     from bertlib import serving
 
@@ -25,27 +25,28 @@ def load(model_dir: str | os.PathLike[str], task: str | None = None, precision: 
     """Loads a trained model.
 
     Args:
-      model_dir: output directory of a training, such as "output/mrpc". Or an export by
-        `export.py --format=onnx` or `--format=tflite`: its directory, or the model's file in it.
+      model_dir: output directory of a training, such as "output/mrpc". For an export by `export.py
+        --format=onnx` or `export.py --format=tflite`, the directory of the export, or the path of the model's
+        file in this directory.
       task: None for the task that the model was trained for. Pass "vectors" to get the vector of a text;
         every model can compute vectors.
       precision: number format of the encoder's computations, "fp32" or "bf16".
       batch_size: largest number of texts in a batch. Each window of a long text counts as one text.
       group: the `replica_group.Group` of the replicas among which the batches are distributed; None without
-        replicas. See `Predictor`.
+        replicas. `Predictor` describes predictions with replicas.
       weights: "best" for the best weights, if the training kept them (--keep_best); "last" for the weights of
         the newest checkpoint.
-      engine: the program that runs the model, one of `ENGINES`. "onnx" is ONNX Runtime: from the output
-        directory of a training, it loads the newest export in export_onnx/. None for "tensorflow"; for an
-        export, None for the program of its format.
+      engine: the program that runs the model, one of `ENGINES`. "onnx" is ONNX Runtime. If `model_dir` is the
+        output directory of a training, ONNX Runtime loads the newest export in export_onnx/. With None,
+        TensorFlow runs the model of an output directory, and an export is run by the program for its format.
 
     Returns:
-      the model, ready to answer. Call `close`, or use it in a `with` statement, to free its memory.
+      the model, ready to predict. To free its memory, call `close`, or use it in a `with` statement.
 
     Raises:
       NotADirectoryError: `model_dir` does not exist or is not a directory.
-      ValueError: a file of the training is missing or damaged, or the model cannot do `task`; a file of
-        an export was changed; `engine` or `precision` does not suit the export.
+      ValueError: a file of the training is missing or damaged, or the model cannot do `task`; a file of an
+        export was changed; the export cannot be used with this `engine` or `precision`.
       OSError: a file cannot be read.
       ImportError: ONNX Runtime is not installed.
 
@@ -81,8 +82,8 @@ def _load_export(export, precision, batch_size, group, engine):
     """Returns the `Predictor` of a `portable_model.Export`. For the other arguments, see `load`."""
     if engine not in (None, export.format):
         raise ValueError(f"--engine={engine}: {export.directory.path} is an export in the format "
-                         f"{export.format}, which another program runs. Leave --engine out, or pass the "
-                         "output directory of the training.")
+                         f"{export.format}, which --engine={engine} cannot run. Leave --engine out, or pass "
+                         "the output directory of the training.")
     if precision != "fp32":
         raise ValueError(f"--precision={precision}: the number format of {export.directory.path} was chosen "
                          "when it was exported. Leave --precision out. For int8, export the model with "

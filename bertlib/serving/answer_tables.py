@@ -9,7 +9,7 @@ class AnswerTable:
     """Formats answers as rows of CSV. The columns of the input come before the columns of the answer.
 
     The first answer determines the columns, because the table may be written before all lines are read. If
-    the first lines of the input cannot be used, their rows are kept until the first answer.
+    the first lines of the input cannot be used, their rows are kept in memory until the first answer.
     """
 
     def __init__(self, fields=(), has_errors=False, csv_safe=False, label_separator=","):
@@ -19,7 +19,7 @@ class AnswerTable:
           fields: names of fields that get a column even if the first line lacks them.
           has_errors: whether the table has a column "error", for lines that could not be used.
           csv_safe: see `prediction_files.format_csv_row`.
-          label_separator: text between several labels.
+          label_separator: text between the labels of a multi-label answer.
         """
         self._fields, self._has_errors = list(fields), has_errors
         self._csv_safe, self._label_separator = csv_safe, label_separator
@@ -29,11 +29,11 @@ class AnswerTable:
 
     def format(self, question, answer):
         """Returns the text of an answer: one row with its line end. The text of the first answer begins with
-        the header row and the rows that wait for it.
+        the header row and the rows that were kept until then.
 
         Args:
           question: a `questions.Question`.
-          answer: a dict, see `Predictor`; {"error": text} if the question has a problem.
+          answer: a dict, see `Predictor`; {"error": text} if the question cannot be used.
 
         Raises:
           ValueError: a number of the answer is not finite, or the line has a field that the first line
@@ -90,7 +90,7 @@ class AnswerTable:
 
 
 class AnswerLines:
-    """Formats answers as JSON Lines. The methods are those of `AnswerTable`."""
+    """Formats answers as JSON Lines. This class has the same methods as `AnswerTable`."""
 
     def format(self, question, answer):
         return questions.format_answer(question, answer) + "\n"

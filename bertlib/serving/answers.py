@@ -1,9 +1,9 @@
-"""Converts questions to inputs of the model, and outputs of the model to answers. Each task has a class.
+"""Converts texts to inputs of the model, and outputs of the model to answers. Each task has a class.
 
 The class of a task has these attributes and methods:
 
-    fields                    names of the texts of a question, such as ("text_a", "text_b")
-    required                  number of texts that a question has to have; the texts after these are optional
+    fields                    names of the texts of an input, such as ("text_a", "text_b")
+    required                  number of texts that an input must have; all texts after these are optional
     head                      see `bertlib.tasks.head`
     extra_inputs              see `session.LoadedModel`
     windows(*values)          takes the values of the fields; returns (rows, details). `rows` contains the
@@ -33,7 +33,7 @@ from bertlib.tasks.squad import squad_answers, squad_data, squad_head
 from bertlib.tasks.tagging import tagging_data, tagging_head, word_splitter
 from bertlib.tasks.vectors import feature_extraction
 
-# Name of the file from which the null threshold is read; see `_null_threshold`.
+# Name of the file from which `_null_threshold` reads the null threshold.
 EVALUATION = "eval_results.json"
 _MASK = "[MASK]"
 _DIGITS = 6
@@ -64,7 +64,7 @@ class _Texts:
 
         Args:
           model: a `model_directory.ModelDirectory`.
-          num_texts: number of texts of a question, 1 or 2. None if a question may have one or two texts.
+          num_texts: number of texts of an input, 1 or 2. None if an input may have one or two texts.
         """
         self._model, self._num_texts = model, num_texts
         self._doc_stride = model.setting("doc_stride")
@@ -143,8 +143,8 @@ class Vectors(_Texts):
 
     def __init__(self, model):
         super().__init__(model)
-        # With 0, texts that are too long are truncated. The --doc_stride of a model for questions applies to
-        # contexts, and is not used for these texts.
+        # With 0, texts that are too long are truncated. The --doc_stride of a question answering model
+        # applies to contexts, and is not used for these texts.
         self._doc_stride = 0
 
     def postprocess(self, outputs, details):
@@ -156,9 +156,9 @@ class Tagging:
     """Answers with {"words", "tags", "entities": [{"type", "text", "score", "start", "end", "start_word",
     "end_word"}]}.
 
-    A question is a text or a list of words. A text is split into words in the same way as the training data
-    was; see `word_splitter`. A list of words is not changed. Its text is the words with single spaces between
-    them.
+    An input is a text or a list of words. `word_splitter` splits a text into words in the same way as it
+    split the training data. A list of words is not changed. The text of a list consists of its words with
+    single spaces between them.
 
     "start" and "end" are indices of characters in the text, and "text" is the part of the text between them.
     "start_word" and "end_word" are indices of words. "score" is the mean probability of the tags of the
@@ -251,7 +251,7 @@ class SquadQuestions:
 
 class MultipleChoice:
     """Answers with {"label", "ending", "probabilities": {label: probability}}. The label is the number of the
-    chosen ending, from 0, as a text."""
+    chosen ending as a str, counted from "0"."""
 
     required = len(choice_data.column_names(choice_data.MIN_CHOICES))
     extra_inputs = ()
@@ -289,9 +289,9 @@ class MultipleChoice:
 def _null_threshold(model):
     """Returns the null threshold of a model.
 
-    If the model's directory contains the result of an evaluation, this is the threshold of the newest
-    evaluation. (With --find_null_threshold, an evaluation computes the best threshold.) Otherwise, it is the
-    threshold that the training recorded.
+    If the model's directory contains the result of an evaluation, returns the threshold of the newest
+    evaluation. (With --find_null_threshold, an evaluation computes the best threshold.) Otherwise, returns
+    the threshold that the training recorded.
 
     Raises:
       ValueError: the threshold in eval_results.json is not a number.
@@ -342,7 +342,7 @@ class MaskedWords:
 
 
 def resolve_task(model, task=None):
-    """Returns the task that a model will do, a key of `TASKS`.
+    """Returns the task for which a model will be used, a key of `TASKS`.
 
     Args:
       model: a `model_directory.ModelDirectory`.

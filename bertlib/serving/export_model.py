@@ -23,7 +23,7 @@ from bertlib.system import files
 DEFAULT_SIGNATURE = tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 # Names of the files in the model's directory that are copied into an export if they exist.
 _FILES = (*output_files.NAMES, output_files.RECORD)
-# Names of those extra inputs of tasks that have one value for each token.
+# The extra inputs of tasks that have one value for each token.
 _ALONG_TOKENS = ("word_mask",)
 
 
@@ -75,8 +75,7 @@ def _regression_outputs(model, predictions, features):
 
 
 def _tagging_outputs(model, predictions, features):
-    # `build_outputs` has marked each token as a word. For this reason, the tag of a token is at the position
-    # of the token.
+    # `build_outputs` has marked each token as a word. So each token has a tag, at the position of the token.
     return {"tags": tf.where(features["input_mask"] * features["tag_mask"] > 0,
                              tf.gather(tf.constant(model.labels), predictions["tags"]),
                              tf.fill(tf.shape(predictions["tags"]), ""))}
@@ -88,7 +87,7 @@ def _question_outputs(model, predictions, features):
 
 
 def _choice_outputs(model, predictions, features):
-    # The inputs are single sequences. A client computes the softmax over the sequences of a question.
+    # Each input is a single sequence. A client computes the softmax over the sequences of one question.
     del model, features
     return {"score": predictions["scores"]}
 
@@ -126,8 +125,8 @@ def extra_inputs(model, task):
 
 
 def build_outputs(model, task, features):
-    """Builds the outputs of a model in the current graph. If it is called several times, all calls use the
-    same variables.
+    """Builds the outputs of a model in the current graph. If this function is called several times, all calls
+    use the same variables.
 
     Args:
       model: a `model_directory.ModelDirectory`.
@@ -310,8 +309,8 @@ def _write_model(weights, directory, signatures, variables):
 
 
 def copy_files(model, directory, more=()):
-    """Copies the files that describe a model into a directory. `more` contains names of further files, which
-    are copied if they exist."""
+    """Copies the files that describe a model into a directory. `more` contains the names of additional files,
+    which are copied if they exist."""
     files.make_directories(directory)
     for name in filter(lambda name: files.exists(os.path.join(model.path, name)), (*_FILES, *more)):
         with files.open_file(os.path.join(directory, name), "wb") as writer:

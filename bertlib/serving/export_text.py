@@ -2,8 +2,8 @@
 the package tensorflow-text.
 
 This SavedModel is separate from the SavedModel of `export_model`, because a server without the package
-tensorflow-text cannot load it. Such a server cannot even load those signatures of a SavedModel that do not
-use the ops of tensorflow-text.
+tensorflow-text cannot load it. If a SavedModel has an op of tensorflow-text, such a server cannot load any of
+its signatures, not even signatures without this op.
 
 The graph repeats the steps of `tokenization.FullTokenizer`. The graph lower-cases text in the same way as
 Python, and independently of the locale. The graph finds white space, punctuation and accents with the Unicode
@@ -25,9 +25,9 @@ import tokenization
 TASKS = ("classification", "multilabel", "regression", "tagging", "vectors")
 PACKAGE = "tensorflow-text"
 
-# Regular expressions in RE2's notation.
-# This one matches control and format characters that are not white space, and the character that replaces
-# undecodable bytes.
+# The following regular expressions are in RE2's notation.
+
+# Control and format characters that are not white space, and the character that replaces undecodable bytes.
 _CONTROL = r"[\x{0}-\x{8}\x{b}\x{c}\x{e}-\x{1f}\x{7f}-\x{9f}\p{Cf}\x{fffd}]"
 _SPACE = r"[\s\p{Z}]+"
 # Punctuation, and all ASCII characters except letters, digits, spaces and control characters.
@@ -63,7 +63,7 @@ def import_tensorflow_text():
 
 
 class GraphTokenizer:
-    """Does the work of a `tokenization.FullTokenizer` with ops of the current graph.
+    """Tokenizes like a `tokenization.FullTokenizer`, with ops of the current graph.
 
     Unlike `tokenization.FullTokenizer`, this class splits special tokens in a text, such as [MASK], at the
     brackets.
@@ -100,8 +100,8 @@ class GraphTokenizer:
         return tf.cast(ids, tf.int32)
 
     def _spaced(self, texts):
-        """Normalizes a string tensor [N] of texts. Letter case and accents become those of the vocabulary.
-        Words, punctuation and Chinese characters are separated by spaces."""
+        """Normalizes a string tensor [N] of texts. If the vocabulary is uncased, the texts are lower-cased
+        and accents are removed. Words, punctuation and Chinese characters are separated by spaces."""
         replace, basic = tf.strings.regex_replace, self._basic
         texts = replace(replace(texts, _CONTROL, ""), _SPACE, " ")
         if basic.tokenize_chinese_chars:
@@ -375,9 +375,9 @@ def export(model, directory, task=None, warmup_requests=1):
     """
     task = answers.resolve_task(model, task)
     if task not in TASKS:
-        raise ValueError(f"{model.path} contains a model for {task}, whose answers cannot be computed by one "
-                         "graph with texts as inputs. Use predict.py, or export the model without --text: "
-                         "the inputs are then token ids.")
+        raise ValueError(f"{model.path} contains a model for {task}, and one graph with texts as inputs "
+                         "cannot compute the answers of this task. Use predict.py, or export the model "
+                         "without --text. The inputs of the exported model are then token ids.")
     import_tensorflow_text()
     build = _word_signatures if task == "tagging" else _text_signatures
     return export_model.write_version(model, task, directory, lambda: build(model, task), warmup_requests)

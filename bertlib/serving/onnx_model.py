@@ -1,8 +1,8 @@
 """Writes the ONNX file of a model, and runs it with ONNX Runtime.
 
-The head is built as for every other prediction. Its graph is converted by tf2onnx. The weights are
-placeholders during the conversion, and constants of the ONNX graph after it. With weights as constants of
-TensorFlow's graph, tf2onnx needed 21 GB of memory for BERT-Base.
+The head is built as for every other prediction. The package tf2onnx converts the graph of the head. During
+the conversion, the weights are placeholders. After the conversion, they become constants of the ONNX graph.
+When the weights were constants of TensorFlow's graph, tf2onnx needed 21 GB of memory for BERT-Base.
 """
 
 import importlib
@@ -16,10 +16,11 @@ from bertlib.kernels import kernel_choice
 from bertlib.serving import session
 
 OPSET = 17
-# Protobuf can write at most 2 GB into an ONNX file. A part of it is left for the graph.
+# Protobuf can write at most 2 GB into an ONNX file. A part of the 2 GB is left for the graph.
 _MAX_BYTES = 2**31 - 2**24
 _PACKAGES = ("onnx", "tf2onnx", "onnxruntime")
-# Ops on constants that are computed during the conversion. Quantization needs the weights as constants.
+# If the inputs of these ops are constants, the ops are computed during the conversion. Quantization needs the
+# weights as constants.
 _FOLDED_OPS = ("Cast", "Concat", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 
 
@@ -49,7 +50,7 @@ def convert(model, task):
 
     Raises:
       ValueError, OSError: the weights are damaged or too large for a file, or the graph has ops that ONNX
-        does not have. The message names them.
+        does not have. The message names these ops.
       ImportError: a package is not installed.
     """
     for name in _PACKAGES:
@@ -77,8 +78,8 @@ def convert(model, task):
 
 
 def _placeholder_getter(weights):
-    """Returns a custom getter that returns a placeholder for each variable, and adds it to the dict
-    `weights`."""
+    """Returns a custom getter. For each variable, the getter returns a placeholder and adds the placeholder
+    to the dict `weights`."""
     def get(getter, name, shape=None, dtype=tf.float32, **arguments):
         del getter, arguments
         if name not in weights:
@@ -117,7 +118,7 @@ def _check_ops(converted):
 
 
 def _all_nodes(nodes):
-    """Yields nodes, and the nodes of the graphs inside them."""
+    """Yields the given nodes, and the nodes of the graphs that are attributes of these nodes."""
     for node in nodes:
         yield node
         for attribute in node.attribute:
@@ -172,7 +173,8 @@ def _save_int8(converted, path):
 
     Matrix products with weights are computed in int8. The inputs of these products are quantized when the
     model runs (dynamic quantization), with one scale for each tensor. The weights have one scale for each
-    column, and 7 bits: with 8 bits, sums of products overflow on CPUs without instructions for int8 (VNNI).
+    column, and only 7 bits, because with 8 bits, sums of products overflow on CPUs without instructions for
+    int8 (VNNI).
 
     Args:
       converted: a ModelProto of ONNX.
@@ -181,7 +183,7 @@ def _save_int8(converted, path):
     quantization = import_package("onnxruntime.quantization")
     root = logging.getLogger()
     level = root.level
-    root.setLevel(logging.ERROR)  # a warning recommends steps for models with images
+    root.setLevel(logging.ERROR)  # hides a warning that recommends steps for image models
     try:
         quantization.quantize_dynamic(
             converted, path, op_types_to_quantize=["MatMul"], per_channel=True, reduce_range=True,
@@ -223,13 +225,13 @@ class OnnxModel:
           inputs: names of the inputs that the model must have.
 
         Raises:
-          ValueError: the file is damaged, or the model has other inputs.
+          ValueError: the file is damaged, or the inputs of the model have other names than `inputs`.
           ImportError: ONNX Runtime is not installed.
         """
         runtime = import_package("onnxruntime")
         options = runtime.SessionOptions()
         options.intra_op_num_threads = len(os.sched_getaffinity(0))
-        # Waiting threads sleep. Otherwise they use a whole core.
+        # With this setting, waiting threads sleep. By default, a waiting thread keeps a CPU core busy.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.log_severity_level = 3  # errors only
         try:

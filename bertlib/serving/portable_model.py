@@ -26,11 +26,11 @@ class _Format(NamedTuple):
     Attributes:
       name: its name in messages.
       file: name of the model's file.
-      tasks: keys of `answers.TASKS`.
-      write: function of a `ModelDirectory`, an object of a class in `answers.TASKS`, whether to quantize, and
-        the path of the new file.
-      load: function of the path of the file and the names of the inputs. It returns an object that is used
-        like a `session.LoadedModel`.
+      tasks: the tasks that the format supports, keys of `answers.TASKS`.
+      write: function that writes the file. Its arguments are a `ModelDirectory`, an object of a class in
+        `answers.TASKS`, a bool that says whether to quantize, and the path of the new file.
+      load: function that loads the file. Its arguments are the path of the file and the names of the inputs.
+        It returns an object that is used like a `session.LoadedModel`.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Export(NamedTuple):
     """An export.
 
     Attributes:
-      directory: its `model_directory.ModelDirectory`. The weights are the model's file.
+      directory: the `model_directory.ModelDirectory` of the export. Its weights are the ONNX or TFLite file.
       format: a key of `FORMATS`.
       task: a key of `answers.TASKS`.
       weights: fingerprint of the checkpoint that was exported.
@@ -74,7 +74,8 @@ def default_directory(model_dir, file_format):
 
 
 def export(model, directory, file_format, task=None, quantize=False):
-    """Exports a model. The new export appears only when it is complete and its file has answered once.
+    """Exports a model. The new export appears only when it is complete and a prediction with its file has
+    succeeded.
 
     Args:
       model: a `model_directory.ModelDirectory`.
@@ -142,11 +143,11 @@ def _write_description(directory, description):
 
 
 def find(path):
-    """Returns the directory of an export, if a path is this directory or the model's file in it; otherwise
-    None.
+    """Returns the directory of an export. `path` may be this directory or the model's file in this directory.
+    Returns None for any other path.
 
     Raises:
-      ValueError: the path is a model's file, but its directory is no export.
+      ValueError: the path is a model's file, but its directory is not an export.
     """
     if files.is_directory(path):
         return path if files.exists(os.path.join(path, DESCRIPTION)) else None
@@ -155,8 +156,8 @@ def find(path):
     directory = os.path.dirname(path) or "."
     if not files.exists(os.path.join(directory, DESCRIPTION)):
         raise ValueError(f"{path}: {directory} has no {DESCRIPTION}, so this file was not written by "
-                         "export.py. Pass the directory of an export. It also contains the tokenizer and the "
-                         "labels.")
+                         "export.py. Pass the directory of an export, which also contains the tokenizer and "
+                         "the labels.")
     return directory
 
 
@@ -196,12 +197,13 @@ def newest(model_dir, model, file_format, task=None):
 
     Args:
       model_dir: the output directory of a training.
-      model: the `model_directory.ModelDirectory` of this directory, or of its best/.
+      model: the `model_directory.ModelDirectory` of this directory, or of its folder best/.
       file_format: a key of `FORMATS`.
       task: see `read`.
 
     Raises:
-      ValueError, OSError: there is no export, or the export has other weights; see also `read`.
+      ValueError, OSError: there is no export, or the weights of the export are not the current weights of the
+        model; see also `read`.
     """
     directory = default_directory(model_dir, file_format)
     versions = [name for name in (os.listdir(directory) if files.is_directory(directory) else ())
@@ -211,6 +213,6 @@ def newest(model_dir, model, file_format, task=None):
         raise ValueError(f"{directory} contains no export. {to_do}")
     found = read(os.path.join(directory, max(versions, key=int)), task)
     if found.weights != _hash_weights(model):
-        raise ValueError(f"{found.directory.path} was exported from other weights than {model.checkpoint}. "
-                         f"{to_do}")
+        raise ValueError(f"{found.directory.path} does not contain the weights of {model.checkpoint}, "
+                         f"because it was exported from other weights. {to_do}")
     return found

@@ -1,4 +1,4 @@
-"""Contains the class `Predictor`, which answers questions with a trained model."""
+"""Contains the class `Predictor`, which predicts with a trained model."""
 
 from collections.abc import Iterator
 import itertools
@@ -15,31 +15,32 @@ BATCH_SIZE = 32
 
 
 class Predictor:
-    """A trained model that answers questions. Create it with `bertlib.serving.load`.
+    """A trained model that predicts. Create a predictor with `bertlib.serving.load`.
 
-    A question consists of the texts that the task takes. An answer is a dict that can be written as JSON:
+    An input consists of the texts that the task takes. An answer is a dict that can be written as JSON. It
+    has these keys, which depend on the task:
 
     - classification: "label", and "probabilities", {label: probability}
     - multilabel: "labels", the labels with a probability of at least the threshold, and "probabilities"
     - regression: "score"
     - tagging: "words", "tags", and "entities", a list of {"type", "text", "score", "start", "end",
-      "start_word", "end_word"}. start and end are indices of characters in the text. For a list of words, the
-      text is the words with single spaces between them
+      "start_word", "end_word"}. "start" and "end" are indices of characters in the text. If the input is a
+      list of words, the text consists of these words with single spaces between them
     - questions: "answer", "probability", "start" and "end", which are indices of characters in the context;
       also "null_odds" if the model was trained on SQuAD 2.0
     - masked_words: "masks", the likeliest tokens of each [MASK]
     - vectors: "vector", a list of floats
 
     Without replicas, several threads may call one predictor at the same time. With replicas, all replicas
-    have to make the same calls in the same order, with the same questions. Each replica then gets all
-    answers.
+    have to make the same calls in the same order, with the same inputs. Each replica then gets all answers.
 
     Attributes:
       task: the task, a key of `bertlib.serving.TASKS`.
-      fields: names of the texts of a question, such as ("text_a", "text_b").
-      required: number of texts that a question has to have. The texts after these in `fields` are optional.
+      fields: names of the texts of an input, such as ("text_a", "text_b").
+      required: number of texts that an input must have. Only the first `required` texts in `fields` are
+        required.
       checkpoint: path of the weights.
-      label_separator: text between several labels, as in the training.
+      label_separator: text between the labels of a multi-label text, as in the training file.
 
     Examples:
       >>> from bertlib import serving
@@ -71,7 +72,7 @@ class Predictor:
             weights of the directory into TensorFlow.
 
         Raises:
-          ValueError: the model cannot do `task`, or the weights are damaged or belong to another model.
+          ValueError: the model cannot do `task`, or the weights are damaged or do not fit the model.
           OSError: the weights cannot be read.
         """
         self.task = answers.resolve_task(directory, task)
@@ -85,10 +86,10 @@ class Predictor:
             self._task.head, directory.bert_config, directory.checkpoint, self._task.extra_inputs, step)
 
     def __call__(self, *texts: Any, **fields: Any) -> dict[str, Any]:
-        """Answers one question.
+        """Predicts for one input.
 
         Args:
-          *texts: the texts of the question in the order of `fields`. Each text is a str. The text of a tagger
+          *texts: the texts of the input in the order of `fields`. Each text is a str. The text of a tagger
             may also be a list of words.
           **fields: the same texts by name.
 
@@ -97,7 +98,7 @@ class Predictor:
 
         Raises:
           ValueError: a text is empty or is not a str; a second text was given, although the model takes one
-            text; no second text was given, although the model needs two texts; or memory ran out.
+            text; no second text was given, although the model needs two texts; or there is not enough memory.
           TypeError: there are more or fewer texts than the task takes, or a name is unknown.
 
         Examples:
@@ -112,7 +113,7 @@ class Predictor:
         return answer
 
     def question_reader(self, flags: dict[str, Any] | None = None) -> questions.QuestionReader:
-        """Returns the reader of files and streams with questions to this model.
+        """Returns an object that reads inputs for this model from files and streams.
 
         Args:
           flags: {name: value} of the flags in `questions.COLUMN_FLAGS` that replace the values of the
@@ -125,20 +126,20 @@ class Predictor:
 
     def read(self, path: str, input_format: str | None = None,
              **flags: Any) -> Iterator[questions.Question]:
-        """Yields the question of each row of a file, as `predict.py` reads it.
+        """Yields a `questions.Question`, which is the input of a prediction, for each row of a file. The rows
+        are read as by `predict.py`.
 
-        A row that cannot be used does not end the reading. The attribute `problem` of the row's question then
-        says why the row cannot be used.
+        A row that cannot be used does not end the reading. For such a row, the attribute `problem` of the
+        yielded object says why the row cannot be used.
 
         Args:
           path: the file, which may be compressed with gzip.
-          input_format: one of `questions.FORMATS`. If it is None, the format follows from the ending of the
-            file's name.
+          input_format: one of `questions.FORMATS`. If it is None, the file extension determines the format.
           **flags: values for flags in `questions.COLUMN_FLAGS`, such as `text_column="2"`. They replace the
             values of the training.
 
         Yields:
-          a question; call the predictor with its `values`.
+          a `questions.Question`. Call the predictor with the attribute `values`.
 
         Raises:
           ValueError: flags contradict each other, or the file has no columns for the texts.
@@ -161,15 +162,15 @@ class Predictor:
             yield from reader.read(stream, path, input_format or questions.format_from_name(path))
 
     def prepare(self, *texts: Any, **fields: Any) -> tuple[list, Any]:
-        """Tokenizes one question for `answer`.
+        """Tokenizes one input for `answer`.
 
         Args:
           *texts: see `__call__`.
           **fields: see `__call__`.
 
         Returns:
-          a pair: the model's inputs for each window of the question, and details for the task. Pass the pair
-          to `answer` unchanged.
+          a pair: the arguments of the model for each window of the input, and details for the task. Pass the
+          pair to `answer` unchanged.
 
         Raises:
           ValueError: see `__call__`.
@@ -178,16 +179,17 @@ class Predictor:
         return self._task.windows(*texts, **fields)
 
     def answer(self, prepared: list[tuple[list, Any]]) -> list[dict[str, Any]]:
-        """Answers several questions, in batches of texts of similar length. This is faster than single calls.
+        """Predicts for several inputs, in batches of texts with similar lengths. This is faster than single
+        calls.
 
         Args:
-          prepared: results of `prepare`, one for each question.
+          prepared: results of `prepare`, one for each input.
 
         Returns:
-          the answers, in the order of the questions; see `Predictor` for their keys.
+          the answers, in the order of the inputs; see `Predictor` for their keys.
 
         Raises:
-          ValueError: memory ran out.
+          ValueError: there is not enough memory.
 
         Examples:
           >>> from bertlib import serving

@@ -1,7 +1,7 @@
-"""Reads questions from a file or a stream: plain text, CSV, TSV, JSON Lines, or sentences in CoNLL's columns.
+"""Reads the inputs of predictions from a file or stream: plain text, CSV, TSV, JSON Lines or CoNLL columns.
 
-A question is the input of any task, for example a text to classify. Each question is yielded as soon as its
-line has arrived. `bertlib.rows.columns` reads the rows and columns, as in a training.
+In this code, a "question" is one input of any task, for example a text to classify. Each question is yielded
+as soon as its line has arrived. `bertlib.rows.columns` reads the rows and columns, as in a training.
 """
 
 import json
@@ -21,10 +21,10 @@ COLUMN_FLAGS = ("text_column", "label_column", "header", "delimiter", "encoding"
 
 
 class Question(NamedTuple):
-    """The question in one line of a file.
+    """The question, which is the input of one prediction, in one line of a file.
 
     Attributes:
-      line: number of the line, from 1.
+      line: number of the line, counted from 1.
       fields: {name: value} of all columns or keys of the line.
       values: the texts for the model, in the order of `Predictor.fields`.
       problem: a sentence that says why the line cannot be used; None if the line can be used.
@@ -37,14 +37,14 @@ class Question(NamedTuple):
 
 
 def format_from_name(path):
-    """Returns the format of a file, one of `FORMATS`, according to the ending of the file's name. Returns
-    "text" if the ending is unknown."""
+    """Returns the format of a file, one of `FORMATS`, according to the file extension. Returns "text" if the
+    extension is unknown."""
     name = path.lower().removesuffix(".gz")
     return next((input_format for ending, input_format in _ENDINGS.items() if name.endswith(ending)), "text")
 
 
 class QuestionReader:
-    """Reads the questions to a model from files and streams. The texts are read from the columns that the
+    """Reads the questions for a model from files and streams. The texts are read from the columns that the
     training used, unless flags name other columns."""
 
     def __init__(self, model, fields, required, flags=None):
@@ -62,16 +62,16 @@ class QuestionReader:
         self._fields, self._required, self._labels = list(fields), required, model.labels
         self._is_tagger = fields == answers.Tagging.fields and model.kind == "tagging"
         has_text_column = flags.get("text_column") is not None
-        # --text_column was passed, so this file has other columns than the training file. It may lack the
-        # labels and the header row.
+        # --text_column was passed, so the columns of this file differ from those of the training file. This
+        # file may lack the labels and the header row.
         if has_text_column:
             flags = {"label_column": None, "header": "auto", **flags}
 
         def setting(name, default):
             return flags[name] if name in flags else model.setting(name, default)
 
-        # Lines of plain text come from a terminal or a program. The encoding of the training file says
-        # nothing about them, so only a flag changes their encoding.
+        # Lines of plain text come from a terminal or a program. The encoding of the training file may be
+        # different, so only a flag changes the encoding of these lines.
         self._text_encoding = flags.get("encoding", "utf-8")
         self._token_column, self._tag_column = setting("token_column", 1), setting("tag_column", -1)
         arguments = row_examples.column_arguments(setting)
@@ -158,7 +158,7 @@ class QuestionReader:
 
 
 def _check_count(flag, number, fields, required):
-    """Raises a ValueError if --text_column names more or fewer columns than the task allows."""
+    """Raises a ValueError if --text_column names too many or too few columns for the task."""
     if not required <= number <= len(fields):
         raise ValueError(f"--text_column={flag} names {number} column{'s' * (number != 1)}, but the texts "
                          f"of the model are {' and '.join(fields)}. Name one column for each text.")

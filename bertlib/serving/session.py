@@ -51,7 +51,7 @@ def check_weights(head, bert_config, path):
       path: see `checkpoint_formats.open_checkpoint`.
 
     Raises:
-      ValueError, OSError: the checkpoint cannot be read, lacks a variable, or has a variable with another
+      ValueError, OSError: the checkpoint cannot be read, lacks a variable, or has a variable with a wrong
         shape or type.
     """
     checkpoint = checkpoint_formats.open_checkpoint(path)
@@ -67,8 +67,8 @@ def check_weights(head, bert_config, path):
 class LoadedModel:
     """Holds a trained model: a graph, and a session that has loaded the weights.
 
-    Several threads may call the model at the same time, because nothing in it changes after the weights are
-    loaded.
+    Several threads may call the model at the same time, because the model does not change after its weights
+    are loaded.
 
     Attributes:
       inputs: names of the arrays that a call takes.
@@ -80,11 +80,11 @@ class LoadedModel:
         Args:
           head, bert_config: see `build`.
           checkpoint: path of the weights, see `checkpoint_formats.open_checkpoint`.
-          extra_inputs: names of the additional inputs of the head. Each input is int32 [B, any].
+          extra_inputs: names of the additional inputs of the head. Each input is int32 [B, any length].
           step: see `build`.
 
         Raises:
-          ValueError, OSError: the weights are missing or damaged, or belong to another model.
+          ValueError, OSError: the weights are missing or damaged, or do not fit the model.
         """
         check_weights(head, bert_config, checkpoint)
         with tf.Graph().as_default() as graph:
@@ -116,7 +116,7 @@ class LoadedModel:
           is as long as the longest row.
 
         Raises:
-          ValueError: memory ran out.
+          ValueError: there is not enough memory.
         """
         arrays = pad(rows, self.inputs)
         try:

@@ -17,13 +17,14 @@ def write(model, task, quantize, path):
     Args:
       model: a `model_directory.ModelDirectory`.
       task: an object of a class in `answers.TASKS`, made for the model.
-      quantize: whether the weights are stored in int8. Their products are then computed in int8, and the
-        inputs of the products are quantized when the model runs (dynamic quantization).
+      quantize: whether the weights are stored in int8. The matrix products with these weights are then
+        computed in int8, and the other inputs of the products are quantized when the model runs (dynamic
+        quantization).
       path: the new file.
 
     Raises:
       ValueError, OSError: the weights are damaged, or the graph has ops that TFLite does not have. The
-        message names them.
+        message names these ops.
     """
     session.check_weights(task.head, model.bert_config, model.checkpoint)
     with tf.Graph().as_default() as graph:
@@ -67,11 +68,11 @@ class TfliteModel:
           inputs: names of the inputs that the model must have.
 
         Raises:
-          ValueError: the file is damaged, or the model has other inputs.
+          ValueError: the file is damaged, or the inputs of the model have other names than `inputs`.
         """
         self._lock = threading.Lock()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the interpreter announces another package
+            warnings.simplefilter("ignore")  # the interpreter warns that it moves to a different package
             self._interpreter = tf.lite.Interpreter(path, num_threads=len(os.sched_getaffinity(0)))
         self._places = {detail["name"].partition(":")[0]: detail["index"]
                         for detail in self._interpreter.get_input_details()}

@@ -1,5 +1,5 @@
 """Writes warm-up requests. TensorFlow Serving sends these requests to itself when it loads a model, so that
-the first real request is not slower than the later ones.
+the first request of a client is not slower than later requests.
 
 The file is a TFRecord file of PredictionLog messages (tensorflow_serving/apis/prediction_log.proto). This
 module encodes the messages byte by byte, as `example_encoding` does, because the classes of the messages are

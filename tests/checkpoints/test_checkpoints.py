@@ -428,7 +428,7 @@ def test_another_size_is_recognized():
     # Heading, differences, rest, cause.
     assert "… and " in message and len(message.splitlines()) == 1 + 12 + 1 + 1
     assert message.splitlines()[-1].startswith(
-        "Probably the configuration belongs to a model of another size")
+        "Probably the configuration belongs to a model of a different size")
 
 
 def test_another_number_of_layers_is_recognized():

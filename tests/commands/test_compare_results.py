@@ -201,7 +201,7 @@ def test_tables_that_cannot_be_compared_are_refused(two, scripts, tmp_path):
         return done.err
 
     assert "Name two directories or tables." in refused(a)
-    assert "are the same. Name two different trainings." in refused(a, f"{a}/../a")
+    assert "are the same path. Name two different trainings." in refused(a, f"{a}/../a")
     assert "there is no such file or directory" in refused(a, tmp_path / "none")
     assert "contains no eval_predictions.csv, no eval_predictions.jsonl and no sweep.csv" in (
         refused(a, tmp_path))

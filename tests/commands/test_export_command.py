@@ -173,12 +173,13 @@ def test_text_is_compared_with_the_training_data(train, scripts, tmp_path):
     assert train("run_classifier.py", do_export=False, protect_special_tokens=True).code == 0
     done = scripts.run("export.py", "--model_dir=out", "--text", cwd=tmp_path)
     assert done.code == 0, done.err
-    assert "The graph's tokens differ from the tokenizer's in 0 of 24 texts." in done.err
+    assert "The tokens of the graph differ from the tokens of the tokenizer in 0 of 24 texts." in done.err
     version, = (tmp_path / "out" / "export_text").iterdir()
     assert (version / "assets.extra" / "vocab.txt").exists()
     (tmp_path / "others.txt").write_text("a [MASK]\na dog\n")
     done = scripts.run("export.py", "--model_dir=out", "--text", "--compare_file=others.txt", cwd=tmp_path)
-    assert "WARNING: The graph's tokens differ from the tokenizer's in 1 of 2 texts." in done.err
+    assert ("WARNING: The tokens of the graph differ from the tokens of the tokenizer in 1 of 2 texts."
+            in done.err)
     assert "\n  'a [MASK]'\n" in done.err
     (tmp_path / "data.csv").unlink()
     done = scripts.run("export.py", "--model_dir=out", "--text", cwd=tmp_path)

@@ -288,7 +288,7 @@ def test_the_zip_does_not_take_the_place_of_predictions(scripts, tmp_path):
     before = path.read_bytes()
     flags = tiny.flags(partial=True, output_file=path)
     finished = scripts.run("glue_submission.py", *flags, path.parent, cwd=tmp_path)
-    assert finished.code == 1 and "would overwrite predictions" in finished.err
+    assert finished.code == 1 and "would overwrite a file of predictions" in finished.err
     assert path.read_bytes() == before
 
 

@@ -152,7 +152,7 @@ def test_the_script_prints_a_table_and_draws_a_chart(scripts, tmp_path):
     rows = {int(length): int(size) for length, size in re.findall(
         r"^ +(\d+) +layers +(\d+) ", done.out, re.MULTILINE)}
     assert set(rows) == {16, 32} and rows[16] > rows[32] > 0
-    assert "can use 2.000 MB (2 GB less, --reserve_gb)" in done.out
+    assert "can use 2.000 MB (without the 2 GB of --reserve_gb)" in done.out
     assert (tmp_path / "chart.svg").read_text().startswith("<svg")
 
 

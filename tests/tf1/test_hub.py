@@ -448,7 +448,7 @@ def test_what_is_no_place_for_it(module):
     with pytest.raises(RuntimeError, match=r"the variable scope taken/ is unused, but a name scope"):
         hub.Module(module, name="taken")
     found = hub.Module(module)
-    with tf.Graph().as_default(), pytest.raises(RuntimeError, match="was created in another graph"):
+    with tf.Graph().as_default(), pytest.raises(RuntimeError, match="was created in a different graph"):
         tokens(found)
 
 
