@@ -254,7 +254,8 @@ def test_16_bit_shards_of_a_recent_model_become_float32(convert, tiny_model, tmp
     assert_same(tensors_of(tmp_path / "out" / "bert_model.ckpt"), {
         name: array.astype(ml_dtypes.bfloat16).astype(np.float32) for name,
         array in tiny_model.weights.items()})
-    assert "WARNING: 39 tensors are stored with 16 bits per number. They are written as float32" in log
+    assert ("WARNING: 39 tensors are stored with 16 bits per number. They are written as float32, with the "
+            "same values and twice the size.") in log
     assert (tmp_path / "out" / "vocab.txt").read_bytes() == tiny_model.vocab.read_bytes()
     assert not (tmp_path / "out" / "tokenizer_config.json").exists()  # nothing is known of letter case
 
