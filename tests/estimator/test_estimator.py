@@ -830,8 +830,8 @@ def test_prediction_runs_only_as_far_as_it_is_read(trained):
 def test_predict_keys_choose_predictions(trained):
     assert list(trained.predict(batches([1.0]), predict_keys=["sum"])) == [{"sum": 4}]
     assert list(trained.predict(batches([1.0]), predict_keys=["sum", "unknown"])) == [{"sum": 4}]
-    with pytest.raises(ValueError, match=r"None of predict_keys=\['y'\] is predicted; there are \['sum', "
-                       r"'x'\]"):
+    with pytest.raises(ValueError, match=r"None of predict_keys=\['y'\] is predicted. The predictions "
+                       r"are \['sum', 'x'\]"):
         next(trained.predict(batches([1.0]), predict_keys=["y"]))
 
 

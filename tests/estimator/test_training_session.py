@@ -35,5 +35,5 @@ def test_replicas_refuse_an_input_that_is_not_divided():
     builder = types.SimpleNamespace(call_input_fn=lambda input_fn, mode: (input_fn(), None, []))
     config = types.SimpleNamespace(group=types.SimpleNamespace(index=0, count=2))
     session = training_session.TrainingSession(builder, config, other_input, [], [], None, 4)
-    with tf.Graph().as_default(), pytest.raises(ValueError, match="each replica would train on all of them"):
+    with tf.Graph().as_default(), pytest.raises(ValueError, match="each replica would train on all batches"):
         session.prepare_input()
