@@ -38,7 +38,8 @@ def test_the_picture_is_that_of_the_results():
 
 
 def test_the_page_is_short():
-    assert len(text_of("benchmarks.md").splitlines()) <= 150
+    # Words, because the number of lines depends on their width.
+    assert len(text_of("benchmarks.md").split()) <= 2500
 
 
 def test_a_changed_cell_and_a_changed_result_are_seen(monkeypatch):
