@@ -4,8 +4,8 @@ import xml.sax.saxutils
 
 PUBLISHED = "published code"
 COLORS = {"this project": "#4878a8", "Hugging Face": "#c05a28", PUBLISHED: "#8a8a8a"}
-# In pixels: widths of a panel and of its longest bar, heights of a bar with its gap and of a title, and the
-#   margin.
+# In pixels: the width of a panel, the width of its longest bar, the height of a bar and its gap, the height
+# of a title, and the margin.
 _PANEL, _LONGEST, _BAR, _TITLE, _MARGIN = 440, 250, 19, 22, 20
 
 

@@ -80,7 +80,7 @@ def resolve(handle):
     declaration = os.path.join(handle, hub_export.DECLARATION)
     if files.exists(declaration) and files.read_bytes(declaration) != hub_export.FORMAT_3:
         raise ValueError(f"{declaration} is damaged, or the module has a format that is not supported. Only "
-                         "format 3, without further features, is supported.")
+                         "modules in format 3 that need no additional features are supported.")
     return handle
 
 

@@ -59,9 +59,9 @@ def define_flags():
                             f"Face format consists of {model_writer.HUGGING_FACE_WEIGHTS} and "
                             f"{_CONFIG['hugging_face']}. Both formats also contain {_VOCABULARY} and "
                             f"{_TOKENIZER_CONFIG}.")
-        flags.DEFINE_enum("to", None, sorted(_CONFIG), "Format of the output. The default is "
-                          "--to=hugging_face for a TensorFlow input, and --to=tensorflow for a Hugging Face "
-                          "input or with --weights_only.")
+        flags.DEFINE_enum("to", None, sorted(_CONFIG), "Format of the output. With --weights_only, "
+                          "the default is --to=tensorflow. Otherwise, it is --to=hugging_face for a "
+                          "TensorFlow input, and --to=tensorflow for a Hugging Face input.")
         flags.DEFINE_bool("weights_only", False, "Convert from TensorFlow to TensorFlow, without the state "
                           "of the training, such as the step and the optimizer's variables. Conversions "
                           "between the two formats also leave this state out.")

@@ -159,8 +159,8 @@ def _last_step(directory, record, until, notes):
             notes.append(f"The training continued after step {limit} with other settings ({names}). Only the "
                          f"steps up to {limit} are compared.")
     if limit < 1:
-        raise ValueError(f"{os.path.join(directory, output_files.RECORD)}: the settings were changed before "
-                         "the first step. The training cannot be repeated.")
+        raise ValueError(f"{os.path.join(directory, output_files.RECORD)}: this training cannot be "
+                         "repeated, because its settings were changed before its first step.")
     if until is not None and until > limit:
         raise ValueError(f"--until={until}: only the steps up to {limit} can be compared. Pass at most "
                          f"{limit}.")

@@ -21,8 +21,8 @@ _WORDPIECE_CLASSES = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer"
 _GENERAL_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
 # {Hugging Face's name of a special token: the token}, such as {"cls_token": "[CLS]"}.
 _SPECIAL_NAMES = {f"{token[1:-1].lower()}_token": token for token in tokenization.SPECIAL_TOKENS}
-# {argument of `tokenization.FullTokenizer`: (part, key)}. In tokenizer.json, this key of this part contains
-# the same option.
+# {argument of `tokenization.FullTokenizer`: (part, key)}. tokenizer.json stores the value of the
+# argument in this part, under this key.
 _OPTIONS = {"do_lower_case": ("normalizer", "lowercase"), "strip_accents": ("normalizer", "strip_accents"),
             "tokenize_chinese_chars": ("normalizer", "handle_chinese_chars"),
             "max_input_chars_per_word": ("model", "max_input_chars_per_word")}

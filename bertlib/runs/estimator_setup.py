@@ -81,8 +81,9 @@ class TrainableModel:
         """Returns a number of bytes that is far above the memory that a micro-batch of a step needs. If this
         number of bytes is free, the step is not simulated."""
         config, length = self.bert_config, step.max_seq_length
-        # Bytes of activations per position and layer, for 32 bits. The formula is equation 2 of Korthikanti
-        # et al. 2022, arXiv:2205.05198. The last line doubles this number.
+        # Bytes of activations per position and layer, for 32 bits. Equation 2 of Korthikanti et al. 2022,
+        # arXiv:2205.05198, counts them for 16 bits, with 34 and 5 in place of 68 and 10. The return value
+        # contains a further factor of 2, because it is meant to be far above the memory need.
         a_position = 68 * config.hidden_size + 10 * config.num_attention_heads * length
         weights = sum(math.prod(shape) for shape in modeling.variable_shapes(config).values())
         # 20 bytes per weight are five fp32 numbers: the weight, its gradient, the sum of the gradients of the
@@ -124,8 +125,8 @@ def input_options(settings, step, is_training):
       step: the `StepConfig`.
       is_training: whether the input is for the training.
     """
-    # Training and evaluation have different defaults: the published loss of SQuAD depends on padding, and the
-    # predictions do not. A run without training has no trimming in its `StepConfig`.
+    # The flag --trim_padding has one default for training and another one for evaluation: the published loss
+    # of SQuAD depends on padding, but the predictions do not. `step` contains only the value for training.
     if is_training:
         return {"is_training": True, "drop_remainder": True, "trim": step.trims_training,
                 "unequal_micro_batches": step.unequal_micro_batches}

@@ -173,8 +173,8 @@ def _save_int8(converted, path):
 
     Matrix products with weights are computed in int8. The inputs of these products are quantized when the
     model runs (dynamic quantization), with one scale for each tensor. The weights have one scale for each
-    column, and only 7 bits, because with 8 bits, sums of products overflow on CPUs without instructions for
-    int8 (VNNI).
+    column. Their values use only 7 of the 8 bits: with 8 bits, sums of products overflow on CPUs without
+    instructions for int8 (VNNI).
 
     Args:
       converted: a ModelProto of ONNX.

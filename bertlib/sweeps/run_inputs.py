@@ -55,7 +55,8 @@ def check_equal(output_dirs):
             if before != fingerprint:
                 raise ValueError(f"{path} was changed during the sweep: {first} and {output_dir} were "
                                  "trained with different contents, so their results cannot be compared. "
-                                 "Restore the file, and remove the output directory with the other content.")
+                                 "Restore the right version of the file, and remove the output directory "
+                                 "that was trained with the other version.")
     return known
 
 

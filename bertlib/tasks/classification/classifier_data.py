@@ -124,8 +124,8 @@ class Layout(NamedTuple):
         return columns.FileColumns(numbers, self.header, max(*numbers, self.language or 0) + 1, only)
 
     def rows(self, lines, language=None):
-        """Yields (index, row) for each row with data, and checks the number of columns. The indices include
-        the header row, whose index is 0."""
+        """Yields (index, row) for each row with data, and checks the number of columns. The header row is not
+        yielded. It has the index 0, so the row after it has the index 1."""
         width = self.width(lines[0])
         for i, row in enumerate(lines):
             if self.header and i == 0:

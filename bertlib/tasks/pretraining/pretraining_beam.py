@@ -311,9 +311,9 @@ def _run_with_port(run, is_done):
     is closed.
 
     For each worker process, the runner has a thread that waits for the end of the process. If the process
-    fails, only this thread raises an error, and the runner would wait forever for an answer of the process.
-    For this reason, `run` is called in a separate thread. If a process fails, `_run_with_port` no longer
-    waits for the end of `run`.
+    fails, the error is raised only in this thread. The runner does not notice it, and waits forever for an
+    answer from the process. For this reason, `run` is called in a separate thread. If a process fails,
+    `_run_with_port` no longer waits for the end of `run`.
 
     Args:
       run: function that takes the port, see `serve`.
