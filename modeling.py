@@ -594,8 +594,8 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
       recompute: the activations that are not kept for the backward pass; the backward pass computes them
         again. The results are the same for all values of `recompute`. With "none", all activations are kept.
         With "attention", the attention scores and probabilities are not kept; for long sequences, they need
-        most of the memory, but computing them again takes only a small part of the time. With "layers", only
-        the inputs of each segment of layers, the weights, and the outputs that other ops use are kept.
+        most of the memory, but only a small part of the FLOPs. With "layers", only the inputs of each segment
+        of layers, the weights, and the outputs that other ops use are kept.
       recompute_segment: number of layers in a segment. While the backward pass is in a segment, all
         activations of this segment are in memory.
       first_token_only: whether to compute the last layer at the first position only.

@@ -56,7 +56,8 @@ def test_the_steps_asked_for_are_traced(tmp_path, caplog, first, last, start, tr
 def test_a_run_resumed_behind_the_steps_says_so(tmp_path, caplog):
     caplog.set_level(logging.INFO)
     train(tmp_path, 3, 5, start=5)
-    assert "No profile: steps 3 to 5 are done, training goes on from step 5." in caplog.text
+    assert ("No profile is written: the steps 3 to 5 are already done, and the training continues after step "
+            "5.") in caplog.text
     assert not list(tmp_path.iterdir())
 
 
