@@ -448,12 +448,10 @@ def define_trimming_flags():
     with section("Memory and speed", SPEED):
         flags.DEFINE_bool("trim_padding", None, "Sort the examples by length, and trim each batch to its "
                           "longest sequence. Training also skips the remaining padding, except with "
-                          "run_squad.py or --use_xla. If "
-                          "the examples are short, trimming saves most of the computing time. false: all "
-                          "batches have the "
-                          "length --max_seq_length. The default is true, except for training with "
-                          "run_squad.py, because the published SQuAD loss depends on the padding. The "
-                          "evaluation of run_pretraining.py is never trimmed.")
+                          "run_squad.py or --use_xla. If the examples are short, trimming saves most of the "
+                          "computing time. false: all batches have the length --max_seq_length. The default "
+                          "is true, except for training with run_squad.py, because the published SQuAD loss "
+                          "depends on the padding. The evaluation of run_pretraining.py is never trimmed.")
         flags.DEFINE_integer("tokens_per_micro_batch", 0,
                              "Maximum number of tokens in a micro-batch, including padding. A micro-batch "
                              "then contains few long or many short examples. This flag needs "

@@ -60,8 +60,8 @@ def define_flags():
                              "occurrences of a new word.", lower_bound=1)
         flags.DEFINE_integer("num_unused", 0, "Number of entries [unused0], [unused1], … after [PAD], which "
                              "you can rename later. With --num_unused=99, the special tokens have the same "
-                             "ids as in the "
-                             "published English vocabularies.", lower_bound=0, upper_bound=_MAX_ENTRIES)
+                             "ids as in the published English vocabularies.",
+                             lower_bound=0, upper_bound=_MAX_ENTRIES)
     with common_flags.section("Extension of a vocabulary"):
         flags.DEFINE_string("extend", None, "The vocab.txt of a model. Its tokens keep their ids. Words of "
                             "--input_file that it lacks follow after them, until the vocabulary has "
