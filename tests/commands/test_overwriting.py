@@ -35,6 +35,7 @@ def here(tiny_model, tmp_path):
     os.makedirs(tmp_path / "answers")
     (tmp_path / "answers" / "eval_predictions.csv").write_text("text,label\nthe cat,x\na dog,y\n")
     squad(tmp_path / "answers" / "predictions.json")
+    squad(tmp_path / "answers" / "x.json")
     (tmp_path / "answers" / "test_results.tsv").symlink_to("../data/test.tsv")
     (tmp_path / "converted").mkdir()
     shutil.copy(tmp_path / "model" / "vocab.txt", tmp_path / "converted")
