@@ -296,8 +296,9 @@ def test_what_two_replicas_trained_goes_on_with_two_micro_batches(mrpc, tmp_path
     assert done.code == 0 and not warnings_of(done), done.err
     record["settings"]["num_replicas"] = 4
     (output / "run.json").write_text(json.dumps(record))
-    warning, = warnings_of(mrpc.run(output, gradient_accumulation_steps=2))
+    warning, at_the_end = warnings_of(mrpc.run(output, gradient_accumulation_steps=2))
     assert "gradient_accumulation_steps: null -> 2; num_replicas: 4 -> 1" in warning
+    assert at_the_end.startswith("The results above are those of the earlier training")
 
 
 def test_the_same_model_elsewhere_is_the_same(mrpc, tmp_path):
