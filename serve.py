@@ -1,4 +1,4 @@
-"""Answers questions with a trained model over HTTP. See `python serve.py --help`."""
+"""Answers inputs with a trained model over HTTP. See `python serve.py --help`."""
 from bertlib.command_line import launch
 
 from bertlib.commands import serve

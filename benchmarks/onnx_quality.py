@@ -62,12 +62,12 @@ def export(model_dir, directory, flags):
 def measure(model_dir, recorder):
     """Measures a model on all sides. Prints and records the results."""
     model = model_directory.read(model_dir)
-    questions, gold, first = training_texts.read_dev_questions(model), gold_of(model), None
+    inputs, gold, first = training_texts.read_dev_inputs(model), gold_of(model), None
     for side, flags in SIDES.items():
         with tempfile.TemporaryDirectory() as directory:
             path = model_dir if flags is None else export(model_dir, os.path.join(directory, "export"), flags)
             with serving.load(path) as predictor:
-                prepared = [predictor.prepare(*texts) for texts in questions]
+                prepared = [predictor.prepare(*texts) for texts in inputs]
                 predictor.answer(prepared[:1])
                 start = time.process_time()
                 answers = predictor.answer(prepared)

@@ -47,14 +47,14 @@ def pairs_of_sample():
     return [{"text_a": row[3], "text_b": row[4]} for row in rows]
 
 
-def loop_rounds(predictor, questions, seconds):
+def loop_rounds(predictor, inputs, seconds):
     """Yields the results of a plain loop over the predictor."""
     for size in (1, 32):
-        predictor.answer([predictor.prepare(**next(questions)) for _ in range(size)])  # warm-up
+        predictor.answer([predictor.prepare(**next(inputs)) for _ in range(size)])  # warm-up
         times, start, cpu = [], time.monotonic(), time.process_time()
         while time.monotonic() - start < seconds:
             before = time.monotonic()
-            predictor.answer([predictor.prepare(**next(questions)) for _ in range(size)])
+            predictor.answer([predictor.prepare(**next(inputs)) for _ in range(size)])
             times.append(time.monotonic() - before)
         yield {"kind": "loop", "clients": size, **summary(times, time.monotonic() - start, size),
                "cpu": 1000 * (time.process_time() - cpu) / len(times) / size}
@@ -135,9 +135,9 @@ async def load(port, bodies, clients, is_over):
     return found
 
 
-def load_rounds(server, questions, seconds):
+def load_rounds(server, inputs, seconds):
     """Yields the results of the server with each number of clients."""
-    bodies = (json.dumps(question).encode() for question in questions)
+    bodies = (json.dumps(item).encode() for item in inputs)
     for clients in CLIENTS:
         asyncio.run(load(server.port, bodies, clients, _Countdown(2 * clients)))  # warm-up
         start, cpu = time.monotonic(), server.cpu()
@@ -202,7 +202,7 @@ def main():
                                                     "memory": "MB", "threads": "", "files": ""},
                                 packages=("fastapi", "uvicorn"))
     _end_after(arguments.time_limit)
-    questions = itertools.cycle(pairs_of_sample())
+    inputs = itertools.cycle(pairs_of_sample())
     sys.path.insert(0, results.ROOT)
     # The import loads TensorFlow, which takes seconds: the arguments are checked before.
     from bertlib import serving
@@ -216,8 +216,8 @@ def main():
     with (serving.load(arguments.model_dir) as predictor,
           Server(arguments.model_dir, arguments.flag) as server):
         for _ in range(arguments.rounds):
-            record(loop_rounds(predictor, questions, arguments.seconds))
-            record(load_rounds(server, questions, arguments.seconds))
+            record(loop_rounds(predictor, inputs, arguments.seconds))
+            record(load_rounds(server, inputs, arguments.seconds))
         record(malformed_rounds(server, arguments.malformed))
     print(f"exit code of serve.py after SIGTERM: {server.code}")
     recorder.write()

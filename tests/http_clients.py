@@ -14,7 +14,7 @@ LIMITS = dict(body_bytes=10_000, texts=20, seconds=20.0, requests=50)
 
 
 class Held:
-    """A predictor whose batches wait until `go` is set. `batches` has the number of questions of each."""
+    """A predictor whose batches wait until `go` is set. `batches` has the number of inputs of each."""
 
     def __init__(self, predictor, is_open=True):
         self._predictor, self.batches, self.go = predictor, [], threading.Event()
@@ -47,7 +47,7 @@ class Server:
             return answer.status, dict(answer.getheaders()), answer.read()
 
     def ask(self, question, **headers):
-        """Returns (status, value) of the answer to a question or a list of questions."""
+        """Returns (status, value) of the answer to an input or a list of inputs."""
         status, _, text = self.request("POST", "/predict", json.dumps(question), {**JSON, **headers})
         return status, json.loads(text)
 

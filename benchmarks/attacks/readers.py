@@ -29,7 +29,7 @@ import tiny  # noqa: E402
 
 from bertlib.output_directory import model_directory  # noqa: E402
 from bertlib.runs.classification import training_texts  # noqa: E402
-from bertlib.serving import answers, questions  # noqa: E402
+from bertlib.serving import answers, prediction_inputs  # noqa: E402
 from bertlib.tasks.classification import row_examples  # noqa: E402
 from bertlib.tasks.tagging import tagging_data  # noqa: E402
 import modeling  # noqa: E402
@@ -370,14 +370,14 @@ class Readers:
     def _asked(self, task, model, path, ahead):
         """Returns the texts that predict.py passes to a predictor, and that the predictor accepts."""
         def read():
-            source = questions.QuestionReader(model, task.fields, task.required)
+            source = prediction_inputs.InputReader(model, task.fields, task.required)
             with (gzip.open if path.lower().endswith(".gz") else open)(path, "rb") as stream:
-                for question in source.read(stream, path, questions.format_from_name(path), ahead):
-                    if question.problem:
-                        raise ValueError(f"{path}:{question.line}: {question.problem}")
-                    task.windows(*question.values)
-                    values = question.values[0] if isinstance(task, answers.Tagging) else question.values
-                    yield question.line, tuple(values)
+                for item in source.read(stream, path, prediction_inputs.format_from_name(path), ahead):
+                    if item.problem:
+                        raise ValueError(f"{path}:{item.line}: {item.problem}")
+                    task.windows(*item.values)
+                    values = item.values[0] if isinstance(task, answers.Tagging) else item.values
+                    yield item.line, tuple(values)
         return _seen(lambda: list(read()))
 
 

@@ -184,7 +184,7 @@ def predict(output_dir: str | os.PathLike[str], data: Any, *, text: Any = None, 
       1
     """
     names = data_files.column_names(text, "text")
-    data = data_files.to_questions(data)
+    data = data_files.to_inputs(data)
     with load(output_dir, **options) as predictor:
         return tables_of_results.table(predictor.predict_rows(data, names))
 

@@ -127,7 +127,7 @@ def remove(created: list[str]) -> None:
                 files.remove(path)
 
 
-def to_questions(data: Any) -> Any:
+def to_inputs(data: Any) -> Any:
     """Checks data without labels, and returns them in a plain form.
 
     Returns:

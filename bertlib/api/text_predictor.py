@@ -41,7 +41,7 @@ class TextPredictor:
         self._predictor = predictor
         self.fields = predictor.fields
 
-    def __call__(self, questions: Any) -> Any:
+    def __call__(self, inputs: Any) -> Any:
         """Predicts for one input or a list of inputs; see `TextPredictor`.
 
         Raises:
@@ -49,19 +49,19 @@ class TextPredictor:
             pairs, but the model takes single texts; or it contains single texts, but the model takes pairs.
           ValueError: a list or a text is empty, or there is not enough memory.
         """
-        if isinstance(questions, str | tuple):
-            return self._answer([questions], ["the argument"])[0]
-        if hasattr(questions, "tolist") and getattr(questions, "ndim", None) == 1:  # NumPy, or pandas' Series
-            questions = questions.tolist()
-        if not isinstance(questions, list):
-            raise TypeError(f"the argument is of the type {type(questions).__name__}. {_FORMS}")
-        if not questions:
+        if isinstance(inputs, str | tuple):
+            return self._answer([inputs], ["the argument"])[0]
+        if hasattr(inputs, "tolist") and getattr(inputs, "ndim", None) == 1:  # NumPy, or pandas' Series
+            inputs = inputs.tolist()
+        if not isinstance(inputs, list):
+            raise TypeError(f"the argument is of the type {type(inputs).__name__}. {_FORMS}")
+        if not inputs:
             raise ValueError(f"the list is empty. {_FORMS}")
-        return self._answer(questions, [f"element {number} of the list" for number in range(len(questions))])
+        return self._answer(inputs, [f"element {number} of the list" for number in range(len(inputs))])
 
-    def _answer(self, questions, names):
-        texts = [self._texts(question, name, len(questions) == 1)
-                 for question, name in zip(questions, names)]
+    def _answer(self, inputs, names):
+        texts = [self._texts(item, name, len(inputs) == 1)
+                 for item, name in zip(inputs, names)]
         prepared = []
         for values, name in zip(texts, names):
             try:
@@ -70,42 +70,42 @@ class TextPredictor:
                 raise ValueError(f"{name}: {error}") from None
         return self._predictor.answer(prepared)
 
-    def _texts(self, question, name, is_one):
+    def _texts(self, item, name, is_one):
         """Checks the type of an input. Returns the texts of the input as a tuple of str.
 
         Args:
-          question: the input.
+          item: the input.
           name: name of the input in error messages.
           is_one: whether this is the only input.
         """
         most, least = len(self.fields), self._predictor.required
         listed = " and ".join(self.fields)
-        if isinstance(question, list):
-            hint = "a pair is a tuple, so write (…, …)" if len(question) == 2 else "do not nest lists"
+        if isinstance(item, list):
+            hint = "a pair is a tuple, so write (…, …)" if len(item) == 2 else "do not nest lists"
             raise TypeError(f"{name} is a list; {hint}. {_FORMS}")
-        if isinstance(question, str):
+        if isinstance(item, str):
             if least > 1:
                 both = "" if is_one else " If the list is meant as one pair, write a tuple: (…, …)."
                 raise TypeError(f"{name} is one text, but the model takes pairs: {listed}. Pass a tuple of "
                                 f"two texts.{both}")
-            return (question,)
-        if not isinstance(question, tuple) or not all(isinstance(text, str) for text in question):
-            what = (f"a tuple of {', '.join(type(text).__name__ for text in question)}"
-                    if isinstance(question, tuple) else f"of the type {type(question).__name__}")
+            return (item,)
+        if not isinstance(item, tuple) or not all(isinstance(text, str) for text in item):
+            what = (f"a tuple of {', '.join(type(text).__name__ for text in item)}"
+                    if isinstance(item, tuple) else f"of the type {type(item).__name__}")
             raise TypeError(f"{name} is {what}. {_FORMS}")
         if most == 1:
             raise TypeError(f"{name} is a tuple, but the model takes single texts. Pass a text. For several "
                             "texts, pass a list.")
-        if len(question) != 2:
-            raise TypeError(f"{name} is a tuple of {len(question)} texts, but a pair has two texts. For "
+        if len(item) != 2:
+            raise TypeError(f"{name} is a tuple of {len(item)} texts, but a pair has two texts. For "
                             "several inputs, pass a list.")
-        return question
+        return item
 
     def predict_rows(self, data: Any, columns: tuple[str, ...] | None = None) -> list[dict]:
         """Returns the rows of `bertlib.api.predict`.
 
         Args:
-          data: the value that `data_files.to_questions` returned.
+          data: the value that `data_files.to_inputs` returned.
           columns: names of the columns of the texts; None for the columns of the training.
 
         Raises:
@@ -120,19 +120,19 @@ class TextPredictor:
         flags = {"text_column": ",".join(columns)} if columns else {}
         if isinstance(data, list):
             stream = io.BytesIO(data_files.json_lines(data))
-            found = self._predictor.question_reader(flags).read(stream, "data", "jsonl")
+            found = self._predictor.input_reader(flags).read(stream, "data", "jsonl")
         else:
             found = self._predictor.read(data, **flags)
         found = list(found)
         if not found:
             raise ValueError(f"{data} has no rows. Pass a file with at least one row.")
-        for question in found:
-            if question.problem:
-                where = f"data, row {question.line}" if isinstance(data, list) else f"{data}:{question.line}"
-                raise ValueError(child_command.explain_flags(f"{where}: {question.problem}"))
-        answers = self._predictor.answer([self._predictor.prepare(*question.values) for question in found])
-        return [tables_of_results.answer_row(question.fields, answer)
-                for question, answer in zip(found, answers)]
+        for item in found:
+            if item.problem:
+                where = f"data, row {item.line}" if isinstance(data, list) else f"{data}:{item.line}"
+                raise ValueError(child_command.explain_flags(f"{where}: {item.problem}"))
+        answers = self._predictor.answer([self._predictor.prepare(*item.values) for item in found])
+        return [tables_of_results.answer_row(item.fields, answer)
+                for item, answer in zip(found, answers)]
 
     def close(self) -> None:
         """Frees the memory of the model. The predictor cannot be called any more."""

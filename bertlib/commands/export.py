@@ -120,18 +120,18 @@ def _export_file(settings, model):
     directory = settings.output_dir or portable_model.default_directory(settings.model_dir, settings.format)
     step = StepConfig(compile_kernels=kernel_choice.is_faster(model.bert_config.hidden_size))
     with predictor.Predictor(model, settings.task, step) as expected:
-        questions, source = _questions(settings, model, expected)
+        inputs, source = _inputs(settings, model, expected)
         path = portable_model.export(model, directory, settings.format, settings.task,
                                      settings.quantize == "int8")
         final_export.log(path, model)
         export = portable_model.read(path)
         with predictor.Predictor(export.directory, export.task, model=export.load()) as other:
-            differences = answer_differences.compare(expected, other, questions)
+            differences = answer_differences.compare(expected, other, inputs)
     logging.info("The %s file compared with the model in TensorFlow (fp32), on %s: %s.",
                  portable_model.FORMATS[settings.format].name, source, differences)
 
 
-def _questions(settings, model, expected):
+def _inputs(settings, model, expected):
     """Returns the inputs for a comparison: (list with a tuple of texts for each input, name of the source).
 
     If the development set cannot be read, the inputs are short texts made of words of the vocabulary.
@@ -141,11 +141,11 @@ def _questions(settings, model, expected):
     """
     if settings.compare_file:
         source = settings.compare_file
-        found = [question.values for question in expected.read(source) if question.problem is None]
+        found = [item.values for item in expected.read(source) if item.problem is None]
     else:
         source = "the development set"
         try:
-            found = training_texts.read_dev_questions(model)
+            found = training_texts.read_dev_inputs(model)
         except (OSError, ValueError) as error:
             logging.warning("The development set cannot be read: %s Name a file with --compare_file.", error)
             found, source = _texts_of_vocabulary(model, expected), "texts made of words of the vocabulary"

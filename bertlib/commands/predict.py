@@ -30,7 +30,7 @@ from bertlib.reports import prediction_files
 from bertlib.rows import columns, tables
 from bertlib.runs import checks, run_record
 from bertlib.runs.settings import require_file
-from bertlib.serving import answer_tables, portable_model, questions
+from bertlib.serving import answer_tables, portable_model, prediction_inputs
 from bertlib.system import files, locks, terminal
 
 # Largest number of batches in a chunk. The lines of a chunk are sorted by length before they are cut into
@@ -70,10 +70,10 @@ def define_flags():
     with common_flags.section("Lines"):
         flags.DEFINE_string("input_file", "-", "Input file; - is the standard input.")
         flags.DEFINE_string("output_file", "-", "Output file; - is the standard output.")
-        flags.DEFINE_enum("input_format", None, list(questions.FORMATS), "Format of the input. By default, "
-                          "the command derives it from the file extension. If the extension is unknown, the "
-                          "format is 'text': each line contains one text, or two texts "
-                          f"with{questions.PAIR}between them.")
+        flags.DEFINE_enum("input_format", None, list(prediction_inputs.FORMATS), "Format of the input. "
+                          "By default, the command derives it from the file extension. If the extension is "
+                          "unknown, the format is 'text': each line contains one text, or two texts "
+                          f"with{prediction_inputs.PAIR}between them.")
         flags.DEFINE_enum("output_format", None, list(prediction_files.FORMATS), "Format of the answers: a "
                           "CSV table or JSON Lines. The default is csv if the name of the output file ends "
                           "in .csv or .csv.gz, otherwise jsonl.")
@@ -156,7 +156,7 @@ def answer_chunk(predictor, chunk, table, skip_bad_lines):
 
     Args:
       predictor: a `serving.Predictor`.
-      chunk: list of `questions.Question`, the inputs.
+      chunk: list of `prediction_inputs.Input`, the inputs.
       table: see `_create_table`.
       skip_bad_lines: bool. If true, the answer to an unusable input describes the problem of this input. If
         false, only the inputs before the first unusable input are answered.
@@ -165,36 +165,36 @@ def answer_chunk(predictor, chunk, table, skip_bad_lines):
       a triple: a list with the text of each answer; the number of these answers that describe an unusable
       input; the unusable input at which answering stopped, or None.
     """
-    questions_with_inputs, bad = [], []
-    for question in chunk:
-        problem = question.problem
+    prepared_inputs, bad = [], []
+    for item in chunk:
+        problem = item.problem
         if problem is None:
             try:
-                questions_with_inputs.append((question, predictor.prepare(*question.values)))
+                prepared_inputs.append((item, predictor.prepare(*item.values)))
                 continue
             except ValueError as error:
                 problem = str(error)
-        question = question._replace(problem=problem)
+        item = item._replace(problem=problem)
         if not skip_bad_lines:
-            return _answer_lines(predictor, questions_with_inputs, table), 0, question
-        bad.append(question)
-        questions_with_inputs.append((question, None))
-    return _answer_lines(predictor, questions_with_inputs, table), len(bad), None
+            return _answer_lines(predictor, prepared_inputs, table), 0, item
+        bad.append(item)
+        prepared_inputs.append((item, None))
+    return _answer_lines(predictor, prepared_inputs, table), len(bad), None
 
 
-def _answer_lines(predictor, questions_with_inputs, table):
+def _answer_lines(predictor, prepared_inputs, table):
     """Runs the model and returns a list with the text of each answer.
 
     Args:
       predictor, table: see `answer_chunk`.
-      questions_with_inputs: list of pairs (`questions.Question`, result of `predictor.prepare`). For an
+      prepared_inputs: list of pairs (`prediction_inputs.Input`, result of `predictor.prepare`). For an
         unusable input, the second element is None.
     """
-    answers = iter(predictor.answer([prepared for _, prepared in questions_with_inputs
+    answers = iter(predictor.answer([prepared for _, prepared in prepared_inputs
                                      if prepared is not None]))
-    return [table.format(question, {"error": f"line {question.line}: {question.problem}"}
+    return [table.format(item, {"error": f"line {item.line}: {item.problem}"}
                          if prepared is None else next(answers))
-            for question, prepared in questions_with_inputs]
+            for item, prepared in prepared_inputs]
 
 
 def _create_table(settings, predictor, input_format):
@@ -222,10 +222,10 @@ def _translate_damage(chunks, name):
 
 
 def _broadcast(replicas, chunks):
-    """Yields on every replica the lists of `questions.Question` that replica 0 reads."""
+    """Yields on every replica the lists of `prediction_inputs.Input` that replica 0 reads."""
     for chunk in replica_sync.broadcast_items(
-            replicas, ([tuple(question) for question in chunk] for chunk in chunks)):
-        yield [questions.Question(*question) for question in chunk]
+            replicas, ([tuple(item) for item in chunk] for chunk in chunks)):
+        yield [prediction_inputs.Input(*item) for item in chunk]
 
 
 def run(settings, predictor):
@@ -236,35 +236,35 @@ def run(settings, predictor):
       BrokenPipeError: the program that reads the answers has ended.
     """
     answered = skipped = 0
-    bad_question = None
-    column_flags = {name: getattr(settings, name) for name in questions.COLUMN_FLAGS
+    bad_input = None
+    column_flags = {name: getattr(settings, name) for name in prediction_inputs.COLUMN_FLAGS
                     if settings.is_given(name)}
-    reader = predictor.question_reader(column_flags)
+    reader = predictor.input_reader(column_flags)
     replicas = replica_group.current()
     with open_streams(settings) as (lines, output):
         name = "standard input" if settings.input_file == "-" else settings.input_file
         # From a pipe, no lines are read ahead: the program that writes to the pipe may wait for the answer to
         # a line before it writes the next line.
         is_whole = files.is_remote(settings.input_file) or os.path.isfile(settings.input_file)
-        input_format = settings.input_format or questions.format_from_name(settings.input_file)
+        input_format = settings.input_format or prediction_inputs.format_from_name(settings.input_file)
         table = _create_table(settings, predictor, input_format)
-        question_stream = reader.read(lines, name, input_format,
+        input_stream = reader.read(lines, name, input_format,
                                       ahead=columns.LOOKAHEAD_ROWS if is_whole else 0)
-        chunks = chunks_as_they_arrive(question_stream, settings.batch_size * _BATCHES, is_whole)
+        chunks = chunks_as_they_arrive(input_stream, settings.batch_size * _BATCHES, is_whole)
         for chunk in _broadcast(replicas, _translate_damage(chunks, settings.input_file)):
-            answers, num_bad, bad_question = answer_chunk(predictor, chunk, table, settings.skip_bad_lines)
+            answers, num_bad, bad_input = answer_chunk(predictor, chunk, table, settings.skip_bad_lines)
             output.write("".join(answers))
             output.flush()
             answered, skipped = answered + len(answers) - num_bad, skipped + num_bad
-            if bad_question is not None:
+            if bad_input is not None:
                 break
         output.write(table.finish())
         output.flush()
     logging.info("Lines answered: %d%s.", answered, f"; lines that could not be used: {skipped}" if skipped
                  else "")
-    if bad_question is not None:
+    if bad_input is not None:
         written = "The lines before this line are answered. " if answered else ""
-        raise ValueError(f"{name}:{bad_question.line}: {bad_question.problem} {written}To write an error "
+        raise ValueError(f"{name}:{bad_input.line}: {bad_input.problem} {written}To write an error "
                          "instead of the answer and continue, pass --skip_bad_lines=true.")
 
 

@@ -1,4 +1,4 @@
-"""Compares the answers of two predictors to the same questions."""
+"""Compares the answers of two predictors to the same inputs."""
 
 from typing import NamedTuple
 
@@ -12,15 +12,15 @@ class Differences(NamedTuple):
     """The differences between the answers of two predictors.
 
     Attributes:
-      questions: number of questions.
-      predictions: number of predictions: one for each question, or one for each word. 0 if the answers
+      inputs: number of inputs.
+      predictions: number of predictions: one for each input, or one for each word. 0 if the answers
         contain only numbers.
       differing: number of predictions that differ.
       largest, mean: largest and mean absolute difference of the scores in the answers, such as
         probabilities. Entities have scores only if both answers have the same entities.
     """
 
-    questions: int
+    inputs: int
     predictions: int
     differing: int
     largest: float
@@ -29,22 +29,22 @@ class Differences(NamedTuple):
     def __str__(self):
         scores = f"scores differ by {self.largest:.2g} at most and by {self.mean:.2g} on average"
         if not self.predictions:
-            return f"{self.questions} questions: {scores}"
-        return (f"{self.questions} questions: {self.differing} of {self.predictions} predictions differ "
+            return f"{self.inputs} inputs: {scores}"
+        return (f"{self.inputs} inputs: {self.differing} of {self.predictions} predictions differ "
                 f"({self.differing / self.predictions:.2%}); {scores}")
 
 
-def compare(expected, other, questions):
+def compare(expected, other, inputs):
     """Returns the `Differences` between the answers of two predictors.
 
     Args:
       expected, other: the `Predictor`s. Both do the same task.
-      questions: list of tuples with the texts of a question.
+      inputs: list of tuples with the texts of an input.
 
     Raises:
-      ValueError: a question cannot be used.
+      ValueError: an input cannot be used.
     """
-    prepared = [expected.prepare(*texts) for texts in questions]
+    prepared = [expected.prepare(*texts) for texts in inputs]
     num_predictions, differing, distances = 0, 0, []
     for ours, theirs in zip(expected.answer(prepared), other.answer(prepared)):
         for name in _PREDICTIONS:
@@ -56,7 +56,7 @@ def compare(expected, other, questions):
                          if len(_numbers(ours)) == len(_numbers(theirs)) else np.zeros(0))
     distances = np.concatenate(distances) if distances else np.zeros(0)
     largest, mean = (float(distances.max()), float(distances.mean())) if distances.size else (0.0, 0.0)
-    return Differences(len(questions), num_predictions, differing, largest, mean)
+    return Differences(len(inputs), num_predictions, differing, largest, mean)
 
 
 def _numbers(answer):

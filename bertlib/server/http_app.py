@@ -32,7 +32,7 @@ _ERRORS = {
     403: "The request comes from a page of another site.", 408: "The body did not arrive in time.",
     413: "The body is too large, or the request has too many texts.",
     415: "The Content-Type or Content-Encoding is not supported.", 421: "The name in Host is not allowed.",
-    422: "A question has a wrong field or an unusable text.", 500: "The model computed no valid answer.",
+    422: "An input has a wrong field or an unusable text.", 500: "The model computed no valid answer.",
     503: "Too many texts or connections wait. Send the request again later.",
     504: "The answer was not ready in time."}
 
@@ -42,7 +42,7 @@ class Limits(NamedTuple):
 
     Attributes:
       body_bytes: largest number of bytes of a body.
-      texts: largest number of questions.
+      texts: largest number of inputs.
       seconds: largest number of seconds from the arrival of the request to the answer.
       requests: largest number of requests that the server handles at the same time.
     """
@@ -184,19 +184,19 @@ async def _read_body(request, limits):
                                     ) from None
 
 
-def parse_questions(text, predictor, max_texts):
-    """Returns the questions of a body: a list of dicts {name of a field: value}.
+def parse_inputs(text, predictor, max_texts):
+    """Returns the inputs of a body: a list of dicts {name of a field: value}.
 
     Args:
       text: str, the body: a JSON object, or a list of JSON objects.
       predictor: a `serving.Predictor`.
-      max_texts: int, largest number of questions.
+      max_texts: int, largest number of inputs.
 
     Returns:
-      a pair: the questions, and whether the body is a list.
+      a pair: the inputs, and whether the body is a list.
 
     Raises:
-      fastapi.HTTPException: the body is not JSON, or a question lacks a field or has an unknown one.
+      fastapi.HTTPException: the body is not JSON, or an input lacks a field or has an unknown one.
     """
     try:
         value = tables.parse_json(text)
@@ -205,36 +205,36 @@ def parse_questions(text, predictor, max_texts):
         raise fastapi.HTTPException(400, f"The body is not valid JSON: {error}.") from None
     if is_broken:
         raise fastapi.HTTPException(400, "The body contains half of a surrogate pair (\\ud800 to \\udfff).")
-    questions = value if isinstance(value, list) else [value]
-    if not questions:
-        raise fastapi.HTTPException(422, "The list is empty. Send at least one question.")
-    if len(questions) > max_texts:
-        raise fastapi.HTTPException(413, f"The list has {len(questions):,} questions, but a request may have "
+    inputs = value if isinstance(value, list) else [value]
+    if not inputs:
+        raise fastapi.HTTPException(422, "The list is empty. Send at least one input.")
+    if len(inputs) > max_texts:
+        raise fastapi.HTTPException(413, f"The list has {len(inputs):,} inputs, but a request may have "
                                     f"at most {max_texts:,}. Send several requests.")
     fields = predictor.fields
-    for number, question in enumerate(questions, 1):
-        which = f"question {number}: " * (len(questions) > 1)
-        if not isinstance(question, dict):
-            raise fastapi.HTTPException(422, f"{which}a question must be a JSON object with "
-                                        f"{' and '.join(fields)}, not {json.dumps(question)[:40]}.")
-        unknown = [name for name in question if name not in fields]
+    for number, item in enumerate(inputs, 1):
+        which = f"input {number}: " * (len(inputs) > 1)
+        if not isinstance(item, dict):
+            raise fastapi.HTTPException(422, f"{which}an input must be a JSON object with "
+                                        f"{' and '.join(fields)}, not {json.dumps(item)[:40]}.")
+        unknown = [name for name in item if name not in fields]
         if unknown:
             raise fastapi.HTTPException(422, f"{which}unknown field {unknown[0]!r:.40}. The fields of this "
                                         f"model are {' and '.join(fields)}.")
-        missing = [name for name in fields[:predictor.required] if name not in question]
+        missing = [name for name in fields[:predictor.required] if name not in item]
         if missing:
             raise fastapi.HTTPException(422, f"{which}the field {missing[0]} is missing.")
-    return questions, isinstance(value, list)
+    return inputs, isinstance(value, list)
 
 
-async def _answer(request, batches, questions, seconds):
-    """Returns the answers to questions.
+async def _answer(request, batches, inputs, seconds):
+    """Returns the answers to inputs.
 
     Raises:
       fastapi.HTTPException: there is no answer, or the client has closed the connection.
     """
     try:
-        future = asyncio.wrap_future(batches.submit(questions))
+        future = asyncio.wrap_future(batches.submit(inputs))
     except request_batches.QueueFull:
         raise fastapi.HTTPException(503, "Too many texts wait for an answer. Send the request again later.",
                                     {"Retry-After": "1"}) from None
@@ -244,7 +244,7 @@ async def _answer(request, batches, questions, seconds):
         if not future.done():
             raise fastapi.HTTPException(400, "The connection is closed.") if gone.done() else _too_late()
         return future.result()
-    except request_batches.BadQuestion as error:
+    except request_batches.BadInput as error:
         raise fastapi.HTTPException(413 if error.is_too_long else 422, str(error)) from None
     except fastapi.HTTPException:
         raise
@@ -284,21 +284,21 @@ def create_app(predictor, batches, limits, token=None):
 
     Args:
       predictor: a `serving.Predictor`. Only its attributes are read.
-      batches: the `request_batches.RequestBatches` that answers the questions.
+      batches: the `request_batches.RequestBatches` that answers the inputs.
       limits: a `Limits`.
       token: str, the token that each request to /predict must have; None for no token.
     """
     app = fastapi.FastAPI(
         title=f"BERT: {predictor.task}", version="1", docs_url=None, redoc_url=None,
-        description="Answers questions with a trained model. A question is one input of the model, for "
-        f"example a text to classify. The body of a request has at most {limits.body_bytes:,} bytes and "
-        f"{limits.texts:,} questions.")
+        description="Answers inputs with a trained model. An input is, for example, a text to "
+        f"classify. The body of a request has at most {limits.body_bytes:,} bytes and "
+        f"{limits.texts:,} inputs.")
     bearer = security.HTTPBearer(auto_error=False)
 
     async def require_token(given: Annotated[Any, fastapi.Depends(bearer)]):
         _check_token(given, token)
 
-    @app.post("/predict", summary="Answer one question or a list of questions",
+    @app.post("/predict", summary="Answer one input or a list of inputs",
               dependencies=[fastapi.Depends(require_token)] if token else [],
               openapi_extra={"requestBody": _request_schema(predictor)},
               responses={200: {"description": "The answer, or the list of answers in the same order.",
@@ -311,11 +311,11 @@ def create_app(predictor, batches, limits, token=None):
             text = await asyncio.wait_for(_read_body(request, limits), limits.seconds)
         except asyncio.TimeoutError:
             raise fastapi.HTTPException(408, "The body did not arrive in time.") from None
-        questions, is_list = parse_questions(text, predictor, limits.texts)
-        answers = await _answer(request, batches, questions, end - asyncio.get_running_loop().time())
+        inputs, is_list = parse_inputs(text, predictor, limits.texts)
+        answers = await _answer(request, batches, inputs, end - asyncio.get_running_loop().time())
         return _to_json(answers if is_list else answers[0])
 
-    @app.get("/health", summary="Say whether the server works, and which fields a question has",
+    @app.get("/health", summary="Say whether the server works, and which fields an input has",
              responses={503: {"description": "The server does not work. Start it again."}})
     async def health():
         if not batches.is_alive:
@@ -341,9 +341,9 @@ def _request_schema(predictor):
     text = {"type": "string", "minLength": 1}
     if predictor.task == "tagging":
         text = {"anyOf": [text, {"type": "array", "items": text, "minItems": 1}]}
-    question = {"type": "object", "properties": dict.fromkeys(predictor.fields, text),
+    item = {"type": "object", "properties": dict.fromkeys(predictor.fields, text),
                 "required": list(predictor.fields[:predictor.required]), "additionalProperties": False}
-    schema = {"anyOf": [question, {"type": "array", "items": question, "minItems": 1}]}
+    schema = {"anyOf": [item, {"type": "array", "items": item, "minItems": 1}]}
     example = {name: f"A {name.replace('_', ' ')}." for name in predictor.fields}
     if predictor.task == "masked_words":
         example = {"text": "The cat sees a [MASK]."}

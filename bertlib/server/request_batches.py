@@ -1,8 +1,8 @@
-"""Answers the questions of many concurrent requests in batches. A question is one input of the model. One
-thread uses the predictor.
+"""Answers the inputs of many concurrent requests in batches, for example texts to classify. One thread uses
+the predictor.
 
-The thread takes questions in the order of their requests until a batch is full. If a batch is not full, the
-thread waits for more questions, but only for a limited time after the arrival of the first question.
+The thread takes inputs in the order of their requests until a batch is full. If a batch is not full, the
+thread waits for more inputs, but only for a limited time after the arrival of the first input.
 """
 
 import collections
@@ -15,11 +15,11 @@ from absl import logging
 
 
 class QueueFull(Exception):
-    """There is no room for the questions of a request."""
+    """There is no room for the inputs of a request."""
 
 
-class BadQuestion(ValueError):
-    """A question cannot be answered, or all questions of a request together are too long.
+class BadInput(ValueError):
+    """An input cannot be answered, or all inputs of a request together are too long.
 
     Attributes:
       is_too_long: whether the request has too many windows.
@@ -31,17 +31,17 @@ class BadQuestion(ValueError):
 
 
 class _Request(NamedTuple):
-    """The questions of a request: dicts {name of a field: value}. `answers` has an element for each
-    question."""
+    """The inputs of a request: dicts {name of a field: value}. `answers` has an element for each
+    input."""
 
-    questions: list
+    inputs: list
     future: concurrent.futures.Future
     answers: list
     arrival: float
 
 
 class _Waiting(NamedTuple):
-    """A tokenized question that waits for a batch. `number` is the index of the question in its request."""
+    """A tokenized input that waits for a batch. `number` is the index of the input in its request."""
 
     request: _Request
     number: int
@@ -65,11 +65,11 @@ class RequestBatches:
         Args:
           predictor: a `serving.Predictor`. The caller must not close the predictor before this object is
             closed.
-          batch_size: int, largest number of windows in a batch. A question with more windows is answered
+          batch_size: int, largest number of windows in a batch. An input with more windows is answered
             alone, in several batches.
-          max_wait: float, largest number of seconds that a question waits for more questions of its batch.
-          max_queue: int, largest number of questions that wait for an answer.
-          max_windows: int, largest number of windows in a request. Each question has at least one window.
+          max_wait: float, largest number of seconds that an input waits for more inputs of its batch.
+          max_queue: int, largest number of inputs that wait for an answer.
+          max_windows: int, largest number of windows in a request. Each input has at least one window.
         """
         self._predictor, self._batch_size, self._max_wait = predictor, batch_size, max_wait
         self._max_queue, self._max_windows = max_queue, max_windows
@@ -83,30 +83,30 @@ class RequestBatches:
     def is_alive(self):
         return self._thread.is_alive()
 
-    def submit(self, questions):
+    def submit(self, inputs):
         """Adds a request to the queue.
 
         Args:
-          questions: non-empty list of dicts {name of a field: value}.
+          inputs: non-empty list of dicts {name of a field: value}.
 
         Returns:
-          a `concurrent.futures.Future` of the list of answers, in the order of the questions. Its exception
-          is a `BadQuestion`, or the error of the model. If the future is cancelled, the questions are removed
+          a `concurrent.futures.Future` of the list of answers, in the order of the inputs. Its exception
+          is a `BadInput`, or the error of the model. If the future is cancelled, the inputs are removed
           from the queue.
 
         Raises:
-          QueueFull: too many questions wait already.
+          QueueFull: too many inputs wait already.
           RuntimeError: the object is closed.
         """
         future = concurrent.futures.Future()
         with self._changed:
             if self._is_closed:
                 raise RuntimeError("the queue of requests is closed")
-            if self._unanswered + len(questions) > self._max_queue:
+            if self._unanswered + len(inputs) > self._max_queue:
                 raise QueueFull
-            self._unanswered += len(questions)
-            future.add_done_callback(lambda _: self._release(len(questions)))
-            self._requests.append(_Request(questions, future, [None] * len(questions), time.monotonic()))
+            self._unanswered += len(inputs)
+            future.add_done_callback(lambda _: self._release(len(inputs)))
+            self._requests.append(_Request(inputs, future, [None] * len(inputs), time.monotonic()))
             self._changed.notify()
         return future
 
@@ -134,7 +134,7 @@ class RequestBatches:
             try:
                 answers = self._predictor.answer([waiting.prepared for waiting in batch])
             except Exception as error:  # noqa: BLE001 (the requests of the batch get it)
-                logging.exception("A batch of %d questions could not be answered.", len(batch))
+                logging.exception("A batch of %d inputs could not be answered.", len(batch))
                 for waiting in batch:
                     _fail(waiting.request, error)
                 continue
@@ -163,7 +163,7 @@ class RequestBatches:
     def _next_request(self):
         """Returns the next request, or None if none arrives in time for the batch.
 
-        If no question waits for the batch, this function waits until a request arrives or the object is
+        If no input waits for the batch, this function waits until a request arrives or the object is
         closed.
         """
         with self._changed:
@@ -177,25 +177,25 @@ class RequestBatches:
             return self._requests.popleft()
 
     def _prepare(self, request):
-        """Tokenizes the questions of a request. Returns a list of `_Waiting`, the shortest question first; an
+        """Tokenizes the inputs of a request. Returns a list of `_Waiting`, the shortest input first; an
         empty list if the request has failed or was cancelled."""
         found, windows = [], 0
-        for number, question in enumerate(request.questions):
+        for number, item in enumerate(request.inputs):
             if request.future.done():
                 return []
             try:
-                found.append(_Waiting(request, number, self._predictor.prepare(**question)))
+                found.append(_Waiting(request, number, self._predictor.prepare(**item)))
             except Exception as error:  # noqa: BLE001 (the request gets it)
                 if isinstance(error, ValueError):
-                    which = f"question {number + 1}: " * (len(request.questions) > 1)
-                    error = BadQuestion(f"{which}{error}")
+                    which = f"input {number + 1}: " * (len(request.inputs) > 1)
+                    error = BadInput(f"{which}{error}")
                 else:
-                    logging.exception("A question could not be tokenized.")
+                    logging.exception("An input could not be tokenized.")
                 _fail(request, error)
                 return []
             windows += found[-1].windows
             if windows > self._max_windows:
-                _fail(request, BadQuestion(
+                _fail(request, BadInput(
                     f"the request has more than {self._max_windows} texts; each window of a long text counts "
                     "as one text. Send shorter or fewer texts.", is_too_long=True))
                 return []

@@ -2,7 +2,7 @@
 
 from bertlib.reports.prediction_files import format_csv_row
 from bertlib.rows import columns
-from bertlib.serving import questions
+from bertlib.serving import prediction_inputs
 
 
 class AnswerTable:
@@ -27,28 +27,28 @@ class AnswerTable:
         self._columns = None  # names of the answer's columns; None before the first answer
         self._waiting = []  # lines that could not be used, before the first answer
 
-    def format(self, question, answer):
+    def format(self, item, answer):
         """Returns the text of an answer: one row with its line end. The text of the first answer begins with
         the header row and the rows that were kept until then.
 
         Args:
-          question: a `questions.Question`.
-          answer: a dict, see `Predictor`; {"error": text} if the question cannot be used.
+          item: a `prediction_inputs.Input`.
+          answer: a dict, see `Predictor`; {"error": text} if the input cannot be used.
 
         Raises:
           ValueError: a number of the answer is not finite, or the line has a field that the first line
             lacks.
         """
-        is_bad = question.problem is not None
+        is_bad = item.problem is not None
         if self._columns is None and is_bad:
-            self._waiting.append((question, answer))
+            self._waiting.append((item, answer))
             return ""
-        answer = answer if is_bad else self._flatten(question, answer)
-        start = self._start(question, answer) if self._columns is None else ""
-        fields = self._read_fields(question.fields)
+        answer = answer if is_bad else self._flatten(item, answer)
+        start = self._start(item, answer) if self._columns is None else ""
+        fields = self._read_fields(item.fields)
         more = [name for name in fields if name not in self._fields]
         if more and not is_bad:
-            raise ValueError(f"line {question.line} has the field {more[0]!r}, which the first line lacks. "
+            raise ValueError(f"line {item.line} has the field {more[0]!r}, which the first line lacks. "
                              "All rows of a CSV table have the same columns. Add the field to the first "
                              "line, or pass --output_format=jsonl.")
         return start + self._row([*map(fields.get, self._fields), *map(answer.get, self._columns)])
@@ -57,12 +57,12 @@ class AnswerTable:
         """Returns the rest of the text, after the last answer."""
         if not self._waiting:
             return ""
-        question, answer = next((pair for pair in self._waiting if pair[0].fields), self._waiting[0])
-        return self._start(question, answer)
+        item, answer = next((pair for pair in self._waiting if pair[0].fields), self._waiting[0])
+        return self._start(item, answer)
 
-    def _flatten(self, question, answer):
+    def _flatten(self, item, answer):
         """Returns an answer as {name of a column: text or number}."""
-        questions.to_json(question, answer)  # raises an error for a number that is not finite
+        prediction_inputs.to_json(item, answer)  # raises an error for a number that is not finite
         found = {}
         for name, value in answer.items():
             if name == "probabilities" and isinstance(value, dict):
@@ -70,16 +70,16 @@ class AnswerTable:
             elif name == "labels":
                 found[name] = self._label_separator.join(value)
             elif isinstance(value, dict | list):
-                found[name] = questions.to_json(question, value)
+                found[name] = prediction_inputs.to_json(item, value)
             else:
                 found[name] = value
         return found
 
-    def _start(self, question, answer):
+    def _start(self, item, answer):
         """Sets the columns to those of the first answer. Returns the header row and the waiting rows."""
         names = [name for name in answer if name != "error"]
         self._columns = [*names, *["error"] * self._has_errors]
-        self._fields += [name for name in question.fields if name not in self._fields]
+        self._fields += [name for name in item.fields if name not in self._fields]
         renamed = columns.rename_fields(self._fields, self._columns)
         waiting, self._waiting = self._waiting, []
         return self._row([*renamed.values(), *self._columns]) + "".join(
@@ -92,8 +92,8 @@ class AnswerTable:
 class AnswerLines:
     """Formats answers as JSON Lines. This class has the same methods as `AnswerTable`."""
 
-    def format(self, question, answer):
-        return questions.format_answer(question, answer) + "\n"
+    def format(self, item, answer):
+        return prediction_inputs.format_answer(item, answer) + "\n"
 
     def finish(self):
         return ""

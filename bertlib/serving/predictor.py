@@ -9,7 +9,7 @@ from bertlib.estimator.step_config import StepConfig
 from bertlib.output_directory.model_directory import ModelDirectory
 from bertlib.replicas.replica_group import Group
 from bertlib.rows import tables
-from bertlib.serving import answers, questions, session
+from bertlib.serving import answers, prediction_inputs, session
 
 BATCH_SIZE = 32
 
@@ -112,34 +112,34 @@ class Predictor:
         answer, = self.answer([self.prepare(*texts, **fields)])
         return answer
 
-    def question_reader(self, flags: dict[str, Any] | None = None) -> questions.QuestionReader:
+    def input_reader(self, flags: dict[str, Any] | None = None) -> prediction_inputs.InputReader:
         """Returns an object that reads inputs for this model from files and streams.
 
         Args:
-          flags: {name: value} of the flags in `questions.COLUMN_FLAGS` that replace the values of the
+          flags: {name: value} of the flags in `prediction_inputs.COLUMN_FLAGS` that replace the values of the
             training; None for the columns of the training.
 
         Raises:
           ValueError: flags contradict each other.
         """
-        return questions.QuestionReader(self._directory, self.fields, self.required, flags)
+        return prediction_inputs.InputReader(self._directory, self.fields, self.required, flags)
 
     def read(self, path: str, input_format: str | None = None,
-             **flags: Any) -> Iterator[questions.Question]:
-        """Yields a `questions.Question`, which is the input of a prediction, for each row of a file. The rows
-        are read as by `predict.py`.
+             **flags: Any) -> Iterator[prediction_inputs.Input]:
+        """Yields a `prediction_inputs.Input` for each row of a file. The rows are read as by `predict.py`.
 
         A row that cannot be used does not end the reading. For such a row, the attribute `problem` of the
         yielded object says why the row cannot be used.
 
         Args:
           path: the file, which may be compressed with gzip.
-          input_format: one of `questions.FORMATS`. If it is None, the file extension determines the format.
-          **flags: values for flags in `questions.COLUMN_FLAGS`, such as `text_column="2"`. They replace the
-            values of the training.
+          input_format: one of `prediction_inputs.FORMATS`. If it is None, the file extension determines the
+            format.
+          **flags: values for flags in `prediction_inputs.COLUMN_FLAGS`, such as `text_column="2"`. They
+            replace the values of the training.
 
         Yields:
-          a `questions.Question`. Call the predictor with the attribute `values`.
+          a `prediction_inputs.Input`. Call the predictor with the attribute `values`.
 
         Raises:
           ValueError: flags contradict each other, or the file has no columns for the texts.
@@ -149,17 +149,17 @@ class Predictor:
           >>> from bertlib import serving
           >>> predictor = serving.load("output/mrpc")
           >>> labels = []
-          >>> for question in predictor.read("samples/MRPC/test.tsv"):
-          ...     if question.problem is None:
-          ...         labels.append(predictor(*question.values)["label"])
+          >>> for item in predictor.read("samples/MRPC/test.tsv"):
+          ...     if item.problem is None:
+          ...         labels.append(predictor(*item.values)["label"])
           ...     else:
-          ...         print(f"line {question.line}: {question.problem}")
+          ...         print(f"line {item.line}: {item.problem}")
           >>> set(labels) <= {"0", "1"}
           True
         """
-        reader = self.question_reader(flags)
+        reader = self.input_reader(flags)
         with tables.open_table(path) as stream:
-            yield from reader.read(stream, path, input_format or questions.format_from_name(path))
+            yield from reader.read(stream, path, input_format or prediction_inputs.format_from_name(path))
 
     def prepare(self, *texts: Any, **fields: Any) -> tuple[list, Any]:
         """Tokenizes one input for `answer`.

@@ -34,7 +34,7 @@ def test_an_onnx_file_is_compared_on_the_development_set_and_answers(scripts, mo
                        cwd=tmp_path)
     assert done.code == 0 and not done.out, done.err
     assert ("The ONNX file compared with the model in TensorFlow (fp32), on the development set: 15 "
-            "questions: 0 of 15 predictions differ (0.00%); scores differ by ") in done.err.splitlines()[-1]
+            "inputs: 0 of 15 predictions differ (0.00%); scores differ by ") in done.err.splitlines()[-1]
     version, = (model_dir / "export_onnx").iterdir()
     for name, flags in (("tensorflow", ["--model_dir=model"]),
                         ("engine", ["--model_dir=model", "--engine=onnx"]),
@@ -50,7 +50,7 @@ def test_an_onnx_file_is_compared_on_the_development_set_and_answers(scripts, mo
     (tmp_path / "dev.csv").unlink()
     done = scripts.run("export.py", "--model_dir=model", "--format=onnx", "--quantize=int8", cwd=tmp_path)
     assert done.code == 0 and "dev.csv does not exist any more. Name a file with --compare_file." in done.err
-    assert "on texts made of words of the vocabulary: 40 questions: " in done.err.splitlines()[-1]
+    assert "on texts made of words of the vocabulary: 40 inputs: " in done.err.splitlines()[-1]
 
 
 @pytest.mark.parametrize(("flags", "message"), [

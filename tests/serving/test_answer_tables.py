@@ -6,7 +6,7 @@ import io
 import pytest
 
 from bertlib.serving.answer_tables import AnswerTable
-from bertlib.serving.questions import Question
+from bertlib.serving.prediction_inputs import Input
 
 
 def rows_of(table, *pairs):
@@ -15,14 +15,14 @@ def rows_of(table, *pairs):
 
 
 def bad(line, **fields):
-    return Question(line, fields, problem="bad"), {"error": f"line {line}: bad"}
+    return Input(line, fields, problem="bad"), {"error": f"line {line}: bad"}
 
 
 def test_an_answer_is_a_row():
     answer = {"labels": ["a", "b"], "probabilities": {"a": 0.9, "b": 0.5, "c": 0.1}, "words": ["x", 'y "z"'],
               "null": None}
-    question = Question(1, {"text_a": "two\nlines", "labels": "mine", "n": 3})
-    assert rows_of(AnswerTable(label_separator=";"), (question, answer)) == [
+    item = Input(1, {"text_a": "two\nlines", "labels": "mine", "n": 3})
+    assert rows_of(AnswerTable(label_separator=";"), (item, answer)) == [
         ["text_a", "input_labels", "n", "labels", "probability_a", "probability_b", "probability_c", "words",
          "null"],
         ["two\nlines", "mine", "3", "a;b", "0.9", "0.5", "0.1", '["x", "y \\"z\\""]', ""]]
@@ -31,7 +31,7 @@ def test_an_answer_is_a_row():
 def test_the_header_comes_with_the_first_answer():
     table = AnswerTable(has_errors=True, csv_safe=True)
     assert table.format(*bad(1, text="=1")) == ""
-    good = Question(2, {"text": "b", "error": "e"}), {"score": -1.5}
+    good = Input(2, {"text": "b", "error": "e"}), {"score": -1.5}
     assert table.format(*good) == ("text,input_error,score,error\n'=1,,,line 1: bad\nb,e,-1.5,\n")
     assert table.format(*bad(3, column_7="x")) == ",,,line 3: bad\n" and table.finish() == ""
 
@@ -45,9 +45,9 @@ def test_only_bad_lines():
 
 def test_errors():
     table = AnswerTable(fields=["text_a", "text_b"])
-    table.format(Question(1, {"text_a": "x"}), {"score": 1.0})
-    table.format(Question(2, {"text_a": "x", "text_b": "y"}), {"score": 1.0})
+    table.format(Input(1, {"text_a": "x"}), {"score": 1.0})
+    table.format(Input(2, {"text_a": "x", "text_b": "y"}), {"score": 1.0})
     with pytest.raises(ValueError, match="line 3 has the field 'more'.*--output_format=jsonl"):
-        table.format(Question(3, {"text_a": "x", "more": "y"}), {"score": 1.0})
+        table.format(Input(3, {"text_a": "x", "more": "y"}), {"score": 1.0})
     with pytest.raises(ValueError, match="line 4 has a number that is not finite"):
-        table.format(Question(4, {"text_a": "x"}), {"score": float("nan")})
+        table.format(Input(4, {"text_a": "x"}), {"score": float("nan")})

@@ -41,7 +41,7 @@ def server(predictor):
 # --- Answers ---------------------------------------------------------------------------------------------
 
 
-def test_one_question_has_one_answer_and_a_list_has_a_list(server, predictor):
+def test_one_input_has_one_answer_and_a_list_has_a_list(server, predictor):
     alone = {"text_a": "a cat"}
     assert server.ask(ASK) == (200, predictor(**ASK))
     status, found = server.ask([alone, ASK, {"text_a": "a dog"}])
@@ -146,15 +146,15 @@ BODIES = {
     "half of a pair": (b'{"text_a": "\\ud800"}', 400, "surrogate"),
     "no object": (b'"text"', 422, "must be a JSON object with text_a and text_b, not"),
     "null": (b"null", 422, "must be a JSON object"), "a number": (b"7", 422, "must be a JSON object"),
-    "no question": (b"[]", 422, "list is empty"),
-    "a list of texts": (b'["a", "b"]', 422, "question 1: a question must be a JSON object"),
+    "no input": (b"[]", 422, "list is empty"),
+    "a list of texts": (b'["a", "b"]', 422, "input 1: an input must be a JSON object"),
     "no field": (b"{}", 422, "the field text_a is missing"),
     "another field": (b'{"text_a": "a", "text": "b"}', 422, "unknown field 'text'"),
     "a number as text": (b'{"text_a": 7}', 422, "text_a is 7, but it must be a text"),
     "null as text": (b'{"text_a": null}', 422, "text_a is None, but"),
     "a list as text": (b'{"text_a": ["a"]}', 422, "text_a is ['a'], but"),
     "an empty text": (b'{"text_a": " "}', 422, "text_a is empty"),
-    "the second": (b'[{"text_a": "a"}, {"text_a": "a", "text_b": ""}]', 422, "question 2: text_b is empty"),
+    "the second": (b'[{"text_a": "a"}, {"text_a": "a", "text_b": ""}]', 422, "input 2: text_b is empty"),
     "too many": (json.dumps([ASK] * 21).encode(), 413, "at most 20"),
     "too large": (b" " * 10_001, 413, "more than 10,000 bytes")}
 
@@ -293,7 +293,7 @@ def test_a_client_that_closes_in_the_middle_of_its_body(server):
     assert server.ask(ASK)[0] == 200
 
 
-def test_questions_of_a_client_that_has_left_are_not_computed(predictor):
+def test_inputs_of_a_client_that_has_left_are_not_computed(predictor):
     held = Held(predictor, is_open=False)
     with running(held) as server:
         clients = [server.connect() for _ in range(3)]

@@ -37,7 +37,7 @@ def wide_model(tmp_path_factory):
 
 
 def differences(model_dir, export, name, count=40):
-    """The `Differences` of an export from the predictor, on questions of different lengths."""
+    """The `Differences` of an export from the predictor, on inputs of different lengths."""
     chance = random.Random(name)
     with serving.load(model_dir, export_task(name)) as ours, serving.load(export) as theirs:
         return answer_differences.compare(ours, theirs, [asked(task_of(name), chance) for _ in range(count)])
@@ -51,7 +51,7 @@ def check_same(directory, tiny_model, name, file_format):
     model = written(directory / name, tiny_model, "regression" if name == "vectors" else name)
     export = portable_model.export(model, str(directory / "export"), file_format, export_task(name))
     found = differences(model.path, export, name)
-    assert found.questions == 40 and found.differing == 0 and found.largest < 5e-4
+    assert found.inputs == 40 and found.differing == 0 and found.largest < 5e-4
     assert found.predictions >= 40 or name in ("regression", "vectors")
 
 
@@ -220,5 +220,5 @@ def test_differences_are_counted():
                      {"tags": ["O", "O"], "entities": []}, {"score": 0.5})
     found = answer_differences.compare(ours, theirs, [("x",)] * 3)
     assert found == (3, 3, 2, 0.5, 0.5)
-    assert str(found) == ("3 questions: 2 of 3 predictions differ (66.67%); scores differ by 0.5 at most and "
+    assert str(found) == ("3 inputs: 2 of 3 predictions differ (66.67%); scores differ by 0.5 at most and "
                           "by 0.5 on average")

@@ -54,7 +54,7 @@ def test_a_model_takes_as_many_texts_as_it_was_trained_on(columns, right, wrong,
         assert predictor("a cat") != predictor("a cat", "a dog")
 
 
-def test_many_questions_have_the_answers_of_each_by_itself_in_order(classifier):
+def test_many_inputs_have_the_answers_of_each_by_itself_in_order(classifier):
     texts = [" ".join(tiny.WORDS[start:start + length]) for start in range(5) for length in range(1, 15)]
     together = classifier.answer([classifier.prepare(text) for text in texts])
     for text, found in zip(texts, together):

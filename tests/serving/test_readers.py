@@ -7,7 +7,7 @@ import pathlib
 import pytest
 
 from bertlib.rows import columns, tables
-from bertlib.serving import questions
+from bertlib.serving import prediction_inputs
 from bertlib.tasks.tagging import tagging_data
 
 PATH = pathlib.Path(__file__).resolve().parents[2] / "benchmarks" / "attacks" / "readers.py"
@@ -42,19 +42,19 @@ def words_of_python(monkeypatch):
     monkeypatch.setattr(tagging_data, "split_words", str.split)
 
 
-def questions_without_header(monkeypatch):
+def inputs_without_header(monkeypatch):
     """The first row of a file is answered, whatever it is."""
-    source = questions.QuestionReader.__init__
+    source = prediction_inputs.InputReader.__init__
 
     def init(self, *arguments):
         source(self, *arguments)
         self._reader._header = False
 
-    monkeypatch.setattr(questions.QuestionReader, "__init__", init)
+    monkeypatch.setattr(prediction_inputs.InputReader, "__init__", init)
 
 
 @pytest.mark.parametrize("spoil", [names_as_they_stand, commas_alone, words_of_python,
-                                   questions_without_header])
+                                   inputs_without_header])
 def test_a_reader_that_reads_otherwise_is_found(spoil, readers, monkeypatch):
     spoil(monkeypatch)
     reports = []

@@ -1,4 +1,4 @@
-"""`request_batches`: which questions share a batch, and what happens to requests that cannot be answered."""
+"""`request_batches`: which inputs share a batch, and what happens to requests that cannot be answered."""
 
 import concurrent.futures
 import threading
@@ -36,28 +36,28 @@ def batches_of(predictor, batch_size=4, max_wait=0.0, max_queue=20, max_windows=
     return request_batches.RequestBatches(predictor, batch_size, max_wait, max_queue, max_windows)
 
 
-def questions(*texts):
+def inputs(*texts):
     return [{"text": text} for text in texts]
 
 
 def held(batches, predictor):
     """The future of a request that the model is busy with until `predictor.go` is set."""
-    first = batches.submit(questions("first"))
+    first = batches.submit(inputs("first"))
     wait_until(lambda: predictor.batches)
     return first
 
 
-def test_answers_are_in_the_order_of_the_questions():
+def test_answers_are_in_the_order_of_the_inputs():
     with batches_of(Echo()) as batches:
         texts = ["a long text", "b", "cc", "a text", "b", "z"]
-        assert batches.submit(questions(*texts)).result(30) == [{"said": text} for text in texts]
+        assert batches.submit(inputs(*texts)).result(30) == [{"said": text} for text in texts]
 
 
 def test_requests_that_wait_share_batches_of_limited_size():
     predictor = Echo(is_open=False)
     with batches_of(predictor) as batches:
         first = held(batches, predictor)
-        later = [batches.submit(questions(f"q{number}")) for number in range(6)]
+        later = [batches.submit(inputs(f"q{number}")) for number in range(6)]
         predictor.go.set()
         assert [future.result(30) for future in later] == [[{"said": f"q{number}"}] for number in range(6)]
         assert first.result(30) == [{"said": "first"}]
@@ -68,23 +68,23 @@ def test_the_size_of_a_batch_counts_windows():
     predictor = Echo(is_open=False)
     with batches_of(predictor) as batches:
         held(batches, predictor)
-        futures = [batches.submit(questions(text)) for text in ("a b c", "d e", "f g h i j k", "l")]
+        futures = [batches.submit(inputs(text)) for text in ("a b c", "d e", "f g h i j k", "l")]
         predictor.go.set()
         concurrent.futures.wait(futures)
     assert predictor.batches == [["first"], ["a b c"], ["d e"], ["f g h i j k"], ["l"]]
 
 
-def test_a_batch_waits_for_more_questions_but_only_for_a_limited_time():
+def test_a_batch_waits_for_more_inputs_but_only_for_a_limited_time():
     predictor = Echo()
     with batches_of(predictor, max_wait=5) as batches:
         start = time.monotonic()
-        futures = [batches.submit(questions(text)) for text in "abcd"]  # a full batch does not wait
+        futures = [batches.submit(inputs(text)) for text in "abcd"]  # a full batch does not wait
         concurrent.futures.wait(futures)
         assert time.monotonic() - start < 4
     assert predictor.batches == [["a", "b", "c", "d"]]
     with batches_of(predictor, max_wait=0.2) as batches:
         start = time.monotonic()
-        batches.submit(questions("alone")).result(30)
+        batches.submit(inputs("alone")).result(30)
         assert 0.2 <= time.monotonic() - start < 4
 
 
@@ -92,21 +92,21 @@ def test_a_full_queue_refuses_until_answers_are_given():
     predictor = Echo(is_open=False)
     with batches_of(predictor, max_queue=3) as batches:
         first = held(batches, predictor)
-        second = batches.submit(questions("a", "b"))
+        second = batches.submit(inputs("a", "b"))
         with pytest.raises(request_batches.QueueFull):
-            batches.submit(questions("c"))
+            batches.submit(inputs("c"))
         second.cancel()  # makes room
-        third = batches.submit(questions("c", "d"))
+        third = batches.submit(inputs("c", "d"))
         predictor.go.set()
         concurrent.futures.wait([first, third])
-        assert batches.submit(questions("e", "f", "g")).result(30)
+        assert batches.submit(inputs("e", "f", "g")).result(30)
 
 
 def test_a_cancelled_request_is_not_computed():
     predictor = Echo(is_open=False)
     with batches_of(predictor) as batches:
         held(batches, predictor)
-        gone, wanted = batches.submit(questions("gone", "gone")), batches.submit(questions("wanted"))
+        gone, wanted = batches.submit(inputs("gone", "gone")), batches.submit(inputs("wanted"))
         assert gone.cancel()
         predictor.go.set()
         assert wanted.result(30) == [{"said": "wanted"}]
@@ -116,57 +116,57 @@ def test_a_cancelled_request_is_not_computed():
 def test_a_request_that_is_cancelled_between_two_of_its_batches():
     predictor = Echo(is_open=False)
     with batches_of(predictor) as batches:
-        long = batches.submit(questions(*"abcdefgh"))
+        long = batches.submit(inputs(*"abcdefgh"))
         wait_until(lambda: predictor.batches)
         assert long.cancel()
         predictor.go.set()
-        assert batches.submit(questions("next")).result(30) == [{"said": "next"}]
+        assert batches.submit(inputs("next")).result(30) == [{"said": "next"}]
     assert predictor.batches == [["a", "b", "c", "d"], ["next"]]
 
 
 @pytest.mark.parametrize("texts, message, is_too_long", [
-    (["bad"], "text is bad.", False), (["good", "bad"], "question 2: text is bad.", False),
+    (["bad"], "text is bad.", False), (["good", "bad"], "input 2: text is bad.", False),
     (["a b c d e f", "a b c d e"], "more than 10 texts", True)])
-def test_a_bad_question_is_the_error_of_its_request_alone(texts, message, is_too_long):
+def test_a_bad_input_is_the_error_of_its_request_alone(texts, message, is_too_long):
     with batches_of(Echo()) as batches:
-        with pytest.raises(request_batches.BadQuestion, match=message) as caught:
-            batches.submit(questions(*texts)).result(30)
+        with pytest.raises(request_batches.BadInput, match=message) as caught:
+            batches.submit(inputs(*texts)).result(30)
         assert caught.value.is_too_long == is_too_long
-        assert batches.submit(questions("good")).result(30) == [{"said": "good"}]
+        assert batches.submit(inputs("good")).result(30) == [{"said": "good"}]
 
 
 def test_the_thread_survives_an_error_of_the_model():
     predictor = Echo()
     with batches_of(predictor) as batches:
         with pytest.raises(ValueError, match="out of memory"):
-            batches.submit(questions("lost")).result(30)
-        assert batches.is_alive and batches.submit(questions("good")).result(30) == [{"said": "good"}]
+            batches.submit(inputs("lost")).result(30)
+        assert batches.is_alive and batches.submit(inputs("good")).result(30) == [{"said": "good"}]
 
 
 def test_an_unexpected_error_in_the_preparation_is_reported():
     with batches_of(Echo()) as batches:
         with pytest.raises(TypeError):
             batches.submit([{"unknown": "a"}]).result(30)
-        assert batches.submit(questions("good")).result(30)
+        assert batches.submit(inputs("good")).result(30)
 
 
 def test_close_answers_what_is_in_the_queue_and_then_refuses():
     predictor = Echo(is_open=False)
     batches = batches_of(predictor)
     held(batches, predictor)
-    last = batches.submit(questions("last"))
+    last = batches.submit(inputs("last"))
     threading.Timer(0.1, predictor.go.set).start()
     batches.close()
     assert last.result(0) == [{"said": "last"}] and not batches.is_alive
     with pytest.raises(RuntimeError):
-        batches.submit(questions("late"))
+        batches.submit(inputs("late"))
 
 
 def test_many_threads_lose_no_request():
     predictor = Echo()
 
     def ask(number):
-        return [batches.submit(questions(f"{number}.{index}")).result(30) for index in range(30)]
+        return [batches.submit(inputs(f"{number}.{index}")).result(30) for index in range(30)]
 
     with batches_of(predictor, max_wait=0.001) as batches:
         with concurrent.futures.ThreadPoolExecutor(8) as pool:

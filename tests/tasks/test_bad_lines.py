@@ -11,7 +11,7 @@ import pytest
 
 from bertlib.rows import columns, faults, tables
 from bertlib.runs import example_limits
-from bertlib.serving import answers, questions
+from bertlib.serving import answers, prediction_inputs
 from bertlib.tasks.classification import dev_split, row_examples
 from bertlib.tasks.classification.classifier_data import InputExample
 
@@ -264,7 +264,7 @@ def test_the_encoding_of_a_training_holds_for_rows_and_not_for_plain_text():
                                   setting=lambda name, default=None: recorded.get(name, default))
 
     def texts(content, input_format, flags=None):
-        read = questions.QuestionReader(model, ["text_a"], 1, flags)
+        read = prediction_inputs.InputReader(model, ["text_a"], 1, flags)
         return [question.values or question.problem
                 for question in read.read(io.BytesIO(content), "in", input_format)]
 
@@ -278,7 +278,7 @@ def test_the_encoding_of_a_training_holds_for_rows_and_not_for_plain_text():
 def test_an_encoding_of_sentences_in_columns_is_refused():
     model = types.SimpleNamespace(labels=["O"], kind="tagging", processor=None,
                                   setting=lambda name, default=None: default)
-    read = questions.QuestionReader(model, answers.Tagging.fields, 1, {"encoding": "cp1252"})
+    read = prediction_inputs.InputReader(model, answers.Tagging.fields, 1, {"encoding": "cp1252"})
     with pytest.raises(ValueError, match="--encoding=cp1252: sentences in CoNLL's columns are always read"):
         read.read(io.BytesIO(b"a\n"), "in", "conll")
 

@@ -45,7 +45,7 @@ def read_training_texts(model):
     return _texts(_read_rows(model, path).rows)
 
 
-def read_dev_questions(model):
+def read_dev_inputs(model):
     """Returns the development set of a model's training as inputs of the model.
 
     Args:

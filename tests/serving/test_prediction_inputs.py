@@ -1,4 +1,4 @@
-"""`bertlib.serving.questions`: lines in five formats, read by the columns of a training."""
+"""`bertlib.serving.prediction_inputs`: lines in five formats, read by the columns of a training."""
 
 import io
 import json
@@ -6,7 +6,7 @@ import json
 import pytest
 
 from bertlib.output_directory import model_directory
-from bertlib.serving import questions
+from bertlib.serving import prediction_inputs
 
 PAIR = ("text_a", "text_b")
 OWN = {"text_column": "question,reply", "label_column": "kind"}
@@ -16,7 +16,7 @@ def source(settings=(), fields=PAIR, required=1, flags=(), kind="classification"
            labels=("x", "y")):
     record = {"settings": dict(settings), "task": task}
     model = model_directory.ModelDirectory("out", kind, None, None, None, labels, record)
-    return questions.QuestionReader(model, fields, required, dict(flags))
+    return prediction_inputs.InputReader(model, fields, required, dict(flags))
 
 
 def read(text, input_format, *arguments, ahead=1000, **options):
@@ -25,7 +25,7 @@ def read(text, input_format, *arguments, ahead=1000, **options):
 
 
 def values(found):
-    return [question.problem or question.values for question in found]
+    return [item.problem or item.values for item in found]
 
 
 def refusal(*arguments, **options):
@@ -40,7 +40,7 @@ def refusal(*arguments, **options):
 def test_plain_text_is_one_text_a_line_or_two():
     found = read("one\ntwo ||| three\n\nlast", "text")
     assert values(found) == [("one",), ("two", "three"), ("",), ("last",)]
-    assert [question.line for question in found] == [1, 2, 3, 4]
+    assert [item.line for item in found] == [1, 2, 3, 4]
     assert found[1].fields == {"text_a": "two", "text_b": "three"}
 
 
@@ -229,7 +229,7 @@ def test_a_row_of_a_known_task_that_is_cut_off_is_bad():
 def test_a_row_of_csv_may_go_over_several_lines():
     found = read('"one\nand more",b\n"say ""x""",d\n', "csv", flags={"text_column": "1,2"})
     assert values(found) == [("one\nand more", "b"), ('say "x"', "d")]
-    assert [question.line for question in found] == [1, 3]
+    assert [item.line for item in found] == [1, 3]
 
 
 def test_json_lines_by_field_and_by_the_names_of_the_training():
@@ -284,7 +284,7 @@ def test_sentences_in_columns_are_read_as_by_run_ner():
     lines = "-DOCSTART- O\n\n1 cats O\n2 eat O\n\n1 a\u3000b B-X\n"
     tagger = dict(fields=("text",), kind="tagging", task="ner")
     found = read(lines, "conll", {"token_column": 2, "tag_column": 3}, **tagger)
-    assert [(question.line, question.values) for question in found] == [(3, (["cats", "eat"],)),
+    assert [(item.line, item.values) for item in found] == [(3, (["cats", "eat"],)),
                                                                        (6, (["a\u3000b"],))]
     assert values(read(lines, "conll", flags={"token_column": 1}, **tagger))[0] == (["1", "2"],)
     assert "is only for models that tag words" in refusal(lines, "conll")
@@ -295,7 +295,7 @@ def test_a_tagger_takes_lists_of_words_under_several_names():
     lines = ['{"words": ["a", "b"], "id": 1}', '{"tokens": ["c"], "ner_tags": ["O"]}', '{"text": "d e"}',
              '{"text": ["f"]}', '{"sentence": "g"}']
     found = read("\n".join(lines), "jsonl", fields=("text",), kind="tagging", task="ner")
-    assert [question.values for question in found[:4]] == [(["a", "b"],), (["c"],), ("d e",), (["f"],)]
+    assert [item.values for item in found[:4]] == [(["a", "b"],), (["c"],), ("d e",), (["f"],)]
     assert "there is no column 'text'" in found[4].problem
 
 
@@ -303,18 +303,19 @@ def test_a_tagger_takes_lists_of_words_under_several_names():
     ("one.CSV", "csv"), ("a.tsv.gz", "tsv"), ("a.JSON.GZ", "jsonl"), ("a.conll", "conll"), ("a.txt", "text"),
     ("-", "text"), ("csv", "text")])
 def test_the_format_is_that_of_the_ending_in_any_letter_case(name, expected):
-    assert questions.format_from_name(name) == expected
+    assert prediction_inputs.format_from_name(name) == expected
 
 
 # --- Answers ---------------------------------------------------------------------------------------------
 
 
 def test_an_answer_has_the_fields_of_the_input_and_overwrites_none():
-    question = questions.Question(1, {"text_a": "ä", "label": "no"}, ("ä",))
-    assert json.loads(questions.format_answer(question, {"label": "yes"})) == {
+    item = prediction_inputs.Input(1, {"text_a": "ä", "label": "no"}, ("ä",))
+    assert json.loads(prediction_inputs.format_answer(item, {"label": "yes"})) == {
         "label": "yes", "text_a": "ä", "input_label": "no"}
     for fields in ({"label": "1", "input_label": "2"}, {"input_label": "2", "label": "1"}):
-        found = json.loads(questions.format_answer(questions.Question(1, fields), {"label": "yes"}))
+        item = prediction_inputs.Input(1, fields)
+        found = json.loads(prediction_inputs.format_answer(item, {"label": "yes"}))
         assert found == {"label": "yes", "input_label": "2", "input_input_label": "1"}
 
 
@@ -325,4 +326,4 @@ def test_columns_of_one_name_are_all_in_the_answer():
 
 def test_an_answer_that_is_no_json_is_an_error():
     with pytest.raises(ValueError, match="line 7 has a number that is not finite"):
-        questions.format_answer(questions.Question(7, {"text_a": "a"}), {"score": float("nan")})
+        prediction_inputs.format_answer(prediction_inputs.Input(7, {"text_a": "a"}), {"score": float("nan")})

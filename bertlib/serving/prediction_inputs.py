@@ -1,7 +1,7 @@
 """Reads the inputs of predictions from a file or stream: plain text, CSV, TSV, JSON Lines or CoNLL columns.
 
-In this code, a "question" is one input of any task, for example a text to classify. Each question is yielded
-as soon as its line has arrived. `bertlib.rows.columns` reads the rows and columns, as in a training.
+An input is, for example, a text to classify. Each input is yielded as soon as its line has arrived.
+`bertlib.rows.columns` reads the rows and columns, as in a training.
 """
 
 import json
@@ -15,13 +15,13 @@ from bertlib.tasks.tagging import tagged_json_lines, tagging_data
 FORMATS = ("text", *tables.FORMATS, "conll")
 PAIR = " ||| "  # separates the two texts in a line of plain text
 _ENDINGS = {**tables.ENDINGS, ".conll": "conll", ".iob": "conll", ".bio": "conll"}
-# Names of the flags for the columns of a file, see `QuestionReader`.
+# Names of the flags for the columns of a file, see `InputReader`.
 COLUMN_FLAGS = ("text_column", "label_column", "header", "delimiter", "encoding", "token_column",
                 "tag_column")
 
 
-class Question(NamedTuple):
-    """The question, which is the input of one prediction, in one line of a file.
+class Input(NamedTuple):
+    """The input of one prediction, from one line of a file.
 
     Attributes:
       line: number of the line, counted from 1.
@@ -43,8 +43,8 @@ def format_from_name(path):
     return next((input_format for ending, input_format in _ENDINGS.items() if name.endswith(ending)), "text")
 
 
-class QuestionReader:
-    """Reads the questions for a model from files and streams. The texts are read from the columns that the
+class InputReader:
+    """Reads the inputs for a model from files and streams. The texts are read from the columns that the
     training used, unless flags name other columns."""
 
     def __init__(self, model, fields, required, flags=None):
@@ -88,7 +88,7 @@ class QuestionReader:
             find_layout=processor and processor.columns_in, takes_lists=self._is_tagger)
 
     def read(self, stream, name, input_format, ahead=columns.LOOKAHEAD_ROWS):
-        """Yields the `Question` of each line as soon as the line has arrived.
+        """Yields the `Input` of each line as soon as the line has arrived.
 
         Args:
           stream: a binary stream that yields lines.
@@ -115,7 +115,7 @@ class QuestionReader:
     def _read_text(self, stream):
         for number, line in tables.read_lines(stream, self._text_encoding):
             if isinstance(line, tables.BadRow):
-                yield Question(number, {}, problem=line.problem)
+                yield Input(number, {}, problem=line.problem)
                 continue
             text = line.rstrip("\r\n")
             values = text.split(PAIR, len(self._fields) - 1) if len(self._fields) > 1 else [text]
@@ -125,18 +125,18 @@ class QuestionReader:
                 found = "one text" if len(values) == 1 else f"{len(values)} texts"
                 problem = (f"the line has only {found}, but the model takes {' and '.join(self._fields)}, "
                            f"with{PAIR}between them.")
-            yield Question(number, fields, tuple(values), problem)
+            yield Input(number, fields, tuple(values), problem)
 
     def _read_conll(self, stream, name):
         corpus = tagging_data.parse_conll(stream, name, self._token_column, self._tag_column, tagged=None)
         for sentence in corpus.sentences:
-            yield Question(sentence.lines[0], {}, (sentence.words,))
+            yield Input(sentence.lines[0], {}, (sentence.words,))
 
     def _read_rows(self, stream, name, input_format, ahead):
         reader, names = self._reader, {}
         for row in reader.rows(stream, name, input_format, self._labels, ahead):
             if row.values is None:
-                yield Question(row.line, {}, problem=row.problem)
+                yield Input(row.line, {}, problem=row.problem)
                 continue
             fields, width = row.values, len(row.values)
             if isinstance(row.values, list):
@@ -147,11 +147,11 @@ class QuestionReader:
             problem = row.problem
             if problem is None and self._has_second_text(fields):
                 problem = "the line has a text_b, but the model was trained on single texts; remove text_b."
-            yield Question(row.line, fields, row.texts, problem)
+            yield Input(row.line, fields, row.texts, problem)
 
     def _has_second_text(self, fields):
         """Returns whether a row has a text_b that the model would ignore: the model takes single texts, and
-        the column text_a contains the text of the question."""
+        the model reads its text from the column text_a."""
         place, chosen = self._reader.place, self._reader.text_places
         return self._fields == ["text_a"] and "text_b" in fields and place.names is not None and (
             [place.name_of(chosen[0])] == self._fields)
@@ -164,27 +164,27 @@ def _check_count(flag, number, fields, required):
                          f"of the model are {' and '.join(fields)}. Name one column for each text.")
 
 
-def format_answer(question, answer):
+def format_answer(item, answer):
     """Returns an answer as a line of JSON, with the keys of the answer before the fields of the input.
 
     If an input field has the same name as a key of the answer, the field is renamed; see
     `columns.rename_fields`.
 
     Args:
-      question: a `Question`.
+      item: an `Input`.
       answer: a dict, see `Predictor`.
 
     Raises:
       ValueError: a number of the answer is NaN or infinite. JSON has no such numbers.
     """
-    renamed = columns.rename_fields(question.fields, answer)
-    return to_json(question, {**answer, **{renamed[name]: value for name, value in question.fields.items()}})
+    renamed = columns.rename_fields(item.fields, answer)
+    return to_json(item, {**answer, **{renamed[name]: value for name, value in item.fields.items()}})
 
 
-def to_json(question, value):
+def to_json(item, value):
     """Returns an answer, or a part of it, as JSON. For the arguments and errors, see `format_answer`."""
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
     except ValueError:
-        raise ValueError(f"the answer to line {question.line} has a number that is not finite: the model's "
+        raise ValueError(f"the answer to line {item.line} has a number that is not finite: the model's "
                          "weights are damaged, or the training of the model diverged.") from None
