@@ -233,7 +233,7 @@ def texts(call, names):
 
 
 def files(call, names):
-    """Modes of open."""
+    """Reports file modes that Python 3 refuses, or that do not fit the csv module."""
     name, mode = names.of(call.func), _mode(call)
     if name in ("builtins.open", "io.open") and "U" in mode and sys.version_info >= (3, 11):
         new = mode.replace("U", "")
@@ -313,7 +313,7 @@ def arrays(call, names):
 
 
 def tables(node, names):
-    """pandas."""
+    """Reports names and arguments that pandas has removed."""
     if isinstance(node, ast.Subscript):
         if getattr(node.value, "attr", None) == "ix" and names.imports("pandas"):
             yield wrong(node, PACKAGE, "pandas has no .ix", "`.loc[…]`, or `.iloc[…]` for positions")
@@ -329,7 +329,7 @@ def tables(node, names):
 
 
 def others(call, names):
-    """json, yaml, gensim."""
+    """Reports arguments that json, yaml and gensim no longer accept, or now require."""
     name = names.of(call.func) or ""
     if name in ("json.load", "json.loads", "json.dump", "json.dumps") and _keyword(call, "encoding"):
         yield wrong(call, PYTHON3, "json functions have no argument encoding", "the call without `encoding=`")
