@@ -446,7 +446,7 @@ Measured by `{result["command"]}` ({place(result)})."""
 
 def onnx_base_table():
     """Returns the table of the prediction of BERT-Base: CPU seconds and their ratios."""
-    result, rows = results.read("compare_predict"), []
+    result, rows = results.read("compare_predict_avx2"), []
     for side in dict.fromkeys(row["side"] for row in rows_of(result, work="predict") if "side" in row):
         mine, ours, theirs = (values_of(result, "cpu", side=name) for name in (side, OURS, PEER))
         ratios = [[one / other for one, other in zip(mine, others)] for others in (ours, theirs)]
@@ -542,7 +542,7 @@ TABLES = {
     "server": (server_table, ["server_load"]),
     "onnx": (onnx_table, ["serving_onnx"]),
     "domain": (domain_table, ["domain"]),
-    "onnx_base": (onnx_base_table, ["compare_predict"]),
+    "onnx_base": (onnx_base_table, ["compare_predict_avx2"]),
     "onnx_quality": (onnx_quality_table, ONNX_QUALITY),
     "origins": (origins_table, [])}
 

@@ -77,7 +77,7 @@ def test_the_example_of_the_page_trains_evaluates_and_predicts(trained):
     found = results_of(output / "eval_results.txt")
     matrix = json.loads(found["eval_confusion_matrix"])
     assert float(found["eval_recall_bad"]) == matrix[0][0] / sum(matrix[0]) and sum(matrix[0]) == 3
-    assert re.search(r"Reviews dev: F1 \d\.\d+, accuracy", done.err.splitlines()[-1])
+    assert re.search(r"Reviews dev: F1 of good \d\.\d+, accuracy", done.err.splitlines()[-1])
     assert len((output / "test_predictions.tsv").read_text().splitlines()) == 1 + PARTS["test"]
     assert not (output / "test_eval_results.txt").exists()
     assert (output / "task_module.py").read_bytes() == (here / "my_task.py").read_bytes()

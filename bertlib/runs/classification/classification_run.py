@@ -434,11 +434,16 @@ class _Phases:
         return self._estimator.evaluate(input_fn, name=name, revise=of_examples)
 
     def _metric_names(self):
-        """Returns {metric: its name in the log}. With more than two classes, F1 is the mean of the F1 of all
-        classes."""
+        """Returns {metric: its name in the log}. With two classes, F1 is the F1 of the second class, and the
+        name contains the label of this class unless the label is "1". With more than two classes, F1 is the
+        mean of the F1 of all classes."""
         names = _METRIC_NAMES[self._task.task_type]
-        is_macro = self._target.task_type == "classification" and self._target.size > 2
-        return {**names, "f1": "macro F1"} if is_macro else names
+        if self._target.task_type != "classification":
+            return names
+        if self._target.size > 2:
+            return {**names, "f1": "macro F1"}
+        second = self._target.labels[1]
+        return names if second == "1" else {**names, "f1": f"F1 of {second}"}
 
     def _write_metrics(self, split, name, metrics):
         """Writes the metrics of a split into NAME.txt and NAME.json, and keeps the official metrics for the
