@@ -39,8 +39,8 @@ from bertlib.tasks.squad import squad_answers, squad_data, squad_predictions, sq
 import tokenization
 
 ROOT = sys.path[0]
-# More epochs and a higher learning rate than published, for a few hundred questions and a small model.
-# Shorter windows, to be cheap.
+# The data are a few hundred questions and the model is small. For this reason, there are more epochs, and the
+# learning rate is higher than published. The windows are shorter, so that a run is cheap.
 RECIPE = {"max_seq_length": 256, "doc_stride": 128, "train_batch_size": 8, "learning_rate": 1e-4,
           "precision": "fp32"}
 MAX_QUERY_LENGTH, N_BEST_SIZE, MAX_ANSWER_LENGTH = 64, 20, 30

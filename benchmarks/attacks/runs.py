@@ -151,7 +151,7 @@ def arguments(flags):
     return tiny.flags(**{name: value for name, value in flags.items() if value is not None})
 
 
-# --- What output must be like ----------------------------------------------------------------------------
+# --- Checks of the output -------------------------------------------------------------------------------
 
 
 def _not_a_number(text):

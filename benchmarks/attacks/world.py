@@ -101,7 +101,7 @@ def sentences(chance, count):
 
 
 class World:
-    """The directories and data of the models below a directory, and their predictors."""
+    """The tiny models in a directory: their output directories, their data and their predictors."""
 
     def __init__(self, directory, scripts):
         self.directory, self._scripts = directory, scripts

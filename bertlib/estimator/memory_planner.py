@@ -292,8 +292,8 @@ def largest_batch(need_of_size, usable_bytes, limit=1 << 16):
     """
     predictions = {}
     fits, too_large = 0, limit + 1
-    # The first size is large, because a large size makes the line more exact. All sizes take the same time to
-    # simulate.
+    # The first size is large: the line through a large size predicts other sizes better. The simulation takes
+    # the same time for all sizes.
     guess = min(256, limit)
     while too_large - fits > 1:
         predictions[guess] = need_of_size(guess)
