@@ -90,7 +90,11 @@ def serve(sizes, mode, pipe):
 
 
 def start(sizes, mode):
-    """Starts a process. Returns a function that lets it take a step, or ends it if the argument is False."""
+    """Starts a process that trains.
+
+    Returns:
+      function of a bool: True lets the process take a step, False ends the process.
+    """
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.Process(target=serve, args=(sizes, mode, theirs), daemon=True)
     process.start()

@@ -225,7 +225,7 @@ def advice_on_missing_path(name, path, published_file=None):
     if model:
         advice = (f" `python download.py --model={model.group()}` downloads the published model. Then pass "
                   f"--{name}=checkpoints/{model.group()}/{published_file}.")
-    # With an unset variable, the shell makes "/MRPC" of "$GLUE_DIR/MRPC".
+    # If the variable is not set, the shell replaces "$GLUE_DIR/MRPC" by "/MRPC".
     first = re.match("/[^/]+", path)
     if first and not files.exists(first.group()):
         advice += f" If your command has a shell variable before {path}: is this variable set?"
