@@ -55,8 +55,7 @@ class Recorder:
           name: name of the file, without directory and ".json". If it is None or empty, nothing is written.
           units: {name of a value: its unit}.
           peers: Python interpreters of other programs in the comparison. Their versions are recorded, too.
-            None and
-            empty strings are skipped.
+            None and empty strings are skipped.
           packages: names of other packages that the benchmark uses. Their versions are recorded, too.
 
         Raises:

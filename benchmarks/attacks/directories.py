@@ -288,8 +288,7 @@ def _check_apart(trial, trained, evaluated):
 def splits(trial):
     """The split depends only on the content of the rows: not on their order, and not on --seed.
 
-    Equal texts are in
-    the same part. If nearly equal texts are in different parts, there is a warning.
+    Equal texts are in the same part. If nearly equal texts are in different parts, there is a warning.
     """
     chance = trial.chance
     rows = [(texts[0], label) for texts, label in world.rows(chance, "single", 30)]

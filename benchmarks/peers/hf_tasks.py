@@ -87,8 +87,7 @@ def train(settings, model, rows):
 def outputs(settings, model, rows):
     """Yields (row, logits, arguments of the model, index in the batch).
 
-    The longest rows come first, because this
-    order needs the least padding.
+    The longest rows come first, because this order needs the least padding.
     """
     model.eval()
     rows = sorted(rows, key=lambda row: -sum(map(len, row[0])))
