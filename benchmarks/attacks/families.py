@@ -2,6 +2,7 @@
 """
 
 from attacks import (
+    choosing,
     classifying,
     directories,
     files_and_servers,
@@ -36,6 +37,7 @@ _FAMILIES = {
     "sentences": (tagging.sentences, 5),
     "words to tag": (tagging.lines, 2),
     "questions": (tagging.questions, 2),
+    "questions with endings": (choosing.questions_with_endings, 3),
     "vectors": (files_and_servers.vectors, 1),
     "run.json": (directories.records, 8),
     "vocabularies": (directories.vocabularies, 4),

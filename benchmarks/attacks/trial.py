@@ -242,9 +242,9 @@ class Trial:
         if finished.code:
             verdict = judge_message(finished)
             said = finished.err[finished.err.rfind(".py: error: "):].strip()
-            # The other lines are details, which are indented.
-            if verdict == "message" and re.search(r"\n\S", said) and not re.search(r"\n  \S", said) and (
-                    "FATAL" not in finished.err):
+            # The other lines are details, which are indented, or the bad lines of a file.
+            if verdict == "message" and re.search(r"\n\S", said) and not re.search(
+                    r"\n  \S|lines cannot be used", said) and "FATAL" not in finished.err:
                 verdict = "message of several lines"
             if verdict != "message":
                 raise Bad(verdict, f"exit code {finished.code}\n{finished.err[-700:]}")

@@ -27,6 +27,8 @@ LAYOUTS = {
     "scores": (["sentence1", "sentence2"], "score", ".csv", True),
     "several": (["text"], "labels", ".jsonl", True),
 }
+# Columns of a question with several endings.
+CHOICES = ("id", "sent1", "sent2", "ending0", "ending1", "ending2", "ending3", "label")
 THRESHOLD, MAX_ANSWER_LENGTH = 0.3, 2
 TAGGED = {**dict.fromkeys(["cat", "dog", "bird"], "ANIMAL"), **dict.fromkeys(["paper", "song"], "THING")}
 
@@ -100,6 +102,12 @@ def sentences(chance, count):
     return found
 
 
+def questions_with_endings(chance, count):
+    """Returns questions with four endings: a list of {name of the column: value}."""
+    return [{"id": str(index), **{name: words(chance) for name in CHOICES[1:-1]}, "label": index % 4}
+            for index in range(count)]
+
+
 class World:
     """The tiny models in a directory: their output directories, their data and their predictors."""
 
@@ -139,7 +147,7 @@ class World:
                 path.unlink()
 
     def _others(self, chance):
-        """Trains the taggers, a model of SQuAD and a pre-trained model."""
+        """Trains the taggers, models of both kinds of questions, and a pre-trained model."""
         (self.directory / "data/tags.conll").write_text(conll(sentences(chance, 24)))
         for name, crf in (("tags", False), ("crf", True)):
             self._train(name, "run_ner.py", train_file="data/tags.conll", token_column=2, tag_column=3,
@@ -147,6 +155,9 @@ class World:
         runs.write_squad(self.directory / "data/questions.json", chance, 16)
         self._train("questions", "run_squad.py", train_file="data/questions.json", do_train=True,
                     max_query_length=8, doc_stride=8, max_answer_length=MAX_ANSWER_LENGTH)
+        rows = [",".join(map(str, row.values())) for row in questions_with_endings(chance, 24)]
+        (self.directory / "data/endings.csv").write_text("\n".join([",".join(CHOICES), *rows]) + "\n")
+        self._train("endings", "run_swag.py", train_file="data/endings.csv", do_train=True)
         documents = ("\n".join(words(chance) for _ in range(4)) for _ in range(9))
         (self.directory / "data/text.txt").write_text("\n\n".join(documents) + "\n")
         (self.directory / "records").mkdir()

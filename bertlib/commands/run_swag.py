@@ -143,6 +143,23 @@ def read_data(settings):
     return data
 
 
+def compare_numbers_of_endings(settings, data):
+    """Logs a warning for each file whose questions have another number of endings than the training.
+
+    Args:
+      settings: a `Settings`.
+      data: see `read_data`.
+    """
+    record = run_record.record_of_weights(settings)
+    trained = data["train"].num_choices if "train" in data else record and record["settings"].get(
+        "num_choices")
+    for file in data.values():
+        if trained and file.num_choices != trained:
+            logging.warning("%s: the questions have %d endings, and those of the training have %d. A random "
+                            "choice has an accuracy of %.2f on this file, and of %.2f on the training data.",
+                            file.path, file.num_choices, trained, 1 / file.num_choices, 1 / trained)
+
+
 # --- The run ---------------------------------------------------------------------------------------------
 
 
@@ -159,6 +176,7 @@ def main(_):
     checks.refuse_overwriting(settings, {name: [path] for name, path in input_files.items() if path},
                               checks.list_overwritten_files(settings, _RESULT_FILES, [_RECORDS["train"]]))
     data = read_data(settings)
+    compare_numbers_of_endings(settings, data)
     head_shapes = choice_head.head_shapes(bert_config)
     init_checkpoint = head_labels.starting_checkpoint(settings, head_labels.Head("multiple_choice"))
     checks.check_starting_weights(settings, bert_config, head_shapes, init_checkpoint)
@@ -232,6 +250,9 @@ def run(settings, chooser, step, data, tokenizer, num_train_steps, record):
             logging.info("Choosing endings for the %d questions of %s.", len(data[split].questions),
                          data[split].path)
             outputs, scores = choose(split, input_fn)
+            warning = choice_head.equal_scores_warning([output["scores"] for output in outputs])
+            if warning:
+                logging.warning("%s: %s", data[split].path, warning)
             write_results(settings, split, data[split], choice_rows.ChoiceRows(data[split], outputs, lengths),
                           scores)
 

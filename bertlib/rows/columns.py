@@ -365,7 +365,8 @@ class TextReader:
     """
 
     def __init__(self, text=None, label=None, header=None, delimiter=None, task_type="classification",
-                 separator=",", choices=None, find_layout=None, takes_lists=False, encoding="utf-8"):
+                 separator=",", choices=None, find_problem=None, find_layout=None, takes_lists=False,
+                 encoding="utf-8"):
         """Stores the description of the files.
 
         Args:
@@ -379,6 +380,8 @@ class TextReader:
           choices: lists of names. If a file lacks the columns `text`, the texts are read from the columns of
             the first list whose columns all exist in the file. If both `choices` and `text` are None, the
             texts are read from columns with usual names.
+          find_problem: None, or a function that takes the names of all columns, and the list in `choices`
+            whose columns exist. It returns a sentence about a problem of these names, or None.
           find_layout: None, or a function that takes the first row. It returns the `FileColumns` if this is a
             file of a known task, otherwise None. It is called only if `text` is None.
           takes_lists: whether a text in JSON Lines may be a list of words, which is left unchanged.
@@ -388,7 +391,8 @@ class TextReader:
         self.place = self.text_places = None
         self._header, self._delimiter, self._encoding = header, delimiter, encoding
         self._task_type, self._separator = task_type, separator
-        self._choices, self._find_layout, self._takes_lists = choices, find_layout, takes_lists
+        self._choices, self._find_problem = choices, find_problem
+        self._find_layout, self._takes_lists = find_layout, takes_lists
         self._layout = None
 
     def rows(self, stream, path, input_format, known=None, ahead=LOOKAHEAD_ROWS):
@@ -502,6 +506,9 @@ class TextReader:
                 "the columns of the texts; if this row is not a header, with their numbers, from 1")
             raise RowError(self.place.line, f"there is no column {missing!r}; the columns are "
                            f"{self.place.names_in_words()}. Pass --text_column with {advice}.")
+        problem = self._find_problem and self._find_problem(self.place.names, columns)
+        if problem:
+            raise RowError(self.place.line, problem)
         return columns
 
     def _usual_texts(self):

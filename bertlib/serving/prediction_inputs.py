@@ -10,6 +10,7 @@ from typing import NamedTuple
 from bertlib.rows import columns, tables
 from bertlib.serving import answers
 from bertlib.tasks.classification import row_examples
+from bertlib.tasks.multiple_choice import choice_data
 from bertlib.tasks.tagging import tagged_json_lines, tagging_data
 
 FORMATS = ("text", *tables.FORMATS, "conll")
@@ -60,6 +61,7 @@ class InputReader:
         """
         flags = dict(flags or {})
         self._fields, self._required, self._labels = list(fields), required, model.labels
+        self._has_endings = model.kind == "multiple_choice"
         self._is_tagger = fields == answers.Tagging.fields and model.kind == "tagging"
         has_text_column = flags.get("text_column") is not None
         # --text_column was passed, so the columns of this file differ from those of the training file. This
@@ -85,6 +87,7 @@ class InputReader:
         self._reader = columns.TextReader(
             **arguments, task_type=model.kind if model.kind in row_examples.TASK_TYPES else "classification",
             separator=model.setting("label_separator", ","), choices=() if has_text_column else names,
+            find_problem=choice_data.unread_ending if self._has_endings else None,
             find_layout=processor and processor.columns_in, takes_lists=self._is_tagger)
 
     def read(self, stream, name, input_format, ahead=columns.LOOKAHEAD_ROWS):
@@ -125,6 +128,8 @@ class InputReader:
                 found = "one text" if len(values) == 1 else f"{len(values)} texts"
                 problem = (f"the line has only {found}, but the model takes {' and '.join(self._fields)}, "
                            f"with{PAIR}between them.")
+            elif self._has_endings and PAIR in values[-1]:
+                problem = f"the line has more than the {len(self._fields)} texts {', '.join(self._fields)}."
             yield Input(number, fields, tuple(values), problem)
 
     def _read_conll(self, stream, name):

@@ -121,6 +121,59 @@ def test_a_loaded_model_and_its_export(trained):
     np.testing.assert_allclose(list(answer["probabilities"].values()), weights, atol=2e-6)
 
 
+def change(here, name, rename=lambda column: column, more=()):
+    """Writes the development questions with renamed and additional columns, the latter with the text "more".
+    """
+    with open(here / "data" / "val.csv", newline="") as source, open(here / name, "w", newline="") as file:
+        header, *rows = csv.reader(source)
+        csv.writer(file).writerows([[*map(rename, header), *more], *([*row, *["more"] * len(more)]
+                                                                     for row in rows)])
+
+
+@pytest.mark.parametrize(("changes", "said"), [
+    (dict(rename=lambda name: name.replace("ending2", "other")),
+     "there is a column 'ending3', but no column 'ending2'"),
+    (dict(more=["ending3"]), "2 columns are named 'ending3'")])
+def test_no_ending_is_left_out(changes, said, trained, scripts):
+    """A gap in the numbers of the endings is an error. The questions are not read with fewer endings."""
+    _, here = trained
+    change(here, "changed.csv", **changes)
+    for command in (["run_swag.py", "--do_predict", "--output_dir=output", "--test_file=changed.csv",
+                     "--results_dir=left_out"],
+                    ["predict.py", "--model_dir=output", "--input_file=changed.csv",
+                     "--output_file=left_out.csv"]):
+        done = scripts.run(*command, cwd=here)
+        assert done.code == 1 and f"changed.csv:1: {said}" in done.err, done.err
+    assert not (here / "left_out").exists() and not (here / "left_out.csv").exists()
+
+
+def test_more_endings_than_in_the_training(trained, scripts):
+    """run_swag.py scores them, with a warning. predict.py cannot, and ends with an error."""
+    _, here = trained
+    change(here, "more.csv", more=["ending4"])
+    done = scripts.run("run_swag.py", "--do_eval", "--output_dir=output", "--dev_file=more.csv",
+                       "--results_dir=more", cwd=here)
+    assert done.code == 0 and "more.csv: the questions have 5 endings, and those of the training have 4" in (
+        done.err), done.err
+    assert table(here / "more" / "eval_predictions.csv")[0]["probability_4"]
+    done = scripts.run("predict.py", "--model_dir=output", "--input_file=more.csv", cwd=here)
+    assert done.code == 1 and "'ending4', but only 4 endings can be read" in done.err, done.err
+    (here / "more.txt").write_text(" ||| ".join(["the cat"] * 7) + "\n")
+    done = scripts.run("predict.py", "--model_dir=output", "--input_file=more.txt", cwd=here)
+    assert done.code == 1 and "more.txt:1: the line has more than the 6 texts" in done.err, done.err
+
+
+def test_a_model_that_does_not_distinguish_the_endings(tiny_model, trained, scripts):
+    """A training with a learning rate near 0 keeps the random weights of the head."""
+    _, here = trained
+    done = scripts.run("run_swag.py", *tiny.flags(**dict(
+        tiny_model.flags, bert_config_file=tiny_model.shallow, max_seq_length=32, data_dir="data",
+        do_train=True, do_eval=True, train_batch_size=32, num_train_epochs=1, learning_rate=1e-9,
+        output_dir="untrained")), cwd=here)
+    assert done.code == 0 and "the endings have almost equal probabilities" in done.err, done.err
+    assert "almost equal" not in trained[0].err
+
+
 @pytest.mark.slow(reason="three trainings of eight steps")
 def test_micro_batches_change_nothing(scripts, tiny_model, trained):
     """At fixed length, all sequences of a question are in one micro-batch, with the same dropout masks."""

@@ -7,6 +7,7 @@ section 4.4).
 """
 
 import dataclasses
+import re
 from typing import Any, NamedTuple
 
 from absl import logging
@@ -22,6 +23,7 @@ from bertlib.tasks.classification.classifier_features import SEQUENCES
 MIN_CHOICES, MAX_CHOICES, SWAG_CHOICES = 2, 26, 4
 _LABEL = "label"  # usual name of the column of the labels
 _SENTENCES = ("sent1", "sent2")
+_ENDING = re.compile("ending[0-9]+", re.IGNORECASE)
 
 
 def column_names(num_choices):
@@ -33,6 +35,28 @@ def label_names(num_choices):
     """Returns the names of the endings in tables and answers. The name of an ending is its number, from 0, as
     in SWAG."""
     return [str(index) for index in range(num_choices)]
+
+
+def unread_ending(names, found):
+    """Returns a sentence about a column of an ending that would not be read, or None.
+
+    Without this check, a reader would leave out the endings after a missing column.
+
+    Args:
+      names: list of str, the names of all columns in the file.
+      found: sequence of str, the names of the columns that are read; see `column_names`.
+    """
+    unread = [name for name in names if _ENDING.fullmatch(name) and name not in found]
+    if not unread:
+        return None
+    count = len(found) - len(_SENTENCES)
+    following = f"ending{count}"
+    if names.count(following) > 1:
+        return f"{names.count(following)} columns are named {following!r}. Rename or remove one of them."
+    if following in names:
+        return f"there is a column {following!r}, but only {count} endings can be read. Remove the column."
+    return f"there is a column {unread[0]!r}, but no column {following!r}. The endings are numbered from 0 " \
+           "without gaps. Correct the names of the columns, or name the columns with --text_column."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +118,8 @@ def read_questions(path, setting, needs_labels=True, skip_bad_lines=False):
     input_format, found = tables.format_from_name(path), faults.FileFaults(path, skip_bad_lines)
     arguments = row_examples.column_arguments(setting)
     reader = columns.TextReader(**arguments, choices=None if arguments["text"] else [
-        column_names(number) for number in range(MAX_CHOICES, MIN_CHOICES - 1, -1)])
+        column_names(number) for number in range(MAX_CHOICES, MIN_CHOICES - 1, -1)],
+        find_problem=unread_ending)
     parse = _RowParser(reader, arguments["label"], needs_labels)
     questions = []
     with tables.open_table(path) as stream, tables.name_file_in_errors(path):

@@ -13,6 +13,9 @@ import modeling
 # model's configuration.
 _HEAD_DROPOUT = 0.1
 _WEIGHTS = "cls/multiple_choice/output_weights"
+# The endings of a question count as equally probable if no probability is larger than that of a random choice
+# by this number or more.
+_MIN_ADVANTAGE = 0.01
 
 
 class Choice:
@@ -59,6 +62,22 @@ def probabilities(scores):
     """Returns the softmax of scores [..., C], a float32 array of the same shape."""
     exponentials = np.exp(scores - np.max(scores, axis=-1, keepdims=True))
     return exponentials / exponentials.sum(axis=-1, keepdims=True)
+
+
+def equal_scores_warning(scores):
+    """Returns a warning (str) if the endings of each question have almost equal probabilities, else None.
+
+    The accuracy does not show this problem: by chance, it can be higher than that of a random choice.
+
+    Args:
+      scores: list of float32 arrays [C], the scores of the endings of each question.
+    """
+    advantage = max(float(probabilities(one).max()) - 1 / len(one) for one in scores)
+    if advantage >= _MIN_ADVANTAGE:
+        return None
+    return (f"In all {len(scores)} questions, the endings have almost equal probabilities: the largest "
+            f"probability is only {advantage:.2g} above that of a random choice. The model does not "
+            "distinguish the endings, and the accuracy has no meaning.")
 
 
 def model_fn_builder(bert_config, init_checkpoint, learning_rate, num_train_steps, num_warmup_steps, use_tpu,

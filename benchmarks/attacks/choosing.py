@@ -1,0 +1,277 @@
+"""Questions with several endings for run_swag.py and predict.py: columns, formats, labels and bad rows.
+
+Both commands must give the probabilities of the Python predictor, in the order of the rows. scikit-learn
+checks the accuracy.
+"""
+
+import csv
+import io
+import json
+import re
+
+from attacks import oracle, world
+from attacks.classifying import read_answers
+from attacks.trial import Bad
+import numpy as np
+from sklearn import metrics
+
+_FORMS = ("csv", "jsonl", "tsv")
+
+
+class Questions:
+    """A file of questions to be written, and the texts and labels that a reader must find.
+
+    Compare `sheets.Sheet`. `must` is the required end of run_swag.py, and `must_predict` that of predict.py.
+    """
+
+    def __init__(self, chance):
+        self.chance, self.form = chance, chance.choice(_FORMS)
+        self.rows = world.questions_with_endings(chance, 8)
+        self.columns = list(world.CHOICES)
+        self.shown, self.flags, self.edits, self.line_end = {}, {}, [], "\n"
+        self.must = self.must_predict = "right"
+        self.names = None  # the texts, if they are not in the usual columns
+
+    @property
+    def name(self):
+        return f"given.{self.form}"
+
+    @property
+    def texts(self):
+        """The columns of the texts, in the order of the model."""
+        return self.names or [name for name in self.columns if re.fullmatch(r"(sent|ending)\d", name)]
+
+    @property
+    def is_labelled(self):
+        return "label" in self.columns
+
+    def refuse(self):
+        self.must = self.must_predict = "refused"
+
+    def any_row(self):
+        """Returns a row after the first one."""
+        return self.rows[self.chance.randrange(1, len(self.rows))]
+
+    def content(self):
+        shown = [self.shown.get(name, name) for name in self.columns]
+        if self.form == "jsonl":
+            lines = [json.dumps({self.shown.get(name, name): row[name] for name in self.columns
+                                 if name in row}) for row in self.rows]
+        else:
+            lines = [self._line(shown), *(self._line([row[name] for name in self.columns])
+                                          for row in self.rows)]
+        content = (self.line_end.join(lines) + self.line_end).encode("utf-8", "surrogatepass")
+        for edit in self.edits:
+            content = edit(content)
+        return content
+
+    def _line(self, values):
+        if self.form == "tsv":
+            return "\t".join(map(str, values))
+        buffer = io.StringIO()
+        csv.writer(buffer, lineterminator="\n").writerow(values)
+        return buffer.getvalue()[:-1]
+
+
+def plain(file):
+    """Changes nothing."""
+
+
+def shuffled_columns(file):
+    """Shuffles all columns. The names determine the order of the texts, except in the list of flags."""
+    file.chance.shuffle(file.columns)
+    file.names = list(world.CHOICES[1:-1])
+
+
+def more_columns(file):
+    for name in ("video-id", "gold-source", "prediction", "probability_0", "ending"):
+        file.columns.insert(file.chance.randrange(len(file.columns) + 1), name)
+        for row in file.rows:
+            row[name] = f"{name} of the row"
+
+
+def crlf(file):
+    file.line_end = "\r\n"
+
+
+def mark(file):
+    file.edits.append(b"\xef\xbb\xbf".__add__)
+
+
+def without_labels(file):
+    file.columns.remove("label")
+
+
+def fewer_endings(file):
+    file.columns.remove("ending3")
+    for row in file.rows:
+        row["label"] %= 3
+
+
+def more_endings(file):
+    """Adds an ending. run_swag.py scores it, and predict.py must not leave it out without an error."""
+    file.columns.append("ending4")
+    for row in file.rows:
+        row["ending4"] = world.words(file.chance, 3)
+    file.must_predict = "refused"
+
+
+def a_missing_number(file):
+    file.columns.remove(file.chance.choice(["ending0", "ending1", "ending2"]))
+    for row in file.rows:
+        row["label"] = 0
+    file.refuse()
+
+
+def an_ending_twice(file):
+    if file.form != "jsonl":
+        file.columns.append("twin")
+        file.shown = {"twin": file.chance.choice(["ending0", "ending2", "ending3", "sent1"])}
+        for row in file.rows:
+            row["twin"] = "another text"
+        file.refuse()
+
+
+def numbers_from_1(file):
+    file.shown = {f"ending{index}": f"ending{index + 1}" for index in range(4)}
+    file.refuse()
+
+
+def named_otherwise(file):
+    """Gives the columns other names, and passes these names by a flag."""
+    file.shown = {name: f"col {index}" for index, name in enumerate(file.texts)}
+    file.flags = {"text_column": ",".join(file.shown.values()), "label_column": "label"}
+
+
+def row_of_another_width(file):
+    """Writes a row with fewer endings than the other rows; JSON Lines only."""
+    if file.form == "jsonl":
+        del file.any_row()["ending3"]
+        file.must = "refused"  # predict.py scores any number of endings
+
+
+def empty_ending(file):
+    file.any_row()[file.chance.choice(file.texts)] = file.chance.choice(["", " ", "\u3000"])
+    file.refuse()
+
+
+def null_ending(file):
+    if file.form == "jsonl":
+        file.any_row()[file.chance.choice(file.texts)] = file.chance.choice([None, [], {}, ["the cat"]])
+        file.refuse()
+
+
+def bad_label(file):
+    file.any_row()["label"] = file.chance.choice(["4", "-1", "1.0", "a", "", "ending1", "٢"])
+    file.must = "refused"  # predict.py does not read labels
+
+
+def label_as_json_number(file):
+    if file.form == "jsonl":
+        for row in file.rows:
+            row["label"] = int(row["label"])
+
+
+def short_row(file):
+    if file.form != "jsonl":
+        file.edits.append(lambda content: content + b"the,cat\n")
+        file.refuse()
+
+
+def not_utf_8(file):
+    file.any_row()[file.chance.choice(file.texts)] = "the MARK cat"
+    file.edits.append(lambda content: content.replace(b"MARK", b"\xff"))
+    file.refuse()
+
+
+def escape(file):
+    file.any_row()[file.chance.choice(file.texts)] = "the \x1b[31m cat"
+    if file.form != "jsonl":
+        file.must = file.must_predict = "either"
+
+
+def empty(file):
+    file.edits.append(lambda content: file.chance.choice([b"", b"\n\n"]))
+    file.must, file.must_predict = "refused", "either"
+    file.rows = []
+
+
+def equal_endings(file):
+    row = file.any_row()
+    row["ending1"] = row["ending0"]
+
+
+def long_texts(file):
+    file.any_row()[file.chance.choice(file.texts)] = "cat " * file.chance.choice([30, 5000])
+
+
+KINDS = {function.__name__.replace("_", " "): function for function in (
+    plain, shuffled_columns, more_columns, crlf, mark, without_labels, fewer_endings, more_endings,
+    a_missing_number, an_ending_twice, numbers_from_1, named_otherwise, row_of_another_width, empty_ending,
+    null_ending, bad_label, label_as_json_number, short_row, not_utf_8, escape, empty, equal_endings,
+    long_texts)}
+
+
+def questions_with_endings(trial):
+    """Changes a file of questions. run_swag.py evaluates it or predicts with it, then predict.py reads it."""
+    kind = trial.chance.choice(sorted(KINDS))
+    phase = trial.chance.choice(["dev", "test"])
+    file = Questions(trial.chance)
+    KINDS[kind](file)
+    trial.note(f"{phase}, {file.form}: {kind}")
+    trained = trial.world.take(trial.here, "endings")
+    trial.write(file.name, file.content())
+    rows = [[row[name] for name in file.texts if name in row] for row in file.rows]
+
+    must = "refused" if phase == "dev" and not file.is_labelled else file.must
+    finished = trial.run("run_swag.py", output_dir=trained.directory, results_dir="results",
+                         do_eval=phase == "dev", do_predict=phase == "test", **{f"{phase}_file": file.name},
+                         predict_batch_size=trial.chance.choice([1, 3, 8]), **file.flags)
+    if trial.expect(finished, must):
+        _check_table(trial, phase, file, rows)
+    finished = trial.run("predict.py", model_dir=trained.directory, input_file=file.name,
+                         output_file="answers.jsonl", **file.flags)
+    if trial.expect(finished, file.must_predict):
+        found = [list(answer["probabilities"].values()) for answer in
+                 read_answers(trial.here / "answers.jsonl")]
+        _compare(trial, rows, found, "predict.py")
+
+
+def _check_table(trial, phase, file, rows):
+    """Compares the table of run_swag.py with the predictor and its accuracy with scikit-learn."""
+    prefix = {"dev": "eval", "test": "test"}[phase]
+    table = oracle.rows_of(trial.here / f"results/{prefix}_predictions.csv")
+    found = [[float(value) for name, value in row.items() if name.startswith("probability_")
+              and value.replace(".", "").replace("e-", "").isdigit()] for row in table]
+    _compare(trial, rows, found, "run_swag.py")
+    if not file.is_labelled:
+        return
+    right = [int(row["label"]) for row in file.rows]
+    predicted = [int(row["prediction"]) for row in table]
+    for row, numbers, chosen in zip(table, found, predicted):
+        if numbers[chosen] < max(numbers) - 1e-6:
+            raise Bad("wrong result", f"prediction {chosen} of {numbers}: {row}"[:500])
+    expected = {"eval_accuracy": metrics.accuracy_score(right, predicted)}
+    results = oracle.results_in(trial.here / f"results/{'' if phase == 'dev' else 'test_'}eval_results.txt")
+    if wrong := oracle.differing(results, expected):
+        raise Bad("wrong result", f"accuracy, written and recomputed: {wrong}")
+
+
+def _compare(trial, rows, found, command):
+    """Raises `Bad` unless a command found the probabilities of the Python predictor for these rows.
+
+    The predictor is asked for at most the number of endings with which the model was trained.
+    """
+    if len(found) != len(rows):
+        raise Bad("wrong result", f"{command}: {len(found)} rows of {len(rows)}")
+    for index, (texts, numbers) in enumerate(zip(rows, found)):
+        if len(numbers) != len(texts) - 2:
+            raise Bad("wrong result", f"{command}, row {index + 1}: {len(numbers)} probabilities for "
+                      f"{len(texts) - 2} endings")
+        if len(texts) > len(world.CHOICES) - 2:
+            continue
+        answer, = trial.world.answers("endings", [texts])
+        expected = list(answer["probabilities"].values())
+        if not np.allclose(expected, numbers, rtol=0, atol=oracle.TOLERANCE):
+            raise Bad("wrong result", f"{command}, row {index + 1}, {texts!r:.150}: {numbers}, and the "
+                      f"predictor says {expected}")
