@@ -45,7 +45,7 @@ def read_runs(sweep_dir, metric):
         path = paired_predictions.find_table(os.path.join(sweep_dir, "runs", name))
         if path is None:
             raise SystemExit(f"The run {name} has no eval_predictions.csv.")
-        table = paired_predictions.read_table(path)
+        table, = paired_predictions.read_tables([path])
         if first is not None:
             paired_predictions.check_pairs(first, table)
         first = first or table

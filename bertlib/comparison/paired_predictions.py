@@ -28,7 +28,7 @@ class Table(NamedTuple):
       path: path of the file.
       kind: kind of the head, see `output_files.head_kind`. The kinds "questions" and "tagging" are also
         recognized by the columns of the table.
-      task: name of the task; None if there is no run.json.
+      task: name of the task; None if no run.json describes the table.
       labels: list of str, in the order of the model's outputs; None if the task has no labels.
       rows: list of {column: text}; in JSON Lines, also numbers and lists.
       separator: the text between several labels.
@@ -55,14 +55,21 @@ def find_table(path, name=TABLE):
     return found[0] if found else None
 
 
-def read_table(path):
-    """Returns the `Table` in a file.
+def read_tables(paths):
+    """Returns the `Table`s in one or two files.
+
+    A table without run.json in its directory, such as a table in --results_dir, is read with the run.json of
+    the other table.
 
     Raises:
-      ValueError: the file is not a table of predictions with labels.
+      ValueError: a file is not a table of predictions with labels.
     """
+    records = [output_files.read_record(os.path.dirname(path) or ".") for path in paths]
+    return [_read_table(path, record or other) for path, record, other in zip(paths, records, records[::-1])]
+
+
+def _read_table(path, record):
     rows = _read_json_lines(path) if path.endswith(".jsonl") else _read_csv(path)
-    record = output_files.read_record(os.path.dirname(path) or ".")
     missing = [name for name in ("label", "prediction") if not rows or name not in rows[0]]
     if missing:
         raise ValueError(f"{path} is not a table of predictions: " + (
@@ -76,9 +83,11 @@ def read_table(path):
 
 def _read_csv(path):
     csv.field_size_limit(max(csv.field_size_limit(), tables.MAX_FIELD_CHARACTERS))
-    with files.open_file(path, "rb") as stream:
-        text = stream.read().decode("utf-8")
-    return list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
+    try:
+        text = files.read_bytes(path).decode("utf-8")
+        return list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{path}: not a table in CSV and UTF-8: {error}. Restore the file.") from error
 
 
 def _read_json_lines(path):
@@ -101,16 +110,14 @@ def _kind(rows, record):
     if {"sentence", "word"} <= set(columns):
         return "tagging"
     if record:
-        kind = output_files.head_kind(record)
-        # The table of a multiple choice has a class, an ending, for each row.
-        return "classification" if kind == "multiple_choice" else kind
+        return output_files.head_kind(record)
     if isinstance(columns["label"], list):
         return "multilabel"
     return "regression" if all(row.get("is_right") in ("", None) for row in rows) else "classification"
 
 
 def _labels(rows, record, kind):
-    if kind not in ("classification", "multilabel"):
+    if kind not in ("classification", "multilabel", "multiple_choice"):
         return None
     if record and record["labels"]:
         return record["labels"]
@@ -189,7 +196,14 @@ def score(table, labels=None):
       labels: list of str, the labels of a classification in the order of the model's outputs.
     """
     return {"questions": _score_questions, "tagging": _score_tagging, "regression": _score_regression,
-            "multilabel": _score_multilabel}.get(table.kind, _score_classification)(table, labels)
+            "multilabel": _score_multilabel, "multiple_choice": _score_multiple_choice}.get(
+                table.kind, _score_classification)(table, labels)
+
+
+def _score_multiple_choice(table, labels):
+    # The label is the number of an ending. Metrics of the labels, such as F1, have no meaning.
+    scored = _score_classification(table, labels)
+    return scored._replace(metrics={"eval_accuracy": scored.metrics["eval_accuracy"]})
 
 
 def _score_classification(table, labels):
@@ -320,7 +334,7 @@ def compare(paths, metric=None, resamples=9999, seed=0):
       "metrics", a list of `paired_tests.Difference`s as dicts; and "mcnemar", the result of
       `paired_tests.mcnemar` (None for a regression).
     """
-    first, second = tables = [read_table(path) for path in paths]
+    first, second = tables = read_tables(paths)
     check_pairs(first, second)
     labels = first.labels and list(dict.fromkeys([*first.labels, *(second.labels or ())]))
     scored = [score(table, labels) for table in tables]

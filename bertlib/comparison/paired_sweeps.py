@@ -110,7 +110,7 @@ def _check_same_examples(directories, rows):
     tables = [path for output in outputs if files.is_directory(output)
               if (path := paired_predictions.find_table(output))]
     if len(tables) == 2:
-        paired_predictions.check_pairs(*map(paired_predictions.read_table, tables))
+        paired_predictions.check_pairs(*paired_predictions.read_tables(tables))
 
 
 def _find_compared(sweeps, settings, flags):

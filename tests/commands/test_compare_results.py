@@ -212,6 +212,11 @@ def test_tables_that_cannot_be_compared_are_refused(two, scripts, tmp_path):
     assert "in row 5, the column 'text' contains " in refused(a, other)
     turned = write(tmp_path / "turned", [{**rows[0], "label": LABELS[rows[0]["label"] == "no"]}, *rows[1:]])
     assert "in row 1, the column 'label' contains " in refused(a, turned)
+    for name, content in (("latin_1", b"label,prediction,text\nno,no,\xff\n"),
+                          ("quote", b'label,prediction,text\nno,no,"a"b\n')):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "eval_predictions.csv").write_bytes(content)
+        assert f"{name}/eval_predictions.csv: not a table in CSV and UTF-8: " in refused(a, tmp_path / name)
     scores = write(tmp_path / "scores", [{"text": "t", "label": 1.5, "prediction": 2.5, "is_right": ""}])
     assert "belongs to the task classification, and " in refused(a, scores)
     assert "--metric=bleu: the metrics of these predictions are eval_accuracy, eval_f1, eval_matthews." in (

@@ -95,6 +95,26 @@ def test_later_commands_give_the_same_answers(trained, scripts):
         assert third["ending"] == first[f"ending{third['label']}"]
 
 
+def test_compare_results_compares_only_the_accuracy(trained, scripts):
+    """The labels are the numbers of the endings, so metrics of the labels have no meaning. The second table
+    has no run.json in its directory."""
+    _, here = trained
+    rows = table(here / "output" / "eval_predictions.csv")
+    for row in rows[:3]:
+        row["prediction"] = str((int(row["label"]) + 1) % 4)
+    (here / "worse").mkdir(exist_ok=True)
+    with open(here / "worse" / "eval_predictions.csv", "w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    done = scripts.run("compare_results.py", "output", "worse", "--output_format=json", cwd=here)
+    assert done.code == 0, done.err
+    entry, = json.loads(done.out)["metrics"]
+    assert entry["metric"] == "eval_accuracy"
+    assert entry["values"][1] == pytest.approx(100 * np.mean([row["label"] == row["prediction"]
+                                                              for row in rows]))
+
+
 def test_a_loaded_model_and_its_export(trained):
     _, here = trained
     row = table(here / "data" / "val.csv")[0]
