@@ -25,6 +25,7 @@ from bertlib.command_line import common_flags
 
 from bertlib.api import child_command
 from bertlib.comparison import reproduction, run_differences
+from bertlib.output_directory import output_files
 from bertlib.system import files
 
 TAKES_PATHS = True
@@ -63,8 +64,13 @@ def main(argv):
     logging.info("Repeating %s up to step %d in %s: %s %s", directory, plan.step, output_dir, plan.command,
                  " ".join(plan.flags))
     os.environ.pop("TF_CONFIG", None)  # the repetition runs on this machine only
-    with contextlib.redirect_stdout(sys.stderr):
-        child_command.run(plan.command, plan.flags, verbose=True)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            child_command.run(plan.command, plan.flags, verbose=True)
+    except TypeError as error:
+        raise ValueError(f"The command could not be started: {error} The flag is recorded in "
+                         f"{os.path.join(directory, output_files.RECORD)}, or was passed after --. If another "
+                         "version of this project made the training, repeat it with that version.") from error
     found = run_differences.compare(directory, output_dir, plan.step, plan.results_dir, plan.is_whole)
     found.update(training=os.path.abspath(directory), repetition=os.path.abspath(output_dir),
                  command=[plan.command, *plan.flags], changed_files=plan.changed, overrides=plan.overrides,

@@ -129,6 +129,7 @@ def test_what_cannot_be_repeated_is_refused(copy, scripts, tmp_path):
     assert "is the training itself" in refused(copy, f"--output_dir={copy}")
     assert "Pass --until before the --." in refused(copy, "--", "--max_steps=3")
     assert "'--=3' is not a flag" in refused(copy, "--", "--=3")
+    assert "there is no setting 'nonsense'" in refused(copy, "--", "--nonsense=3")
     with locks.lock_directory(str(copy)):
         assert "is in use: process" in refused(copy)
     (tmp_path / "other").mkdir()
