@@ -115,6 +115,11 @@ def test_compare_results_compares_only_the_accuracy(trained, scripts):
                                                               for row in rows]))
 
 
+def test_another_command_names_the_command_of_the_training(trained, scripts):
+    done = scripts.run("run_classifier.py", "--do_eval", "--output_dir=output", cwd=trained[1])
+    assert done.code == 1 and "--output_dir=output contains a training by run_swag.py" in done.err, done.err
+
+
 def test_a_loaded_model_and_its_export(trained):
     _, here = trained
     row = table(here / "data" / "val.csv")[0]

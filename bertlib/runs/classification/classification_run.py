@@ -123,10 +123,15 @@ def _refuse_missing_training(settings):
     if not checkpoint_formats.latest_checkpoint(directory):
         raise ValueError(f"--output_dir={directory} contains no training, because it contains no checkpoint. "
                          "Pass the output directory of a training, or train first with --do_train=true.")
-    if output_files.read_record(directory) is None:
+    record = output_files.read_record(directory)
+    if record is None:
         raise ValueError(f"--output_dir={directory} contains checkpoints, but no {output_files.RECORD} that "
                          "names the task of their training. Pass the task as --task_name, or name your own "
                          "data with --dev_file or --test_file.")
+    if output_files.head_kind(record) not in custom_task.TASK_TYPES:
+        raise ValueError(f"--output_dir={directory} contains a training by {record['command']}, and no "
+                         "training of a classifier. Evaluate the model with that command, or pass another "
+                         "--output_dir.")
 
 
 def _check_metrics(processor):
