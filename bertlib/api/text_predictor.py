@@ -5,6 +5,7 @@ import io
 from typing import Any
 
 from bertlib.api import child_command, data_files, tables_of_results
+from bertlib.rows import columns
 
 _FORMS = "Pass a text (str), a list of texts, a pair (tuple of two str), or a list of pairs."
 
@@ -19,7 +20,8 @@ class TextPredictor:
     | a list of texts, `["…", "…"]` | a list of answers |
     | a list of pairs, `[("…", "…"), ("…", "…")]` | a list of answers |
 
-    A tuple is always one pair. A list is always a list of inputs. `bertlib.serving.predictor.Predictor`
+    A tuple is always one input: a pair, or a question with its endings (multiple choice). A list is always a
+    list of inputs. `bertlib.serving.predictor.Predictor`
     describes the keys of an answer.
 
     Attributes:
@@ -79,15 +81,16 @@ class TextPredictor:
           is_one: whether this is the only input.
         """
         most, least = len(self.fields), self._predictor.required
-        listed = " and ".join(self.fields)
+        takes = f"{least} to {most} texts" if most > 2 else "pairs"
+        listed = columns.join_names(self.fields)
         if isinstance(item, list):
             hint = "a pair is a tuple, so write (…, …)" if len(item) == 2 else "do not nest lists"
             raise TypeError(f"{name} is a list; {hint}. {_FORMS}")
         if isinstance(item, str):
             if least > 1:
                 both = "" if is_one else " If the list is meant as one pair, write a tuple: (…, …)."
-                raise TypeError(f"{name} is one text, but the model takes pairs: {listed}. Pass a tuple of "
-                                f"two texts.{both}")
+                raise TypeError(f"{name} is one text, but the model takes {takes}: {listed}. Pass a tuple of "
+                                f"{'these' if most > 2 else 'two'} texts.{both if most == 2 else ''}")
             return (item,)
         if not isinstance(item, tuple) or not all(isinstance(text, str) for text in item):
             what = (f"a tuple of {', '.join(type(text).__name__ for text in item)}"
@@ -96,6 +99,11 @@ class TextPredictor:
         if most == 1:
             raise TypeError(f"{name} is a tuple, but the model takes single texts. Pass a text. For several "
                             "texts, pass a list.")
+        if most > 2:
+            if not least <= len(item) <= most:
+                raise TypeError(f"{name} is a tuple of {len(item)} texts, but the model takes {takes}: "
+                                f"{listed}.")
+            return item
         if len(item) != 2:
             raise TypeError(f"{name} is a tuple of {len(item)} texts, but a pair has two texts. For "
                             "several inputs, pass a list.")

@@ -143,6 +143,12 @@ def field_names(header, texts, width):
     return names
 
 
+def join_names(names):
+    """Returns names as a part of a sentence, such as "text_a and text_b", or "a, b and c"."""
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last
+
+
 class FieldReader:
     """Converts each row of a file into {name of a field: text}."""
 

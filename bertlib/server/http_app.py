@@ -19,7 +19,7 @@ import fastapi
 from fastapi import responses, security
 import starlette.requests
 
-from bertlib.rows import tables
+from bertlib.rows import columns, tables
 from bertlib.server import request_batches
 
 _PAGES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "pages")
@@ -216,11 +216,11 @@ def parse_inputs(text, predictor, max_texts):
         which = f"input {number}: " * (len(inputs) > 1)
         if not isinstance(item, dict):
             raise fastapi.HTTPException(422, f"{which}an input must be a JSON object with "
-                                        f"{' and '.join(fields)}, not {json.dumps(item)[:40]}.")
+                                        f"{columns.join_names(fields)}, not {json.dumps(item)[:40]}.")
         unknown = [name for name in item if name not in fields]
         if unknown:
             raise fastapi.HTTPException(422, f"{which}unknown field {unknown[0]!r:.40}. The fields of this "
-                                        f"model are {' and '.join(fields)}.")
+                                        f"model are {columns.join_names(fields)}.")
         missing = [name for name in fields[:predictor.required] if name not in item]
         if missing:
             raise fastapi.HTTPException(422, f"{which}the field {missing[0]} is missing.")
@@ -344,7 +344,7 @@ def _request_schema(predictor):
     item = {"type": "object", "properties": dict.fromkeys(predictor.fields, text),
                 "required": list(predictor.fields[:predictor.required]), "additionalProperties": False}
     schema = {"anyOf": [item, {"type": "array", "items": item, "minItems": 1}]}
-    example = {name: f"A {name.replace('_', ' ')}." for name in predictor.fields}
+    example = {name: f"The text for {name}." for name in predictor.fields}
     if predictor.task == "masked_words":
         example = {"text": "The cat sees a [MASK]."}
     return {"required": True, "content": {"application/json": {"schema": schema, "example": example}}}

@@ -108,7 +108,7 @@ class InputReader:
         if input_format == "conll":
             if not self._is_tagger:
                 raise ValueError("--input_format=conll is only for models that tag words. This model takes "
-                                 f"{' and '.join(self._fields)}. Pass another --input_format.")
+                                 f"{columns.join_names(self._fields)}. Pass another --input_format.")
             if not tables.is_utf8(self._text_encoding):
                 raise ValueError(f"--encoding={self._text_encoding}: sentences in CoNLL's columns are always "
                                  "read as UTF-8. Convert the file to UTF-8, and leave the flag out.")
@@ -126,10 +126,11 @@ class InputReader:
             problem = None
             if len(values) < self._required:
                 found = "one text" if len(values) == 1 else f"{len(values)} texts"
-                problem = (f"the line has only {found}, but the model takes {' and '.join(self._fields)}, "
-                           f"with{PAIR}between them.")
+                problem = (f"the line has only {found}, but the model takes "
+                           f"{columns.join_names(self._fields)}, with{PAIR}between them.")
             elif self._has_endings and PAIR in values[-1]:
-                problem = f"the line has more than the {len(self._fields)} texts {', '.join(self._fields)}."
+                problem = (f"the line has more than the {len(self._fields)} texts "
+                           f"{columns.join_names(self._fields)}.")
             yield Input(number, fields, tuple(values), problem)
 
     def _read_conll(self, stream, name):
@@ -166,7 +167,7 @@ def _check_count(flag, number, fields, required):
     """Raises a ValueError if --text_column names too many or too few columns for the task."""
     if not required <= number <= len(fields):
         raise ValueError(f"--text_column={flag} names {number} column{'s' * (number != 1)}, but the texts "
-                         f"of the model are {' and '.join(fields)}. Name one column for each text.")
+                         f"of the model are {columns.join_names(fields)}. Name one column for each text.")
 
 
 def format_answer(item, answer):

@@ -9,7 +9,7 @@ import pytest
 import tensorflow.compat.v1 as tf
 import tiny
 
-from bertlib import serving
+from bertlib import api, serving
 
 NAMES = ["sent1", "sent2", "ending0", "ending1", "ending2", "ending3"]
 WEIGHTS = "cls/multiple_choice/output_weights"
@@ -136,6 +136,11 @@ def test_a_loaded_model_and_its_export(trained):
         with pytest.raises(TypeError, match="sent1, sent2, ending0"):
             predictor(*texts, "more")
         sequences, _ = predictor.prepare(*texts)
+    with api.load(str(here / "output")) as predictor:
+        assert predictor(tuple(texts)) == answer and predictor([tuple(texts)]) == [answer]
+        for wrong in ("a text", tuple(texts[:3]), (*texts, "more")):
+            with pytest.raises(TypeError, match="the model takes 4 to 6 texts: sent1, .* and ending3"):
+                predictor(wrong)
     with tf.Graph().as_default(), tf.Session() as session:
         loaded = tf.saved_model.load(session, ["serve"], str(export))
         signature = loaded.signature_def["serving_default"]
