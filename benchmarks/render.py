@@ -486,20 +486,19 @@ def onnx_quality_table():
     """Returns the table of the quality of ONNX files, with a row for each training."""
     found, rows = [results.read(name) for name in ONNX_QUALITY], []
     for result in found:
-        for task in dict.fromkeys(row["task"] for row in rows_of(result)):
-            ours, plain, int8 = (rows_of(result, task=task, side=side)[0]
-                                 for side in ("TensorFlow", "ONNX", "ONNX, int8"))
-            rows.append([task, f"{ours['examples']:,}",
+        for ours, plain, int8 in zip(*(rows_of(result, side=side)
+                                       for side in ("TensorFlow", "ONNX", "ONNX, int8")), strict=True):
+            rows.append([ours["task"], ours["seed"], f"{ours['examples']:,}",
                          *(f"{row['quality']:.1f}" for row in (ours, plain, int8)),
                          f"{ours['quality'] - int8['quality']:.1f}", plain["differing"], int8["differing"],
                          f"{int8['cpu'] / ours['cpu']:.2f}"])
-    titles = ["task", "examples", "TensorFlow, %", "ONNX, %", "int8, %", "loss by int8, points",
+    titles = ["task", "seed", "examples", "TensorFlow, %", "ONNX, %", "int8, %", "loss by int8, points",
               "predictions that differ: ONNX", "int8", "CPU time of int8, ratio to TensorFlow"]
     commands = "; ".join(f"`{result['command']}` ({place(result)})" for result in found)
     return f"""{table(titles, sorted(rows, key=lambda row: row[0]))}
 
 The quality is the accuracy of MRPC and CoLA, and the F1 of the entities of CoNLL-2003 (ner). Each row is
-another training of the installed model.
+another training of the installed model. The trainings of a task differ only in their seed.
 
 Measured by {commands}."""
 
