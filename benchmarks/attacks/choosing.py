@@ -30,7 +30,6 @@ class Questions:
         self.columns = list(world.CHOICES)
         self.shown, self.flags, self.edits, self.line_end = {}, {}, [], "\n"
         self.must = self.must_predict = "right"
-        self.names = None  # the texts, if they are not in the usual columns
 
     @property
     def name(self):
@@ -39,7 +38,8 @@ class Questions:
     @property
     def texts(self):
         """The columns of the texts, in the order of the model."""
-        return self.names or [name for name in self.columns if re.fullmatch(r"(sent|ending)\d", name)]
+        return sorted((name for name in self.columns if re.fullmatch(r"(sent|ending)\d", name)),
+                      key=lambda name: (name.startswith("ending"), name))
 
     @property
     def is_labelled(self):
@@ -78,9 +78,7 @@ def plain(file):
 
 
 def shuffled_columns(file):
-    """Shuffles all columns. The names determine the order of the texts, except in the list of flags."""
     file.chance.shuffle(file.columns)
-    file.names = list(world.CHOICES[1:-1])
 
 
 def more_columns(file):
@@ -166,10 +164,10 @@ def bad_label(file):
     file.must = "refused"  # predict.py does not read labels
 
 
-def label_as_json_number(file):
-    if file.form == "jsonl":
-        for row in file.rows:
-            row["label"] = int(row["label"])
+def label_as_text(file):
+    """Writes the labels as texts. In JSON Lines, they are numbers otherwise."""
+    for row in file.rows:
+        row["label"] = str(row["label"])
 
 
 def short_row(file):
@@ -208,7 +206,7 @@ def long_texts(file):
 KINDS = {function.__name__.replace("_", " "): function for function in (
     plain, shuffled_columns, more_columns, crlf, mark, without_labels, fewer_endings, more_endings,
     a_missing_number, an_ending_twice, numbers_from_1, named_otherwise, row_of_another_width, empty_ending,
-    null_ending, bad_label, label_as_json_number, short_row, not_utf_8, escape, empty, equal_endings,
+    null_ending, bad_label, label_as_text, short_row, not_utf_8, escape, empty, equal_endings,
     long_texts)}
 
 
@@ -241,8 +239,8 @@ def _check_table(trial, phase, file, rows):
     """Compares the table of run_swag.py with the predictor and its accuracy with scikit-learn."""
     prefix = {"dev": "eval", "test": "test"}[phase]
     table = oracle.rows_of(trial.here / f"results/{prefix}_predictions.csv")
-    found = [[float(value) for name, value in row.items() if name.startswith("probability_")
-              and value.replace(".", "").replace("e-", "").isdigit()] for row in table]
+    found = [[float(value) for name, value in row.items() if name.startswith("probability_")]
+             for row in table]
     _compare(trial, rows, found, "run_swag.py")
     if not file.is_labelled:
         return
