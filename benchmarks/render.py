@@ -98,7 +98,7 @@ def place(result):
     """Returns a text with the machine and the date of a measurement."""
     about = result["machine"]
     sets = ", ".join(name for name in about["instructions"] if name not in ("avx2", "fma"))
-    cores = f"{about['cores']} cores of " if about["cores"] else ""
+    cores = f"{about['cores']} core{'s' * (about['cores'] != 1)} of " if about["cores"] else ""
     words = [f"{cores}{about['cpu']}" + f" ({sets})" * bool(sets), result["date"], result.get("note")]
     return "; ".join(word.rstrip(".") for word in words if word)
 
