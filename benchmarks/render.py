@@ -375,7 +375,8 @@ def stability_table():
             each = [f"{run[row['metric']]:.3f}" if row["metric"] in run else "–" for run in runs]
             failed = sum(run["failed"] for run in runs)
             rows.append([
-                f"`{row['flags']}`" if row["flags"] else "published recipe",
+                "Hugging Face" if row["setting"] == "hugging_face" else f"`{row['flags']}`" if row["flags"]
+                else "published recipe",
                 interval(row, "mean", "low", "high"), f"{failed} of {row['runs']}",
                 interval(row, "difference", "difference_low", "difference_high"),
                 f"{row['p_value']:.3f}" if "p_value" in row else "", ", ".join(each)])

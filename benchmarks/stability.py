@@ -2,12 +2,18 @@
 
     python benchmarks/stability.py --glue_dir=$GLUE_DIR --work_dir=output/stability \
       [--seeds=8] [--data=MRPC,MRPC-2490,CoLA] [--settings=published,bias_correction] \
-      [--setting='longer=--warmup_proportion=0.3'] [--results=stability] [any flag of run_classifier.py]
+      [--setting='longer=--warmup_proportion=0.3'] [--peer_python=PYTHON] [--results=stability] \
+      [any flag of run_classifier.py]
 
 Each pair of a data set and a setting is a sweep over the seeds: sweep.py trains the installed model in bf16.
 Finished runs are kept in --work_dir. So an interrupted command, or a command with more seeds, settings or
 data, trains only the missing runs. --setting adds a setting of your own: its name, =, and its flags. Flags
 that this command does not know are passed to all trainings.
+
+--peer_python names a Python interpreter with torch, transformers, scikit-learn, SciPy and seqeval. The
+setting "hugging_face" then trains Hugging Face's model with the same start, batch size, learning rate,
+schedule, clipping and weight decay. Its optimizer has bias correction. The order of the examples, the masks
+of the dropout and the first weights of the head are others than here.
 
 A run failed if it diverged, or if the sweep calls it degenerate: it is not better than a constant answer. The
 mean includes degenerate runs. The paired t-test compares a setting with the setting "published" on the seeds
@@ -15,26 +21,33 @@ that have a metric in both.
 """
 
 import argparse
+import json
 import os
 import re
 import shlex
 import subprocess
 import sys
 
+import compare
 import results
+import tasks
 
 sys.path.insert(0, results.ROOT)
 
 from bertlib.comparison import paired_sweeps, paired_tests  # noqa: E402 (needs the path above)
 from bertlib.sweeps import run_rows  # noqa: E402
+from bertlib.system import files  # noqa: E402
 
 # {name of the data: (name of the task, metric, flags)}. The development set of MRPC-2490 is that of MRPC.
 DATA = {"MRPC": ("MRPC", "eval_accuracy", ["--num_train_epochs=3"]),
         "MRPC-2490": ("MRPC", "eval_accuracy", ["--num_train_epochs=3", "--max_train_examples=2490"]),
-        "CoLA": ("CoLA", "eval_matthews", ["--num_train_epochs=2"])}
+        "CoLA": ("CoLA", "eval_matthews", ["--num_train_epochs=2"]),
+        "STS-B": ("STS-B", "eval_pearson", ["--num_train_epochs=1"])}
+DEFAULT_DATA = "MRPC", "MRPC-2490", "CoLA"
 RECIPE = ["--do_train=true", "--do_eval=true", "--max_seq_length=128", "--train_batch_size=32",
           "--learning_rate=5e-5", "--precision=bf16"]
 PUBLISHED = "published"
+HUGGING_FACE = "hugging_face"
 # {name of the setting: its flags}.
 SETTINGS = {PUBLISHED: [],
             "bias_correction": ["--adam_bias_correction=true"],
@@ -63,12 +76,25 @@ def sweep_command(glue_dir, directory, data, flags, seeds):
             f"--data_dir={os.path.abspath(os.path.join(glue_dir, task))}", *RECIPE, *of_data, *flags]
 
 
+def as_run(data, setting, seed, status, message, value):
+    """Returns a run as {"data", "setting", "seed", "failed", name of the metric: value}.
+
+    Args:
+      data, setting, seed: what was trained.
+      status: `run_rows.DONE` or `run_rows.DIVERGED`.
+      message: the warning about the results.
+      value: the metric; None if the run diverged. The run then has no value.
+    """
+    failed = status == run_rows.DIVERGED or message.startswith(run_rows.DEGENERATE)
+    values = {} if value is None else {DATA[data][1]: value}
+    return {"data": data, "setting": setting, "seed": seed, "failed": failed, **values}
+
+
 def read_runs(directory, data, setting, seeds):
     """Reads the runs of a sweep, in the order of their seeds.
 
     Returns:
-      list of {"data", "setting", "seed", "failed", name of the metric: value}, one for each run. A run that
-      diverged has no value.
+      list of the results of `as_run`, one for each run.
 
     Raises:
       SystemExit: a run ended with an error, or is missing.
@@ -81,9 +107,41 @@ def read_runs(directory, data, setting, seeds):
         if row is None or row["status"] not in run_rows.ENDED:
             raise SystemExit(f"{directory}: the run with seed {seed} has not finished. Run the same command "
                              "again.")
-        failed = row["status"] == run_rows.DIVERGED or row["message"].startswith(run_rows.DEGENERATE)
-        values = {metric: float(row[metric])} if row["status"] == run_rows.DONE else {}
-        runs.append({"data": data, "setting": setting, "seed": seed, "failed": failed, **values})
+        value = float(row[metric]) if row["status"] == run_rows.DONE else None
+        runs.append(as_run(data, setting, seed, row["status"], row["message"], value))
+    return runs
+
+
+def train_peer(arguments, data):
+    """Trains Hugging Face's model on a data set with the seeds that are missing; returns all its runs.
+
+    Each run has a file of results in --work_dir. The name of its directory contains the precision.
+
+    Args:
+      arguments: the command line.
+      data: a name in `DATA`, with the recipe of the same name in tasks.py.
+
+    Returns:
+      See `read_runs`.
+    """
+    metric, runs = DATA[data][1], []
+    work = tasks.Task(data, arguments, arguments.work_dir)
+    for seed in range(arguments.seeds):
+        directory = os.path.join(arguments.work_dir, data, f"{HUGGING_FACE}_{arguments.peer_precision}",
+                                 f"seed={seed}")
+        if run_rows.read_results(directory) is None:
+            settings = {"precision": arguments.peer_precision, "attention": "sdpa"}
+            command = work.command(compare.HUGGING_FACE, work.steps, settings, seed)
+            done = subprocess.run(command, stdout=subprocess.PIPE, encoding="utf-8")
+            if done.returncode:
+                raise SystemExit(done.returncode)
+            found = json.loads(done.stdout.splitlines()[-1])
+            values = {f"eval_{name}": value for name, value in found.items()}
+            os.makedirs(directory, exist_ok=True)
+            files.write_text(os.path.join(directory, "eval_results.json"), json.dumps(values))
+        row = run_rows.Row({})
+        run_rows.of_ended_run(row, 0, "", run_rows.read_results(directory), metric)
+        runs.append(as_run(data, HUGGING_FACE, seed, row.status, row.message, row.value(metric)))
     return runs
 
 
@@ -147,6 +205,17 @@ def parse_settings(names, own):
     return {name: known[name] for name in chosen}
 
 
+def check_data(chosen, peer_python):
+    """Raises SystemExit if the name of a data set is unknown, or if --peer_python cannot train on it."""
+    unknown = [data for data in chosen if data not in DATA]
+    if unknown:
+        raise SystemExit(f"--data: {', '.join(unknown)} is unknown. Known are {', '.join(DATA)}.")
+    without = [data for data in chosen if data not in tasks.RECIPES]
+    if peer_python and without:
+        raise SystemExit(f"--peer_python: Hugging Face's model is not trained on {', '.join(without)}. Leave "
+                         "it out of --data.")
+
+
 def describe(name, summary):
     """Returns the statistics of a setting as a line of text."""
     def interval(value, low, high):
@@ -167,21 +236,32 @@ def main():
     parser.add_argument("--glue_dir", required=True)
     parser.add_argument("--work_dir", required=True, help="directory of the sweeps")
     parser.add_argument("--seeds", type=int, default=8, help="number of seeds, from seed 0 on")
-    parser.add_argument("--data", default=",".join(DATA))
+    parser.add_argument("--data", default=",".join(DEFAULT_DATA), help=f"of {', '.join(DATA)}")
     parser.add_argument("--settings", help="names of settings; the published recipe is always included")
     parser.add_argument("--setting", action="append", default=[], metavar="NAME=FLAGS")
+    parser.add_argument("--peer_python", help="interpreter that trains Hugging Face's model, too")
+    parser.add_argument("--peer_precision", default="bf16", choices=("bf16", "fp32"))
     results.add_flag(parser)
     arguments, flags = parser.parse_known_args()
     paired_tests.load_scipy()
     settings = parse_settings(arguments.settings, arguments.setting)
-    unknown = [data for data in arguments.data.split(",") if data not in DATA]
-    if unknown:
-        raise SystemExit(f"--data: {', '.join(unknown)} is unknown. Known are {', '.join(DATA)}.")
+    chosen = arguments.data.split(",")
+    check_data(chosen, arguments.peer_python)
     recorder = results.Recorder(arguments.results, dict.fromkeys(
-        ("eval_accuracy", "eval_matthews", "failed_share", "mean", "low", "high", "difference",
-         "difference_low", "difference_high", "p_value"), ""), packages=("scipy",))
-    for data in arguments.data.split(","):
-        metric, published = DATA[data][1], None
+        (*{metric for _, metric, _ in DATA.values()}, "failed_share", "mean", "low", "high", "difference",
+         "difference_low", "difference_high", "p_value"), ""),
+        [arguments.peer_python], packages=("scipy",))
+
+    def report(data, name, runs, published, of_setting):
+        metric = DATA[data][1]
+        summary = summarize(runs, published, metric)
+        print(f"{data}, {describe(name, summary)}", flush=True)
+        for run in runs:
+            recorder.add(**run)
+        recorder.add(data=data, setting=name, flags=shlex.join(of_setting), metric=metric, **summary)
+
+    for data in chosen:
+        published = None
         for name, of_setting in settings.items():
             directory = os.path.join(arguments.work_dir, data, name)
             command = sweep_command(arguments.glue_dir, directory, data, [*of_setting, *flags],
@@ -190,12 +270,10 @@ def main():
             if code:
                 raise SystemExit(code)
             runs = read_runs(directory, data, name, arguments.seeds)
-            summary = summarize(runs, published, metric)
+            report(data, name, runs, published, of_setting)
             published = published or runs
-            print(f"{data}, {describe(name, summary)}", flush=True)
-            for run in runs:
-                recorder.add(**run)
-            recorder.add(data=data, setting=name, flags=shlex.join(of_setting), metric=metric, **summary)
+        if arguments.peer_python:
+            report(data, HUGGING_FACE, train_peer(arguments, data), published, ())
     recorder.write()
 
 

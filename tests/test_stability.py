@@ -1,5 +1,6 @@
 """benchmarks/stability.py: statistics of runs over seeds, the table of the page, and a run of the command."""
 
+import argparse
 import json
 import subprocess
 import sys
@@ -77,6 +78,50 @@ def test_settings_of_the_command_line():
             stability.parse_settings(names, settings)
 
 
+# In place of an interpreter with torch: it notes its arguments, and prints the scores of a seed.
+_PEER = """#!/bin/bash
+echo "$@" >> {log}
+case "$2" in
+  *'"seed": 0'*) echo '{{"accuracy": 0.7, "confusion_matrix": [[4, 1], [2, 3]]}}' ;;
+  *'"seed": 1'*) echo '{{"accuracy": 0.5, "confusion_matrix": [[5, 0], [5, 0]]}}' ;;
+  *'"seed": 2'*) echo '{{"accuracy": NaN, "confusion_matrix": [[4, 1], [2, 3]]}}' ;;
+  *) exit 3 ;;
+esac
+"""
+
+
+def test_the_peer_trains_only_missing_seeds(tmp_path):
+    tiny.write_task(tmp_path / "MRPC", "mrpc", train=64)
+    peer, log = tmp_path / "peer", tmp_path / "log"
+    peer.write_text(_PEER.format(log=log))
+    peer.chmod(0o700)
+
+    def trained(seeds):
+        return stability.train_peer(argparse.Namespace(
+            glue_dir=str(tmp_path), work_dir=str(tmp_path / "work"), seeds=seeds, peer_python=str(peer),
+            peer_precision="fp32"), "MRPC")
+
+    first, all_of_them = trained(1), trained(3)
+    expected = runs_of(0.7, 0.5, None, setting="hugging_face")
+    assert first == expected[:1] and all_of_them == expected
+    settings = [json.loads(line.partition(" ")[2]) for line in log.read_text().splitlines()]
+    assert [setting["seed"] for setting in settings] == [0, 1, 2]
+    assert {(setting["task"], setting["total_steps"], setting["batch_size"], setting["learning_rate"],
+             setting["precision"]) for setting in settings} == {("MRPC", 6, 32, 5e-5, "fp32")}
+    with pytest.raises(SystemExit) as error:
+        trained(4)
+    assert error.value.code == 3 and trained(3) == expected
+
+
+def test_data_of_the_command_line():
+    stability.check_data(["MRPC-2490", "STS-B"], None)
+    stability.check_data(["MRPC", "STS-B"], "python")
+    with pytest.raises(SystemExit, match="--data: RTE is unknown. Known are MRPC, "):
+        stability.check_data(["MRPC", "RTE"], None)
+    with pytest.raises(SystemExit, match="Hugging Face's model is not trained on MRPC-2490"):
+        stability.check_data(["MRPC", "MRPC-2490"], "python")
+
+
 def test_the_table_has_each_setting_and_each_seed(tmp_path, monkeypatch):
     pytest.importorskip("scipy.stats")
     monkeypatch.setattr(results, "DIRECTORY", str(tmp_path))
@@ -84,7 +129,10 @@ def test_the_table_has_each_setting_and_each_seed(tmp_path, monkeypatch):
     rounds = [*before, dict(data="MRPC", setting="published", flags="", metric=METRIC,
                             **stability.summarize(before, None, METRIC)),
               *after, dict(data="MRPC", setting="corrected", flags="--adam_bias_correction=true",
-                           metric=METRIC, **stability.summarize(after, before, METRIC))]
+                           metric=METRIC, **stability.summarize(after, before, METRIC)),
+              *runs_of(0.6, setting="hugging_face"),
+              dict(data="MRPC", setting="hugging_face", flags="", metric=METRIC,
+                   **stability.summarize(runs_of(0.6), before, METRIC))]
     results.write("stability", {
         "command": "python benchmarks/stability.py", "date": "2026-11-24", "versions": {}, "units": {},
         "machine": {"cpu": "a CPU", "instructions": [], "cores": 2}, "repeated": True, "rounds": rounds})
@@ -92,6 +140,7 @@ def test_the_table_has_each_setting_and_each_seed(tmp_path, monkeypatch):
     assert "| MRPC: flags | accuracy: mean [95 % interval] | failed runs |" in page
     assert "| published recipe | 0.640 [0.338, 0.942] | 1 of 3 |  |  | 0.700, 0.500, 0.720 |" in page
     assert "| `--adam_bias_correction=true` | 0.750 [0.750, 0.750] | 1 of 3 | 0.040 [" in page
+    assert "| Hugging Face | 0.600 | 0 of 1 |" in page
     assert "| 0.750, –, 0.750 |" in page and page.endswith("2026-11-24).\n<!-- end -->")
 
 

@@ -1,4 +1,5 @@
-"""The part of benchmarks/tasks.py for Hugging Face: STS-B, CoLA and CoNLL-2003 in PyTorch's fastest way.
+"""Hugging Face's part of benchmarks/tasks.py and benchmarks/stability.py: STS-B, CoLA, MRPC and CoNLL-2003
+in PyTorch's fastest way.
 
     python benchmarks/peers/hf_tasks.py SETTINGS            (JSON; see tasks.py)
 
@@ -25,12 +26,14 @@ NO_TAG = -100
 
 
 def read_glue(settings, part):
-    """Returns the rows of STS-B or CoLA: [(tuple of texts, label)]."""
+    """Returns the rows of STS-B, CoLA or MRPC: [(tuple of texts, label)]."""
     with open(os.path.join(settings["data_dir"], f"{part}.tsv"), encoding="utf-8-sig", newline="") as lines:
         rows = list(csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
     if settings["task"] == "CoLA":
         return [((row[3],), int(row[1])) for row in rows]
     header, *rows = rows
+    if settings["task"] == "MRPC":
+        return [((row[3], row[4]), int(row[0])) for row in rows]
     columns = [header.index(name) for name in ("sentence1", "sentence2", "score")]
     return [((row[columns[0]], row[columns[1]]), float(row[columns[2]])) for row in rows]
 
@@ -100,7 +103,7 @@ def outputs(settings, model, rows):
 
 
 def scores(settings, model, rows):
-    """Returns the metrics of the task as a dict."""
+    """Returns the metrics of the task as a dict. Those of a classifier include its confusion matrix."""
     found = list(outputs(settings, model, rows))
     if settings["tags"] is not None:
         actual, predicted = [], []
@@ -117,7 +120,9 @@ def scores(settings, model, rows):
         return {"pearson": stats.pearsonr(labels, logits[:, 0])[0],
                 "spearman": stats.spearmanr(labels, logits[:, 0])[0]}
     best = logits.argmax(axis=1)
-    return {"matthews": metrics.matthews_corrcoef(labels, best), "accuracy": (labels == best).mean()}
+    return {"matthews": metrics.matthews_corrcoef(labels, best),
+            "accuracy": metrics.accuracy_score(labels, best), "f1": metrics.f1_score(labels, best),
+            "confusion_matrix": metrics.confusion_matrix(labels, best).tolist()}
 
 
 def main():
@@ -141,8 +146,7 @@ def main():
                                  attn_implementation=settings["attention"])
     train(settings, model, rows)
     if settings["evaluate"]:
-        print(json.dumps({name: float(value)
-                          for name, value in scores(settings, model, read(settings, "dev")).items()}))
+        print(json.dumps(scores(settings, model, read(settings, "dev")), default=float))
 
 
 if __name__ == "__main__":
