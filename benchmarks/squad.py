@@ -32,6 +32,7 @@ import tensorflow.compat.v1 as tf
 
 import bertlib.command_line  # noqa: F401  graph mode
 
+from bertlib.checkpoints import checkpoint_formats
 from bertlib.data import input_pipeline
 from bertlib.runs import model_config
 from bertlib.system import files
@@ -144,11 +145,16 @@ def run_peer(python, output_dir, recipe, seed, steps, dropout):
             arrays.update((f"{part}/{name}", values)
                           for name, values in stored(path, length, part == "train").items())
     count = len(arrays["train/input_ids"])
-    windows, logits, start = (os.path.join(output_dir, name)
-                              for name in ("windows.npz", "logits.npz", "start"))
+    windows, logits, start, untrained = (os.path.join(output_dir, name) for name in (
+        "windows.npz", "logits.npz", "start", "untrained"))
     model = model_config.find_installed_model()
+    # convert_checkpoint.py does not convert a checkpoint of step 0. So its weights are copied without a step.
+    first = checkpoint_formats.open_checkpoint(os.path.join(output_dir, "model.ckpt-0"))
+    os.makedirs(untrained)
+    untrained = os.path.join(untrained, "bert_model.ckpt")
+    checkpoint_formats.write_tensorflow(untrained, first, checkpoint_formats.weight_names(first))
     subprocess.run([sys.executable, os.path.join(ROOT, "convert_checkpoint.py"), f"--output={start}",
-                    f"--input={os.path.join(output_dir, 'model.ckpt-0')}",
+                    f"--input={untrained}",
                     f"--bert_config_file={os.path.join(model, 'config.json')}",
                     f"--vocab_file={os.path.join(model, 'vocab.txt')}"], check=True)
     np.savez(windows, **arrays,
