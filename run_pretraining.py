@@ -275,7 +275,7 @@ def main(_):
                 settings, lambda: input_fn("eval_file"), evaluate,
                 "Words predicted correctly, of those masked",
                 {"masked_lm_accuracy": "the model", "masked_lm_baseline": "the most frequent word"})
-            estimator_setup.log_training(settings, len(paths_of["input_file"]), "files",
+            estimator_setup.log_training(settings, len(paths_of["input_file"]), "file",
                                          settings.num_train_steps)
             trainer.train(input_fn("input_file", is_training=True), max_steps=settings.num_train_steps,
                           curve=curve)

@@ -30,6 +30,7 @@ from bertlib.runs import (
     vocabularies,
 )
 from bertlib.runs.settings import INPUT, SPEED, TASK, require_file, sample_path
+from bertlib.system import wording
 from bertlib.tasks.squad.squad_answers import (  # noqa: F401  public names of this script that live there
     RawResult,
     _compute_softmax,
@@ -212,7 +213,7 @@ def main(_):
     examples, gold = read_examples(settings)
 
     # As published, the number of steps is computed from the number of questions, not of windows.
-    num_train_steps = estimator_setup.count_steps(settings, len(examples.get("train", ())), "questions")
+    num_train_steps = estimator_setup.count_steps(settings, len(examples.get("train", ())), "question")
     checks.check_disk(settings, num_train_steps, head_shapes(bert_config), bert_config)
     build_model_fn = functools.partial(
         model_fn_builder, bert_config, init_checkpoint=init_checkpoint, use_one_hot_embeddings=False,
@@ -237,7 +238,8 @@ def main(_):
         windows = file_based_convert_examples_to_features(examples[part], tokenizer, *lengths, is_training,
                                                           path, settings.num_workers,
                                                           settings.features_cache)
-        logging.info("%s: %d questions, %d windows.", path, len(examples[part]), windows)
+        logging.info("%s: %s, %s.", path, wording.counted(len(examples[part]), "question"),
+                     wording.counted(windows, "window"))
         if is_training:
             question_answering.log_windows_seen(settings, num_train_steps, len(examples[part]), windows)
         return input_fn_builder(path, settings.max_seq_length,
@@ -249,7 +251,7 @@ def main(_):
             curve = learning_curve.create_learning_curve(
                 settings, lambda: input_fn("eval", False), evaluation.scores, "Answers to --predict_file",
                 evaluation.shown, full_score=100)
-            estimator_setup.log_training(settings, len(examples["train"]), "questions", num_train_steps)
+            estimator_setup.log_training(settings, len(examples["train"]), "question", num_train_steps)
             reader.train(input_fn("train", True), max_steps=num_train_steps, curve=curve)
         if "eval" in examples:
             logging.info("Answering %d questions.", len(examples["eval"]))

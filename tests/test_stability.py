@@ -160,7 +160,7 @@ def test_the_command_keeps_finished_runs(tiny_model, tmp_path):
     lines = [line for line in first.stdout.splitlines() if line.startswith("MRPC, ")]
     assert [line.split(": ")[0] for line in lines] == ["MRPC, published", "MRPC, freeze_embeddings"]
     assert again.returncode == 0 and again.stdout == first.stdout
-    assert again.stderr.count("1 runs: 1 have already ended, 0 to go") == 2
+    assert again.stderr.count("1 run: 1 already ended, 0 to go") == 2
     record = tmp_path / "work" / "MRPC" / "freeze_embeddings" / "runs" / "seed=0" / "run.json"
     settings = json.loads(record.read_text())["settings"]
     assert settings["freeze_embeddings"] is True and settings["precision"] == "bf16"

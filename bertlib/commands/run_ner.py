@@ -36,7 +36,7 @@ from bertlib.runs import (
     vocabularies,
 )
 from bertlib.runs.settings import INPUT, SPEED, TASK, find_split_file, require_file, sample_path
-from bertlib.system import files, fingerprints
+from bertlib.system import files, fingerprints, wording
 from bertlib.tasks.tagging import tagged_json_lines, tagging_data, tagging_head, word_splitter
 
 # {split: (phase that needs the split, possible names of the split's file in --data_dir, without the file
@@ -232,11 +232,12 @@ def _labels(settings, train):
 def _describe(file, scheme, labels):
     """Logs the numbers of sentences, words and entities. Warns about tags that the model does not know."""
     words = sum(len(sentence.words) for sentence in file.sentences)
+    sizes = f"{wording.counted(len(file.sentences), 'sentence')}, {wording.counted(words, 'word')}"
     if not file.is_tagged:
-        logging.info("%s: %d sentences, %d words, without tags.", file.path, len(file.sentences), words)
+        logging.info("%s: %s, without tags.", file.path, sizes)
         return
     counts = tagging_data.count_types(file.sentences)
-    logging.info("%s: %d sentences, %d words, %s: %s.", file.path, len(file.sentences), words, scheme,
+    logging.info("%s: %s, %s: %s.", file.path, sizes, scheme,
                  ", ".join(f"{count} {kind}" for kind, count in counts.items()) or "no entities")
     for rare, frequent in text_keys.find_misspellings(counts).items():
         logging.warning("%s: the entity type %r occurs %d times, and looks like a misspelling of %r, which "
@@ -291,7 +292,7 @@ def main(_):
     init_checkpoint = model_config.without_reinitialized(settings, bert_config, init_checkpoint)
     windows = make_windows(settings, data, tokenizer)
 
-    num_train_steps = estimator_setup.count_steps(settings, len(windows.get("train", ())), "sentences")
+    num_train_steps = estimator_setup.count_steps(settings, len(windows.get("train", ())), "sentence")
     checks.check_disk(settings, num_train_steps, head_shapes, bert_config)
     build_model_fn = functools.partial(
         tagging_head.model_fn_builder, bert_config, len(data.labels), init_checkpoint=init_checkpoint,
@@ -350,7 +351,7 @@ def run(settings, tagger, step, data, windows, num_train_steps, record):
             curve = learning_curve.create_learning_curve(
                 settings, lambda: input_fn("dev"), lambda dev: tag("dev", dev)[1],
                 "Entities of the development file", _SHOWN)
-            estimator_setup.log_training(settings, len(data.splits["train"].sentences), "sentences",
+            estimator_setup.log_training(settings, len(data.splits["train"].sentences), "sentence",
                                          num_train_steps)
             tagger.train(input_fn("train", is_training=True), max_steps=num_train_steps,
                          curve=curve)

@@ -35,7 +35,7 @@ from bertlib.runs import (
     vocabularies,
 )
 from bertlib.runs.settings import INPUT, SPEED, find_split_file, require_file, sample_path
-from bertlib.system import fingerprints
+from bertlib.system import fingerprints, wording
 from bertlib.tasks.multiple_choice import choice_data, choice_head
 
 # {split: (phase that needs the split, possible names of the split's file in --data_dir, without the file
@@ -138,7 +138,8 @@ def read_data(settings):
                 settings, split, file.questions, lambda question: fingerprints.hash_texts(
                     [question.sent1, question.sent2, *question.endings, question.label]))
             data[split] = file._replace(questions=questions)
-            logging.info("%s: %d questions with %d endings%s.", file.path, len(questions), file.num_choices,
+            logging.info("%s: %s with %d endings%s.", file.path,
+                         wording.counted(len(questions), "question"), file.num_choices,
                          "" if file.is_labelled else ", without labels")
     return data
 
@@ -182,7 +183,7 @@ def main(_):
     checks.check_starting_weights(settings, bert_config, head_shapes, init_checkpoint)
 
     num_train_steps = estimator_setup.count_steps(
-        settings, len(data["train"].questions) if settings.do_train else 0, "questions")
+        settings, len(data["train"].questions) if settings.do_train else 0, "question")
     checks.check_disk(settings, num_train_steps, head_shapes, bert_config)
     num_choices = next(iter(data.values())).num_choices
     model = estimator_setup.TrainableModel(
@@ -242,7 +243,7 @@ def run(settings, chooser, step, data, tokenizer, num_train_steps, record):
             curve = learning_curve.create_learning_curve(
                 settings, lambda: make_input("dev")[0], lambda dev: choose("dev", dev)[1],
                 "Questions of the development file", _SHOWN)
-            estimator_setup.log_training(settings, len(data["train"].questions), "questions",
+            estimator_setup.log_training(settings, len(data["train"].questions), "question",
                                          num_train_steps)
             chooser.train(make_input("train", is_training=True)[0], max_steps=num_train_steps, curve=curve)
         for split in (split for split in data if split != "train"):

@@ -21,7 +21,7 @@ from bertlib.output_directory import best_weights
 from bertlib.replicas import replica_group
 from bertlib.runs import checks, final_export, run_record
 from bertlib.runs.settings import last_training_step, parse_profile_steps
-from bertlib.system import files, locks, stopping
+from bertlib.system import files, locks, stopping, wording
 import modeling
 import optimization
 
@@ -251,21 +251,22 @@ def _advise_on_memory(settings, model, step):
     return f"out of memory ({source}).\n" + memory_planner.advice(alternatives, model.memory_need, usable)
 
 
-def count_steps(settings, count, what):
+def count_steps(settings, count, noun):
     """Returns the number of training steps in --num_train_epochs epochs.
 
     Args:
       settings: a `Settings`.
       count: number of examples in an epoch.
-      what: name of the examples for the error message, such as "sentences".
+      noun: name of an example for the error message, such as "sentence".
 
     Raises:
       ValueError: with --do_train, the number is 0.
     """
     steps = int(count / settings.train_batch_size * settings.num_train_epochs)
     if settings.do_train and steps < 1:
-        raise ValueError(f"{count} {what} and --num_train_epochs={settings.num_train_epochs} make no batch "
-                         f"of --train_batch_size={settings.train_batch_size}. Lower the batch size.")
+        raise ValueError(f"{wording.counted(count, noun)} and "
+                         f"--num_train_epochs={settings.num_train_epochs} make no batch of "
+                         f"--train_batch_size={settings.train_batch_size}. Lower the batch size.")
     return steps
 
 
@@ -280,14 +281,14 @@ def training_arguments(settings, num_train_steps):
             "num_warmup_steps": int(num_train_steps * settings.warmup_proportion), "use_tpu": False}
 
 
-def log_training(settings, count, what, num_train_steps):
+def log_training(settings, count, noun, num_train_steps):
     """Logs the size of a training, its learning rate, and the command that shows its curves. Logs nothing if
     all steps are already trained.
 
     Args:
       settings: a `Settings`.
       count: number of examples in an epoch.
-      what: name of the examples, such as "sentences".
+      noun: name of an example, such as "sentence".
       num_train_steps: number of steps of the schedule.
     """
     last_step = last_training_step(settings, num_train_steps)
@@ -298,11 +299,13 @@ def log_training(settings, count, what, num_train_steps):
     if "num_train_epochs" in settings:
         epochs = f"--num_train_epochs={settings.num_train_epochs:g} means "
         warmup = int(num_train_steps * settings.warmup_proportion)
-    logging.info("Training on %d %s: %s%d steps with a batch size of %d.", count, what, epochs,
-                 num_train_steps, settings.train_batch_size)
-    logging.info("The learning rate rises to --learning_rate=%g in %d steps of warm-up, and then follows "
-                 "--lr_schedule=%s.", settings.learning_rate,
-                 settings.num_warmup_steps if warmup is None else warmup, settings.lr_schedule)
+    logging.info("Training on %s: %s%s with a batch size of %d.", wording.counted(count, noun), epochs,
+                 wording.counted(num_train_steps, "step"), settings.train_batch_size)
+    if warmup is None:
+        warmup = settings.num_warmup_steps
+    logging.info("The learning rate rises to --learning_rate=%g in %s of warm-up, and then follows "
+                 "--lr_schedule=%s.", settings.learning_rate, wording.counted(warmup, "step"),
+                 settings.lr_schedule)
     if last_step < num_train_steps:
         logging.info("--max_steps=%d: the training ends at step %d of %d. The learning rate has the schedule "
                      "of %d steps.", settings.max_steps, last_step, num_train_steps, num_train_steps)

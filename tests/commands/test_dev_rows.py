@@ -97,7 +97,7 @@ def test_a_training_that_goes_on_keeps_the_rows(scripts, trained, tmp_path):
     rows = [["song song song", "x"], [f" {text}", label], *ROWS]
     finished = again(scripts, trained, tmp_path, rows, do_train=True, num_train_epochs=2, seed=8)
     assert finished.code == 0, finished.err
-    assert "except on 1 rows with the same texts as development rows" in finished.err
+    assert "except on 1 row with the same texts as development rows" in finished.err
     before, after = read(trained["output_dir"]), read(tmp_path / "output")
     assert after["dev_rows.txt"] == before["dev_rows.txt"]
     records = [json.loads(found["run.json"]) for found in (before, after)]

@@ -233,7 +233,7 @@ def test_what_fits_is_found_out_with_a_crf(scripts, flags, tmp_path):
     ("dev.txt", "a B-X\n",
      "--data_dir=data contains dev.txt and dev.conll. Name the file to use with --dev_file."),
     ("dev.conll", None, "--data_dir=data contains none of the files dev.txt, dev.conll, "),
-    ("train.txt", "a B-X\n", "1 sentences and --num_train_epochs=3.0 make no batch")])
+    ("train.txt", "a B-X\n", "1 sentence and --num_train_epochs=3.0 make no batch")])
 def test_bad_input_is_told_and_nothing_is_written(name, text, message, scripts, tiny_model, tmp_path):
     data = tmp_path / "data"
     data.mkdir()

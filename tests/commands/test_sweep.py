@@ -59,7 +59,7 @@ def test_a_sweep_is_killed_and_extended(scripts, command, tmp_path):
         assert (tmp_path / "alone" / name).read_bytes() == (outputs[1] / name).read_bytes()
 
     again = scripts.run("sweep.py", *flags("sweep", rates, "--grid=seed=1,0"), cwd=tmp_path)
-    assert again.code == 0 and "2 have already ended, 0 to go" in again.err
+    assert again.code == 0 and "2 already ended, 0 to go" in again.err
     assert table(tmp_path / "sweep") == rows
     changed = scripts.run("sweep.py", *flags("sweep", rates, "--grid=seed=0,1"), "--doc_stride=3",
                           cwd=tmp_path)

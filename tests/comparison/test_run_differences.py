@@ -64,13 +64,13 @@ def test_best_weights_are_compared(tmp_path):
     original = write_training(tmp_path / "original")
     found = run_differences.compare(original, write_training(tmp_path / "same"), 3)
     assert found["same"] and found["best"]["variables"] == 1
-    assert "Weights: best/, step 2, 1 variables: the same\n" in run_differences.to_text(found)
+    assert "Weights: best/, step 2, 1 variable: the same\n" in run_differences.to_text(found)
     changed = write_training(tmp_path / "changed", changes={"a": np.array([1, 1, 1, 2], np.float32)})
     found = run_differences.compare(original, changed, 3)
     assert not found["same"]
     text = run_differences.to_text(found)
     assert text.startswith("DIFFERENT. The first difference is in the values of step 2.")
-    assert "Weights: best/, step 2, 1 variables: 1 differ; largest difference: 1 absolute" in text
+    assert "Weights: best/, step 2, 1 variable: 1 differ; largest difference: 1 absolute" in text
     found = run_differences.compare(original, write_training(tmp_path / "later", best_step=3), 3)
     assert not found["same"] and "Weights: best/: step 2 -> 3\n" in run_differences.to_text(found)
     assert run_differences.compare(original, changed, 3, is_whole=False)["same"]

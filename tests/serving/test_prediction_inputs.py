@@ -249,7 +249,7 @@ def test_json_lines_by_field_and_by_the_names_of_the_training():
     ('{"text_a": "a", "n": 1e400}\n', "jsonl", "the number 1e400 is too large"),
     ('{"text_a": "\\ud800"}\n', "jsonl", "half of a surrogate pair"),
     ('{"text_a": "a", "text_a": "b"}\n', "jsonl", "the key 'text_a' occurs twice"),
-    ("x\n", "tsv", "1 columns, but line 1 has 2"), ("\n", "csv", "the line is blank"),
+    ("x\n", "tsv", "1 column, but line 1 has 2"), ("\n", "csv", "the line is blank"),
     ('a"b,"c"d\n', "csv", "a quote is not closed, or is in the middle"),
     ("a\rb,c\n", "csv", "a carriage return"),
 ])
@@ -288,7 +288,7 @@ def test_sentences_in_columns_are_read_as_by_run_ner():
                                                                        (6, (["a\u3000b"],))]
     assert values(read(lines, "conll", flags={"token_column": 1}, **tagger))[0] == (["1", "2"],)
     assert "is only for models that tag words" in refusal(lines, "conll")
-    assert "lines:2: the line has 1 columns, but line 1 has 2" in refusal("a O\nb\n", "conll", **tagger)
+    assert "lines:2: the line has 1 column, but line 1 has 2" in refusal("a O\nb\n", "conll", **tagger)
 
 
 def test_a_tagger_takes_lists_of_words_under_several_names():

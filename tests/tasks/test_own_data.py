@@ -275,7 +275,7 @@ def test_a_column_that_holds_no_known_label_is_none_of_labels(tmp_path):
     ("a.txt", "", "the format is unknown. Give the file a name that ends in one of .csv, .tsv"),
     ("a.csv", "", "the file is empty"), ("a.jsonl", "\n \n", "the file is empty"),
     ("a.csv", "text,label\n", ":1: the file has only a header row"),
-    ("a.csv", "text,label\na,x\nb\n", ":3: the row has 1 columns, but line 1 has 2; all rows must have the "
+    ("a.csv", "text,label\na,x\nb\n", ":3: the row has 1 column, but line 1 has 2; all rows must have the "
                                       "same number of columns. A text "
      "with a comma"),
     ("a.tsv", "text\tlabel\na\tx\ty\n", ":2: the row has 3 columns, but line 1 has 2"),

@@ -27,7 +27,7 @@ def test_words_and_tags_have_two_names_each(name, tmp_path):
 
 @pytest.mark.parametrize("line, message", [
     ('{"tokens": ["a"], "ner_tags": [0]}', "'ner_tags' contains the number 0. Write the name of each tag"),
-    ('{"tokens": ["a"], "ner_tags": ["O", "O"]}', "'tokens' has 1 words, but 'ner_tags' has 2 tags."),
+    ('{"tokens": ["a"], "ner_tags": ["O", "O"]}', "'tokens' has 1 word, but 'ner_tags' has 2 tags."),
     ('{"tokens": ["a"], "ner_tags": ["PER"]}', "'PER' in 'ner_tags' is not a tag."),
     ('{"tokens": ["a"]}', "the tags are missing."), ('{"ner_tags": ["O"]}', "the words are missing."),
     ('{"tokens": "a b", "ner_tags": ["O"]}', "'tokens' is \"a b\", but must be a list of texts."),

@@ -62,7 +62,7 @@ def test_whether_a_file_has_tags(text, tagged, expected, tmp_path):
     ("# NN NN\n\n# NN NN\n", (), ": the file has only comments;"),
     ("a\nb\n", (), ":1: the line has only one column; each word needs a tag in another column."),
     ("a O\nb X O\n", (), ":2: the line has 3 columns, but line 1 has 2;"),
-    ("# a note\n\na O\n\n\nb\n", (), ":6: the line has 1 columns, but line 3 has 2;"),
+    ("# a note\n\na O\n\n\nb\n", (), ":6: the line has 1 column, but line 3 has 2;"),
     ("a O\n# x y\nb O\n", (), ":2: the line has 3 columns, but line 1 has 2;"),
     ("a O\nb PER\n", (), ":2: 'PER' is not a tag. .* If the tags are in another column, .*--tag_column"),
     ("a O\nb B-\n", (), ":2: 'B-' is not a tag"), ("a O\nb L-PER\n", (), ":2: 'L-PER' is not a tag"),

@@ -254,8 +254,8 @@ def train_steps(settings, examples):
     Raises:
       ValueError: with --do_train, the number is 0.
     """
-    what = "windows of training examples" if settings.doc_stride else "training examples"
-    return estimator_setup.count_steps(settings, len(examples), what)
+    noun = "training window" if settings.doc_stride else "training example"
+    return estimator_setup.count_steps(settings, len(examples), noun)
 
 
 def refuse_overwriting(settings, processor, **read):
@@ -371,7 +371,7 @@ class _Phases:
             f"Development set of {self._task.name or settings.task_name}",
             self._shown_metrics())
         estimator_setup.log_training(settings, len(splits.training),
-                                     "windows" if settings.doc_stride else "examples", num_train_steps)
+                                     "window" if settings.doc_stride else "example", num_train_steps)
         self._estimator.train(self._input_fn("train", "train", is_training=True), max_steps=num_train_steps,
                               curve=curve)
 

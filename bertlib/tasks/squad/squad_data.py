@@ -21,7 +21,7 @@ import re
 from absl import logging
 
 from bertlib.data import example_encoding, features_cache, record_files
-from bertlib.system import files, workers
+from bertlib.system import files, wording, workers
 import tokenization
 
 # unique_id of the first window, as published.
@@ -546,10 +546,13 @@ def _report(index, example, features):
         logging.warning("Question %s: the context contains no token, so the question has no window",
                         example.qas_id)
     elif index < _LOGGED_EXAMPLES:
-        logging.info("Question %s, answer %r, %d windows; answer in the first window: tokens %s to %s of %s",
-                     example.qas_id, example.orig_answer_text, len(features), features[0].start_position,
-                     features[0].end_position,
-                     " ".join(tokenization.printable_text(token) for token in features[0].tokens))
+        first = features[0]
+        answer = "" if example.orig_answer_text is None else (
+            f", answer {example.orig_answer_text!r} (tokens {first.start_position} to "
+            f"{first.end_position} of the first window)")
+        logging.info("Question %s%s, %s. Tokens of the first window: %s", example.qas_id, answer,
+                     wording.counted(len(features), "window"),
+                     " ".join(tokenization.printable_text(token) for token in first.tokens))
 
 
 def convert_examples_to_features(examples, tokenizer, max_seq_length, doc_stride, max_query_length,
