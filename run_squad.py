@@ -30,7 +30,7 @@ from bertlib.runs import (
     vocabularies,
 )
 from bertlib.runs.settings import INPUT, SPEED, TASK, require_file, sample_path
-from bertlib.system import wording
+from bertlib.system import terminal
 from bertlib.tasks.squad.squad_answers import (  # noqa: F401  public names of this script that live there
     RawResult,
     _compute_softmax,
@@ -238,8 +238,8 @@ def main(_):
         windows = file_based_convert_examples_to_features(examples[part], tokenizer, *lengths, is_training,
                                                           path, settings.num_workers,
                                                           settings.features_cache)
-        logging.info("%s: %s, %s.", path, wording.counted(len(examples[part]), "question"),
-                     wording.counted(windows, "window"))
+        logging.info("%s: %s, %s.", path, terminal.counted(len(examples[part]), "question"),
+                     terminal.counted(windows, "window"))
         if is_training:
             question_answering.log_windows_seen(settings, num_train_steps, len(examples[part]), windows)
         return input_fn_builder(path, settings.max_seq_length,

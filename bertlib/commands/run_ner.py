@@ -36,7 +36,7 @@ from bertlib.runs import (
     vocabularies,
 )
 from bertlib.runs.settings import INPUT, SPEED, TASK, find_split_file, require_file, sample_path
-from bertlib.system import files, fingerprints, wording
+from bertlib.system import files, fingerprints, terminal
 from bertlib.tasks.tagging import tagged_json_lines, tagging_data, tagging_head, word_splitter
 
 # {split: (phase that needs the split, possible names of the split's file in --data_dir, without the file
@@ -232,7 +232,7 @@ def _labels(settings, train):
 def _describe(file, scheme, labels):
     """Logs the numbers of sentences, words and entities. Warns about tags that the model does not know."""
     words = sum(len(sentence.words) for sentence in file.sentences)
-    sizes = f"{wording.counted(len(file.sentences), 'sentence')}, {wording.counted(words, 'word')}"
+    sizes = f"{terminal.counted(len(file.sentences), 'sentence')}, {terminal.counted(words, 'word')}"
     if not file.is_tagged:
         logging.info("%s: %s, without tags.", file.path, sizes)
         return

@@ -35,7 +35,7 @@ from bertlib.runs import (
     vocabularies,
 )
 from bertlib.runs.settings import INPUT, SPEED, find_split_file, require_file, sample_path
-from bertlib.system import fingerprints, wording
+from bertlib.system import fingerprints, terminal
 from bertlib.tasks.multiple_choice import choice_data, choice_head
 
 # {split: (phase that needs the split, possible names of the split's file in --data_dir, without the file
@@ -139,7 +139,7 @@ def read_data(settings):
                     [question.sent1, question.sent2, *question.endings, question.label]))
             data[split] = file._replace(questions=questions)
             logging.info("%s: %s with %d endings%s.", file.path,
-                         wording.counted(len(questions), "question"), file.num_choices,
+                         terminal.counted(len(questions), "question"), file.num_choices,
                          "" if file.is_labelled else ", without labels")
     return data
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from bertlib.checkpoints import checkpoint_files, checkpoint_formats, metrics_history
 from bertlib.output_directory import best_weights, environment, output_files
-from bertlib.system import files, wording
+from bertlib.system import files, terminal
 
 # Names of the values in metrics.jsonl that measure the machine and not the model.
 _MEASURED = ("step", "evaluation", "time", "steps_per_second", "examples_per_second", "peak_memory_gb",
@@ -293,7 +293,7 @@ def _weights_to_text(found):
 
 
 def _variables_to_text(entry):
-    return f"{wording.counted(entry['variables'], 'variable')}: " + (
+    return f"{terminal.counted(entry['variables'], 'variable')}: " + (
         "the same" if not entry["different"] else
         f"{entry['different']} differ; largest difference: "
         f"{_numbers(entry['largest_absolute'], entry['largest_relative'])} ({entry['variable']})")

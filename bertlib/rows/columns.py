@@ -14,7 +14,7 @@ from absl import logging
 
 from bertlib.rows import header_rows, tables
 from bertlib.rows.tables import BadRow, RowError
-from bertlib.system import wording
+from bertlib.system import terminal
 
 # To decide whether the first row is a header row, this number of later rows is compared with it.
 LOOKAHEAD_ROWS = 1000
@@ -591,7 +591,7 @@ class TextReader:
                            "pass --delimiter=comma.",
                       "|": " A text with a pipe has to be in quotes."}.get(place.delimiter, "")
             return TextRow(line, row, bad=BadRow(
-                f"the row has {wording.counted(len(row), 'column')}, but line {place.line} has "
+                f"the row has {terminal.counted(len(row), 'column')}, but line {place.line} has "
                 f"{place.width}; all rows must have the same number of columns.{advice}", "wrong width"))
         return self._read_texts(line, row)
 

@@ -21,7 +21,7 @@ from bertlib.output_directory import best_weights
 from bertlib.replicas import replica_group
 from bertlib.runs import checks, final_export, run_record
 from bertlib.runs.settings import last_training_step, parse_profile_steps
-from bertlib.system import files, locks, stopping, wording
+from bertlib.system import files, locks, stopping, terminal
 import modeling
 import optimization
 
@@ -264,7 +264,7 @@ def count_steps(settings, count, noun):
     """
     steps = int(count / settings.train_batch_size * settings.num_train_epochs)
     if settings.do_train and steps < 1:
-        raise ValueError(f"{wording.counted(count, noun)} and "
+        raise ValueError(f"{terminal.counted(count, noun)} and "
                          f"--num_train_epochs={settings.num_train_epochs} make no batch of "
                          f"--train_batch_size={settings.train_batch_size}. Lower the batch size.")
     return steps
@@ -299,12 +299,12 @@ def log_training(settings, count, noun, num_train_steps):
     if "num_train_epochs" in settings:
         epochs = f"--num_train_epochs={settings.num_train_epochs:g} means "
         warmup = int(num_train_steps * settings.warmup_proportion)
-    logging.info("Training on %s: %s%s with a batch size of %d.", wording.counted(count, noun), epochs,
-                 wording.counted(num_train_steps, "step"), settings.train_batch_size)
+    logging.info("Training on %s: %s%s with a batch size of %d.", terminal.counted(count, noun), epochs,
+                 terminal.counted(num_train_steps, "step"), settings.train_batch_size)
     if warmup is None:
         warmup = settings.num_warmup_steps
     logging.info("The learning rate rises to --learning_rate=%g in %s of warm-up, and then follows "
-                 "--lr_schedule=%s.", settings.learning_rate, wording.counted(warmup, "step"),
+                 "--lr_schedule=%s.", settings.learning_rate, terminal.counted(warmup, "step"),
                  settings.lr_schedule)
     if last_step < num_train_steps:
         logging.info("--max_steps=%d: the training ends at step %d of %d. The learning rate has the schedule "

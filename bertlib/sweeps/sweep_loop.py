@@ -8,7 +8,7 @@ from absl import logging
 
 from bertlib.api import child_command
 from bertlib.sweeps import child_jobs, run_inputs, run_rows, sweep_directory, sweep_page
-from bertlib.system import files, locks, wording
+from bertlib.system import files, locks, terminal
 
 _LAST_BYTES = 100_000  # the part of a log in which an error message is looked for
 _MAX_MESSAGE = 500  # longest message in a row, in characters
@@ -56,7 +56,7 @@ def run(sweep, directory, runs):
         if missing:
             run_inputs.check_unchanged(map(directory.output_dir, directory.runs))
         directory.add(runs)
-        logging.info("%s: %d already ended, %d to go. Results: %s.", wording.counted(len(runs), "run"),
+        logging.info("%s: %d already ended, %d to go. Results: %s.", terminal.counted(len(runs), "run"),
                      len(runs) - len(missing), len(missing),
                      os.path.join(directory.path, sweep_directory.PAGE))
         _write_results(sweep, directory)

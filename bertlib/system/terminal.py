@@ -1,4 +1,4 @@
-"""Makes texts safe for a terminal, and handles standard streams that are closed or cannot be written."""
+"""Makes texts for a terminal, and handles standard streams that are closed or cannot be written."""
 
 import io
 import os
@@ -24,6 +24,16 @@ def printable(text):
     "\\x1b", so that the terminal shows "\\x1b[31m" and does not turn red.
     """
     return _UNSAFE.sub(lambda match: match.group().encode("unicode_escape", "surrogatepass").decode(), text)
+
+
+def counted(number, noun):
+    """Returns a number with its noun, such as "1 run" or "8 runs".
+
+    Args:
+      number: int.
+      noun: the noun in singular. Its plural ends with "s".
+    """
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def open_closed_streams():

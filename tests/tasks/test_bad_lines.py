@@ -49,7 +49,7 @@ def test_an_error_lists_all_faults_in_the_order_of_the_lines(tmp_path):
                      "bad encoding 1, missing label 1, unknown label 1); they are:")
     assert "--skip_bad_lines=true" in advice
     assert [line.removeprefix(f"{path}:")[:24] for line in listed] == [
-        "3: the text is empty; co", "4: the row has 1 columns", "5: the label is empty; c",
+        "3: the text is empty; co", "4: the row has 1 column,", "5: the label is empty; c",
         "6: the line is blank; re", "7: byte 0xe9 at offset 2", "8: the label 'z' is not "]
 
 

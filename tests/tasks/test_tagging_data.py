@@ -297,4 +297,4 @@ def test_an_error_lists_all_lines_that_cannot_be_used(tmp_path):
         f"{path}: 3 lines cannot be used (bad encoding 1, bad tag 1, wrong width 1); they are:")
     assert advice == "Correct these lines."
     assert [line.removeprefix(f"{path}:")[:25] for line in listed] == [
-        "2: 'B' is not a tag. A ta", "3: the line has 1 columns", "5: byte 0xff at offset 12"]
+        "2: 'B' is not a tag. A ta", "3: the line has 1 column,", "5: byte 0xff at offset 12"]

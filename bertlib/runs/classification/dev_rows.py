@@ -10,7 +10,7 @@ from absl import logging
 from bertlib.checkpoints import checkpoint_formats
 from bertlib.output_directory import output_files
 from bertlib.runs import run_record
-from bertlib.system import files, wording
+from bertlib.system import files, terminal
 from bertlib.tasks.classification import dev_split, row_examples
 
 
@@ -111,7 +111,7 @@ def split_by_dev_rows(split, path, recorded):
     parts = dev_split.split_by_dev_rows(split, dev_split.parse_dev_rows(content, path), path)
     more = len(split.rows) - recorded["of"]
     if more > 0:
-        excepted = (f", except on {wording.counted(len(parts.unused), 'row')} with the same texts as "
+        excepted = (f", except on {terminal.counted(len(parts.unused), 'row')} with the same texts as "
                     "development rows"
                     if parts.unused else "")
         logging.warning("%s has %d rows, but it had only %d rows when the training in %s started. The %d "

@@ -21,7 +21,7 @@ import re
 from absl import logging
 
 from bertlib.data import example_encoding, features_cache, record_files
-from bertlib.system import files, wording, workers
+from bertlib.system import files, terminal, workers
 import tokenization
 
 # unique_id of the first window, as published.
@@ -551,7 +551,7 @@ def _report(index, example, features):
             f", answer {example.orig_answer_text!r} (tokens {first.start_position} to "
             f"{first.end_position} of the first window)")
         logging.info("Question %s%s, %s. Tokens of the first window: %s", example.qas_id, answer,
-                     wording.counted(len(features), "window"),
+                     terminal.counted(len(features), "window"),
                      " ".join(tokenization.printable_text(token) for token in first.tokens))
 
 

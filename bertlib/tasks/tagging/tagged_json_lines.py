@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from bertlib.rows import faults, tables
 from bertlib.rows.tables import RowError
-from bertlib.system import wording
+from bertlib.system import terminal
 from bertlib.tasks.tagging import tagging_data
 
 # File extensions of JSON Lines. Each extension may be followed by .gz.
@@ -134,8 +134,8 @@ def _read_sentence(line, row):
         return tagging_data.Sentence(words, None, [line] * len(words))
     tags = _read_list(line, row, tag_key)
     if len(tags) != len(words):
-        raise RowError(line, f"{key!r} has {wording.counted(len(words), 'word')}, but {tag_key!r} has "
-                       f"{wording.counted(len(tags), 'tag')}. Each word needs one tag.", "bad tag")
+        raise RowError(line, f"{key!r} has {terminal.counted(len(words), 'word')}, but {tag_key!r} has "
+                       f"{terminal.counted(len(tags), 'tag')}. Each word needs one tag.", "bad tag")
     for tag in tags:
         if not tagging_data.is_tag(tag):
             raise RowError(line, f"{tag!r} in {tag_key!r} is not a tag. A tag is O; or B-, I-, E- or S- with "

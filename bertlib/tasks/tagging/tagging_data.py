@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from bertlib.data import example_encoding, features_cache, record_files
 from bertlib.rows import faults, tables
-from bertlib.system import files, wording, workers
+from bertlib.system import files, terminal, workers
 import tokenization
 
 SCHEMES = ("IOB2", "IOB1", "BIOES")
@@ -223,9 +223,10 @@ def _sentences(file, rows, first, token, tag, bad_lines):
         if not fits and not words and row[0].startswith("#"):
             continue
         if len(row) != file.width:
-            width = wording.counted(len(row), "column")
-            bad_lines.add(number, "wrong width", f"the line has {width}, but line {first} has {file.width}; all "
-                          "lines with words must have the same number of columns.", file.lines[number - 1])
+            width = terminal.counted(len(row), "column")
+            bad_lines.add(number, "wrong width", f"the line has {width}, but line {first} has "
+                          f"{file.width}; all lines with words must have the same number of columns.",
+                          file.lines[number - 1])
             is_usable = False
             continue
         if not fits:
