@@ -9,7 +9,8 @@ from bertlib.reports.report_page import escape, name, number, paragraph, percent
 _MAX_ERRORS = 50
 # With more than `MAX_MATRIX` labels, a list of the most frequent confusions replaces the confusion matrix.
 MAX_MATRIX, _MAX_CONFUSIONS = 30, 50
-# If the names above the columns of a matrix have more characters in total, they are written vertically.
+# The names above the columns of a matrix are written horizontally, if they have at most this number of
+# characters in total. Otherwise they are written vertically.
 _MAX_HORIZONTAL = 60
 _DENSE_MATRIX = 12  # a matrix with more labels has narrow columns
 

@@ -139,8 +139,8 @@ class Fork:
                 and not any(_is_module(folder, name) for folder in self._above) and not is_installed(name))
 
     def only_elsewhere(self, name, path):
-        """Returns the folder of a module, if only one folder contains the module and the file cannot import
-        it from there. Otherwise returns None.
+        """Returns the folder of a module that a file imports, if exactly one folder contains this module, and
+        Python would not find the module when the file runs. Otherwise returns None.
 
         Args:
           name: name of the module, without a dot.

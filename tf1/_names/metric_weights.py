@@ -21,11 +21,11 @@ def _for_each_label(weights, labels):
 
     Args:
       weights: tensor with a weight for each label ([B, T] or [B · T]), for each position ([T]) or for each
-        example ([B]). If there are more weights than labels, the additional weights are ignored.
+        example ([B]). More than B · T weights are possible, too: the additional weights are ignored.
       labels: [B, T] or [B].
 
     Returns:
-      the weights, [B · T] or [B]. If `weights` has none of these lengths, the session raises an
+      the weights, [B · T] or [B]. With any other number of weights, the session raises an
       InvalidArgumentError.
     """
     count, size = tf.size(labels), tf.size(weights)
