@@ -58,7 +58,11 @@ def train(model, recorded):
 
 @torch.no_grad()
 def predict(model, recorded):
-    """Returns the start logits and the end logits, float32 [windows, length] each."""
+    """Returns the start logits and the end logits, float32 [windows, length] each.
+
+    The logits of padding are -1e4. Otherwise padding would take places among the best positions of a window.
+    This project trims its batches, so most of its windows have no padding that could take such places.
+    """
     model.eval()
     logits = {name: np.full(recorded["eval/input_ids"].shape, -1e4, np.float32)
               for name in ("start_logits", "end_logits")}
@@ -68,7 +72,8 @@ def predict(model, recorded):
             output = model(**arguments_of(recorded, "eval", rows))
         for name, array in logits.items():
             values = getattr(output, name).float().numpy()
-            array[rows, :values.shape[1]] = values
+            real = recorded["eval/input_mask"][rows][:, :values.shape[1]] == 1
+            array[rows, :values.shape[1]] = np.where(real, values, -1e4)
     return list(logits.values())
 
 

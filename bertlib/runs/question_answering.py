@@ -10,7 +10,7 @@ from bertlib.checkpoints import checkpoint_formats
 from bertlib.data import input_pipeline
 from bertlib.reports import prediction_files, squad_report
 from bertlib.reports.prediction_rows import PredictedRow
-from bertlib.runs import example_limits, results
+from bertlib.runs import estimator_setup, example_limits, results
 from bertlib.runs.settings import last_training_step
 from bertlib.system import files, fingerprints
 from bertlib.tasks.squad import squad_answers, squad_data, squad_predictions, squad_scores
@@ -154,7 +154,7 @@ class Evaluation:
         return squad_answers.select_answers(
             self._examples, *self.model_outputs(input_fn), settings.n_best_size, settings.max_answer_length,
             settings.do_lower_case, settings.version_2_with_negative, settings.verbose_logging,
-            getattr(self._tokenizer, "basic_tokenizer", None))
+            getattr(self._tokenizer, "basic_tokenizer", None), estimator_setup.trims_evaluation(settings))
 
     def _null_threshold(self, predictions):
         """Returns the null threshold. With --find_null_threshold=true, this is the best threshold for these

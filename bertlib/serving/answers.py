@@ -242,7 +242,7 @@ class SquadQuestions:
         prediction, = squad_answers.select_answers(
             [example], features, results, self._model.setting("n_best_size"),
             self._model.setting("max_answer_length"), self._model.do_lower_case, self._version_2,
-            basic_tokenizer=getattr(self._model.tokenizer, "basic_tokenizer", None))
+            basic_tokenizer=getattr(self._model.tokenizer, "basic_tokenizer", None), skips_padding=True)
         best = prediction.final_answer(self._threshold)
         answer = {"answer": best.text, "probability": _number(best.probability), "start": best.start,
                   "end": best.end}

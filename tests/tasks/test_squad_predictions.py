@@ -159,6 +159,20 @@ def test_missing_logits_of_padding_change_nothing(recording):
     assert select(examples, features, padded, True) == select(examples, features, results, True)
 
 
+def test_padding_takes_places_among_the_best_positions_unless_it_is_skipped():
+    question = example("q", "?", "cat dog")
+    feature = window(0, question.doc_tokens, 0, unique_id=0)
+    size = len(feature.tokens)
+    real = [1.0] * size
+    logits = real + [2.0] * size  # as many positions of padding, with higher logits
+    published, skipped, alone = (
+        select([question], [feature], [RawResult(0, each, each)], n_best_size=size,
+               skips_padding=skips)[0].nbest
+        for each, skips in ((logits, False), (logits, True), (real, False)))
+    assert [answer.text for answer in published] == ["empty"]
+    assert skipped == alone and "empty" not in [answer.text for answer in skipped]
+
+
 def test_best_indexes_of_equal_logits_are_the_first():
     assert squad_answers._get_best_indexes([1.0, 3.0, 2.0, 3.0, 2.0], 4) == [1, 3, 2, 4]
     assert squad_answers._get_best_indexes([1.0], 4) == [0]

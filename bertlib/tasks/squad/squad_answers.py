@@ -106,7 +106,8 @@ class _PrelimPrediction(NamedTuple):
 
 
 def select_answers(examples, features, results, n_best_size, max_answer_length, do_lower_case,
-                   version_2_with_negative=False, verbose_logging=False, basic_tokenizer=None):
+                   version_2_with_negative=False, verbose_logging=False, basic_tokenizer=None,
+                   skips_padding=False):
     """Yields a `Prediction` for each example, in order, as soon as the results of its windows are available.
 
     Args:
@@ -125,6 +126,9 @@ def select_answers(examples, features, results, n_best_size, max_answer_length, 
         lowest sum.
       verbose_logging: whether to log the texts that cannot be found again in the context.
       basic_tokenizer: the tokenizer that made the words of the features; by default a `BasicTokenizer`.
+      skips_padding: whether only tokens can be among the best positions of a window. In the published code,
+        padding can take places among them. With trimmed batches, the padding of a window depends on the other
+        windows of its batch. Pass True for them, so that an answer does not depend on other questions.
 
     Raises:
       ValueError: a window has no result, the logits of a window are NaN, or the features are not in the order
@@ -133,7 +137,7 @@ def select_answers(examples, features, results, n_best_size, max_answer_length, 
     tokenizer = basic_tokenizer or tokenization.BasicTokenizer(do_lower_case=do_lower_case)
     # A cache is used because a word of the context is in many spans.
     tokenize_word = functools.lru_cache(maxsize=_REMEMBERED_WORDS)(tokenizer.tokenize)
-    for example, windows in _by_example(examples, _with_logits(features, results)):
+    for example, windows in _by_example(examples, _with_logits(features, results, skips_padding)):
         prelim_predictions = _prelim_predictions(windows, n_best_size, max_answer_length)
         null_prediction = None
         if version_2_with_negative:
@@ -157,8 +161,9 @@ def select_answers(examples, features, results, n_best_size, max_answer_length, 
         yield Prediction(example.qas_id, nbest, answer, null_answer, null_odds)
 
 
-def _with_logits(features, results):
-    """Yields a `_Window` for each of the features. Features and result are matched by their unique_id."""
+def _with_logits(features, results, skips_padding):
+    """Yields a `_Window` for each of the features. Features and result are matched by their unique_id. With
+    `skips_padding`, the logits of padding are left out."""
     results = iter(results)
     early = {}
     for feature in features:
@@ -170,7 +175,8 @@ def _with_logits(features, results):
                                  "predict all features, and pass the result of each window once.")
             early[result.unique_id] = result
         result = early.pop(feature.unique_id)
-        yield _Window(feature, _floats(result, "start_logits"), _floats(result, "end_logits"))
+        size = len(feature.tokens) if skips_padding else None
+        yield _Window(feature, _floats(result, "start_logits")[:size], _floats(result, "end_logits")[:size])
 
 
 def _floats(result, name):
