@@ -364,25 +364,26 @@ Measured by `{result["command"]}` ({place(result)})."""
 
 def stability_table():
     """Returns the tables of the settings of benchmarks/stability.py, one for each data set, and their
-    origin."""
-    result, parts = results.read("stability"), []
-    summaries = [row for row in result["rounds"] if "seed" not in row]
-    for data in dict.fromkeys(row["data"] for row in summaries):
-        of_data, rows = rows_of({"rounds": summaries}, data=data), []
-        metric = of_data[0]["metric"].removeprefix("eval_")
-        for row in of_data:
-            runs = [run for run in rows_of(result, data=data, setting=row["setting"]) if "seed" in run]
-            each = [f"{run[row['metric']]:.3f}" if row["metric"] in run else "–" for run in runs]
-            failed = sum(run["failed"] for run in runs)
-            rows.append([
-                "Hugging Face" if row["setting"] == "hugging_face" else f"`{row['flags']}`" if row["flags"]
-                else "published recipe",
-                interval(row, "mean", "low", "high"), f"{failed} of {row['runs']}",
-                interval(row, "difference", "difference_low", "difference_high"),
-                f"{row['p_value']:.3f}" if "p_value" in row else "", ", ".join(each)])
-        parts.append(table([f"{data}: flags", f"{metric}: mean [95 % interval]", "failed runs",
-                            "difference from the published recipe", "p", "each seed"], rows))
-    return "\n\n".join([*parts, f"Measured by `{result['command']}` ({place(result)})."])
+    origins."""
+    titles, parts = {"published": "published recipe", "hugging_face": "Hugging Face"}, []
+    for result in map(results.read, STABILITY):
+        summaries = [row for row in result["rounds"] if "seed" not in row]
+        for data in dict.fromkeys(row["data"] for row in summaries):
+            of_data, rows = rows_of({"rounds": summaries}, data=data), []
+            metric = of_data[0]["metric"].removeprefix("eval_")
+            for row in of_data:
+                runs = [run for run in rows_of(result, data=data, setting=row["setting"]) if "seed" in run]
+                each = [f"{run[row['metric']]:.3f}" if row["metric"] in run else "–" for run in runs]
+                failed = sum(run["failed"] for run in runs)
+                rows.append([
+                    titles.get(row["setting"], f"`{row['flags']}`"),
+                    interval(row, "mean", "low", "high"), f"{failed} of {row['runs']}",
+                    interval(row, "difference", "difference_low", "difference_high"),
+                    f"{row['p_value']:.3f}" if "p_value" in row else "", ", ".join(each)])
+            parts.append(table([f"{data}: flags", f"{metric}: mean [95 % interval]", "failed runs",
+                                "difference from the published recipe", "p", "each seed"], rows))
+        parts.append(f"Measured by `{result['command']}` ({place(result)}).")
+    return "\n\n".join(parts)
 
 
 def interval(row, value, low, high):
@@ -519,6 +520,7 @@ def origins_table():
 
 
 ONNX_QUALITY = [name for name in results.names() if name.startswith("onnx_quality")]
+STABILITY = [name for name in results.names() if name.startswith("stability")]
 ON_OTHER_PAGES = ("domain", "onnx", "onnx_base", "onnx_quality", "padding", "replicas", "report_numbers",
                   "selection", "server", "stability")
 # {name in a page: (function that returns the text, results that it is made of)}
@@ -538,7 +540,7 @@ TABLES = {
     "replicas": (replicas_table, ["replicas"]),
     "report_numbers": (report_numbers_table, ["report_numbers"]),
     "selection": (selection_table, ["selection_cost"]),
-    "stability": (stability_table, ["stability"]),
+    "stability": (stability_table, STABILITY),
     "server": (server_table, ["server_load"]),
     "onnx": (onnx_table, ["serving_onnx"]),
     "domain": (domain_table, ["domain"]),

@@ -2,7 +2,7 @@
 
     python benchmarks/stability.py --glue_dir=$GLUE_DIR --work_dir=output/stability \
       [--seeds=8] [--data=MRPC,MRPC-2490,CoLA] [--settings=published,bias_correction] \
-      [--setting='longer=--warmup_proportion=0.3'] [--peer_python=PYTHON] [--results=stability] \
+      [--setting='longer=--warmup_proportion=0.3'] [--peer_python=PYTHON] [--results=stability_NAME] \
       [any flag of run_classifier.py]
 
 Each pair of a data set and a setting is a sweep over the seeds: sweep.py trains the installed model in bf16.
@@ -13,7 +13,10 @@ that this command does not know are passed to all trainings.
 --peer_python names a Python interpreter with torch, transformers, scikit-learn, SciPy and seqeval. The
 setting "hugging_face" then trains Hugging Face's model with the same start, batch size, learning rate,
 schedule, clipping and weight decay. Its optimizer has bias correction. The order of the examples, the masks
-of the dropout and the first weights of the head are others than here.
+of the dropout and the first weights of the head differ from those of this project.
+
+A run of one data set takes hours. So each data set can have its own file of results: render.py makes its
+tables from all results whose names begin with stability.
 
 A run failed if it diverged, or if the sweep calls it degenerate: it is not better than a constant answer. The
 mean includes degenerate runs. The paired t-test compares a setting with the setting "published" on the seeds

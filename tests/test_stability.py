@@ -60,7 +60,7 @@ def test_the_statistics_are_those_of_the_values_and_their_pairs():
                                [0.76, 0.26 / 3, test.pvalue])
     np.testing.assert_allclose([found["difference_low"], found["difference_high"]],
                                list(test.confidence_interval()))
-    # Values that say nothing: all equal, one, none.
+    # Too little data for some statistics: all values are equal, or there is only one value, or none.
     same = stability.summarize(runs_of(0.6, 0.6), runs_of(0.5, 0.5), METRIC)
     assert same["low"] == same["high"] == 0.6 and "p_value" not in same
     assert set(stability.summarize(runs_of(0.6), runs_of(0.6), METRIC)) == {"runs", "failed_share", "mean"}
@@ -78,7 +78,7 @@ def test_settings_of_the_command_line():
             stability.parse_settings(names, settings)
 
 
-# In place of an interpreter with torch: it notes its arguments, and prints the scores of a seed.
+# Replaces the interpreter with torch: it logs its arguments, and prints the scores of a seed.
 _PEER = """#!/bin/bash
 echo "$@" >> {log}
 case "$2" in
@@ -133,15 +133,18 @@ def test_the_table_has_each_setting_and_each_seed(tmp_path, monkeypatch):
               *runs_of(0.6, setting="hugging_face"),
               dict(data="MRPC", setting="hugging_face", flags="", metric=METRIC,
                    **stability.summarize(runs_of(0.6), before, METRIC))]
-    results.write("stability", {
-        "command": "python benchmarks/stability.py", "date": "2026-11-24", "versions": {}, "units": {},
-        "machine": {"cpu": "a CPU", "instructions": [], "cores": 2}, "repeated": True, "rounds": rounds})
+    for name, date in (("stability_mrpc", "2026-11-24"), ("stability_more", "2026-11-25")):
+        results.write(name, {
+            "command": "python benchmarks/stability.py", "date": date, "versions": {}, "units": {},
+            "machine": {"cpu": "a CPU", "instructions": [], "cores": 2}, "repeated": True, "rounds": rounds})
+    monkeypatch.setattr(render, "STABILITY", ["stability_mrpc", "stability_more"])
     page = render.rendered("<!-- generated: stability -->\n<!-- end -->")
     assert "| MRPC: flags | accuracy: mean [95 % interval] | failed runs |" in page
     assert "| published recipe | 0.640 [0.338, 0.942] | 1 of 3 |  |  | 0.700, 0.500, 0.720 |" in page
     assert "| `--adam_bias_correction=true` | 0.750 [0.750, 0.750] | 1 of 3 | 0.040 [" in page
     assert "| Hugging Face | 0.600 | 0 of 1 |" in page
-    assert "| 0.750, –, 0.750 |" in page and page.endswith("2026-11-24).\n<!-- end -->")
+    assert "| 0.750, –, 0.750 |" in page
+    assert "2026-11-24).\n\n| MRPC: flags" in page and page.endswith("2026-11-25).\n<!-- end -->")
 
 
 @pytest.mark.slow(reason="two trainings in fresh interpreters, and the sweeps around them")
