@@ -29,8 +29,8 @@ INTRODUCTION = """# Flags
 
 `docs/render_flags.py` generates this page from the code. A flag and its value are one argument, such as
 `--seed=1`. A flag with the values true and false can be written without its value: `--do_train` means
-`--do_train=true`. Most flags without a default are optional. If a command needs such a flag, it ends with an
-error that names the flag.
+`--do_train=true`. Most flags without a default are optional. If a command needs such a flag and you leave it
+out, the command ends with an error that names the flag.
 
 `python run_classifier.py --help` lists the everyday flags of that command, and
 `python run_classifier.py --helpfull` lists all of its flags.
@@ -85,8 +85,8 @@ def escape(text):
 
 
 def render():
-    """Returns the page. It lists flags that only one command has by command, and all other flags by
-    section."""
+    """Returns the page. A flag that only one command has is listed under this command. All other flags are
+    listed by section."""
     described = {command: rows_of(command) for command in COMMANDS}
     commands, heading_of = collections.defaultdict(list), {}
     for command, (_, sections) in described.items():

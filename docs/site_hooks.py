@@ -1,4 +1,5 @@
-"""Makes pages of the Markdown files outside of docs/ that the pages link to, such as CHANGELOG.md."""
+"""Adds Markdown files outside of docs/, such as CHANGELOG.md, to the site, because pages in docs/ link to
+them."""
 
 import os
 import re
@@ -7,13 +8,13 @@ from mkdocs.structure import files
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PAGES = ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "tf1/README.md"]
-# The paths of the copies in the site. A relative link between docs/ and the root has one folder less in the
-# site.
+# The folder of these pages in the site. The site has no folder docs/: pages from docs/ are at its root. So
+# links between these pages and pages from docs/ must be rewritten.
 FOLDER = "files"
 
 
 def on_files(found, config):
-    """Adds the pages; mkdocs calls this function when it knows the files of docs/."""
+    """Adds the pages. mkdocs calls this function after it has collected the files of docs/."""
     for path in PAGES:
         with open(os.path.join(ROOT, path), encoding="utf-8") as reader:
             found.append(files.File.generated(config, f"{FOLDER}/{path}", content=reader.read()))
@@ -31,7 +32,7 @@ def on_page_markdown(markdown, page, config, files):
             return match[0]
         target = os.path.normpath(os.path.join(os.path.dirname(path), link))
         if target not in PAGES and not target.startswith("docs/"):
-            return text  # source code is not part of the site
+            return text  # without the link, because the target, such as source code, is not in the site
         target = f"{FOLDER}/{target}" if target in PAGES else target.removeprefix("docs/")
         return f"[{text}]({os.path.relpath(target, os.path.dirname(uri))}{'#' * bool(anchor)}{anchor})"
 
