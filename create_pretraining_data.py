@@ -5,8 +5,8 @@
       --do_lower_case=true --max_seq_length=128 --max_predictions_per_seq=20 --masked_lm_prob=0.15 \\
       --random_seed=12345 --dupe_factor=5 --num_workers=0
 
-The text has one sentence in each line and a blank line between documents. If a run was killed, the same
-command continues the work of this run.
+The text has one sentence in each line and a blank line between documents. If a run was killed, start the same
+command again: it continues the work of the killed run.
 """
 
 import collections
@@ -242,10 +242,10 @@ def create_masked_lm_predictions(tokens, masked_lm_prob, max_predictions_per_seq
 
 
 def truncate_seq_pair(tokens_a, tokens_b, max_num_tokens, rng):
-    """Shortens two lists in place until they have at most `max_num_tokens` tokens together.
+    """Shortens two lists in place until the sum of their lengths is at most `max_num_tokens`.
 
     Each removed token comes from the longer list, or from b if both are equally long. It is the first or the
-    last token with equal probability, so that truncation is not biased to one end.
+    last token of this list, with equal probability, so that truncation is not biased to one end.
     """
     length_a, length_b, front_a, front_b = len(tokens_a), len(tokens_b), 0, 0
     while length_a + length_b > max_num_tokens:
@@ -274,7 +274,7 @@ def write_instance_to_example_files(instances, tokenizer, max_seq_length, max_pr
                                     output_files):
     """Writes instances as TFRecords of `pretraining_data.feature_fields`, distributed over the files in turn.
 
-    The files get their names only after all instances were written.
+    The files get their final names only after all instances were written.
 
     Args:
       instances: list of `TrainingInstance` with tokens as str.

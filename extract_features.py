@@ -161,7 +161,8 @@ def main(_):
     logging.info("Extracting layers %s of %d lines, %d tokens.", settings.layers, lines, tokens)
     group = replica_group.current()
     if group:
-        # The fingerprint of the tokens and ids covers the lines, the vocabulary and the tokenizer's settings.
+        # A change of the lines, the vocabulary or the tokenizer's settings changes the tokens and ids. So the
+        # fingerprint of the tokens and ids is enough.
         run_record.check_replicas_agree(group, settings,
                                         input=f"{lines} lines, {tokens} tokens ({fingerprint[:8]})",
                                         bert_config=config.to_dict(),

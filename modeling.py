@@ -45,7 +45,7 @@ class BertConfig(object):
           vocab_size: number of entries in the vocabulary.
           hidden_size: W, the width of the encoder.
           num_hidden_layers: number of encoder layers.
-          num_attention_heads: N; divides hidden_size.
+          num_attention_heads: N. hidden_size must be a multiple of N.
           intermediate_size: width of the feed-forward layer.
           hidden_act: activation of the feed-forward layer, a name for `get_activation` or a function.
           hidden_dropout_prob: dropout probability after the embeddings, and after the output projections of
@@ -319,9 +319,9 @@ def layer_norm_and_dropout(input_tensor, dropout_prob, name=None, kernels=None):
 
 
 def create_initializer(initializer_range=0.02):
-    """Returns an initializer: a truncated normal distribution with this standard deviation.
+    """Returns an initializer: a truncated normal distribution with the standard deviation initializer_range.
 
-    The values depend on the seed of the graph and on the position in the model.
+    The values depend on the seed of the graph and on the place of the variable in the model.
     """
     def initialize(shape, dtype=tf.float32, partition_info=None):
         del partition_info
@@ -413,8 +413,8 @@ def embedding_postprocessor(input_tensor, use_token_type=False, token_type_ids=N
             raise ValueError("use_token_type=True needs token_type_ids.")
         table = tf.get_variable(token_type_embedding_name, [token_type_vocab_size, width],
                                 initializer=create_initializer(initializer_range))
-        # The table has few rows, so a product with one-hot vectors is faster than a gather. Its gradient is
-        # dense.
+        # The table has few rows, so a product with one-hot vectors is faster than a gather. With the product,
+        # the table also has a dense gradient.
         one_hot = tf.one_hot(tf.reshape(token_type_ids, [-1]), depth=token_type_vocab_size)
         output += tf.reshape(tf.matmul(one_hot, table), [batch_size, seq_length, width])
 
@@ -584,13 +584,13 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
       attention_mask: [B, F, F], see `attention_layer`.
       hidden_size: W.
       num_hidden_layers: number of layers.
-      num_attention_heads: N; divides W.
+      num_attention_heads: N. W must be a multiple of N.
       intermediate_size: width of the feed-forward layer.
       intermediate_act_fn: activation of the feed-forward layer.
       hidden_dropout_prob: dropout probability of the outputs of attention and feed-forward layer.
       attention_probs_dropout_prob: dropout probability of the attention probabilities.
       initializer_range: see `create_initializer`.
-      do_return_all_layers: whether to return the outputs of all layers, instead of the last one only.
+      do_return_all_layers: whether to return the outputs of all layers instead of only the last output.
       recompute: the activations that are not kept for the backward pass; the backward pass computes them
         again. The results are the same for all values of `recompute`. With "none", all activations are kept.
         With "attention", the attention scores and probabilities are not kept; for long sequences, they need
@@ -612,8 +612,8 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
       Positions that are not computed are zero.
 
     Raises:
-      ValueError: N does not divide W, W is not the width of the input, or `recompute` or `recompute_segment`
-        is not valid.
+      ValueError: W is not a multiple of N, W is not the width of the input, or `recompute` or
+        `recompute_segment` is not valid.
     """
     batch_size, seq_length, input_width = get_shape_list(input_tensor, expected_rank=3)
     encoder = _Encoder(

@@ -23,8 +23,8 @@ from bertlib.graph.graph_keys import (
 from bertlib.graph.tensorflow_internals import add_control_inputs, control_flow_context
 from bertlib.kernels import kernel_choice
 
-# Smallest number of elements of a variable that the op in C++ updates. For smaller variables, the op in C++
-# is not faster than TensorFlow's op.
+# A variable with fewer elements is updated by TensorFlow's op, because our op in C++ is not faster for such a
+# small variable.
 _WORTH_ONE_PASS = 2**16
 # The published weight decay λ, and the patterns of the names of variables that are not decayed.
 PUBLISHED_WEIGHT_DECAY = 0.01
@@ -56,8 +56,8 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
                      layer_decay=1.0, freeze_layers=0, freeze_embeddings=False):
     """Builds one training step: the gradients, clipped by their global norm, and the update of all variables.
 
-    The variables that are excluded from weight decay are fixed, as published: see
-    `PUBLISHED_DECAY_EXCLUSIONS`. `layer_index` derives the layer of a variable from the name of the variable.
+    As published, the variables that match `PUBLISHED_DECAY_EXCLUSIONS` have no weight decay. No argument
+    changes this choice. `layer_index` derives the layer of a variable from the name of the variable.
 
     Args:
       loss: scalar, the loss to minimize. With accumulation it is the loss of a micro-batch, and the mean over
@@ -71,7 +71,7 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
       lr_schedule: a name in `LR_SCHEDULES`.
       adam_bias_correction: whether "adamw" corrects the bias; see `AdamWeightDecayOptimizer`.
       gradient_accumulation_steps: number of micro-batches in a step; see `Accumulation` for the ops to run.
-      loss_scaling: whether to scale the loss for gradients in float16. If the gradients of a step are then
+      loss_scaling: whether to scale the loss for gradients in float16. If the scaled gradients of a step are
         not finite, the update is skipped; see `LossScale`. Skipped steps count as steps.
       weight_decay: λ of the optimizer, at least 0.
       clip_norm: largest global norm of the gradients; larger gradients are scaled down to this norm. 0 for no
@@ -80,7 +80,7 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
         `rate_factors`. 1.0 for the same rate in all layers.
       freeze_layers: number of layers that are not trained, counted from the lowest layer. If it is not 0, the
         embeddings are not trained either. No gradients are computed for frozen variables, and the optimizer
-        has no slots for them. The norm of the gradients covers the trained variables only.
+        has no slots for them. The norm of the gradients is computed from the trained variables only.
       freeze_embeddings: whether the embeddings are frozen.
 
     Returns:
@@ -153,8 +153,8 @@ def _effective_batch_gradients(loss, loss_scale, variables, steps):
         return _sum_gradients(loss, gradients, variables, steps)
     norm = tf.global_norm(gradients)
     if loss_scale:
-        # Sparse gradients are converted here. Inside the tf.cond of `apply_if_finite`, the dense gradient
-        # would not have a static shape.
+        # Sparse gradients are converted to dense ones here, because a conversion inside the tf.cond of
+        # `apply_if_finite` would give gradients without a static shape.
         gradients = [None if gradient is None else tf.convert_to_tensor(gradient) for gradient in gradients]
     return gradients, norm, tf.no_op
 
@@ -235,7 +235,8 @@ def rate_factors(variables, layer_decay):
     below the head, so their layer l has the factor ξ^(L + 1 − l).
 
     Args:
-      variables: list of the trained variables. The top layer is one of their layers.
+      variables: list of the trained variables. It must contain the variables of the top layer, because their
+        names give the number L.
       layer_decay: ξ.
 
     Raises:
@@ -348,7 +349,7 @@ def _sum_gradients(loss, gradients, variables, steps):
     The sums over micro-batches are local variables: they are not saved in checkpoints, and start at zero in
     each session. Each gradient is added to its sum and freed before the next one is computed. If a replica
     computes only one micro-batch, the gradient is assigned instead of added. With several replicas, the train
-    op then replaces the sums by the sums over all replicas; see `collectives.AllReduce`.
+    op finally replaces the sums by the sums over all replicas; see `collectives.AllReduce`.
 
     Args:
       loss: scalar, the loss of a micro-batch.
@@ -573,7 +574,7 @@ class _WeightDecayOptimizer(tf.train.Optimizer):
     A subclass declares its slots and overrides `_apply`, the update of one variable. `_prepare`, a method of
     `tf.train.Optimizer`, runs once in each step, before the first variable is updated. The weight decay is
     decoupled (Loshchilov and Hutter 2017, arXiv:1711.05101): before the update, `_decay` computes
-    w ← w − η λ w. AdamW's op in C++ and LAMB decay within the update instead.
+    w ← w − η λ w. In LAMB and in AdamW's op in C++, the decay is a part of the update instead.
     """
 
     # Names of the slots. The slot "m" of the variable "w" is the variable "w/m".

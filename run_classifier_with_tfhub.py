@@ -173,7 +173,8 @@ def check_length(settings, module):
 
 
 class _Model(estimator_setup.TrainableModel):
-    """A model without a configuration: its memory is always simulated, because no formula estimates it."""
+    """A model without a configuration. The memory that it needs is always found by simulation, because no
+    formula estimates this memory."""
 
     def upper_bound(self, step):
         return math.inf

@@ -261,7 +261,8 @@ def main(_):
     sizes = dict(vocab_size=config.vocab_size, type_vocab_size=config.type_vocab_size)
 
     def input_fn(flag, is_training=False):
-        # An evaluation is not trimmed: --max_eval_steps must not prefer the longest examples.
+        # An evaluation is not trimmed, because trimming sorts the examples by length. The first
+        # --max_eval_steps batches would then contain too many of the long examples.
         return input_fn_builder(
             paths_of[flag], *lengths, is_training=is_training, trim=is_training and step.trims_training,
             unequal_micro_batches=is_training and step.unequal_micro_batches, **sizes)
@@ -273,7 +274,7 @@ def main(_):
         if settings.do_train:
             curve = learning_curve.create_learning_curve(
                 settings, lambda: input_fn("eval_file"), evaluate,
-                "Words predicted correctly, of those masked",
+                "Masked words that were predicted correctly",
                 {"masked_lm_accuracy": "the model", "masked_lm_baseline": "the most frequent word"})
             estimator_setup.log_training(settings, len(paths_of["input_file"]), "file",
                                          settings.num_train_steps)

@@ -212,7 +212,8 @@ def main(_):
     init_checkpoint = model_config.without_reinitialized(settings, bert_config, init_checkpoint)
     examples, gold = read_examples(settings)
 
-    # As published, the number of steps is computed from the number of questions, not of windows.
+    # As published, the number of steps is computed from the number of questions, not from the number of
+    # windows.
     num_train_steps = estimator_setup.count_steps(settings, len(examples.get("train", ())), "question")
     checks.check_disk(settings, num_train_steps, head_shapes(bert_config), bert_config)
     build_model_fn = functools.partial(

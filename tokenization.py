@@ -678,7 +678,7 @@ class _Chunks(dict):
 
 
 class BasicTokenizer:
-    """Splits text into words. Each punctuation mark and each Chinese character becomes a word."""
+    """Splits text into words. Each punctuation mark and each Chinese character becomes a separate word."""
 
     # These defaults are for subclasses that set `do_lower_case` without calling the constructor.
     strip_accents = None
@@ -690,7 +690,7 @@ class BasicTokenizer:
         Args:
           do_lower_case: whether to convert text to lower case.
           strip_accents: whether to strip accents. None (as published) uses the value of `do_lower_case`.
-          tokenize_chinese_chars: whether each Chinese character becomes a word (as published).
+          tokenize_chinese_chars: whether each Chinese character becomes a separate word (as published).
         """
         self.do_lower_case = do_lower_case
         self.strip_accents = strip_accents

@@ -1,13 +1,15 @@
-"""Computes how much more memory TensorFlow's GPU allocator takes than the simulated peak, by fragmentation.
+"""Computes how much memory TensorFlow's GPU allocator needs beyond the simulated peak: the fragmentation.
 
     python benchmarks/allocator.py --model=large --max_seq_length=384 --batch_size=54 --recompute=layers
 
 The tensors of a simulated training step are allocated and freed by the rules of TensorFlow's allocator (BFC:
-best fit with coalescing). Sizes are rounded up to 256 bytes. A tensor gets the smallest free chunk that is
-large enough, and of equal chunks the one at the lowest address. The rest of the chunk becomes a new chunk if
-the chunk is twice as large as the tensor, or 128 MiB larger. Freed neighbours are merged. The memory that the
-step needs is the highest address. Variables are at the lowest addresses. `memory_planner.ALLOCATOR_MARGIN` is
-based on the printed ratios. This takes one CPU minute for BERT-Large. No GPU is needed or measured.
+best fit with coalescing). Sizes are rounded up to multiples of 256 bytes. A tensor gets the smallest free
+chunk that is large enough. If several chunks have this size, it gets the one at the lowest address. The rest
+of the chunk becomes a new chunk if the chunk is at least twice as large as the tensor, or at least 128 MiB
+larger. Neighbouring free chunks are merged. Variables have the lowest addresses. The highest address in use
+is the memory that the step needs. `memory_planner.ALLOCATOR_MARGIN` is based on the printed ratios.
+
+The script takes one CPU minute for BERT-Large. No GPU is needed or measured.
 """
 
 import argparse
@@ -63,7 +65,7 @@ class Allocator:
         self.highest = max(self.highest, address + chunk)
 
     def free(self, name):
-        """Frees the chunk of a name."""
+        """Frees the chunk that was allocated under a name."""
         address, size = self._used.pop(name)
         if address + size in self._sizes:
             size += self._remove(address + size)
@@ -75,7 +77,7 @@ class Allocator:
 
 
 def allocated_bytes(allocations):
-    """Returns the bytes that an allocator takes for the result of `memory_planner.trace_allocations`."""
+    """Returns the bytes that the allocator needs for allocations from `memory_planner.trace_allocations`."""
     allocator = Allocator()
     for tensor, change in allocations:
         if change > 0:

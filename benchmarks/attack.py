@@ -1,12 +1,13 @@
-"""Attacks every command: bad flags and files, files of rows, records, exports, surroundings, kills.
+"""Attacks every command with random cases: bad flags, bad files, faults of the machine, and kills.
 
     python benchmarks/attack.py [--seed=0] [--cases=1500 | --minutes=60] [--kinds=rows,tags,…] \\
       [--only=N,M] [--results=NAME]
 
 The seed and the number of a case determine the case. --only=N repeats case N, and --keep keeps its directory.
 The modules in benchmarks/attacks make the cases and judge them. A case is good if its result is the expected
-one, or if it ends with one message that names a flag or a file. All other cases are printed with the commands
-that repeat them. A table counts the cases by command and kind. The exit code is 1 if a case is bad.
+one, or if it ends with one message that names a flag or a file. All other cases are bad. The program prints
+each bad case with the commands that repeat it. At the end, it prints a table with the number of cases of each
+command and kind. The exit code is 1 if a case is bad.
 """
 
 import argparse
@@ -31,7 +32,8 @@ from attacks import families, spoiled, trial, world  # noqa: E402
 import results  # noqa: E402
 import scripts as running  # noqa: E402
 
-# How often each kind is drawn, relative to the other kinds. The first kinds are those of `spoiled`.
+# {kind of cases: how often it is drawn, relative to the other kinds}. The first four kinds are in `spoiled`,
+# and the other kinds are in `families`.
 KINDS = {"flags": 5, "files": 6, "faults": 3, "trainings killed": 1, **families.WEIGHTS}
 _SPOILED = list(KINDS)[:4]
 FINE = ("no memory, in C++", "message", "success", "ended by the signal", "still working", "refused")
@@ -113,7 +115,7 @@ def report(case, verbose):
 
 
 def print_table(cases, recorder):
-    """Prints and records the number of cases of each command and kind, and their ends."""
+    """Prints and records, for each command and kind, how many cases ended right, refused and bad."""
     counts = collections.defaultdict(collections.Counter)
     for case in cases:
         end = "bad" if case.verdict not in FINE else (
@@ -133,12 +135,12 @@ def parsed():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--cases", type=int, default=1500)
     parser.add_argument("--minutes", type=float, help="instead of a number of cases")
-    parser.add_argument("--kinds", default=",".join(KINDS), help="with commas between")
-    parser.add_argument("--only", help="numbers of the cases to repeat, with commas between")
-    parser.add_argument("--jobs", type=int, default=2, help="cases at the same time")
+    parser.add_argument("--kinds", default=",".join(KINDS), help="kinds of cases, separated by commas")
+    parser.add_argument("--only", help="numbers of the cases to repeat, separated by commas")
+    parser.add_argument("--jobs", type=int, default=2, help="number of cases that run at the same time")
     parser.add_argument("--limit", type=float, default=60, help="seconds of CPU that a run may take")
     parser.add_argument("--models", help="directory of trained models, which is made if it is missing")
-    parser.add_argument("--keep", action="store_true", help="leave the directories")
+    parser.add_argument("--keep", action="store_true", help="keep the directories of the cases")
     results.add_flag(parser)
     arguments = parser.parse_args()
     if unknown := set(arguments.kinds.split(",")) - set(KINDS):

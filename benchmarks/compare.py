@@ -12,22 +12,24 @@ interpreter of the Model Garden. The script measures these kinds of work:
     finetune  MRPC with the installed model, from the start to the end of the evaluation. Each round has
               another seed. The script also prints the quality
     evaluate  BERT-Base with random weights, on the dev pairs of MRPC
-    predict   the same, with probabilities as the result. ONNX Runtime runs exports of export.py in fp32 and
-              with int8 weights, and PyTorch also runs with torch.compile
+    predict   like `evaluate`, but the results are probabilities. In addition, ONNX Runtime runs exports of
+              export.py in fp32 and with int8 weights, and PyTorch runs with torch.compile
 
-Each program uses its fastest settings, which short runs find: batch size, attention, kernels, and (except for
-`step`) precision. This project runs run_classifier.py, or for `step` a loop of its functions. Hugging Face's
-program sorts by length, pads each batch to its longest example, and has AdamW in one kernel. All programs
-have one thread for each core. Waiting threads sleep, and the allocator keeps freed memory.
+Short runs first find the fastest settings of each program: batch size, attention, kernels, and (except for
+`step`) precision. This project runs run_classifier.py. Only for `step`, it runs a loop of the functions of
+this script. Hugging Face's program sorts by length, pads each batch to its longest example, and uses the
+fused AdamW. All programs have one thread for each core. Waiting threads sleep, and the allocator keeps freed
+memory.
 
 Every run is a separate process, and the programs take turns. CPU seconds are user and system time of all
 threads. For `step`, a process measures its own steps, without the first ones. For `evaluate` and `predict`,
 the cost of a run with few pairs is subtracted from the cost of a run with many pairs, so the start does not
 count. For `finetune`, the whole run counts. Peak memory is the largest resident size of the whole process.
-Ratios are medians of the rounds, with the smallest and the largest ratio. Utilisation compares two speeds.
-The first is the number of operations in the matrix products of the model on real tokens, per CPU second. The
-second is the highest speed that one of the libraries reaches in the product of two large matrices at the same
-precision.
+Ratios are medians of the rounds, with the smallest and the largest ratio.
+
+Utilisation is the quotient of two speeds, in operations per CPU second. The dividend counts the operations in
+the matrix products of the model on real tokens. The divisor is the speed of a product of two large matrices
+at the same precision, in the library that is faster.
 """
 
 import argparse
@@ -72,8 +74,7 @@ Line = collections.namedtuple("Line", ["title", "costs", "settings", "operations
 
 
 def environment():
-    """Returns the environment of all runs. With it, no program waits actively, or returns memory that it will
-    need again."""
+    """Returns the environment of all runs. In it, waiting threads sleep, and allocators keep freed memory."""
     cores = str(len(os.sched_getaffinity(0)))
     return {**os.environ, "OMP_NUM_THREADS": cores, "OMP_WAIT_POLICY": "PASSIVE",
             "MALLOC_MMAP_THRESHOLD_": str(2**30),
@@ -101,7 +102,7 @@ def run(command):
 
 
 class Work:
-    """A kind of work: how a program does a part of it, and the settings that may make the program faster.
+    """A kind of work. It defines the runs of each program, and the settings that may make a program faster.
 
     `operations` is the number of floating point operations for each example.
     """
@@ -110,12 +111,18 @@ class Work:
         self.arguments, self.directory = arguments, directory
 
     def choices(self, side):
-        """Returns {setting: values}. The first values are tried first."""
+        """Returns {setting: values to try}. `fastest` starts with the first value of each setting."""
         raise NotImplementedError
 
     def cost(self, side, settings, turn=None):
-        """Returns the `Cost` of an example in a round, counted from 0. The round None is a short run to find
-        settings."""
+        """Returns the `Cost` of an example.
+
+        Args:
+          side: name of the program.
+          settings: {setting: value}.
+          turn: int, the round, counted from 0. With None, the run is short, because it only compares
+            settings.
+        """
         raise NotImplementedError
 
 
@@ -140,7 +147,7 @@ class Step(Work):
 
 
 class Inference(Work):
-    """Evaluation or prediction of the dev pairs: some of them, all of them, or each pair several times."""
+    """Evaluation or prediction of the dev pairs. A run takes some of them, or each pair several times."""
 
     def __init__(self, arguments, directory, name):
         super().__init__(arguments, directory)
@@ -164,7 +171,10 @@ class Inference(Work):
                 "attention": ["sdpa", "eager"]}
 
     def export(self, side):
-        """The directory of an export of a random model. The first call trains the model for one step."""
+        """Returns the directory of a random model's export for an ONNX program.
+
+        The first call trains the model for one step and exports it.
+        """
         model = os.path.join(self.directory, "random_model")
         if not os.path.exists(model):
             flags = {"task_name": "MRPC", "do_train": True, "data_dir": self.arguments.data_dir,
@@ -181,14 +191,17 @@ class Inference(Work):
         return os.path.join(directory, version)
 
     def config(self):
-        """The path of the configuration of the model."""
+        """Writes the configuration of the model, and returns its path."""
         path = os.path.join(self.directory, "bert_config.json")
         with open(path, "w", encoding="utf-8") as writer:
             json.dump(BASE, writer)
         return path
 
     def data(self, count):
-        """Returns a directory with a number of pairs of all lengths, as dev.tsv and as test.tsv."""
+        """Writes `count` pairs as dev.tsv and as test.tsv, and returns their directory.
+
+        The pairs are spread evenly over the dev pairs, so that all lengths occur.
+        """
         directory = os.path.join(self.directory, f"pairs_{count}")
         os.makedirs(directory, exist_ok=True)
         rows = [self.rows[index * len(self.rows) // count] for index in range(count)]
@@ -207,7 +220,7 @@ class Inference(Work):
         return beyond(lambda count: self.command(side, count, settings), few, many)
 
     def command(self, side, count, settings):
-        """Returns the command of a run on a number of pairs."""
+        """Returns the command of a run on `count` pairs."""
         data_dir = self.data(count)
         if side in (HUGGING_FACE, COMPILED):
             return program(self.arguments, HUGGING_FACE, self.name, config=BASE, vocab=self.vocab,
@@ -243,7 +256,7 @@ class FineTuning(Work):
         return {"precision": self.arguments.precisions.split(","), **attention}
 
     def command(self, side, count, settings, seed=0):
-        """Returns the command of a number of steps. The command for all steps also evaluates."""
+        """Returns the command that trains for `count` steps. If these are all steps, it also evaluates."""
         data_dir, whole = self.arguments.data_dir, count == self.steps
         if side == HUGGING_FACE:
             files = {part: os.path.join(data_dir, f"{part}.tsv") for part in ("train", "dev")}
@@ -272,16 +285,27 @@ class FineTuning(Work):
 
 
 def self_measured(command, examples=1):
-    """Returns the `Cost` of an example, from a program that measures itself and prints the cost of a number
-    of examples."""
+    """Runs a program that measures itself, and returns the `Cost` of an example.
+
+    Args:
+      command: command line. The program prints its CPU and wall seconds for `examples` examples as JSON.
+      examples: int.
+    """
     found = run(command)
     seconds = json.loads(found.output.splitlines()[-1])
     return Cost(seconds["cpu"] / examples, seconds["wall"] / examples, found.peak, {})
 
 
 def beyond(command, few, many, examples=1):
-    """Returns the `Cost` of an example: the difference between the costs of `many` units and of `few` units
-    of examples."""
+    """Returns the `Cost` of an example, without the cost of the program's start.
+
+    The cost of a run on `few` units is subtracted from the cost of a run on `many` units.
+
+    Args:
+      command: function of a number of units that returns the command line of a run on them.
+      few, many: int, numbers of units.
+      examples: int, number of examples in a unit.
+    """
     short, long = (run(command(count)) for count in (few, many))
     examples *= many - few
     if long.cpu <= short.cpu:
@@ -311,11 +335,13 @@ def our_script(directory, precision, **flags):
 
 
 def forward_operations(config, length):
-    """Floating point operations of a sequence's forward pass: matrix products, two for each multiplication.
+    """Returns the floating point operations of the matrix products in the forward pass of a sequence.
 
-    Per token and layer 4 W² in query, key, value and output, 2 W I in the feed-forward layer, 2 T W in scores
-    and context (W hidden size, I intermediate size, T length); W² in the pooler. The backward pass takes
-    twice as many.
+    A multiplication counts as two operations. With hidden size W, intermediate size I and length T, each
+    token needs in each layer: 4 W² multiplications in query, key, value and output, 2 W I in the feed-forward
+      layer,
+    and 2 T W in scores and context. In addition, the pooler needs W² for the sequence. The backward pass
+    needs twice as many operations as the forward pass.
     """
     width = config["hidden_size"]
     token = 4 * width**2 + 2 * width * config["intermediate_size"] + 2 * length * width
@@ -334,11 +360,12 @@ def pair_lengths(vocab, path):
 
 
 def fastest(work, side):
-    """Returns the settings with which a program takes the least CPU seconds. The settings are found one after
-    the other.
+    """Returns the settings with which a program takes the least CPU seconds.
+
+    The best value of each setting is found in turn. During this search, the other settings do not change.
 
     Raises:
-      RuntimeError: the program works with no settings.
+      RuntimeError: the program fails with all settings that were tried.
     """
     seconds, failures = {}, []
 
@@ -367,8 +394,9 @@ def fastest(work, side):
 
 
 def compare(work, sides, rounds, recorder):
-    """Measures the programs in turn. Returns a `Line`. If a program fails, leaves it out and prints the
-    reason.
+    """Measures the programs in turn. Returns a `Line`.
+
+    If a program fails, it is left out, and the reason is printed.
 
     Args:
       work: a `Work`.
@@ -400,8 +428,10 @@ def compare(work, sides, rounds, recorder):
 
 
 def best_products(arguments):
-    """Returns {precision: floating point operations per CPU second of large matrix products, with the faster
-    library}."""
+    """Returns {precision: speed of a product of large matrices in the faster library}.
+
+    The speed is in floating point operations per CPU second.
+    """
     best = {}
     for precision in arguments.precisions.split(","):
         count = PRODUCTS[precision]
@@ -418,7 +448,7 @@ def best_products(arguments):
 
 
 def report(message):
-    """Prints the progress, which is not a part of the result."""
+    """Prints a message about the progress to stderr; stdout has only the result."""
     print(message, file=sys.stderr, flush=True)
 
 
@@ -446,7 +476,7 @@ def ratios(line, field, side=OURS):
 
 
 def table(lines, products):
-    """Returns the results as a table in Markdown, a row for each work and side."""
+    """Returns the results as a table in Markdown, with a row for each kind of work and program."""
     titles = ["work", "side and settings", "CPU s / example", "wall s / example", "peak GB", "GFLOP / CPU s",
               "utilisation", "CPU ratio", "memory ratio", "quality"]
     rows = [f"| {' | '.join(titles)} |", "|" + "---|" * len(titles)]
@@ -485,18 +515,18 @@ def parse_arguments():
     parser.add_argument("--garden_python", help="interpreter with the Model Garden")
     parser.add_argument("--data_dir", help="directory of MRPC; for all but `step`")
     parser.add_argument("--work", default="step,finetune,evaluate,predict")
-    parser.add_argument("--precisions", default="fp32,bf16", help="of `step`, in turn, "
-                        "and of the other works, the fastest")
-    parser.add_argument("--batch_sizes", default="32,8,64", help="of `evaluate` and `predict`, the fastest")
+    parser.add_argument("--precisions", default="fp32,bf16", help="`step` measures each of "
+                        "them; the other kinds of work use the fastest")
+    parser.add_argument("--batch_sizes", default="32,8,64", help="`evaluate` and `predict` use the fastest")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=3, help="training steps that `step` measures")
     parser.add_argument("--passes", type=int, default=3, help="passes over the dev pairs that are measured")
-    parser.add_argument("--epochs", type=float, default=3.0, help="of `finetune`")
-    parser.add_argument("--seed", type=int, default=0, help="of `finetune` in the first round; each round "
-                        "takes the next")
+    parser.add_argument("--epochs", type=float, default=3.0, help="for `finetune`")
+    parser.add_argument("--seed", type=int, default=0, help="seed of `finetune` in the first round; it grows "
+                        "by 1 in each round")
     parser.add_argument("--try_compile", action="store_true",
-                        help="try torch.compile for `step` too: "
-                        "minutes, and slower in CPU seconds where it was tried")
+                        help="for `step`, also try torch.compile. It takes "
+                        "minutes, and has needed more CPU seconds in all trials so far")
     results.add_flag(parser)
     arguments = parser.parse_args()
     known = {"work": ("step", "finetune", "evaluate", "predict"), "precisions": ("fp32", "bf16")}

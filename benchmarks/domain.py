@@ -19,7 +19,7 @@ import results
 
 PAGE = os.path.join(results.ROOT, "docs", "tutorials", "domain.md")
 UNITS = {"masked_lm_accuracy": "", "masked_lm_loss": "", "accuracy": "", "cpu": "CPU s"}
-# {name of a model: the flags that name its files}
+# {name of a model: flags with the paths of its files}
 MODELS = {
     "default": [],
     "extended": ["--init_checkpoint=data/extended"],
@@ -28,8 +28,12 @@ MODELS = {
 
 
 def read_page():
-    """Returns the bash program of the page up to the fine-tuning, and the flags of the fine-tuning, without
-    those that name the model, the seed and the output."""
+    """Reads the commands of the page.
+
+    Returns:
+      (bash program with all commands before the fine-tuning, list of the flags of the fine-tuning). The flags
+      of the model, the seed and the output are left out.
+    """
     with open(PAGE, encoding="utf-8") as reader:
         blocks = re.findall(r"```(bash|python)\n(.*?)```", reader.read(), re.DOTALL)
     program = ["set -euo pipefail"]
@@ -51,9 +55,12 @@ def prepare(work):
 
 
 def run(work, name, words):
-    """Runs a command, unless output/NAME is complete; returns (metrics of its evaluation, CPU seconds).
+    """Runs a command, unless output/NAME is complete.
 
-    The CPU seconds are stored in output/NAME.cpu.
+    The CPU seconds are stored in output/NAME.cpu. This file exists only if the run is complete.
+
+    Returns:
+      (metrics of the evaluation, CPU seconds).
     """
     directory = os.path.join(work, "output", name)
     if not os.path.exists(f"{directory}.cpu"):

@@ -14,7 +14,7 @@ def _text(x, y, content, weight="normal"):
 
 
 def _panel(x, y, title, groups):
-    """Returns (parts of the picture, y below them). The bars of a group share a scale."""
+    """Returns (SVG elements of a panel, y coordinate below them). All bars of a group have the same scale."""
     parts = [_text(x, y + 14, title, "bold")]
     y += _TITLE + 6
     for name, bars in groups:

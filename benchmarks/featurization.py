@@ -1,4 +1,4 @@
-"""Measures featurization, from text pairs to serialized examples, with and without remembered words.
+"""Measures featurization, from text pairs to serialized examples, with and without the cache of words.
 
     python benchmarks/featurization.py --glue_dir=$GLUE_DIR [--rounds=5] [--results=NAME]
     python benchmarks/featurization.py --unicode_strings=20000
@@ -6,7 +6,8 @@
 The first command converts all splits of MRPC and CoLA. It prints CPU seconds, and the wall time for several
 workers. The second command compares the tokens of random strings and of each code point.
 
-Each measurement has a new tokenizer, so its memory is empty. The exit code is 1 if a token or a byte differs.
+Each measurement has a new tokenizer, so the cache is empty at its start. The exit code is 1 if the cache
+changes a token or a byte.
 """
 
 import argparse
@@ -41,9 +42,9 @@ def read_examples(glue_dir):
 
 
 class PlainTokenizer(tokenization.FullTokenizer):
-    """The reference without a memory.
+    """A tokenizer without a cache, as the reference.
 
-    The encoding is plain, too, because this class is no FullTokenizer itself.
+    The encoding of examples has no cache either, because this class is not in `tokenization.TOKENIZERS`.
     """
 
     tokenize = tokenization.FullTokenizer.tokenize_plainly
@@ -55,14 +56,17 @@ def cpu_seconds(make_tokenizer, function):
         classify.cache_clear()
     tokenizer = make_tokenizer()
     gc.collect()
-    gc.freeze()  # objects of the benchmark itself, such as earlier results
+    gc.freeze()  # the garbage collector then skips objects of the benchmark, such as earlier results
     start = time.process_time()
     result = function(tokenizer)
     return result, time.process_time() - start
 
 
 def compare(name, vocab_file, rounds, function, recorder):
-    """Prints the CPU seconds of both ways, from the best round. Returns whether their results are equal."""
+    """Prints the CPU seconds with and without the cache, from the best round.
+
+    Returns whether the results with and without the cache are equal.
+    """
     seconds, equal = {PlainTokenizer: [], tokenization.FullTokenizer: []}, True
     for _ in range(rounds):
         found = []
@@ -136,8 +140,8 @@ def main():
     parser.add_argument("--vocab_file",
                         default=os.path.join(model_config.find_installed_model() or "", "vocab.txt"))
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--repeat", type=int, default=16, help="how often the long file of "
-                        "the workers has each example")
+    parser.add_argument("--repeat", type=int, default=16, help="number of copies of each example "
+                        "in the long file for the workers")
     parser.add_argument("--unicode_strings", type=int, default=0)
     results.add_flag(parser)
     arguments = parser.parse_args()

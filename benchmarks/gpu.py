@@ -6,25 +6,26 @@
 
 The parts:
 
-    losses    the first losses of each head and precision are those of the CPU
-    repeat    with --deterministic, a repeated run and a killed and resumed run end with the same bits
-    memory    the largest batch and its peak memory, compared with the memory planner. Small cards are
+    losses    compares the first losses of each head and precision with those of the CPU
+    repeat    trains three times with --deterministic, and kills and resumes the third run. The last
+              checkpoints of all three runs must have the same bits
+    memory    the largest batch and its peak memory, compared with the memory planner. Smaller cards are
               simulated: TensorFlow gets only the memory that is usable on such a card
     speed     examples per second for each model, length and precision, with and without --use_xla
     scaling   examples per second of 1, 2, … replicas, up to the number of GPUs
-    ops       the ops that take the most time in a step, and its kernels and bytes
+    ops       the kernels and bytes of a step, and the ops that take the most time
 
-Each measurement runs in a separate process. If it fails, its error is recorded and the next one starts. The
-results are benchmarks/results/NAME.json and NAME.md. The exit code is 1 if a measurement failed or a check
-found a difference.
+Each measurement runs in a separate process. If a measurement fails, its error is recorded, and the next
+measurement starts. The results are written to benchmarks/results/NAME.json and NAME.md. The exit code is 1 if
+a measurement failed or a check found a difference.
 
 Without a GPU, all parts measure a tiny model on the CPU. This only shows that the parts work.
 
-The bound of `losses`: the reference is the float32 run of the CPU. The same run is repeated with noise: each
-initial weight is multiplied by 1 + u or 1 - u, at random, where u is the unit roundoff of a precision
-(`PRECISIONS`). The bound of this precision is `BOUND_FACTOR` times the largest difference that the noise
-makes in a loss. Noise changes the weights once, but real rounding happens in each op, so the factor is
-needed.
+How `losses` bounds the difference of a loss: the reference is a run on the CPU in float32. The same run is
+repeated with noise: each initial weight is multiplied by 1 + u or 1 - u, at random, where u is the unit
+roundoff of a precision (`PRECISIONS`). The bound of this precision is `BOUND_FACTOR` times the largest
+difference that the noise makes in a loss. The factor is needed, because noise changes the weights only once,
+but real rounding happens in each op.
 """
 
 import argparse
@@ -61,8 +62,9 @@ PARTS = ("losses", "repeat", "memory", "speed", "scaling", "ops")
 # {name: --precision, --tf32, unit roundoff}
 PRECISIONS = {"fp32": ("fp32", False, 2.0**-24), "tf32": ("fp32", True, 2.0**-11),
               "bf16": ("bf16", True, 2.0**-8), "fp16": ("fp16", True, 2.0**-11)}
-# On a CPU, bf16, and float32 without oneDNN, differed at most as much as the noise; see
-# docs/development/gpu.md. The factor leaves room for the other kernels of a GPU.
+# On a CPU, two kinds of runs differed from the reference by at most as much as the runs with noise: bf16, and
+# float32 without oneDNN. See docs/development/gpu.md. A GPU has other kernels, so its differences may be
+# larger: the factor allows for this.
 BOUND_FACTOR = 16
 NOISE_SEEDS = 2
 # The vocabulary has as many words as samples/pretraining/vocab.txt.
@@ -97,7 +99,8 @@ def in_process(function, *arguments, environment=None, **settings):
     Raises:
       RuntimeError: the function raised an error, the process ended without a result, or it took too long.
     """
-    # The process is a fork, because a fork has TensorFlow loaded. The parent process never uses a device.
+    # The process is forked, because a forked process does not have to load TensorFlow again. This is possible
+    # because the parent process never uses a device.
     gpus = replica_launcher.visible_gpus()
     if environment is None:
         environment = {"CUDA_VISIBLE_DEVICES": gpus[0]} if gpus else {}
@@ -146,7 +149,7 @@ def run_script(words, wait=lambda process: process.wait(TIME_LIMIT_SECONDS)):
 
     Args:
       words: the command line.
-      wait: function of the process. It returns the exit code, or None if it killed the process.
+      wait: function that waits for the process. It returns the exit code, or None if it killed the process.
 
     Raises:
       RuntimeError: the exit code is not 0.
@@ -172,7 +175,7 @@ class Session:
     """The measurements of one call of this program.
 
     Attributes:
-      arguments: the command line.
+      arguments: the parsed command line.
       gpus: list of dicts, see `gpu_steps.devices`.
       directory: directory for temporary files.
       is_tiny: whether only the tiny model is measured.
@@ -186,14 +189,16 @@ class Session:
         self._recorder = recorder
 
     def measure(self, part, labels, function, *arguments):
-        """Calls a function; records and returns the dict that it returns, or its error.
-
-        "ok": False in the dict is a failed check.
+        """Calls a function, and records its result.
 
         Args:
           part: name of the part.
           labels: dict that names the measurement.
-          function, *arguments: the function and its arguments.
+          function, *arguments: the function and its arguments. The function returns a dict. If the dict
+            contains "ok": False, a check failed.
+
+        Returns:
+          The dict of the function with "seconds". If the function raised an exception: {"error", "seconds"}.
         """
         began = time.time()
         try:
@@ -242,12 +247,16 @@ def losses(session):
 
 
 def compare_losses(run, name, on_cpu):
-    """Trains on the device; returns the comparison with the CPU, see `judge_losses`.
+    """Trains on the device, and compares the losses with those of the CPU.
 
     Args:
-      run: `gpu_steps.losses` without its variants.
-      name: one of `PRECISIONS`.
-      on_cpu: {"reference", (precision, seed)}, losses of the CPU; or the error of the CPU's run.
+      run: function of `variants`, the other arguments of `gpu_steps.losses` are set.
+      name: a key of `PRECISIONS`.
+      on_cpu: losses of the CPU, a dict with the keys "reference" and (precision, seed). If the run on the CPU
+        failed: its RuntimeError.
+
+    Returns:
+      The result of `judge_losses`.
     """
     if isinstance(on_cpu, RuntimeError):
         raise RuntimeError(f"on the CPU: {on_cpu}")
@@ -277,7 +286,7 @@ def judge_losses(measured, reference, noisy):
 
 
 def repeat(session):
-    """Compares a run with its repetition and with a killed and resumed run."""
+    """Compares a run with a repeated run, and with a run that was killed and resumed."""
     for head, (script, flags) in TRAININGS.items():
         if session.is_tiny and head != "classifier":
             continue
@@ -311,7 +320,10 @@ def compare_repetitions(script, flags):
 
 
 def kill_after_checkpoint(process, output_dir):
-    """Kills a training as soon as it has saved a checkpoint; returns None, or the exit code if it ended."""
+    """Kills a training as soon as it has saved a checkpoint, and returns None.
+
+    If the training ends before, returns its exit code.
+    """
     saved = os.path.join(output_dir, "checkpoint")  # names the checkpoints that are complete
     deadline = time.time() + TIME_LIMIT_SECONDS
     while process.poll() is None and time.time() < deadline:
@@ -329,7 +341,7 @@ def read_text(path):
 
 
 def model_flags(session, model):
-    """Writes the configuration of a model; returns the flags that name it and a vocabulary."""
+    """Writes the configuration of a model. Returns flags for the configuration, vocabulary and length."""
     config = os.path.join(session.directory, f"{model}.json")
     with open(config, "w", encoding="utf-8") as writer:
         json.dump(MODELS[model], writer)
@@ -341,7 +353,7 @@ def model_flags(session, model):
 
 
 def memory(session):
-    """Compares the largest batch on each card with the planner's."""
+    """Compares the largest batch on each card with the batch of the memory planner."""
     arguments, caps = session.arguments, {"a tiny card": TINY_CARD_BYTES}
     if session.gpus:
         own = session.gpus[0]["memory"]
@@ -359,14 +371,15 @@ def memory(session):
 
 
 def compare_memory(step, plans, index, cap):
-    """Measures the largest batch, and returns it together with the plan. "ok" says whether the planned batch
-    fits.
+    """Measures the largest batch, and returns it together with the plan.
+
+    The value of "ok" is whether the planned batch fits.
 
     Args:
       step: (config, length, recompute, precision).
       plans: list of the planner's results, or the planner's error.
       index: index of the card in `plans`.
-      cap: bytes of the card; None for all of this card.
+      cap: bytes of the simulated card; None to use all memory of this card.
     """
     if isinstance(plans, RuntimeError):
         raise RuntimeError(f"in the planner: {plans}")
@@ -382,7 +395,7 @@ def compare_memory(step, plans, index, cap):
 
 
 def speed(session):
-    """Measures examples per second, also of PyTorch if --peer_python is given."""
+    """Measures the examples per second of this project and, if --peer_python is given, of PyTorch."""
     arguments = session.arguments
     for model, length, name in itertools.product(arguments.models, arguments.lengths, arguments.precisions):
         labels = dict(model=model, length=length, precision=name)
@@ -409,7 +422,7 @@ def peer_speed(session, batch, model, length, precision):
 
 
 def scale(session):
-    """Measures examples per second over the replicas."""
+    """Measures the examples per second for each number of replicas."""
     most = len(session.gpus) or 2
     counts = sorted({most, *(2**power for power in range(10) if 2**power <= most)})
     for model, count in itertools.product(session.arguments.models, counts):
@@ -426,13 +439,14 @@ def replica_speed(session, model, count):
             trim_padding=False, train_batch_size=batch, log_steps=arguments.steps, num_replicas=count,
             num_train_epochs=(3 * arguments.steps + 0.5) * batch / examples, save_checkpoints_steps=10**6,
             precision="bf16" if "bf16" in arguments.precisions else "fp32", output_dir=output_dir))
-    # The first line is about the first step, and the second one about steps of the start.
+    # The first two lines of the log are left out: the first is about the first step alone, and the second is
+    # about the other steps of the start.
     speeds = [float(text) for text in re.findall(r"examples/sec (\S+)", log)][2:]
     return {"batch": batch, "examples_per_second": statistics.median(speeds)}
 
 
 def ops(session):
-    """Lists the ops of a step that take the most time."""
+    """Measures the kernels and bytes of a step, and its ops that take the most time."""
     arguments, length = session.arguments, max(session.arguments.lengths)
     for model, name, use_xla in itertools.product(arguments.models, arguments.precisions, (False, True)):
         labels = dict(model=model, length=length, precision=name, use_xla=use_xla, batch=8)
@@ -444,7 +458,8 @@ def ops(session):
 
 
 def parse_arguments():
-    """Returns the command line; the defaults that depend on the GPU are None."""
+    """Returns the parsed command line. Flags that are not given are None if their default depends on the GPU.
+    """
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
 
@@ -462,11 +477,12 @@ def parse_arguments():
                         help="default: 128,384,512; without a GPU 32")
     parser.add_argument("--precisions", type=names(PRECISIONS), default=list(PRECISIONS))
     parser.add_argument("--recompute", type=names(("none", "attention", "layers")),
-                        help="of memory; default: all three; without a GPU layers")
+                        help="for the part `memory`; default: all three; without a GPU layers")
     parser.add_argument("--cards", type=names(CARDS), default=["rtx3060", "t4"],
-                        help="of memory: cards to simulate, if this card is larger")
-    parser.add_argument("--tokens", type=int, default=8192, help="of speed: tokens in a batch")
-    parser.add_argument("--steps", type=int, default=10, help="of losses and speed: steps to measure")
+                        help="for the part `memory`: cards to simulate, if this card is larger")
+    parser.add_argument("--tokens", type=int, default=8192, help="for the part `speed`: tokens in a batch")
+    parser.add_argument("--steps", type=int, default=10,
+                        help="for the parts `losses` and `speed`: steps to measure")
     parser.add_argument("--peer_python", help="interpreter with torch and transformers")
     results.add_flag(parser)
     parser.set_defaults(results="gpu")
@@ -496,7 +512,7 @@ def main():
         session = Session(arguments, recorder, gpus, directory)
         for part in arguments.parts:
             functions[part](session)
-            recorder.write()  # also if a later part is interrupted
+            recorder.write()  # after each part, because a later part may be interrupted
     gpu_page.write(arguments.results)
     print(f"Failed: {', '.join(dict.fromkeys(session.failed)) or 'nothing'}.")
     return 1 if session.failed else 0

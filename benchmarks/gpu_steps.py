@@ -1,7 +1,7 @@
-"""Training steps for benchmarks/gpu.py: losses, memory, speed and ops of a step on this machine's GPU.
+"""Measures training steps on this machine's GPU for benchmarks/gpu.py: losses, memory, speed and ops.
 
-benchmarks/gpu.py runs each function below in a separate process, so that TensorFlow sets the GPU up again for
-each measurement. On a machine without a GPU, the functions measure the CPU.
+benchmarks/gpu.py runs each measurement in a separate process, so that TensorFlow initializes the GPU again.
+On a machine without a GPU, the functions measure the CPU.
 """
 
 import functools
@@ -30,7 +30,8 @@ import modeling
 GPU = "GPU:0"
 NUM_TAGS = 9
 MASKED_WORDS = 4
-# {task: (head, function of the sequence length that returns the fields of an example, totals of a batch)}
+# {task: (head; function that returns the fields of an example for a sequence length; names of the fields
+# whose sum over the batch is also an input of the model)}
 HEADS = {
     "classifier": (classification_head.Classifier(2), classifier_data.feature_fields, ()),
     "squad": (squad_head.Span(), functools.partial(squad_data.feature_fields, is_training=True), ()),
@@ -68,7 +69,7 @@ def random_batch(fields, totals, size, config, full=True):
 
     Args:
       fields: list of `example_encoding.Field`.
-      totals: names of the fields whose sum is a part of the batch.
+      totals: names of fields. The batch also contains the sum of each of these fields, as `NAME_total`.
       size: B, number of examples.
       config: dict, the model's bert_config.json.
       full: whether all examples have the full length. Otherwise, the lengths differ.
@@ -131,7 +132,7 @@ class Step:
             self.spec.scaffold.init_fn(session)
 
     def run(self, session, **options):
-        """Runs a step; returns the loss. The step has ended when the loss is known here."""
+        """Runs a step, waits until it has ended, and returns the loss."""
         return float(session.run(self.fetches, self.feed, **options)[-1])
 
 
@@ -185,7 +186,10 @@ def losses(task, config, variants, start, init_checkpoint, size, length, count):
 
 
 def _set_weights(session, start, noise, seed):
-    """Sets the trainable variables to the arrays of a file, with noise; writes the file if there is none."""
+    """Sets the trainable variables to the arrays of the file `start`, changed by noise.
+
+    If the file does not exist, writes the present values of the variables to it first.
+    """
     variables = {variable.op.name: variable for variable in tf.trainable_variables()}
     if not tf.gfile.Exists(start):
         np.savez(start, **session.run(variables))
@@ -219,14 +223,17 @@ def planned_batches(config, length, recompute, precision, limits):
 
 
 def largest_batch(config, length, recompute, precision, guess, cap):
-    """Grows the batch until the GPU is out of memory; returns {"batch", "peak_bytes",
-    "planned_batch_peak", "trials"}.
+    """Finds the largest batch that fits on the GPU.
 
     Args:
       config, length, recompute, precision: see `planned_batches`.
       guess: the planner's batch, which is the first size to try.
-      cap: bytes of the GPU that TensorFlow may use; None for all. A CPU has no cap: there, a size counts as
-        too large if its simulated memory is above the cap.
+      cap: bytes of the GPU that TensorFlow may use; None for all. The memory of a CPU cannot be limited in
+        this way. On a CPU, a batch size is too large if its simulated memory is above the cap.
+
+    Returns:
+      {"batch", "peak_bytes", "planned_batch_peak", "trials"}: the largest batch, its peak, the peak of
+      `guess`, and the sizes that were tried; see `search`.
     """
     is_gpu, peaks = sees_gpu(), {}
     if is_gpu and cap:
@@ -252,12 +259,16 @@ def largest_batch(config, length, recompute, precision, guess, cap):
 
 
 def search(fits, guess, tolerance=0.02):
-    """Returns (largest size that fits, [[size, whether it fits]]), by doubling steps and then by bisection.
+    """Finds the largest size that fits: first with steps of doubling size, then by bisection.
 
     Args:
-      fits: function of a size.
-      guess: the first size.
-      tolerance: the search ends when the next size that does not fit is nearer than this fraction.
+      fits: function of a size that returns whether the size fits.
+      guess: the first size to try.
+      tolerance: the search ends when the smallest size that does not fit is at most this fraction larger than
+        the largest size that fits.
+
+    Returns:
+      (largest size that fits, [[size, whether it fits]] of all sizes that were tried).
     """
     trials, smallest_failure, largest_fit = [], None, 0
     size, stride = guess, max(1, guess // 16)
@@ -276,7 +287,7 @@ def search(fits, guess, tolerance=0.02):
 
 
 def take_steps(config, step_config, count, warm_up=0):
-    """Takes training steps of a classifier; returns the mean seconds of a step, without the first ones."""
+    """Returns the mean seconds of `count` training steps of a classifier, after `warm_up` other steps."""
     with tf.Graph().as_default(), tf.Session() as session:
         step = Step("classifier", config, step_config)
         step.initialize(session)
@@ -292,11 +303,13 @@ def take_steps(config, step_config, count, warm_up=0):
 
 
 def speed(config, length, precision, tf32, use_xla, size, count):
-    """Measures the speed of training: {"batch", "examples_per_second"}. Halves the batch until it fits.
+    """Returns the speed of training: {"batch", "examples_per_second"}.
+
+    If a batch does not fit in the memory, half of this batch is tried next.
 
     Args:
       config, length, precision: see `planned_batches`.
-      tf32, use_xla: bool, as the flags of the training commands.
+      tf32, use_xla: bool, like the flags of the training commands.
       size: the first batch size to try.
       count: number of steps to measure.
     """
@@ -312,12 +325,13 @@ def speed(config, length, precision, tf32, use_xla, size, count):
 
 
 def ops(config, length, precision, tf32, use_xla, size, rows=10):
-    """Returns the top ops of a training step by device time, and the kernels and bytes of the step.
+    """Measures the kernels and bytes of a training step, and finds its op types with the most device time.
 
     Returns:
-      {"top": [[op type, seconds, calls]], "kernels": kernels on the GPU, or ops on a CPU, "device_seconds",
-      "bytes": {"matrix products", "other ops"}, "on_cpu": {op type: calls}}. `bytes` are the sizes of all
-      inputs and outputs. `on_cpu` are the ops that ran on the CPU although the step uses a GPU.
+      {"top": [[op type, seconds, calls]], "kernels", "device_seconds", "bytes": {"matrix products",
+      "other ops"}, "on_cpu": {op type: calls}}. `top` has at most `rows` op types. `kernels` is the number of
+      kernels and copies on the GPU or, on a CPU, the number of ops. `bytes` are the sizes of all inputs and
+      outputs. `on_cpu` contains the ops that ran on the CPU although the step uses a GPU.
     """
     tf.config.experimental.enable_tensor_float_32_execution(tf32)
     with tf.Graph().as_default(), tempfile.TemporaryDirectory() as directory:
@@ -341,7 +355,7 @@ def ops(config, length, precision, tf32, use_xla, size, rows=10):
 
 
 def _read_trace(directory):
-    """Returns the XSpace in a directory of the profiler."""
+    """Returns the trace that the profiler wrote to a directory, as an XSpace."""
     folder = f"{directory}/plugins/profile"
     newest = f"{folder}/{max(tf.gfile.ListDirectory(folder))}"
     with tf.gfile.Open(max(checkpoint_files.list_by_ending(newest, ".xplane.pb")), "rb") as reader:

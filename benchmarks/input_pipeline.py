@@ -2,9 +2,9 @@
 
     python benchmarks/input_pipeline.py --data_dir=$GLUE_DIR/MRPC [--steps=1000] [--results=NAME]
 
-The input is the training pairs of MRPC, as run_classifier.py writes and reads them, with 32 pairs in a step.
-The script measures the ways of reading that the flags offer. Each way has its own session, and the first 20
-steps do not count.
+The input is the training pairs of MRPC, in the files and with the functions of run_classifier.py. A step has
+32 pairs. The script measures each way of reading in `WAYS`. Each way has its own session. The first 20 steps
+are not measured.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def seconds_a_step(path, length, micro_batches, trim, unequal_micro_batches, ste
                              "gradient_accumulation_steps": micro_batches}).make_initializable_iterator()
         batch = [tensor.op for tensor in iterator.get_next().values()]
         session.run(tf.global_variables_initializer())
-        session.run(iterator.initializer)  # this op reads the step
+        session.run(iterator.initializer)  # this op reads the number of the global step
         read = session.make_callable(batch)
         for step in range(WARM_UP + steps):
             if step == WARM_UP:

@@ -55,7 +55,7 @@ def main():
     """Prints a line for each kill, and the comparison. The exit code is 1 if a condition is not met."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--kills", type=int, default=10)
-    parser.add_argument("--seed", type=int, default=0, help="of the moments")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random moments")
     results.add_flag(parser)
     arguments, flags = parser.parse_known_args()
     recorder = results.Recorder(arguments.results, {})
@@ -77,8 +77,8 @@ def main():
             position = os.path.getsize(log.name)
             process = start(killed, flags, log)
             try:
-                # The moments are spread over the whole run. So some kills hit the start, steps, savings and
-                # the end.
+                # The moments are spread over the run. So the kills can hit its start, its steps, its
+                # checkpoints and its end.
                 process.wait(moments.uniform(0.02, 0.6) * duration if kills < arguments.kills else None)
                 finished = process.returncode == 0
             except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""Writes the first training losses without dropout, and their batches, for a comparison.
+"""Writes the first training losses without dropout, and their batches, to compare them with Hugging Face.
 
     python benchmarks/losses.py --data_dir=$GLUE_DIR/MRPC --output=/tmp/losses.npz [--steps=50] \\
       [--results=NAME]

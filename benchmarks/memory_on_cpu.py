@@ -2,10 +2,11 @@
 
     python benchmarks/memory_on_cpu.py [--results=NAME]    three configurations: 5 GB of RAM, 300 CPU seconds
 
-The measured value is the peak resident size during a step, minus the resident size before the step. The same
-step has run once before, and has returned its memory to the system. Each configuration runs in a separate
-process. oneDNN is off there, because its allocator returns no memory. glibc has its default thresholds. Only
-the activations of the prediction are compared, because the memory of the variables does not change.
+The measured value is the peak resident size during a step, minus the resident size before the step. Before
+the measurement, the same step runs once, and its memory is returned to the system. Each configuration runs in
+a separate process. In this process, oneDNN is off, because its allocator does not return memory, and glibc
+has its default thresholds. From the prediction, only the activations are compared, because the memory of the
+variables does not change during a step.
 """
 
 import argparse
@@ -28,7 +29,8 @@ import modeling
 import optimization
 
 Sizes = collections.namedtuple("Sizes", ["recompute", "layers", "width", "length", "batch_size"])
-# Batches are large enough for this: glibc returns blocks above 32 MiB to the system, and keeps smaller ones.
+# The batches are large for this reason: glibc returns freed blocks above 32 MiB to the system, but keeps
+# smaller ones.
 CONFIGURATIONS = [Sizes("none", 3, 256, 128, 272), Sizes("attention", 3, 256, 384, 91),
                   Sizes("layers", 6, 256, 128, 272)]
 

@@ -27,9 +27,10 @@ def cpu_seconds():
 
 
 def run_once(data_dir, seed, flags):
-    """Runs the script.
+    """Runs run_classifier.py once.
 
-    Returns the values of eval_results.txt as a dict of strings, with the CPU seconds in "cpu".
+    Returns {name: value} of eval_results.txt, with strings as values, and the CPU seconds of the run as
+    "cpu".
     """
     with tempfile.TemporaryDirectory() as output_dir:
         before = cpu_seconds()

@@ -1,12 +1,13 @@
-"""Quality of trained models in TensorFlow and as ONNX files in fp32 and int8, on their development sets.
+"""Measures the quality of trained models on their development sets: in TensorFlow, ONNX, and ONNX with int8.
 
     python benchmarks/onnx_quality.py --model_dir=output/mrpc [--model_dir=output/conll] [--results=NAME]
 
-A model is the output directory of run_classifier.py with a task of GLUE, or of run_ner.py. Its data must
-still exist. export.py writes the ONNX files into a temporary directory. The quality is the accuracy of a
-classifier, and the F1 of the entities of a tagger. CPU seconds are those of the answers, without loading.
+A model is the output directory of run_classifier.py with a task of GLUE, or of run_ner.py. The data of its
+training must still exist. export.py writes the ONNX files into a temporary directory. The quality of a
+classifier is its accuracy, and the quality of a tagger is the F1 of its entities. CPU seconds are the time of
+all answers, without loading.
 
-Trainings can be measured one after the other: render.py takes all results whose names begin with
+The models may be measured by several commands: render.py uses all results whose names begin with
 onnx_quality.
 """
 
@@ -60,7 +61,7 @@ def export(model_dir, directory, flags):
 
 
 def measure(model_dir, recorder):
-    """Measures a model on all sides. Prints and records the results."""
+    """Measures a model in all forms of `SIDES`. Prints and records the results."""
     model = model_directory.read(model_dir)
     inputs, gold, first = training_texts.read_dev_inputs(model), gold_of(model), None
     for side, flags in SIDES.items():

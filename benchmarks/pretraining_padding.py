@@ -3,21 +3,22 @@
     python benchmarks/pretraining_padding.py [--rounds=3] [--precision=fp32] [--results=NAME]
     python benchmarks/pretraining_padding.py --padding=none                  records of full length
 
-Half of the positions of the records are padding, as for Wikipedia at length 512 (Krell et al. 2021,
+Half of the positions of the records are padding, as in Wikipedia at length 512 (Krell et al. 2021,
 arXiv:2107.02027, figure 1). The length of a record is the smaller one of --length and exp(x), where x has a
-normal distribution. Its mean and its standard deviation were chosen for this benchmark: half of the positions
-are then padding, and a fifth of the records have full length. They do not reproduce the curve of the figure.
-The lengths are quantiles of the distribution, so each epoch contains the same lengths. The tokens are random,
-and 15% of them are masked.
+normal distribution. The mean and the standard deviation of x were chosen for this benchmark. With them, half
+of the positions are padding, and a fifth of the records have full length. But the distribution of the lengths
+is not the one in the figure. The lengths are quantiles of the distribution, so each epoch contains the same
+lengths. The tokens are random, and 15% of them are masked.
 
 The model has random weights and four layers with the width of BERT-Base; --num_hidden_layers=12 measures
 BERT-Base. The input, the heads and the optimizer are those of run_pretraining.py, with its defaults for a
-CPU. The two ways to train have separate sessions in one process. They read the same records in the same
-order, and run alternately, one epoch each. A round is one epoch of both ways. In both ways, a step has
---micro_batches micro-batches. Before the first round, each way computes one micro-batch that does not count.
+CPU. Two ways to train are compared: with padding, and without padding (--trim_padding=true). They have
+separate sessions in one process, and read the same records in the same order. In each round, first one way
+trains for an epoch, and then the other way. In both ways, a step has --micro_batches micro-batches. Before
+the first round, each way computes one micro-batch that is not measured.
 
-CPU seconds are user and system time of all threads. The way without padding is --trim_padding=true. Both ways
-count the same real tokens: the tokens of the records that are not padding.
+CPU seconds are user and system time of all threads. Real tokens are the tokens of the records that are not
+padding; their number is the same in both ways.
 """
 
 import argparse
@@ -78,7 +79,7 @@ def write_records(path, lengths, longest, predictions):
 
 
 class Training:
-    """A training of random weights, in a graph and a session of its own."""
+    """A training that starts from random weights and has its own graph and session."""
 
     def __init__(self, path, arguments, removes_padding):
         config = modeling.BertConfig(

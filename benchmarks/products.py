@@ -1,11 +1,12 @@
-"""Measures how fast TensorFlow multiplies rows with the weights of an encoder, in GFLOP per CPU second.
+"""Measures the speed of the matrix products of an encoder in TensorFlow, in GFLOP per CPU second.
 
     python benchmarks/products.py [--rows=4096] [--width=768] [--precision=bf16] [--results=NAME]
 
-The products of the gradients are measured, too. Each product is computed in several forms: as a matrix
-product, and as a 1 × 1 convolution over images of `--pixels` rows. The gradient of weights is also computed
-as the sum of the products of such blocks of rows. `bertlib/kernels` uses the form that is fastest in a whole
-step, which may be another one than the fastest form here.
+The products of the forward pass and of the gradients are measured. Each product is computed in two forms: as
+a matrix product, and as a 1 × 1 convolution over images of `--pixels` rows. The gradient of the weights has a
+third form: the product of each block of `--pixels` rows is computed, and the products are added.
+`bertlib/kernels` uses the form that is fastest in a whole step. This may not be the form that is fastest
+here.
 """
 
 import argparse
@@ -66,7 +67,7 @@ def main():
     """Prints a line for each product."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", type=int, default=4096, help="examples times length")
-    parser.add_argument("--width", type=int, default=768, help="of the model")
+    parser.add_argument("--width", type=int, default=768, help="hidden size of the model")
     parser.add_argument("--pixels", type=int, default=512, help="rows in an image or block; divides --rows")
     parser.add_argument("--precision", choices=modeling.PRECISIONS, default="bf16")
     results.add_flag(parser)

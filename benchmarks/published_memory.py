@@ -36,7 +36,7 @@ def _loss(outputs, batch_size, task):
     weights = tf.get_variable("output_weights", [2, outputs.shape.as_list()[-1]])
     logits = tf.nn.bias_add(tf.matmul(outputs, weights, transpose_b=True),
                             tf.get_variable("output_bias", [2]))
-    if task == "squad":  # the loss of a choice among positions, for the start and for the end
+    if task == "squad":  # for the start and for the end, the classes are the positions of the sequence
         logits = tf.reshape(tf.transpose(tf.reshape(logits, [batch_size, -1, 2]), [2, 0, 1]),
                             [2 * batch_size, -1])
     size, classes = logits.shape.as_list()
@@ -109,7 +109,10 @@ def published_step(config, batch_size, length, task):
 
 
 def _published_update(loss):
-    """Returns the update of clipping and of Adam with weight decay, from elementwise ops."""
+    """Returns an op that clips the gradients and updates the variables: Adam with weight decay.
+
+    It consists of elementwise ops.
+    """
     variables = tf.trainable_variables()
     gradients, _ = tf.clip_by_global_norm(tf.gradients(loss, variables), 1.0)
     step = tf.train.get_or_create_global_step()
@@ -118,7 +121,7 @@ def _published_update(loss):
     for gradient, variable in zip(gradients, variables):
         m, v = (tf.get_variable(f"{variable.op.name}/{name}", variable.shape.as_list(), trainable=False)
                 for name in "mv")
-        gradient = tf.convert_to_tensor(gradient)  # as a dense gradient, like the published code
+        gradient = tf.convert_to_tensor(gradient)  # dense, as in the published code
         next_m = 0.9 * m + 0.1 * gradient
         next_v = 0.999 * v + 0.001 * tf.square(gradient)
         update = next_m / (tf.sqrt(next_v) + 1e-6)
@@ -129,7 +132,10 @@ def _published_update(loss):
 
 
 def simulations(config, length, task):
-    """Returns {program: function of the batch size that simulates a step}, for both programs."""
+    """Returns {program: function of the batch size that simulates a step}.
+
+    The programs are the published code, and this project with each kind of recomputation.
+    """
     model = plan_memory.task_model(config, task)
 
     def ours(mode, size):

@@ -9,12 +9,13 @@ A mode is "none", "attention", "layers", or "layers:k" for segments of k layers.
 computations between the matrix products (--use_xla). Each mode is measured in a separate process. The process
 trains with the optimizer of optimization.py and with glibc's default thresholds.
 
-CPU seconds are user and system time of all threads. The modes run alternately. Each round gives a ratio to
-the first mode, and the script prints the median of the ratios. The additional time of the first step is
-printed as its start. Activation memory is the peak resident size of a step (with XLA, of the second step),
-minus the resident size after a step with a single example of 8 tokens. After that small step, all objects
-exist that do
-not depend on the batch: weights, variables of the optimizer, graph and runtime.
+CPU seconds are user and system time of all threads. The modes run alternately. In each round, the CPU seconds
+of a mode are divided by those of the first mode. The script prints the median of these ratios. The word
+`start` in the output is the time that the first step takes longer than the other steps.
+
+Activation memory is the peak resident size of a step (with XLA, of the second step), minus the resident size
+after a step with a single example of 8 tokens. After the small step, all objects exist that do not depend on
+the batch: weights, variables of the optimizer, graph and runtime.
 """
 
 import argparse
@@ -107,7 +108,7 @@ def start(sizes, mode):
 
 
 def print_memory(sizes, modes, recorder):
-    """Measures one process after the other, because two processes may need too much memory."""
+    """Measures the memory of each mode, one process after the other: two may need too much memory."""
     first = None
     for mode in modes:
         step = start(sizes, mode)
@@ -121,7 +122,7 @@ def print_memory(sizes, modes, recorder):
 
 
 def print_seconds(sizes, modes, recorder):
-    """Runs the modes alternately, so that a slower machine affects all of them."""
+    """Measures the CPU seconds of the modes. They run alternately, so a slow period affects all of them."""
     steps = {mode: start(sizes, mode) for mode in modes}
     first = {mode: step()[0] for mode, step in steps.items()}
     seconds = {mode: [] for mode in modes}

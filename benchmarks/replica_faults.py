@@ -4,9 +4,9 @@
       [--results=NAME] [any flag of run_classifier.py]
 
 After each fault, all processes must end within --replica_timeout. One message must name the replica and the
-reason, and no file may be incomplete. Then the training continues: in every other run by --max_restarts, else
-by the same command. It must end with the weights of the undisturbed run, bit for bit, and with the same
-results. The script needs Linux and root.
+reason, and no file may be incomplete. Then the training continues. In about half of the runs, --max_restarts
+continues it; in the other runs, the script starts the same command again. The training must end with the
+weights of an undisturbed run, bit for bit, and with the same results. The script needs Linux and root.
 
 With --machines, each replica has its own launcher, as on several machines that TF_CONFIG names.
 
@@ -53,14 +53,15 @@ ALL_PHASES = ["--do_eval=true", "--do_predict=true"]
 # The additional seconds that the machine may need beyond the timeout.
 SLACK = 6.0
 LONGEST = 240.0
-# Moments of a fault: a text that the log must contain, and the largest number of seconds that pass after it.
+# {moment of a fault: (text that the log must contain before the fault, largest number of seconds between this
+# text and the fault)}.
 MOMENTS = {"start": (r"", 1.0), "meeting": (r"", 4.0), "building": (r"Training in|Resuming", 4.0),
            "first step": (r"Devices: ", 1.0), "steps": (r" step {step}/", 0.02),
            "saving": (r" step {step}/", 0),
            "evaluation": (r"Weights for evaluating", 4.0), "prediction": (r"Weights for predicting", 4.0),
            "last step": (r" step {last}/", 0.3)}
 FAULTS = ["kill", "stop", "cut", "silence", "terminate", "kill launcher", "terminate launcher"]
-# Files that contain times, or that depend on the repeated steps.
+# Files that are not compared, because they contain times or depend on the number of repeated steps.
 OF_A_RUN = re.compile(r"events\.out|graph\.pbtxt|run\.json|checkpoint$|\.meta$|replicas/|\.lock|lock$")
 CHECKPOINT = re.compile(r"model\.ckpt-(?!16\.)\d+\.(index|data-00000-of-00001)$")
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -155,7 +156,7 @@ class Machines:
         return None if None in codes else max(codes, key=abs)
 
     def poll(self):
-        """See `returncode`."""
+        """Polls all launchers, and returns `returncode`."""
         for launcher in self.launchers:
             launcher.poll()
         return self.returncode
@@ -213,7 +214,7 @@ def is_replica(pid):
 def left_over():
     """Returns the processes of a run that still run after its launcher has ended.
 
-    They are children of this process.
+    These processes are now children of this process (PR_SET_CHILD_SUBREAPER in `main`).
     """
     found = []
     for pid in children(os.getpid()):
@@ -247,7 +248,8 @@ def sockets(pid):
         try:
             if os.readlink(f"/proc/self/fd/{number}").startswith("socket:"):
                 found = socket.socket(fileno=os.dup(number))
-                inherited = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)  # the launcher's
+                # A socket that listens is inherited from the launcher.
+                inherited = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
                 if found.family in (socket.AF_INET, socket.AF_INET6) and not inherited:
                     yield found
                 found.close()
@@ -274,7 +276,7 @@ def strike(fault, launcher, pids, index):
         for found in sockets(pids[index]):
             with contextlib.suppress(OSError):
                 found.shutdown(socket.SHUT_RDWR)
-    elif fault == "silence":  # the packets of the socket are lost, in both directions
+    elif fault == "silence":  # all packets to and from this replica are lost
         for pid in pids:
             for found in sockets(pid):
                 if pid == pids[index] or _peer_is(found, pids[index]):
@@ -295,7 +297,7 @@ def _peer_is(found, pid):
 
 @dataclasses.dataclass
 class Case:
-    """One fault."""
+    """A fault: what happens to which replica at which moment, and whether --max_restarts is set."""
 
     number: int
     fault: str
@@ -429,7 +431,7 @@ class Faults:
 
     def after(self, case, process, log, struck, pids):
         """Checks the end of a run after its fault. Returns (problems, message of the run)."""
-        # Before the machines are connected, the other machines wait for a lost one. See cluster.md.
+        # If a machine is lost before the machines are connected, the others wait longer. See cluster.md.
         waits = self.machines and case.moment in ("start", "meeting")
         limit = self.timeout * (1 + replica_meeting.START_TIMEOUTS * waits) + SLACK
         goes_on = case.restarts and case.fault in ("kill", "stop", "cut", "silence")
@@ -526,19 +528,20 @@ def main():
     """Prints a line for each fault, and the counts. The exit code is 1 if a condition is not met."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--faults", type=int, default=50)
-    parser.add_argument("--first", type=int, default=0, help="number of the first one")
+    parser.add_argument("--first", type=int, default=0, help="number of the first fault")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--timeout", type=float, default=12)
     parser.add_argument("--fresh", action="store_true")
     parser.add_argument("--machines", action="store_true", help="a launcher for each replica")
-    parser.add_argument("--only", default="", help="faults and moments, as kill@saving")
+    parser.add_argument("--only", default="", help="regular expression of FAULT@MOMENT, such as kill@saving")
     results.add_flag(parser)
     arguments, flags = parser.parse_known_args()
     recorder = results.Recorder(arguments.results, {"longest_end": "s", "timeout": "s"})
     _libc.prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
     faults, done = Faults(arguments, flags), 0
     for case in cases(arguments.first + arguments.faults, arguments.seed):
-        # A machine that was terminated may start again: with restarts, the other machines would wait for it.
+        # With --machines, --max_restarts is not combined with a fault that ends a launcher. The other
+        # machines would wait for the launcher, because it may start again.
         ends = case.fault not in ("kill", "stop", "cut", "silence")
         case = dataclasses.replace(case, restarts=case.restarts and not (arguments.machines and ends))
         if case.number >= arguments.first and re.search(arguments.only, f"{case.fault}@{case.moment}"):

@@ -5,11 +5,11 @@
     python benchmarks/replicas.py --work=ring [--replicas=2,3,4]
     python benchmarks/replicas.py --work=pieces [--replicas=2,3,4]
 
-A step has 4 micro-batches of `rows` sequences of random words. The model has the shape of the installed one.
-R replicas compute N micro-batches each, with R × N = 4. They are compared with one process that accumulates 4
-micro-batches. The same R processes do all of this work in turns (benchmarks/peers/replica_steps.py). Each
-turn has its own session, and its first steps do not count, so the time of the start has no influence. The
-figures are medians over the rounds.
+A step has 4 micro-batches of `rows` sequences of random words. The model has the shape of the installed
+model. R replicas compute N micro-batches each, with R × N = 4. They are compared with one process that
+accumulates 4 micro-batches. The same R processes do all of this work, one kind of work after the other
+(benchmarks/peers/replica_steps.py). Each kind of work has its own session. Its first steps are not measured,
+so the time of the start has no influence. The figures are medians over the rounds.
 
     alone           = CPU of one process with accumulation
     outside of sums = CPU of replicas that leave out the sums / `alone`
@@ -19,10 +19,10 @@ figures are medians over the rounds.
 `apart` is the cost of R processes on this machine. The difference between `outside of sums` and `apart` is
 the cost of this project's code.
 
-The bare all-reduce is the collective op of TensorFlow without a training: on the same tensors, and on one
-tensor with the same bytes. --work=ring measures it at several sizes, and fits seconds = latency + bytes /
-bandwidth. --work=pieces divides the same bytes into pieces. The traffic includes the bytes of all programs
-that use the loopback interface.
+The bare all-reduce is the collective op of TensorFlow without a training. It is measured twice: on the same
+tensors, and on one tensor with the same number of bytes. --work=ring measures it at several sizes, and fits
+seconds = latency + bytes / bandwidth. --work=pieces measures 48 MiB in pieces of several sizes. The traffic
+includes the bytes of all programs that use the loopback interface.
 """
 
 import argparse
@@ -44,23 +44,22 @@ PIECES = 48  # MiB
 MODEL = {"vocab_size": 30522, "hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12,
          "intermediate_size": 1536, "max_position_embeddings": 512, "type_vocab_size": 2}
 
-# One turn of all processes: bytes of each sum; CPU seconds of all processes and wall seconds of a step;
-# waiting and lead of replica 0 in the step; and bytes that were sent over loopback.
+# One kind of work of all processes: bytes of each sum; for a step, the CPU seconds of all processes, and the
+# wall seconds, waiting seconds and lead of replica 0 (see replica_steps.py); bytes sent over loopback in a
+# step.
 Turn = collections.namedtuple("Turn", ["sizes", "cpu", "wall", "waiting", "lead", "sent"])
 
 
 def environment(threads):
-    """Returns variables that give every process this number of threads, as the launcher of several processes
-    does.
-    """
+    """Returns the environment with which every process has this number of threads, as in replicas."""
     return {**os.environ, "TF_NUM_INTRAOP_THREADS": str(threads), "OMP_NUM_THREADS": str(threads),
             "TF_NUM_INTEROP_THREADS": str(max(2, threads)), "TF_CPP_MIN_LOG_LEVEL": "2"}
 
 
 def run(count, options, turns, **more):
-    """Lets `count` processes take turns. Returns {(kind, dtype): [`Turn` of each round]}.
+    """Runs all turns in `count` processes. Returns {(kind, dtype): [`Turn` of each round]}.
 
-    For turns of the kind "ring", the keys are numbers of bytes.
+    For turns of the kind "ring", the key is the number of bytes of the first sum.
     """
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
@@ -139,7 +138,7 @@ def measure_ring(options):
 
 
 def measure_pieces(options):
-    """Prints the times of the same bytes in pieces of several sizes."""
+    """Prints the times of sums over `PIECES` MiB in total, in pieces of several sizes."""
     print("| replicas | pieces of, MiB | CPU s of all | wall s |\n|---|---|---|---|")
     for count in options.replicas:
         sizes = [[size * 2**20] * (PIECES // size) for size in (48, 16, 8, 4, 2, 1)]

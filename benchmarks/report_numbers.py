@@ -1,4 +1,4 @@
-"""Computes the numbers of evaluations again with other libraries, from the tables of predictions.
+"""Checks the numbers of evaluations: computes them again from the tables of predictions with other libraries.
 
     python benchmarks/report_numbers.py --glue_dir=$GLUE_DIR --conll_dir=$CONLL_DIR
     python benchmarks/report_numbers.py --glue_dir=$GLUE_DIR --conll_dir=$CONLL_DIR --sets=scores,STS-B
@@ -34,7 +34,7 @@ import sklearn.metrics
 TOLERANCE = 1e-6
 ROWS = 10_000
 SHOWN_ERRORS = 50
-EVAL_BATCH = 8  # default of --eval_batch_size; the metric "loss" is the mean over the batches of their losses
+EVAL_BATCH = 8  # default of --eval_batch_size; the metric "loss" is the mean of the losses of the batches
 NO_ENTITY = "(no entity)"
 WORDS = {
     "sport": "match goal player season coach league stadium score referee training",
@@ -103,8 +103,9 @@ def command(name, directory, arguments):
 
 
 # --- The same numbers from other libraries ---------------------------------------------------------------
-# A function returns (metrics as in eval_results.json, sections of the report). A section is {name of a row:
-# numbers}, and the section "errors" is a list of (line, numbers).
+# Each `recompute` function returns (metrics as in eval_results.json, {heading of the report: section}). A
+# section is {name of a row: numbers}. Two entries are different: "errors" is a list of (line, numbers), and
+# "lengths" is (number of examples, mean over all examples).
 
 
 def probabilities_of(rows, names):
@@ -131,7 +132,8 @@ def most_confident(rows, confidences, numbers):
     Args:
       rows: list of rows of the table.
       confidences: list of numbers; None for a row without an error.
-      numbers: function that returns the numbers in the heading of a row with a given index.
+      numbers: function of the index of a row. It returns the numbers that the report shows in the heading of
+        this error.
     """
     wrong = [index for index, confidence in enumerate(confidences) if confidence is not None]
     wrong.sort(key=lambda index: (-confidences[index], index))
@@ -304,7 +306,8 @@ def numbers_of_report(page, metrics, sections):
             continue
         for name, values in rows.items():
             yield from pairs_of(f"report, {heading}, {name}", found[name], values)
-    # The lengths in tokens are not in the table. The weighted mean of all lengths must be the total mean.
+    # The lengths in tokens are not in the table of predictions. So only this is checked: the mean of the
+    # values for all lengths, weighted by the numbers of examples, must be the mean over all examples.
     count, mean = sections["lengths"]
     of_lengths = np.array(list(next(
         rows for heading, rows in page.sections.items() if heading.endswith("by length")).values()))

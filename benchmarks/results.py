@@ -8,14 +8,15 @@ A file has these fields:
 
     command       the command line. Paths outside of the repository are shortened to their last part
     commit        the commit of the repository when the benchmark began
-    clean         whether the working tree equalled that commit; benchmarks/results does not count
+    clean         whether the working tree equalled this commit. Changes in benchmarks/results do not count
     date          in UTC, when the benchmark began
     machine       CPU, instruction sets, number of cores, memory in GB
     versions      {package: version}
     units         {name of a value: its unit}; "" for a value without a unit
     rounds        list of {name: value}, one for each round, seed or configuration
-    summary       list of {name: value}, only where the rounds were not recorded
-    repeated      false for figures that were copied from an earlier page; "recorded" then names that page
+    summary       list of {name: value}, only in files without the rounds
+    repeated      false if the figures were copied from an earlier page
+    recorded      the name of this earlier page, only if `repeated` is false
 """
 
 import contextlib
@@ -76,7 +77,7 @@ class Recorder:
                         "repeated": True, "units": units}
 
     def add(self, **values):
-        """Adds a round: its labels, such as the seed, and its values."""
+        """Adds a round: the values that were measured, and labels such as the seed."""
         self._rounds.append(values)
 
     def write(self):

@@ -1,10 +1,11 @@
-"""Measures the sample of MRPC: scores of the trained model, and scores of simple guesses.
+"""Measures scores on the sample of MRPC: of a trained model, and of simple baselines.
 
     python benchmarks/sample.py [--seeds=5] [--results=NAME] [any flag of run_classifier.py]
 
-First, the script prints the accuracy of simple baselines (tests/pair_baselines.py): fitted on train and
-measured on dev, and over all pairs in ten folds. Then it runs the training of `make mrpc`, with the flags in
-the Makefile, once for each seed. --seeds=0 leaves out the training.
+First, the script prints two accuracies of each simple baseline (tests/pair_baselines.py). For the first one,
+the baseline is fitted on train and measured on dev. The second one is a cross-validation with ten folds over
+all pairs. Then the script runs the training of `make mrpc`, with the flags in the Makefile, once for each
+seed. --seeds=0 leaves out the training.
 """
 
 import argparse
@@ -36,7 +37,7 @@ def makefile_flags():
 def run_once(seed, flags):
     """Trains and evaluates like `make mrpc`.
 
-    Returns the metrics of eval_results.txt, CPU and wall seconds.
+    Returns [accuracy, Matthews coefficient, CPU seconds, wall seconds].
     """
     with tempfile.TemporaryDirectory() as output_dir:
         start, before = time.time(), resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -1,4 +1,4 @@
-"""Computes the statements of docs/development/scaling.md about 8, 64 and 1,024 replicas, from its formulas.
+"""Computes the table of docs/development/scaling.md about 8, 64 and 1,024 replicas, from its formulas.
 
     python benchmarks/scaling.py
 
@@ -14,7 +14,8 @@ import compare
 # number of sums in a step, rows of a micro-batch, and floating point operations of a sequence's forward and
 # backward pass.
 Model = collections.namedtuple("Model", ["parameters", "last", "sums", "rows", "operations"])
-# Bytes per second in and out of each replica, and seconds of the way from one replica to the next.
+# `bandwidth`: bytes per second that each replica can send, and can receive at the same time.
+# `latency`: seconds that a message needs from one replica to the next.
 Network = collections.namedtuple("Network", ["bandwidth", "latency"])
 
 LENGTH, BATCHES = 128, [256, 4096, 65536]

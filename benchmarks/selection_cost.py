@@ -1,13 +1,14 @@
-"""Measures by how much the score of the best run of a sweep is too high, because the same examples chose it.
+"""Measures the bias in the score of a sweep's best run.
 
     python benchmarks/selection_cost.py --sweep_dir=output/sweep --metric=eval_accuracy [--splits=2000] \\
       [--results=NAME]
 
-The command splits the development set at random into two halves. The run with the best metric on the first
-half is chosen. Its metric on the second half is its fair score, because these examples did not choose it. The
-difference of the two metrics is the cost of the choice. The command repeats this for many splits and prints
-means. A metric of half of the examples varies more than a metric of all examples, so the cost of a choice on
-the whole development set is lower.
+The score is too high, because the run was chosen by its score on the same examples. The command estimates by
+how much. It splits the development set at random into two halves, and chooses the run with the best metric on
+the first half. The metric of this run on the second half is its fair score, because these examples were not
+used for the choice. The difference of the two metrics is the cost of the choice. The command repeats this
+procedure for many splits and prints means. A metric of half of the examples varies more than a metric of all
+examples, so the cost of a choice on the whole development set is lower.
 
 All finished runs of the sweep must have the file eval_predictions.csv for the same development set.
 """
@@ -31,8 +32,9 @@ def read_runs(sweep_dir, metric):
     """Reads the predictions of all finished runs.
 
     Returns:
-      (list with the settings of each run as {flag: value}, list of functions that compute the metric in
-      points from an int array of rows, number of rows).
+      (settings, metrics, number of rows). `settings` is a list with {flag: value} for each run. `metrics` is
+      a list with a function for each run. The function takes an int array of row numbers, and returns the
+      metric on these rows, in points.
     """
     with open(os.path.join(sweep_dir, "sweep.json"), encoding="utf-8") as reader:
         flags = list(json.load(reader)["runs"][0])

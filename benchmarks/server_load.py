@@ -1,15 +1,15 @@
-"""Loads serve.py on loopback: answers in a second, latency, and malformed requests.
+"""Measures serve.py under load on loopback: answers per second, latency, and malformed requests.
 
     python benchmarks/server_load.py --model_dir=output/mrpc --results=server_load
 
 The model must take pairs of texts, such as the model of `make mrpc`. In each round, a plain loop over the
-predictor answers pairs of the sample, one in a call and 32 in a call. Then serve.py answers the same pairs.
-Each client sends its next request when it has the answer to the last one. Finally, 8 clients send malformed
-requests. Each of them must be answered with 4xx. The memory, threads and open files of the server are read
-before, between and after these requests.
+predictor answers pairs of the sample: first one pair in each call, then 32 pairs in each call. Then serve.py
+answers the same pairs. Each client sends its next request when it has the answer to the last one. After all
+rounds, 8 clients send malformed requests. The server must answer each of them with 4xx. The memory, threads
+and open files of the server are read before, between and after these requests.
 
-Everything is limited: --rounds, --seconds for each part of a round, --malformed requests, and --time_limit
-for all.
+All parts are limited: the rounds by --rounds, each part of a round by --seconds, the malformed requests by
+--malformed, and the whole benchmark by --time_limit.
 """
 
 import argparse
@@ -68,7 +68,7 @@ def summary(times, seconds, size=1):
 
 
 class Server:
-    """serve.py at an unused port; a context manager that ends it."""
+    """A context manager that runs serve.py at an unused port, and terminates it at the end of the block."""
 
     def __init__(self, model_dir, flags):
         self._process = subprocess.Popen(
@@ -151,7 +151,7 @@ def load_rounds(server, inputs, seconds):
 
 
 class _Deadline:
-    """A function that returns true after a time of `time.monotonic`."""
+    """A function that returns whether `time.monotonic` is later than `end`."""
 
     def __init__(self, end):
         self._end = end
@@ -172,7 +172,7 @@ class _Countdown:
 
 
 def malformed_rounds(server, number):
-    """Yields the state of the server, and the answers, before and after each quarter of the requests."""
+    """Yields the state of the server before the malformed requests, and after each quarter of them."""
     bodies, sent = itertools.cycle(MALFORMED), 0
     for part in (0, number // 4, number // 4, number // 4, number - 3 * (number // 4)):
         found = asyncio.run(load(server.port, bodies, 8, _Countdown(part)))
@@ -204,7 +204,7 @@ def main():
     _end_after(arguments.time_limit)
     inputs = itertools.cycle(pairs_of_sample())
     sys.path.insert(0, results.ROOT)
-    # The import loads TensorFlow, which takes seconds: the arguments are checked before.
+    # This import takes seconds, because it loads TensorFlow. So the arguments are checked first.
     from bertlib import serving
 
     def record(rounds):

@@ -1,16 +1,18 @@
-"""Compares the cost of a classifier's answers with that of transformers' pipeline.
+"""Compares the cost of a classifier's answers in this project and in the pipeline of transformers.
 
     python benchmarks/serving.py --peer_python=PYTHON --model_dir=output/mrpc [--rounds=3] [--lines=2000] \\
       [--onnx] [--one_core] [--results=NAME]
 
 PYTHON is a Python interpreter with torch and transformers. Without --peer_python, the script measures only
-this project. convert_checkpoint.py converts the model for the pipeline. Both programs answer the same pairs
-of the sample, repeated as often as needed: first one pair in each call, then all pairs in batches of 32. This
-project sorts the pairs by length, and the pipeline gets sorted pairs. Each round of a program is a separate
-process, and the programs run alternately. CPU seconds are user and system time. Loading is measured
-separately. The script also compares the answers. With --onnx, export.py writes the same model as ONNX files
-in fp32 and with int8 weights, which are measured, too. With --one_core, all programs have one core and one
-thread.
+this project. convert_checkpoint.py converts the model for the pipeline. Both programs answer the same --lines
+pairs. They are the pairs of the sample; if the sample has fewer pairs, its pairs are repeated. First, each
+call answers one pair. Then one call answers all pairs in batches of 32. This project sorts the pairs by
+length, and the pipeline gets sorted pairs.
+
+Each round of a program is a separate process, and the programs run alternately. CPU seconds are user and
+system time. Loading is measured separately. The script also compares the answers. With --onnx, export.py
+writes the same model as ONNX files in fp32 and with int8 weights, and the script measures them, too. With
+--one_core, all programs have one core and one thread.
 """
 
 import argparse

@@ -3,17 +3,18 @@
     python benchmarks/soak.py [--steps=5000] [--lines=100000] [--parts=training,predict,…] [--keep] \\
       [--results=NAME]
 
-Each part is a command on a tiny model. While it runs, the program counts the threads, the open files and the
-memory of all processes of the part, and the temporary files in its directory. It prints the values at 20 %,
-60 % and 100 % of the samples, and ends with exit code 1 if a value at the end is above the value at 20 % by
-more than its bound:
+Each part is a command on a tiny model. While the command runs, the program counts the threads, the open files
+and the memory of all its processes, and the temporary files in its directory. The program prints the values
+at 20 %, 60 % and 100 % of the samples. The exit code is 1 if a value grows by more than its bound between
+20 % and 100 %:
 
-    threads, files          4 each, and 4 for each replica
+    threads, files          4 each. With several replicas, 4 more for each replica
     temporary files         2
-    memory                  20 MB, and 4 KB for each step or 0.2 KB for each line
+    memory                  20 MB, plus 4 KB for each step or 0.2 KB for each line
 
-Samples begin when the log names the first step, or the first answer is written. The first 20 % of them are
-left out, since TensorFlow starts threads and fills caches when it first needs them. Linux.
+The first sample is taken when the log contains the first step, or when the first answer is written. The
+values before 20 % are not compared, because TensorFlow starts threads and fills caches only when it first
+needs them. The program needs Linux.
 """
 
 import argparse
@@ -38,7 +39,8 @@ import tiny  # noqa: E402  its model and its data
 # Seconds between two samples, and the smallest number of samples for a conclusion.
 _SECONDS, _FEWEST = 0.5, 20
 _MEGABYTE = 2**20
-# Places in the list of samples. At each place, the median of the last tenth of all samples is compared.
+# Places in the list of samples, as shares of its length. The value at a place is the median of the samples
+# just before it. The number of these samples is a tenth (`_WIDTH`) of all samples.
 _PLACES = {"start": 0.2, "middle": 0.6, "end": 1.0}
 _WIDTH = 0.1
 _BEGUN = re.compile(r"step [1-9]\d*/|Extracting")
@@ -75,7 +77,7 @@ class Part:
 
 
 class Parts:
-    """Functions that make the parts. The data of the parts are in a directory."""
+    """Makes the parts, and writes their data into a directory."""
 
     def __init__(self, directory, steps, lines):
         self._here, self._steps, self._lines = directory, steps, lines
@@ -84,7 +86,7 @@ class Parts:
         self._common = dict(self._model.flags, bert_config_file=self._model.shallow)
 
     def _training(self, **changes):
-        """Returns the part of a classification of 64 examples."""
+        """Returns a part that trains a classifier on 64 examples."""
         data = self._here / "mrpc"
         if not data.exists():
             data.mkdir()
@@ -225,9 +227,9 @@ def has_begun(directory):
 
 
 def table(samples):
-    """Returns {counted quantity: {place: median of the samples there}}.
+    """Returns {counted quantity: {place: median of the samples at this place}}.
 
-    The last samples of a process are left out, because a process that ends has fewer threads.
+    Samples at the end of the list are left out if they have fewer threads, because the process was ending.
     """
     samples, found = list(samples), {}
     threads = statistics.median(one["threads"] for one in samples)
@@ -256,7 +258,7 @@ def grown(values, bounds):
 
 
 def text_of(name, value):
-    """Returns a number as it is printed."""
+    """Returns the printed form of a number, with its unit."""
     return f"{value / _MEGABYTE:.1f} MB" if name == "memory" else f"{value:g}"
 
 
@@ -287,7 +289,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--steps", type=int, default=5000)
     parser.add_argument("--lines", type=int, default=100000)
-    parser.add_argument("--parts", default=",".join(NAMES), help="some of the default, with commas between")
+    parser.add_argument("--parts", default=",".join(NAMES),
+                        help="names of parts, separated by commas; default: all parts")
     parser.add_argument("--keep", action="store_true", help="keep the files of the parts")
     results.add_flag(parser)
     arguments = parser.parse_args()
@@ -295,7 +298,7 @@ def main():
                                                     "seconds": "s"})
     names = arguments.parts.split(",")
     if unknown := set(names) - set(NAMES):
-        parser.error(f"--parts: there is no {', '.join(sorted(unknown))}, but {', '.join(NAMES)}")
+        parser.error(f"--parts: {', '.join(sorted(unknown))} is none of {', '.join(NAMES)}")
     directory = pathlib.Path(tempfile.mkdtemp(prefix="soak-"))
     parts = Parts(directory, arguments.steps, arguments.lines)
     print(f"{'part':13s} {'counted':16s} " + "".join(f"{place:>11s}" for place in _PLACES)

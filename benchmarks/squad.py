@@ -1,18 +1,20 @@
-"""Fine-tunes on SQuAD with several seeds, and compares with Hugging Face's model.
+"""Fine-tunes on SQuAD with several seeds, and compares the scores with those of Hugging Face's model.
 
     python benchmarks/squad.py --data_dir=$SQUAD_DIR [--versions=1.1,2.0] [--seeds=0,1,2] \\
       [--peer_python=python] [--results=NAME]
     python benchmarks/squad.py --data_dir=$SQUAD_DIR --losses --peer_python=python
 
-Each seed has two runs of run_squad.py with trimmed batches, started as a user would start them. The first run
-uses train-v1.1.json and dev-v1.1.json, and starts from the installed model. The second run uses the files of
-version 2.0, and starts from the weights of the first run. The reason is that the data are too few to learn
-both: answers, and whether an answer exists.
+For each seed, the script starts run_squad.py twice, as a user would start it, with trimmed batches. The first
+run uses train-v1.1.json and dev-v1.1.json, and starts from the installed model. The second run uses the files
+of version 2.0, and starts from the weights of the first run. The reason is that the data are too few to learn
+two tasks in one run: to find answers, and to decide whether an answer exists.
 
---peer_python names a Python interpreter with torch and transformers. benchmarks/peers/hf_squad.py then
-repeats each run with the same starting weights, windows, order, optimizer and schedule. Our code computes
-the scores from its logits, so that only the training differs. With --losses, the script compares 50 losses
-of both programs without dropout instead. The exit code is 1 if a loss differs by more than 1e-4.
+--peer_python names a Python interpreter with torch and transformers. If it is given,
+benchmarks/peers/hf_squad.py repeats each run with the same starting weights, windows, order, optimizer and
+schedule. This project computes the scores from the logits of both programs, so only the training differs.
+
+With --losses, the script does not measure scores. It trains both programs for 50 steps without dropout, and
+compares their losses. The exit code is 1 if a loss differs by more than 1e-4.
 """
 
 import argparse
@@ -40,8 +42,8 @@ from bertlib.tasks.squad import squad_answers, squad_data, squad_predictions, sq
 import tokenization
 
 ROOT = sys.path[0]
-# The data are a few hundred questions and the model is small. For this reason, there are more epochs, and the
-# learning rate is higher than published. The windows are shorter, so that a run is cheap.
+# The data are a few hundred questions and the model is small. For this reason, the recipe has more epochs and
+# a higher learning rate than the published one. The windows are shorter, so that a run is cheap.
 RECIPE = {"max_seq_length": 256, "doc_stride": 128, "train_batch_size": 8, "learning_rate": 1e-4,
           "precision": "fp32"}
 MAX_QUERY_LENGTH, N_BEST_SIZE, MAX_ANSWER_LENGTH = 64, 20, 30
@@ -52,7 +54,7 @@ STEPS_AT_DROPOUT_0, TOLERANCE = 50, 1e-4
 
 
 class Task:
-    """A version of SQuAD: its files, its recipe and its right answers."""
+    """A version of SQuAD: its files, the recipe of its training, and its correct answers."""
 
     def __init__(self, data_dir, version, recipe):
         self.version = version
@@ -133,9 +135,9 @@ def stored(path, length, is_training):
 
 
 def run_peer(python, output_dir, recipe, seed, steps, dropout):
-    """Repeats the run of run_squad.py in a directory with the peer.
+    """Repeats with the peer the run of run_squad.py whose files are in `output_dir`.
 
-    Returns (CPU seconds, arrays that it wrote).
+    Returns (CPU seconds of the peer, {name: array} that the peer wrote).
     """
     length, batch_size = recipe["max_seq_length"], recipe["train_batch_size"]
     arrays = {}
@@ -148,7 +150,8 @@ def run_peer(python, output_dir, recipe, seed, steps, dropout):
     windows, logits, start, untrained = (os.path.join(output_dir, name) for name in (
         "windows.npz", "logits.npz", "start", "untrained"))
     model = model_config.find_installed_model()
-    # convert_checkpoint.py does not convert a checkpoint of step 0. So its weights are copied without a step.
+    # convert_checkpoint.py does not convert a checkpoint of step 0. So the weights are first copied to a
+    # checkpoint that contains no step.
     first = checkpoint_formats.open_checkpoint(os.path.join(output_dir, "model.ckpt-0"))
     os.makedirs(untrained)
     untrained = os.path.join(untrained, "bert_model.ckpt")
@@ -221,14 +224,15 @@ def main():
     """Prints a row for each seed and program, and the means. The exit code is 1 if losses differ."""
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data_dir", required=True, help="directory of train-v1.1.json, dev-v1.1.json and "
-                        "those of 2.0")
-    parser.add_argument("--versions", default="1.1,2.0", help="one after the other, each from the one before")
-    parser.add_argument("--num_train_epochs", default="8,3", help="of each version")
+    parser.add_argument("--data_dir", required=True, help="directory with the files of --versions, such as "
+                        "train-v1.1.json and dev-v1.1.json")
+    parser.add_argument("--versions", default="1.1,2.0", help="trained in this order; each training "
+                        "starts from the weights of the previous version")
+    parser.add_argument("--num_train_epochs", default="8,3", help="epochs for each version")
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--start", help="output directory of a training that the first version starts from")
     parser.add_argument("--peer_python", help="interpreter with torch and transformers")
-    parser.add_argument("--losses", action="store_true", help="compare losses at dropout 0 instead")
+    parser.add_argument("--losses", action="store_true", help="compare losses at dropout 0 instead of scores")
     results.add_flag(parser)
     for name, value in RECIPE.items():
         parser.add_argument(f"--{name}", type=type(value), default=value)

@@ -1,4 +1,4 @@
-"""Measures the share of run_squad.py's evaluation that comes after the logits, in CPU seconds.
+"""Measures the share of the CPU seconds of run_squad.py's evaluation that is spent after the logits.
 
     python benchmarks/squad_predictions.py --do_eval=true [--results=NAME] [any flags of run_squad.py]
 

@@ -2,13 +2,14 @@
 
     python benchmarks/step_kernels.py [--model=large] [--batch=8] [--length=384] [--results=NAME]
 
-The graph of a step is built as on a machine with a GPU. Grappler rewrites it, as it would in a session. Each
-op that makes a tensor of numbers counts as one kernel, which reads its inputs once and writes its outputs
-once. Matrix products are counted apart. Two kinds of ops do not count: ops that return their input, and ops
-on integers that describe a shape.
+The graph of a step is built as on a machine with a GPU. Grappler rewrites the graph, as it would in a
+session. Each op that makes a tensor of numbers counts as one kernel, which reads its inputs once and writes
+its outputs once. Matrix products are counted separately. Two kinds of ops do not count: ops that return their
+input, and ops on integers that describe a shape.
 
-With --use_xla, a compiled function counts as the kernels that XLA compiles for this machine's CPU. For a GPU,
-XLA combines other ops, so these figures are estimates. The figures without XLA follow from the graph.
+With --use_xla, the kernels of a compiled function are those that XLA compiles for this machine's CPU. On a
+GPU, XLA combines the ops in another way, so these figures are estimates. The figures without XLA follow
+directly from the graph.
 """
 
 import argparse
@@ -40,7 +41,7 @@ Count = collections.namedtuple("Count", ["kernels", "bytes"])
 
 
 def size(tensor):
-    """Bytes of a tensor of a graph; 0 for a resource and for integers that describe a shape."""
+    """Returns the bytes of a tensor in a graph; 0 for a resource and for integers that describe a shape."""
     if tensor.dtype in (tf.resource, tf.variant, tf.string):
         return 0
     if tensor.dtype.is_integer and tensor.shape.ndims in (0, 1):
@@ -67,7 +68,7 @@ class CompiledCalls:
         return call
 
     def count(self, name):
-        """The Count of the call by the op with this name."""
+        """Returns the `Count` of the compiled function that the op with this name calls."""
         function, args, kwargs = self.functions[name]
         key = (function.__name__, *(
             (value.dtype, tuple(value.shape.as_list())) if isinstance(value, tf.Tensor) else value
@@ -105,7 +106,7 @@ class CompiledCalls:
 
 
 def product(shape):
-    """Number of elements of a shape, "8,16"."""
+    """Returns the number of elements of a shape in the form "8,16"."""
     number = 1
     for length in filter(None, shape.split(",")):
         number *= int(length)
@@ -113,7 +114,7 @@ def product(shape):
 
 
 def count(model, settings, precision, use_xla):
-    """{type of op: Count} of a training step. A compiled function counts by the name of its formula."""
+    """Returns {type of op: `Count`} of a training step. For a compiled function, the type is its name."""
     step = StepConfig(max_seq_length=settings.length, precision=precision, train_batch_size=settings.batch,
                       recompute=settings.recompute)
     calls = CompiledCalls()
@@ -148,7 +149,8 @@ def main():
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--length", type=int, default=384)
     parser.add_argument("--precisions", default="fp32,bf16,fp16")
-    parser.add_argument("--top", type=int, default=0, help="number of op types to print, by their bytes")
+    parser.add_argument("--top", type=int, default=0,
+                        help="number of op types to print, those with the most bytes")
     parser.add_argument("--recompute", default="none", choices=modeling.RECOMPUTE)
     results.add_flag(parser)
     settings = parser.parse_args()

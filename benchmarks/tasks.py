@@ -7,9 +7,9 @@
 PYTHON is an interpreter with torch, transformers, scikit-learn, SciPy and seqeval. Both programs start with
 the weights of the installed model, and have the same recipe: batches of 32, AdamW, warm-up over a tenth of
 the steps, linear decay, and clipping at norm 1. Each run is a separate process with training and evaluation,
-and the programs run alternately. The seed of a round is its number. The precision, and the attention kernel
-of the other program, are the fastest ones in short runs. CPU seconds, memory and ratios are defined in
-benchmarks/compare.py. seqeval scores the tags of both programs.
+and the programs run alternately. The seed of a round is its number. Before the rounds, short runs find the
+fastest precision of each program, and the fastest attention kernel of transformers. benchmarks/compare.py
+defines CPU seconds, memory and ratios. seqeval scores the tags of both programs.
 """
 
 import argparse
@@ -34,7 +34,7 @@ BATCH_SIZE, LENGTH = compare.BATCH_SIZE, compare.LENGTH
 class Task:
     """The whole fine-tuning of a task; a kind of work for `compare.compare`."""
 
-    operations = 0  # these operations are not counted here
+    operations = 0  # floating point operations of an example; they are not counted here
 
     def __init__(self, name, arguments, directory):
         self.title, self.arguments, self.directory = name, arguments, directory
@@ -68,7 +68,7 @@ class Task:
                 **({"attention": attention} if side == compare.HUGGING_FACE else {})}
 
     def command(self, side, count, settings, seed=0):
-        """Returns the command for `count` steps. For all steps, the command also evaluates."""
+        """Returns the command that trains for `count` steps. If these are all steps, it also evaluates."""
         whole = count == self.steps
         if side == compare.HUGGING_FACE:
             return [self.arguments.peer_python, os.path.join(compare.PEERS, "hf_tasks.py"), json.dumps({
@@ -107,8 +107,7 @@ class Task:
 
 
 def table(work, line):
-    """Returns the rows of a task in Markdown: the metrics of each program and their mean, costs, and ratios.
-    """
+    """Returns the rows of a task in Markdown: metrics with their mean, costs and ratios of each program."""
     rows = []
     for side, costs in line.costs.items():
         cells = [work.title, f"{side} ({compare.describe(line.settings[side])})"]
@@ -137,14 +136,16 @@ def main():
     parser.add_argument("--tasks", default="STS-B,CoLA,CoNLL-2003",
                         help="MRPC is possible, too; benchmarks/compare.py measures it")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--precisions", default="bf16,fp32", help="of which short runs find the fastest")
-    parser.add_argument("--attention", default="sdpa,eager", help="kernels of the other side, likewise")
+    parser.add_argument("--precisions", default="bf16,fp32",
+                        help="precisions to try; short runs find the fastest")
+    parser.add_argument("--attention", default="sdpa,eager",
+                        help="attention kernels of transformers to try; short runs find the fastest")
     results.add_flag(parser)
     arguments = parser.parse_args()
     metrics = {name: "" for *_, first, second in RECIPES.values() for name in (first, second)}
     recorder = results.Recorder(arguments.results, {**compare.UNITS, **metrics}, [arguments.peer_python])
-    print("| task | side and settings | metric, mean (each seed) | beside it | CPU s | peak GB | CPU ratio | "
-          "memory ratio |\n" + "|---" * 8 + "|", flush=True)
+    print("| task | side and settings | metric, mean (each seed) | second metric | CPU s | peak GB | "
+          "CPU ratio | memory ratio |\n" + "|---" * 8 + "|", flush=True)
     for name in arguments.tasks.split(","):
         with tempfile.TemporaryDirectory() as directory:
             work = Task(name, arguments, directory)

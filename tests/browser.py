@@ -1,4 +1,4 @@
-"""A real browser for tests: Chromium, through chromedriver and its protocol, W3C WebDriver."""
+"""A real browser for tests: Chromium, controlled through chromedriver with the protocol W3C WebDriver."""
 
 import contextlib
 import json
@@ -10,7 +10,7 @@ import tempfile
 import time
 import urllib.request
 
-_ELEMENT = "element-6066-11e4-a52e-4f735466cecf"  # the key of an element's id, as the standard defines it
+_ELEMENT = "element-6066-11e4-a52e-4f735466cecf"  # the standard defines this key for the id of an element
 
 
 def is_installed():
@@ -38,7 +38,7 @@ class Browser:
         self._call("POST", "/url", {"url": url})
 
     def run(self, script, *arguments):
-        """Returns the value of a script, which is the body of a function of `arguments`."""
+        """Runs a JavaScript function with `arguments`, and returns its value. `script` is its body."""
         return self._call("POST", "/execute/sync", {"script": script, "args": list(arguments)})
 
     def _find(self, selector):
@@ -49,13 +49,13 @@ class Browser:
         self._call("POST", f"{self._find(selector)}/click", {})
 
     def type(self, selector, text):
-        """Types a text with the keys, in place of the text in the field."""
+        """Clears a field, and types a text into it with the keys."""
         element = self._find(selector)
         self._call("POST", f"{element}/clear", {})
         self._call("POST", f"{element}/value", {"text": text})
 
     def text(self, selector):
-        """Returns the visible text of the first element."""
+        """Returns the visible text of the first element that the selector matches."""
         return self._call("GET", f"{self._find(selector)}/text")
 
     def wait_for(self, condition, seconds=60):

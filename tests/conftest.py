@@ -1,4 +1,4 @@
-"""Shared fixtures. `scripts` run as a user's, but as children of one process that has loaded TensorFlow."""
+"""Shared fixtures. `scripts` runs scripts as a user does, but in forks that have loaded TensorFlow before."""
 import os
 import signal
 import sys
@@ -9,24 +9,30 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import pytest  # noqa: E402
 from scripts import Scripts  # noqa: E402
 
-# A shell starts background jobs with SIGINT ignored, and child processes inherit this. Some tests send
-# SIGINT.
+# A shell starts background jobs with SIGINT ignored, and child processes inherit this setting. Some tests
+# send SIGINT, so the default is restored here.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collectstart():
-    """Loads TensorFlow before the first test module, in the processes that collect tests. The process that
-    only distributes tests to workers does not need it, and starts the workers some seconds earlier."""
+    """Loads TensorFlow before the first test module, in the processes that collect tests.
+
+    The process that only distributes tests to workers does not load TensorFlow. So it starts the workers some
+    seconds earlier.
+    """
     from bertlib.system import quiet_tensorflow  # without a garbage collection of TensorFlow's modules
     tf = quiet_tensorflow.load()
     tf.disable_v2_behavior()
     tf.enable_resource_variables()
 
 
-@pytest.hookimpl(tryfirst=True)  # before -m leaves any out
+@pytest.hookimpl(tryfirst=True)  # before -m deselects tests
 def pytest_collection_modifyitems(items):
-    """A test that `make test` leaves out says why. Files with whole commands, which take longest, come first,
-    so that no worker starts one of them when the others are done."""
+    """Checks that each test that `make test` leaves out has a reason, and sorts the tests.
+
+    Files that run whole commands take longest, so they come first. Otherwise, a worker could start one of
+    them when the other workers are done.
+    """
     for item in items:
         for mark in (*item.iter_markers("slow"), *item.iter_markers("soak")):
             if mark.args or set(mark.kwargs) != {"reason"} or not str(mark.kwargs["reason"]).strip():
@@ -45,13 +51,13 @@ def graph():
 
 @pytest.fixture(scope="session")
 def scripts():
-    """Runs scripts; see `Scripts`."""
+    """Yields a `Scripts`, which runs scripts."""
     with Scripts() as scripts:
         yield scripts
 
 
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory):
-    """A `tiny.Model`, to read only."""
+    """A `tiny.Model`. All tests share it, so they must not change its files."""
     from tiny import Model  # see `pytest_collectstart`
     return Model(tmp_path_factory.mktemp("tiny_model"))

@@ -1,4 +1,4 @@
-"""Devices to write to: root gets a test's own, since broken code would replace the machine's."""
+"""Devices to write to. Tests as root create their own, because broken code could replace those in /dev."""
 
 import os
 import stat
@@ -9,7 +9,7 @@ _NUMBERS = {"null": (1, 3), "full": (1, 7)}
 
 
 def device(folder, name):
-    """Returns the path of a device that takes everything ("null") or nothing ("full")."""
+    """Returns the path of a device: "null" accepts all bytes, and "full" fails as on a full disk."""
     if os.geteuid():
         return f"/dev/{name}"
     path = os.path.join(folder, name)

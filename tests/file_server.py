@@ -1,4 +1,4 @@
-"""A local web server of files, with byte ranges, that breaks off where a test says."""
+"""A local web server of files with byte ranges. Tests can cut off its answers."""
 
 import hashlib
 import http.server
@@ -9,14 +9,16 @@ import zipfile
 
 
 class Server:
-    """Serves `files`, {path: bytes}, at `address`; a context manager.
+    """A context manager that serves `files`, {path: bytes}, at `address`.
 
     Attributes:
-      requests: list of (path, headers) of what was asked for.
-      cuts: numbers of bytes after which the next answers break off.
+      requests: list of (path, headers) of the requests.
+      cuts: list of numbers of bytes. The next answer ends after the first number, and so on.
       pause: number of bytes after which answers wait for `go`, a threading.Event; None for no pause.
-      ranges, tags, lengths: whether it knows Range, sends ETag, and Content-Length.
-      tag: the ETag of all files; None for one that tells them apart.
+      ranges: whether the server supports the header Range.
+      tags: whether the server sends the header ETag.
+      lengths: whether the server sends the header Content-Length.
+      tag: the ETag of all files. With None, the ETag of a file depends on its content.
       kind: the Content-Type.
     """
 
@@ -38,7 +40,7 @@ class Server:
         self._server.shutdown()
         self._server.server_close()
 
-    def _handler(server):  # noqa: N805  the handler has a `self` of its own
+    def _handler(server):  # noqa: N805  `self` is the handler
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self):
                 server.requests.append((self.path, dict(self.headers)))
@@ -53,7 +55,7 @@ class Server:
         return Handler
 
     def answer(self, handler, data):
-        """Sends a file, or the part of it that is asked for."""
+        """Sends a file, or the part of the file that the header Range requests."""
         tag = self.tag or f'"{hashlib.sha1(data).hexdigest()}"'
         wanted = re.match(r"bytes=(\d+)-", handler.headers.get("Range", ""))
         start = int(wanted[1]) if wanted and self.ranges and handler.headers.get("If-Range") == tag else 0
@@ -77,7 +79,7 @@ class Server:
 
 
 def zip_of(contents):
-    """The bytes of a zip of {name: bytes}."""
+    """Returns the bytes of a zip file with the members {name: bytes}."""
     with io.BytesIO() as buffer:
         with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as zipped:
             for name, data in contents.items():

@@ -1,4 +1,4 @@
-"""What several test modules need."""
+"""Helpers that several test modules need."""
 
 import json
 import pathlib
@@ -16,7 +16,7 @@ DATA = ROOT / "tests" / "data"
 class Recording:
     """A model recorded with the published code (data/model_*.npz), and the same model built here.
 
-    `arrays` holds the file's arrays by their names.
+    `arrays` is {name: array} with all arrays of the file.
     """
 
     def __init__(self, name):
@@ -27,7 +27,7 @@ class Recording:
         self.inputs = [self.arrays[f"in/{key}"] for key in ("input_ids", "input_mask", "segment_ids")]
 
     def group(self, prefix):
-        """{name: array} of the arrays whose names start with "<prefix>/"."""
+        """Returns {name: array} of the arrays whose names start with "<prefix>/", without the prefix."""
         return {key[len(prefix) + 1:]: value for key, value in self.arrays.items()
                 if key.startswith(prefix + "/")}
 
@@ -35,7 +35,7 @@ class Recording:
         return modeling.BertModel(self.config, True, *map(tf.constant, self.inputs), **options)
 
     def build_loss(self, model):
-        """The recorded head on top of the model: (logits, loss)."""
+        """Builds the recorded head on top of the model, and returns (logits, loss)."""
         labels = self.arrays["in/labels"]
         weights = tf.get_variable("output_weights", self.arrays["var/output_weights"].shape)
         bias = tf.get_variable("output_bias", self.arrays["var/output_bias"].shape)
@@ -50,7 +50,7 @@ class Recording:
 
 
 def ancestors(op):
-    """All ops that run before this one: its inputs and control inputs, theirs, and so on."""
+    """Returns all ops that must run before an op: its inputs and control inputs, their inputs, and so on."""
     seen, waiting = set(), [op]
     while waiting:
         op = waiting.pop()
@@ -62,11 +62,11 @@ def ancestors(op):
 
 
 def comparable(arrays):
-    """{name: array} of a model without key biases and their slots: to compare two ways to compute the same.
+    """Returns {name: array} without key biases and their slots, to compare two ways of one computation.
 
-    A key bias adds one number to all scores of a query, which the softmax takes out again: its gradient is
-    zero in theory, in practice the rounding noise of this CPU, and Adam, which divides by its size, makes
-    steps of it as large as any other's. Two runs of the same arithmetic agree in it, too: for these compare
-    all arrays.
+    A key bias adds the same number to all scores of a query, and the softmax removes this number again. So
+    the gradient of a key bias is zero in theory, and rounding noise in practice. Adam divides a gradient by
+    its size, so this noise moves a key bias as fast as any other weight. Two runs with the same arithmetic
+    agree in the key biases, too: compare all of their arrays.
     """
     return {name: array for name, array in arrays.items() if "/attention/self/key/bias" not in name}

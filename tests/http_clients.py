@@ -14,7 +14,7 @@ LIMITS = dict(body_bytes=10_000, texts=20, seconds=20.0, requests=50)
 
 
 class Held:
-    """A predictor whose batches wait until `go` is set. `batches` has the number of inputs of each."""
+    """A predictor whose batches wait until `go` is set. `batches` is the number of inputs of each batch."""
 
     def __init__(self, predictor, is_open=True):
         self._predictor, self.batches, self.go = predictor, [], threading.Event()
@@ -30,7 +30,7 @@ class Held:
 
 
 class Server:
-    """A server in a thread of this process; `stop` is the event that ends it."""
+    """A server in a thread of this process. The event `stop` ends it."""
 
     def __init__(self, port, stop):
         self.port, self.stop = port, stop
@@ -39,7 +39,7 @@ class Server:
         return socket.create_connection(("127.0.0.1", self.port), timeout=60)
 
     def request(self, method, path, body=None, headers=None):
-        """Returns (status, headers, bytes) of the answer to a request on a connection of its own."""
+        """Sends a request on a new connection. Returns (status, headers, bytes) of the answer."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         with contextlib.closing(connection):
             connection.request(method, path, body, headers or {})
@@ -54,8 +54,8 @@ class Server:
 
 @contextlib.contextmanager
 def running(predictor, token=None, batch_size=8, max_wait=0.0, max_queue=40, **limits):
-    """A context manager that runs a `Server`; for the arguments see `request_batches` and `http_app`."""
-    # Only these tests need FastAPI.
+    """A context manager that runs a `Server`. For the arguments, see `request_batches` and `http_app`."""
+    # Imported here, because only the tests of this server need FastAPI.
     from bertlib.server import http_app, http_server
     limits = http_app.Limits(**{**LIMITS, **limits})
     stop, listener = threading.Event(), http_server.listen("127.0.0.1", 0)

@@ -1,5 +1,4 @@
-"""Hub modules of TensorFlow 1, written as the package tensorflow_hub exported them: of the tiny model, and of
-any graph."""
+"""Writes hub modules of TensorFlow 1 like the package tensorflow_hub: of the tiny model, and of any graph."""
 
 import json
 
@@ -15,11 +14,12 @@ def write_graphs(directory, build, weights=None, variants=((), ("train",)), seed
     """Writes a module; returns its directory.
 
     Args:
-      directory: where.
-      build: function of tags that builds a variant and returns {signature: (inputs, outputs)}, both dicts of
-        tensors.
-      weights: {variable: array}; random if None.
-      variants: the tags of each.
+      directory: directory of the module.
+      build: function of tags that builds a variant and returns {signature: (inputs, outputs)}. `inputs` and
+        `outputs` are dicts of tensors.
+      weights: {variable: array}; with None, the weights are random.
+      variants: a tuple of tags for each variant.
+      seed: seed of random weights.
     """
     builder = tf.saved_model.Builder(str(directory))
     for tags in variants:
@@ -52,13 +52,13 @@ def write(model, directory, config=None, tokenization_info=True, do_lower_case=T
     """Writes a BERT with the variants {} and {"train"}; returns its directory.
 
     Args:
-      model: a `tiny.Model`, whose weights it has.
+      model: a `tiny.Model`. The module has its weights.
       config: path of another configuration.
-      tokenization_info: whether it has that signature besides "tokens".
-      do_lower_case: what it says there.
-      length: of its sequences; None for any.
-      alter: function of the dict of outputs that returns another one.
-      seed: of what it draws.
+      tokenization_info: whether the module has the signature "tokenization_info" in addition to "tokens".
+      do_lower_case: value in the signature "tokenization_info".
+      length: length of the sequences; None for any length.
+      alter: function of the dict of outputs that returns the changed dict.
+      seed: seed of random numbers.
     """
     config = modeling.BertConfig.from_dict(json.loads((config or model.config).read_text()))
 
@@ -79,7 +79,7 @@ def write(model, directory, config=None, tokenization_info=True, do_lower_case=T
 
 
 def inputs(batch=3, length=tiny.SEQ_LENGTH):
-    """Inputs of "tokens": {name: nested list}, some of it padding."""
+    """Returns inputs of the signature "tokens" with some padding: {name: nested list}."""
     rows, columns = range(batch), range(length)
     return {"input_ids": [[(7 * row + 3 * column) % tiny.CONFIG["vocab_size"] for column in columns]
                           for row in rows],

@@ -1,7 +1,7 @@
-"""Uses `bertlib.keras` as a user's program does; prints a JSON object.
+"""Uses `bertlib.keras` like a user's program, and prints a JSON object.
 
-Arguments: the directory of a model, a directory for output, and a part of the program: "train"; "load", which
-loads the files that "train" wrote; or "more", which takes more time.
+Arguments: the directory of a model, a directory for output, and a part of the program. The parts are "train",
+"load" (loads the files that "train" wrote) and "more" (slow tests).
 """
 
 import json
@@ -46,7 +46,7 @@ def fit(model, epochs=1):
 
 
 def moved(layer, before):
-    """The indices of the weights that differ."""
+    """Returns the indices of the weights of a layer that differ from `before`."""
     return [index for index, (old, new) in enumerate(zip(before, layer.get_weights()))
             if not np.array_equal(old, new)]
 
@@ -56,7 +56,7 @@ def largest(first, second):
 
 
 def outputs_and_gradients(encoder, training):
-    """{name: array} of a call: the outputs, and the gradient of their sum for each weight."""
+    """Calls the encoder. Returns {name: array}: outputs, and the gradient of their sum for each weight."""
     weights = {name: tensor if isinstance(tensor := getattr(encoder, name), tf.Variable) else tensor.value
                for name in vars(encoder) if name.startswith("bert/")}
     with tf.GradientTape() as tape:
@@ -68,7 +68,7 @@ def outputs_and_gradients(encoder, training):
 
 
 def errors_of(calls):
-    """A text for each call, its error."""
+    """Returns the error of each call, as text."""
     found = []
     for call in calls:
         try:
@@ -106,7 +106,7 @@ def run_bad_settings(encoder):
 
 
 def run_mixed_precision():
-    """The largest difference of the outputs in bfloat16 from those in float32, and dtypes."""
+    """Returns the largest difference between the outputs in bfloat16 and in float32, and dtypes."""
     encoder = BertEncoder.from_checkpoint(MODEL)
     tf.keras.mixed_precision.set_global_policy("mixed_bfloat16")
     mixed = BertEncoder.from_checkpoint(MODEL)
@@ -122,7 +122,7 @@ def run_mixed_precision():
 
 
 def run_replicas():
-    """Trains on two logical CPUs, and on one."""
+    """Trains on two logical CPUs, and on one, and compares the results."""
     results = {}
     for name in ("two", "one"):
         strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"] if name == "two" else ["CPU:0"])
@@ -141,7 +141,7 @@ def run_replicas():
 
 
 def run_checkpoints():
-    """Largest differences of the answers after several ways to save and load."""
+    """Saves and loads a model in several ways. Returns the largest difference of the answers for each way."""
     model = functional(BertEncoder.from_checkpoint(MODEL))
     fit(model)
     answers = model.predict(INPUTS, verbose=0)

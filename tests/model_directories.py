@@ -1,4 +1,4 @@
-"""Output directories of tiny models, as a training leaves them."""
+"""Writes output directories of tiny models, with the files that a training writes."""
 
 import json
 
@@ -14,10 +14,10 @@ def write(directory, model, kind, head, labels=None, task="mine", **settings):
     Args:
       directory: the new directory.
       model: a `tiny.Model`.
-      kind: of the head, as run.json has it.
-      head: {name: shape} of the head's variables; their values are random.
+      kind: kind of the head, as in run.json.
+      head: {name: shape} of the head's variables. Their values are random.
       labels: list of str, or None.
-      task, settings: as run.json has them.
+      task, settings: values in run.json.
 
     Returns:
       the directory.
@@ -38,5 +38,5 @@ def write(directory, model, kind, head, labels=None, task="mine", **settings):
 
 
 def linear(size):
-    """The variables of a linear head of that size."""
+    """Returns {name: shape} of the variables of a linear head with `size` outputs."""
     return {"output_weights": (size, tiny.CONFIG["hidden_size"]), "output_bias": (size,)}

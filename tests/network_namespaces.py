@@ -1,4 +1,4 @@
-"""What tests of closed ports share: other users, machines that forbid namespaces, and ports of processes."""
+"""Helpers for tests of closed ports: other users, machines that forbid namespaces, and ports of processes."""
 
 import os
 import pathlib
@@ -10,8 +10,8 @@ import pytest
 
 NOBODY = 65534
 
-# Runs a command as the same user, where no user or network namespace can be created. On a whole machine,
-# `sysctl user.max_user_namespaces=0 user.max_net_namespaces=0` has this effect.
+# Runs a command as the same user, but in an environment in which no user or network namespace can be created.
+# For a whole machine, `sysctl user.max_user_namespaces=0 user.max_net_namespaces=0` has this effect.
 _FORBID = """
 import ctypes, os, sys
 user, group = os.geteuid(), os.getegid()
@@ -27,18 +27,22 @@ os.execvp(sys.argv[1], sys.argv[1:])
 
 
 def forbidden(command):
-    """The command line that runs a command where no namespace can be created."""
+    """Returns the command line that runs a command in an environment in which it can create no namespace."""
     return [sys.executable, "-I", "-S", "-c", _FORBID, *map(str, command)]
 
 
 def as_nobody(command):
-    """The command line that runs a command as the user nobody, who can read the interpreter; as root only."""
+    """Returns the command line that runs a command as the user nobody. This needs root.
+
+    The user can read the files of the Python interpreter.
+    """
     command = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", *map(str, command)]
     closed = next((path for path in reversed(pathlib.Path(sys.executable).resolve().parents)
                    if not path.stat().st_mode & 1), None)
     if closed is None:
         return command
-    # Python is in a directory that others cannot enter: this process sees only that part of it.
+    # Python is below a directory that other users cannot enter. In the new process, this directory contains
+    # only the part with Python, and other users can enter it.
     part = closed / pathlib.Path(sys.executable).resolve().relative_to(closed).parts[0]
     kept, closed, part = "/mnt", shlex.quote(str(closed)), shlex.quote(str(part))
     script = (f"mount --bind {part} {kept} && mount -t tmpfs -o mode=755 tmpfs {closed} && mkdir {part} && "
@@ -47,14 +51,14 @@ def as_nobody(command):
 
 
 def require(prefix):
-    """Skips the test if a command line as one of these does not work on this machine."""
+    """Skips the test if this machine cannot run a command line of `prefix`, one of the functions above."""
     done = subprocess.run(prefix([sys.executable, "-S", "-c", ""]), capture_output=True, encoding="utf-8")
     if done.returncode:
         pytest.skip(f"this machine does not allow it: {done.stderr.strip()}")
 
 
 def require_namespaces(prefix=list):
-    """Skips the test if the kernel does not let this user, or that of `prefix`, create network namespaces."""
+    """Skips the test if the kernel forbids network namespaces to this user, or to the user of `prefix`."""
     options = ["--net"] if prefix is list and os.geteuid() == 0 else ["--user", "--map-root-user", "--net"]
     done = subprocess.run(prefix(["unshare", *options, "true"]), capture_output=True, encoding="utf-8")
     if done.returncode:
@@ -62,7 +66,7 @@ def require_namespaces(prefix=list):
 
 
 def _listening(pid):
-    """{inode: port} of the sockets that listen in the network namespace of a process."""
+    """Returns {inode: port} of the sockets that listen in the network namespace of a process."""
     found = {}
     for name in ("tcp", "tcp6"):
         for line in pathlib.Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]:
@@ -79,7 +83,7 @@ def ports_of(pid):
         try:
             opened.add(os.readlink(descriptor))
         except OSError:
-            continue  # closed meanwhile
+            continue  # the process has closed it in the meantime
     return sorted(port for inode, port in _listening(pid).items() if f"socket:[{inode}]" in opened)
 
 
@@ -94,5 +98,5 @@ def namespace_of(pid):
 
 
 def children(pid):
-    """Numbers of the processes that the main thread of a process started."""
+    """Returns the process numbers of the processes that the main thread of a process started."""
     return list(map(int, pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))

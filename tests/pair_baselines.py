@@ -1,7 +1,7 @@
-"""What can be guessed about sentence pairs without understanding: overlap, lengths, bags of words.
+"""Simple baselines that guess the labels of sentence pairs: from overlaps, lengths and bags of words.
 
-For tests/test_samples.py and benchmarks/sample.py. A pair is (label 0 or 1, first sentence, second
-sentence). A baseline is fitted on some pairs and answers with its accuracy on others.
+tests/test_samples.py and benchmarks/sample.py use this module. A pair is (label 0 or 1, first sentence,
+second sentence). A baseline is fitted on some pairs, and its accuracy on other pairs is computed.
 """
 
 import itertools
@@ -9,7 +9,7 @@ import re
 
 import numpy as np
 
-# Words that say nothing about what a sentence is about.
+# Words that occur in sentences about any topic.
 STOP_WORDS = set(re.findall(r"\w+", """
     a about after all an and any are as at be because been before but by can do does for from get had
     has have he her his how i if in into is it its me more my no not of on one or she should so than
@@ -18,28 +18,28 @@ STOP_WORDS = set(re.findall(r"\w+", """
 
 
 def words(sentence):
-    """The set of a sentence's words, in lower case."""
+    """Returns the set of the words of a sentence, in lower case."""
     return set(re.findall(r"[a-z0-9]+(?:[.,'][a-z0-9]+)*", sentence.lower()))
 
 
 def jaccard(a, b):
-    """The share of two sets' elements that are in both; 0 if both are empty."""
+    """Returns the share of the elements of two sets that are in both sets; 0 if both sets are empty."""
     return len(a & b) / max(len(a | b), 1)
 
 
 def containment(a, b):
-    """The share of the smaller set's elements that are in the other; 0 if it is empty."""
+    """Returns the share of the elements of the smaller set that are in the other set; 0 if a set is empty."""
     return len(a & b) / max(min(len(a), len(b)), 1)
 
 
 def same_start(first, second):
-    """The number of words with which both sentences begin."""
+    """Returns the number of equal words at the beginning of both sentences."""
     same = [a == b for a, b in zip(first.lower().split(), second.lower().split())]
     return (same + [False]).index(False)
 
 
 def longest_run(first, second):
-    """The number of words in the longest passage that both sentences have."""
+    """Returns the number of words in the longest sequence of words that occurs in both sentences."""
     a, b = first.lower().split(), second.lower().split()
     return max((same_start(" ".join(a[i:]), " ".join(b[j:])) for i in range(len(a)) for j in range(len(b))
                 if a[i] == b[j]), default=0)
@@ -63,12 +63,15 @@ RULES = {**OVERLAPS, **ORDERS, **LENGTHS}
 
 
 def accuracy_of_rule(scored, threshold, sign):
-    """Accuracy of "1 if and only if sign * score >= sign * threshold" on pairs (score, label)."""
+    """Returns the accuracy of the rule "1 if and only if sign * score >= sign * threshold".
+
+    `scored` is a list of (score, label).
+    """
     return sum((sign * score >= sign * threshold) == bool(label) for score, label in scored) / len(scored)
 
 
 def best_rule(scored):
-    """The (threshold, sign) that is most accurate on `scored`; +-99 stand for the constant answers."""
+    """Returns the most accurate (threshold, sign) on `scored`. The thresholds +-99 give constant answers."""
     candidates = sorted({score for score, _ in scored} | {-99, 99})
     scores, labels = np.array(scored, float).T
     thresholds, signs = np.array(list(itertools.product(candidates, (1, -1))), float).T
@@ -78,7 +81,7 @@ def best_rule(scored):
 
 
 def rule_accuracy(rule, train, test):
-    """Accuracy on `test` of one of `RULES`, its threshold and direction being the best ones on `train`."""
+    """Returns the accuracy of a rule on `test`. Its threshold and sign are the best ones on `train`."""
     scored = [[(rule(first, second), label) for label, first, second in part] for part in (train, test)]
     return accuracy_of_rule(scored[1], *best_rule(scored[0]))
 
@@ -87,18 +90,18 @@ def rule_accuracy(rule, train, test):
 
 
 def bag(first, second):
-    """The words of the pair."""
+    """Returns the words of both sentences."""
     return words(first) | words(second)
 
 
 def bag_of_matches(first, second):
-    """The words of the pair, those that are in both and those that are in one apart."""
+    """Returns ("both", word) for words in both sentences, and ("one", word) for words in one of them."""
     a, b = words(first), words(second)
     return {("both", word) for word in a & b} | {("one", word) for word in a ^ b}
 
 
 def bag_of_all(first, second):
-    """The words, the matches, and every rule's number in steps."""
+    """Returns the words, the matches, and the rounded score of every rule."""
     steps = {(name, int(10 * rule(first, second))) for name, rule in OVERLAPS.items()}
     steps |= {(name, min(rule(first, second), 5)) for name, rule in ORDERS.items()}
     steps |= {(name, rule(first, second) // 3) for name, rule in LENGTHS.items()}
@@ -109,15 +112,17 @@ BAGS = {"bag of words": bag, "bag of matches": bag_of_matches, "all of these": b
 
 
 def logistic_regression(x, y, penalty=1.0, steps=6):
-    """Weights and bias that minimize the logistic loss + penalty/2 · ‖weights‖², by Newton's method.
+    """Minimizes the logistic loss + penalty/2 · ‖weights‖² by Newton's method.
 
-    The weights are sums of examples, so that a step solves for one number an example (representer theorem).
+    The best weights are a weighted sum of the examples (representer theorem). So each step solves for one
+    number for each example.
+
     Args:
       x: float array [examples, features].
       y: array [examples] of 0 and 1.
 
     Returns:
-      Weights [features] and the bias.
+      (weights [features], bias).
     """
     count = len(x)
     kernel, a, bias = x @ x.T, np.zeros(count), 0.0
@@ -134,7 +139,7 @@ def logistic_regression(x, y, penalty=1.0, steps=6):
 
 
 def bag_accuracy(features, train, test):
-    """Accuracy on `test` of logistic regression on one of `BAGS`, fitted on `train`."""
+    """Returns the accuracy on `test` of a logistic regression on a bag of features, fitted on `train`."""
     bags = [[features(first, second) for _, first, second in part] for part in (train, test)]
     columns = {word: column for column, word in enumerate(sorted(set().union(*bags[0]), key=repr))}
     x, x_test = (np.zeros([len(part), len(columns)]) for part in bags)
@@ -146,7 +151,10 @@ def bag_accuracy(features, train, test):
 
 
 def accuracies(train, test):
-    """{name: accuracy on `test`} of every baseline, fitted on `train`, and of train's more frequent label."""
+    """Returns {name: accuracy on `test`} of every baseline, fitted on `train`.
+
+    The baseline "larger class" always answers with the more frequent label of `train`.
+    """
     majority = 2 * sum(label for label, _, _ in train) >= len(train)
     return {"larger class": float(np.mean([bool(label) == majority for label, _, _ in test])),
             **{name: rule_accuracy(rule, train, test) for name, rule in RULES.items()},
@@ -154,7 +162,7 @@ def accuracies(train, test):
 
 
 def folded_accuracies(pairs, folds=10):
-    """{name: accuracy over all pairs}, each fold being answered by what was fitted on the others."""
+    """Returns {name: accuracy over all pairs} by cross-validation: each fold is predicted from the others."""
     found = {}
     for fold in range(folds):
         train = [pair for number, pair in enumerate(pairs) if number % folds != fold]

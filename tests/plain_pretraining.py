@@ -1,8 +1,8 @@
-"""Pre-training data by the published algorithm, as plainly as it can be said: tokens are strings, every pass
-is a loop, all of the text and all instances are in memory, TensorFlow serializes. The oracle of tests and the
-yardstick of benchmarks.
+"""A plain implementation of the published algorithm for pre-training data.
 
-An instance is the tuple (tokens, segment_ids, positions, labels, is_random_next).
+Tests compare the project's results with it, and benchmarks compare its speed. Tokens are strings, each pass
+is a loop, all text and all instances are in memory, and TensorFlow serializes the instances. An instance is
+the tuple (tokens, segment_ids, positions, labels, is_random_next).
 """
 
 import tensorflow.compat.v1 as tf
@@ -11,7 +11,7 @@ import tokenization
 
 
 class PlainTokenizer(tokenization.FullTokenizer):
-    """Remembers nothing."""
+    """A tokenizer without a cache."""
 
     tokenize = tokenization.FullTokenizer.tokenize_plainly
 
@@ -32,7 +32,10 @@ def read_documents(paths, tokenizer):
 
 def create_instances(paths, tokenizer, rng, length=128, dupes=10, short=0.1, share=0.15, most=20,
                      whole_words=False):
-    """Instances of text files. After rng the arguments are those of `pretraining_data.Recipe`, in order."""
+    """Returns the instances of text files.
+
+    The arguments after `rng` are those of `pretraining_data.Recipe`, in the same order.
+    """
     documents = read_documents(paths, tokenizer)
     words = list(tokenizer.vocab)
     rng.shuffle(documents)
@@ -47,7 +50,10 @@ def create_instances(paths, tokenizer, rng, length=128, dupes=10, short=0.1, sha
 
 
 def pairs(documents, index, length, short, rng):
-    """Yields (tokens, segment_ids, is_random_next), each before the next random number is drawn."""
+    """Yields (tokens, segment_ids, is_random_next) for the pairs of a document.
+
+    Each pair is yielded before the next random number is drawn. So the caller can draw numbers in between.
+    """
     document = documents[index]
     room = length - 3
     target = room
@@ -121,7 +127,7 @@ def mask(tokens, share, most, words, rng, whole_words):
 
 
 def write(instances, tokenizer, length, most, paths):
-    """Writes instances to TFRecord files in turn."""
+    """Writes instances to TFRecord files: the first instance to the first file, and so on in turn."""
     writers = [tf.python_io.TFRecordWriter(path) for path in paths]
     for index, instance in enumerate(instances):
         writers[index % len(writers)].write(serialize(instance, tokenizer, length, most))

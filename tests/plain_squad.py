@@ -1,4 +1,4 @@
-"""Plain n-best selection, by loops over pairs and characters: what `squad_answers` has to equal."""
+"""A plain n-best selection with loops over pairs and characters. `squad_answers` must give equal results."""
 
 import collections
 import json
@@ -10,7 +10,10 @@ Candidate = collections.namedtuple("Candidate", ["window", "start", "end", "star
 
 
 def final_text(predicted, original, do_lower_case):
-    """`squad_answers.get_final_text`, by way of maps between positions with and without spaces."""
+    """Returns the result of `squad_answers.get_final_text`.
+
+    The function maps positions in texts with spaces to positions in texts without spaces.
+    """
     normalized = " ".join(tokenization.BasicTokenizer(do_lower_case).tokenize(original))
     start = normalized.find(predicted)
     end = start + len(predicted) - 1
@@ -24,7 +27,7 @@ def final_text(predicted, original, do_lower_case):
 
 
 def without_spaces(text):
-    """(places, characters) of all that is no space."""
+    """Returns (places, characters) of all characters that are not spaces."""
     places, characters = [], []
     for place, character in enumerate(text):
         if character != " ":
@@ -39,7 +42,7 @@ def best_positions(logits, count):
 
 
 def candidates(windows, n_best_size, max_answer_length, with_null):
-    """All `Candidate`s from best to worst, and the logits of the null answer."""
+    """Returns (all `Candidate`s from best to worst, the logits of the null answer)."""
     found, null, least = [], (0, 0.0, 0.0), math.inf
     for index, (feature, result) in enumerate(windows):
         if result.start_logits[0] + result.end_logits[0] < least:
@@ -63,7 +66,7 @@ def candidates(windows, n_best_size, max_answer_length, with_null):
 
 
 def nbest(example, windows, n_best_size, max_answer_length, do_lower_case, with_null):
-    """([(text, start logit, end logit)], null logits) of an example."""
+    """Returns ([(text, start logit, end logit)], null logits) of an example."""
     found, null = candidates(windows, n_best_size, max_answer_length, with_null)
     entries, seen = [], set()
     for index, start, end, start_logit, end_logit in found:
@@ -86,7 +89,7 @@ def nbest(example, windows, n_best_size, max_answer_length, do_lower_case, with_
 
 def predict(examples, features, results, n_best_size, max_answer_length, do_lower_case, with_null,
             threshold=0.0):
-    """What the three files hold: (texts, n-best lists, null odds)."""
+    """Returns the contents of the three result files: (texts, n-best lists, null odds)."""
     texts, lists, odds = {}, {}, {}
     windows_of, result_of = {}, {result.unique_id: result for result in results}
     for feature in features:

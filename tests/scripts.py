@@ -1,7 +1,8 @@
-"""Runs scripts as a user does: arguments in; exit code, stdout, stderr and files out.
+"""Runs scripts as a user does: with arguments; the results are exit code, stdout, stderr and files.
 
-Loading TensorFlow takes seconds of CPU. So one process, the server, loads what every command loads first, and
-each run is a fork of it, with a process id, arguments, environment and working directory of its own.
+Loading TensorFlow takes seconds of CPU. So one process, the server, loads the modules that every command
+loads first. Each run is a fork of the server, with its own process id, arguments, environment and working
+directory.
 """
 
 import atexit
@@ -24,14 +25,14 @@ Finished.__doc__ = "How a run ended: its exit code (-n if signal n ended it), st
 
 
 def environment(**changes):
-    """The environment of a run: ours, less what pytest and conftest.py put there."""
+    """Returns the environment of a run: this process's variables, except those of pytest and conftest.py."""
     ours = {name: value for name, value in os.environ.items()
             if not name.startswith("PYTEST_") and name != "TF_CPP_MIN_LOG_LEVEL"}
     return {**ours, **changes}
 
 
 def run_fresh(script, *flags, cwd, **changes):
-    """Runs a script in an interpreter of its own, with changed environment variables; returns `Finished`."""
+    """Runs a script in a new Python interpreter, with changed environment variables. Returns `Finished`."""
     done = subprocess.run([sys.executable, ROOT / script, *flags], cwd=cwd, env=environment(**changes),
                           stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8",
                           timeout=_TIME_LIMIT_SECONDS)
@@ -56,7 +57,7 @@ sys.exit(code if code >= 0 else 128 - code)
 
 
 class Scripts(object):
-    """Starts the server; a context manager that stops it."""
+    """A context manager that starts the server, and stops it at the end of the block."""
 
     def __init__(self):
         self._server = subprocess.Popen([sys.executable, __file__], cwd=ROOT, env=environment(),
@@ -69,7 +70,7 @@ class Scripts(object):
         self._server.communicate()
 
     def start(self, script, *flags, cwd, **changes):
-        """Starts a script; returns `Running`. The one before must have been waited for.
+        """Starts a script, and returns a `Running`. The script before it must have ended: call `wait` first.
 
         Args:
           script: file name in the repository root.
@@ -81,8 +82,11 @@ class Scripts(object):
                                       "environment": environment(**changes)})
 
     def run_bash(self, program, *, cwd, **changes):
-        """Runs a program of bash; returns `Finished`. Where it calls python with a script of the repository,
-        that is a fork of the server, with the standard streams of the call."""
+        """Runs a program of bash, and returns `Finished`.
+
+        If the program calls python with a script of the repository, the script runs in a fork of the server.
+        It has the standard streams of the call.
+        """
         pipes = [self._server.stdin.fileno(), self._server.stdout.fileno()]
         with tempfile.TemporaryDirectory() as directory:
             python = os.path.join(directory, "python")
@@ -96,7 +100,7 @@ class Scripts(object):
         return Finished(done.returncode, done.stdout, done.stderr)
 
     def run(self, script, *flags, cwd, **changes):
-        """Runs a script to its end; returns `Finished`. Arguments are those of `start`."""
+        """Runs a script to its end, and returns `Finished`. The arguments are those of `start`."""
         return self.start(script, *flags, cwd=cwd, **changes).wait()
 
 
@@ -112,12 +116,12 @@ class Running(object):
         self.pid = int(server.stdout.readline())
 
     def read(self, name):
-        """What was written to "stdout" or "stderr" so far."""
+        """Returns the text that was written to "stdout" or "stderr" so far."""
         with open(self._files[name], encoding="utf-8", errors="backslashreplace", newline="") as reader:
             return reader.read()
 
     def wait(self):
-        """Waits for the end; returns `Finished`."""
+        """Waits for the end of the script, and returns `Finished`."""
         code = int(self._server.stdout.readline())
         with self._output:
             return Finished(code, self.read("stdout"), self.read("stderr"))
@@ -127,11 +131,14 @@ class Running(object):
 
 
 def _serve():
-    """Forks a child for each request, a JSON line on stdin; returns it in the child, and None at the end."""
+    """Forks a child for each request, a line of JSON on stdin.
+
+    In a child, returns the request. In the server, returns None after the last request.
+    """
     replies = os.dup(1)
     for line in sys.stdin:
         request = json.loads(line)
-        # Made here: they must exist when `Running` reads them.
+        # The files are created before the fork, because they must exist when `Running` reads them.
         outputs = [os.open(request[name], os.O_WRONLY | os.O_CREAT, 0o600) for name in ("stdout", "stderr")]
         streams = [os.open(request.get("stdin", os.devnull), os.O_RDONLY), *outputs]
         pid = os.fork()
@@ -147,7 +154,7 @@ def _serve():
 
 
 def _become(request, streams):
-    """Gives this process what a request asks for, and its standard streams."""
+    """Sets the arguments, environment, working directory and standard streams that a request contains."""
     for number, file in enumerate(streams):
         os.dup2(file, number)
         os.close(file)
@@ -156,16 +163,16 @@ def _become(request, streams):
     sys.path[1:1] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     os.chdir(request["cwd"])
     sys.argv[:] = request["argv"]
-    sys.orig_argv[:] = [sys.executable, *request["argv"]]  # what a launcher of replicas starts again
+    sys.orig_argv[:] = [sys.executable, *request["argv"]]  # a launcher of replicas starts this command
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored, if the tests run under nohup
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, if the tests run in the background
     signal.alarm(_TIME_LIMIT_SECONDS)
 
 
 def _run(script):
-    """Runs the script and ends the process as the interpreter would, but does not take modules apart.
+    """Runs the script, and ends the process like the interpreter, but without destroying the modules.
 
-    For TensorFlow's that takes longer than most tests.
+    For the modules of TensorFlow, this would take longer than most tests.
     """
     code = 0
     try:

@@ -1,4 +1,7 @@
-"""What the published code made of random logits for windows of 96 tokens (data/squad_predictions.npz)."""
+"""Recorded results of the published code for random logits (data/squad_predictions.npz).
+
+The windows have 96 tokens.
+"""
 
 import json
 import re
@@ -11,7 +14,8 @@ from bertlib.tasks.squad import squad_answers
 
 
 class SquadRecording:
-    """`examples`, `features`, and for SQuAD 1.1 ("v1") and 2.0 ("v2") the results and the files."""
+    """The recorded `examples` and `features`, and the results and files for the versions "v1" (1.1) and "v2".
+    """
 
     def __init__(self):
         with np.load(DATA / "squad_predictions.npz") as file:
@@ -38,7 +42,10 @@ class SquadRecording:
 
 
 def examples_of(squad):
-    """Examples of a SQuAD file's content, their words split as published; those of a context share them."""
+    """Returns the examples of the content of a SQuAD file.
+
+    The words are split as in the published code. All examples of a context share its list of words.
+    """
     examples = []
     for article in squad["data"]:
         for paragraph in article["paragraphs"]:

@@ -1,4 +1,4 @@
-"""Gradient accumulation: a step of several micro-batches is the step of one large batch."""
+"""Gradient accumulation: a step of several micro-batches has the same result as a step of one large batch."""
 
 import functools
 
@@ -20,7 +20,8 @@ SESSION = tf.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_th
 
 
 def effective_batch():
-    """{feature: array}: the same 32 examples in every step, each with another number of weights."""
+    """Returns {feature: array}: the same 32 examples for each step. Their numbers of weights are different.
+    """
     chance = np.random.RandomState(3)
     counted = np.arange(LENGTH) < chance.randint(1, LENGTH + 1, [BATCH, 1])
     return {"ids": chance.randint(CONFIG.vocab_size, size=[BATCH, LENGTH]),
@@ -48,7 +49,7 @@ def classification(model, features, steps):
 
 
 def span(model, features, steps):
-    """Start and end of an answer. Leaves the pooler without a gradient."""
+    """Returns the loss of the start and the end of an answer. The pooler gets no gradient from it."""
     del steps
     head = tf.get_variable("cls/output_weights", [2, CONFIG.hidden_size],
                            initializer=modeling.create_initializer(0.5))
@@ -61,7 +62,7 @@ def span(model, features, steps):
 
 
 def masked_lm(model, features, steps):
-    """A mean over the weights of the effective batch, which differ between its micro-batches."""
+    """Returns a mean over the weights of the effective batch. Its micro-batches have different weights."""
     logits = 4.0 * tf.einsum("bfw,vw->bfv", model.get_sequence_output(), model.get_embedding_table())
     losses = cross_entropy(features["words"], logits)
     return steps * tf.reduce_sum(features["weights"] * losses) / (features["weights_total"][0] + 1e-5)
@@ -71,7 +72,7 @@ def masked_lm(model, features, steps):
 
 
 def make_index():
-    """Which micro-batch it is; as a training loop makes it before the model is built."""
+    """Creates the variable with the index of the micro-batch. A training loop does this before the model."""
     index = tf.get_variable("micro_batch", shape=[], dtype=tf.int64, initializer=tf.zeros_initializer(),
                             trainable=False,
                             collections=[tf.GraphKeys.LOCAL_VARIABLES, optimization.MICRO_BATCH_INDEX])
@@ -80,7 +81,7 @@ def make_index():
 
 
 def build(loss_fn, steps, recompute="none"):
-    """({feature: placeholder of one micro-batch}, loss, train op)."""
+    """Returns ({feature: placeholder of one micro-batch}, loss, train op)."""
     tf.train.get_or_create_global_step()
     features = {name: tf.placeholder(array.dtype, [BATCH // steps, *array.shape[1:]])
                 for name, array in effective_batch().items()}
@@ -93,7 +94,7 @@ def build(loss_fn, steps, recompute="none"):
 
 
 def run_step(session, train_op, feeds, fetches):
-    """Feeds each micro-batch once; returns the fetches in the run of the train op."""
+    """Feeds each micro-batch once. Returns the fetches of the last run, which also runs the train op."""
     for accumulation in tf.get_collection(optimization.GRADIENT_ACCUMULATION):
         for feed in feeds[:-1]:
             session.run(accumulation.accumulate_op, feed)
@@ -105,14 +106,14 @@ def initialize(session):
 
 
 def weights_in(session):
-    """All weights in one array, less those that hold rounding noise."""
+    """Returns all weights in one array, without those that contain only rounding noise (see `comparable`)."""
     arrays = session.run({variable.op.name: variable for variable in tf.trainable_variables()})
     return np.concatenate([array.ravel() for array in comparable(arrays).values()])
 
 
 @functools.cache
 def trained(loss_fn, steps, **options):
-    """(weights before, weights after, losses, gradient norms) of a training."""
+    """Returns (weights before, weights after, losses, gradient norms) of a training."""
     with tf.Graph().as_default() as graph, tf.Session(config=SESSION) as session:
         features, loss, train_op = build(loss_fn, steps, **options)
         for accumulation in tf.get_collection(optimization.GRADIENT_ACCUMULATION):
@@ -143,14 +144,14 @@ def test_splitting_a_batch_changes_no_weight(loss_fn, steps, options):
     start, whole, losses, norms = trained(loss_fn, 1)
     same_start, split, split_losses, split_norms = trained(loss_fn, steps, **options)
     np.testing.assert_array_equal(start, same_start)
-    assert norms.min() > 1.0  # clipping is active, or the norm would not matter
+    assert norms.min() > 1.0  # so the gradients are clipped, and the norm matters
     assert np.linalg.norm(split - whole) <= 1e-4 * np.linalg.norm(whole - start)
     np.testing.assert_allclose(split_losses, losses, rtol=1e-5)
     np.testing.assert_allclose(split_norms, norms, rtol=1e-5)
 
 
 def test_the_weights_would_differ_if_micro_batches_shared_their_dropout_masks(monkeypatch):
-    """Or the test above could not tell."""
+    """Without such a difference, the test above would prove nothing."""
     monkeypatch.setattr(randomness, "set_micro_batch", lambda index: None)
     start, whole, *_ = trained(classification, 1)
     _, split, *_ = trained.__wrapped__(classification, 2)
@@ -161,7 +162,10 @@ def test_the_weights_would_differ_if_micro_batches_shared_their_dropout_masks(mo
 
 
 def small(steps, use_resource=None, loss=1.0):
-    """(placeholder of the loss's factor, Accumulation or None, train op) of two variables, one of rows."""
+    """Returns (placeholder of a factor of the loss, Accumulation or None, train op) of a small problem.
+
+    One of its variables is a table: the loss uses only some of its rows.
+    """
     kernel = tf.get_variable("dense/kernel", initializer=tf.ones([2, 3]), use_resource=use_resource)
     table = tf.get_variable("table", initializer=tf.ones([4, 2]), use_resource=use_resource)
     tf.get_variable("pooler/kernel", initializer=tf.ones([2]), use_resource=use_resource)
@@ -217,11 +221,14 @@ def test_a_loop_gets_the_mean_loss_in_the_run_of_the_train_op(use_resource):
             assert run_step(session, train_op, feeds,
                             accumulation.loss) == pytest.approx(mean * weight, rel=1e-5)
         assert session.run(tf.train.get_global_step()) == 2
-        np.testing.assert_array_equal(before[2], np.ones([2]))  # it has no gradient
+        np.testing.assert_array_equal(before[2], np.ones([2]))  # this variable has no gradient
 
 
 def make_a_step_and_begin_another(directory, steps, use_resource):
-    """In a session that restores and saves. Returns the newest checkpoint's [(name, shape)]."""
+    """Makes a step and begins another one, in a session that restores and saves checkpoints.
+
+    Returns [(name, shape)] of the newest checkpoint.
+    """
     with tf.Graph().as_default():
         _, accumulation, train_op = small(steps, use_resource)
 
@@ -275,10 +282,11 @@ WIDTH, DEPTH = 200, 10
 
 
 def allocations(session, op):
-    """What one run of an op allocates.
+    """Records the memory that one run of an op allocates.
 
     Returns:
-      ({node: [(microseconds, bytes allocated or, negative, freed)]}, constants of the graph that was run).
+      ({node: [(microseconds, bytes)]}, constants of the graph that was run). Bytes are negative if memory was
+      freed.
     """
     options = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE, output_partition_graphs=True)
     metadata = tf.RunMetadata()
@@ -306,14 +314,16 @@ def test_an_update_adds_a_temporary_or_two_of_one_variable_and_works_in_place(op
         initialize(session)
         session.run(train_op)
         records, constants = allocations(session, train_op)
-    # What the step leaves allocated is a variable's new memory: none, but for the zeros of each accumulator.
+    # No variable may get new memory in a step, except for the accumulators: the step sets each one to new
+    # zeros.
     kept = {node for node, changes in records.items() if sum(size for _, size in changes) > kernel // 2}
     assert len(kept) == (0 if steps == 1 else DEPTH)
     changes = sorted(change for node in records.keys() - kept for change in records[node])
     peak = np.cumsum([size for _, size in changes]).max() / kernel
-    # Accumulated, no gradient waits for the others; else all do, also the one at hand.
+    # With accumulation, the gradients are in the accumulators, so only temporaries are allocated. Without it,
+    # all gradients exist at the same time: they wait until the norm of all of them is known.
     assert peak < (DEPTH + 1 if steps == 1 else temporaries) + 0.5
-    # A session keeps its constants: zeros made at each step must not become some.
+    # A session keeps the memory of its constants. So the zeros of a step must not be constants of the graph.
     assert max(constant.nbytes for constant in constants) < kernel
 
 

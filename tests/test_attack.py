@@ -1,4 +1,4 @@
-"""benchmarks/attack.py's own oracle: its files hold what it says, and wrong answers are found."""
+"""The checks of benchmarks/attack.py: its files have the expected content, and it finds wrong answers."""
 
 import os
 import pathlib

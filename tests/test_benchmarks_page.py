@@ -1,4 +1,4 @@
-"""Tables and the picture of docs/development are those that the files in benchmarks/results give."""
+"""The tables and the picture in docs/development agree with the files in benchmarks/results."""
 
 import json
 import re

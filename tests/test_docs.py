@@ -1,4 +1,4 @@
-"""What README.md and the pages in docs/ name exists: files, links, names, commands and their flags."""
+"""The names in README.md and in docs/ exist: files, links, names in code, commands and their flags."""
 
 import ast
 import functools
@@ -18,7 +18,7 @@ HOUSE = ROOT / "docs" / "development" / "house.md"
 OF_TF1 = ROOT / "tf1" / "README.md"
 COMMANDS = {f"{name}.py" for name in test_rooms.PUBLISHED_COMMANDS | test_rooms.OUR_COMMANDS}
 
-YOUR_OWN = {"run_my_task.py", "my_task.py", "task_module.py", "keras_mrpc.py"}  # Python files of the reader
+YOUR_OWN = {"run_my_task.py", "my_task.py", "task_module.py", "keras_mrpc.py"}  # files that a reader writes
 # Flags of other programs.
 FOREIGN_FLAGS = {"no-deps", "pad_id", "unk_id", "bos_id", "eos_id", "control_symbols",
                  "cap-add", "security-opt", "network", "syn", "dport"}
@@ -37,7 +37,8 @@ def tree_of(path):
 
 
 def code_lines(text):
-    """The lines of indented and of bash blocks; one that ends with a backslash is joined with the next."""
+    """Returns the lines of indented and bash blocks. Lines that end with a backslash include the next line.
+    """
     lines = [line[4:] for line in text.splitlines() if line.startswith("    ")]
     lines += "".join(re.findall(r"^```bash\n(.*?)^```", text, re.DOTALL | re.MULTILINE)).splitlines()
     return re.sub(r"\\\n\s*", "", "\n".join(lines)).splitlines()
@@ -59,7 +60,7 @@ def code_spans(text):
 
 
 def anchors(page):
-    """What a link into a page may end with: its headings as GitHub spells them."""
+    """Returns the anchors of a page: its headings in the form that GitHub uses in links."""
     prose = prose_of(text_of(page)).splitlines()
     headings = [line.lstrip("#").strip().lower() for line in prose if line.startswith("#")]
     return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in headings}
@@ -94,7 +95,7 @@ def test_paths_exist(page):
 
 
 def names_in(body):
-    """What the statements of a module or of a class define: {name: its statement}."""
+    """Returns {name: statement that defines it} for the statements of a module or of a class."""
     found = {}
     for node in body:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
@@ -105,7 +106,7 @@ def names_in(body):
 
 
 def is_defined(name):
-    """Whether a dotted name of bertlib is a room, a module, or what is defined in one."""
+    """Returns whether a dotted name of bertlib is a room, a module, or a name that a module defines."""
     path, parts = ROOT, name.split(".")
     while parts and (path / parts[0]).is_dir():
         path /= parts.pop(0)
@@ -130,7 +131,7 @@ def test_dotted_names_are_defined(page):
 
 
 def test_short_names_of_the_paths_are_defined():
-    """`module.name` without its package."""
+    """Checks names of the form `module.name`, without the package."""
     text = re.sub(r"`\w+\.(txt|tsv|jsonl)`", "", text_of(ROOT / "docs" / "development" / "paths.md"))
     names_of_modules, classes = test_rooms.names_of_all_modules()
     ops = {"IdentityN", "BertDropoutMask"}
@@ -156,18 +157,18 @@ def words_of(line):
     """The words of a line of shell."""
     try:
         return shlex.split(line, comments=True)
-    except ValueError:  # such as a lonely apostrophe in what is not shell
+    except ValueError:  # the line is not shell: for example, it has a single apostrophe
         return line.split()
 
 
 def commands_of(page):
-    """(script, [names of flags]) of all command lines, in blocks or between backticks."""
+    """Returns [(script, [names of flags])] of all command lines, in blocks or between backticks."""
     found = []
     lines = map(words_of, [*code_lines(text_of(page)), *code_spans(text_of(page))])
     for words in itertools.chain.from_iterable(map(commands_in, lines)):
         scripts = [index for index, word in enumerate(words) if re.fullmatch(r"[\w/]+\.py", word)]
         if scripts:
-            # Flags after -- belong to another command.
+            # The flags after "--" belong to another command.
             own = itertools.takewhile(lambda word: word != "--", words[scripts[0] + 1:])
             flags = [re.match(r"--([\w-]+)", word) for word in own]
             found.append((words[scripts[0]], [flag[1] for flag in flags if flag]))
@@ -175,17 +176,18 @@ def commands_of(page):
 
 
 def commands_in(words):
-    """The parts of a command line around the word --, after which sweep.py takes another command line."""
+    """Splits a command line at the word "--". After this word, sweep.py expects another command line."""
     return [list(part) for is_end, part in itertools.groupby(words, "--".__eq__) if not is_end]
 
 
 def paths_of(script):
-    """Where a script, named with or without its folder, may be."""
+    """Returns the existing paths of a script whose name is given with or without its folder."""
     return [path for path in (ROOT / script, ROOT / "benchmarks" / script) if path.is_file()]
 
 
 def flags_defined_in(node):
-    """The names of the flags that some code defines; of a computed name, all that its strings could name."""
+    """Returns the names of the flags that some code defines. For a computed name, returns all possible names.
+    """
     found = set()
     for call in (part for part in ast.walk(node) if isinstance(part, ast.Call)):
         function = getattr(call.func, "attr", "")
@@ -198,7 +200,7 @@ def flags_defined_in(node):
 
 
 def shared_flags(trees):
-    """The names of the flags that commands share, as far as the code of a command asks for them."""
+    """Returns the names of those shared flags that the code of a command defines."""
     functions = names_in(tree_of(ROOT / "bertlib" / "command_line" / "common_flags.py").body)
     for tree in trees:  # serve.py defines flags of predict.py
         for module in re.findall(r"from bertlib\.commands import (\w+)", ast.unparse(tree)):
@@ -216,7 +218,7 @@ def shared_flags(trees):
 
 @functools.cache
 def flags_of(script):
-    """The names of all flags of a script: of its own, and of what it shares with others."""
+    """Returns the names of all flags of a script: its own flags, and shared flags."""
     path = paths_of(script)[0]
     files = [path, ROOT / "bertlib" / "commands" / path.name]
     trees = [tree_of(file) for file in (files if path.parent == ROOT else files[:1]) if file.exists()]
@@ -226,7 +228,7 @@ def flags_of(script):
     if path.parent == ROOT:
         return own | shared_flags(trees)
     source = path.read_text(encoding="utf-8")
-    # What it does not know it hands over to a command that it names.
+    # A script with `parse_known_args` passes unknown flags on to a command whose name is in its code.
     handed_to = [command for command in COMMANDS if command in source] if "parse_known_args" in source else []
     return own.union(*map(flags_of, handed_to))
 
@@ -252,7 +254,7 @@ def test_flags_between_backticks_are_those_of_some_command(page):
 
 
 def test_commands_and_flags_are_found():
-    # Or the tests above would look at nothing.
+    # Without this check, the tests above would pass if they found no commands.
     found = [command for page in PAGES for command in commands_of(page)]
     assert {script for script, _ in found} >= COMMANDS
     assert sum(len(flags) for _, flags in found) > 100

@@ -1,4 +1,4 @@
-"""benchmarks/gpu.py runs through on a CPU; its checks find differences; failures do not stop it."""
+"""benchmarks/gpu.py runs to its end on a CPU, its checks find differences, and failures do not stop it."""
 
 import json
 import os
@@ -20,7 +20,7 @@ import gpu_steps  # noqa: E402
 
 
 class Recorder:
-    """Keeps what a session adds."""
+    """Stores the rounds that a session adds."""
 
     def __init__(self):
         self.rounds = []
@@ -167,7 +167,7 @@ def test_the_page_has_failures():
 
 
 def run_gpu(directory, *flags):
-    """Runs benchmarks/gpu.py with results in a directory; returns (`Finished`, the result, the page)."""
+    """Runs benchmarks/gpu.py, with its results in a directory. Returns (`Finished`, result, page)."""
     script = directory / "gpu_here.py"
     script.write_text(f"""
 import sys
@@ -183,7 +183,7 @@ sys.exit(gpu.main())
 
 @pytest.mark.slow(reason="runs four parts of the benchmark")
 def test_the_parts_without_commands_run_on_a_cpu(tmp_path):
-    peer = tmp_path / "python"  # prints its versions, or the seconds of a step
+    peer = tmp_path / "python"  # a program that prints its versions, or the seconds of a step
     peer.write_text("""#!/bin/sh
 case $1 in -c) echo '{"torch": "2.9"}' ;; *) echo '{"wall": 0.5}' ;; esac
 """)

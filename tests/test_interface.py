@@ -1,7 +1,7 @@
-"""The published interface (data/interface.json): every name, signature and flag is there.
+"""This project has every name, signature and flag of the published code (data/interface.json).
 
-Published parameters come first, in their order and with their defaults; ours come after them and have
-defaults.
+The published parameters come first, in their published order and with their defaults. Additional parameters
+come after them, and have defaults.
 """
 
 import ast
@@ -30,7 +30,7 @@ def load(module):
 
 
 def default_of(source, module):
-    """The value of a default as the published file writes it: a literal, or a name of that module."""
+    """Returns the value of a default in the published source: a literal, or a name of the module."""
     try:
         return ast.literal_eval(source)
     except ValueError:
@@ -84,15 +84,17 @@ def test_masked_lm_instance_is_the_published_named_tuple():
 
 @functools.lru_cache
 def defined_flags(script):
-    """The flags of a command, {name: flag}."""
-    load(script).define_flags()  # again: another command that was imported since may have taken the names
+    """Returns the flags of a command, {name: flag}."""
+    # The flags are defined again, because a command that was imported later may have replaced them.
+    load(script).define_flags()
     return {name: flags.FLAGS[name] for name in flags.FLAGS}
 
 
 @pytest.mark.parametrize("script, name",
                          [(script, name) for script in SCRIPTS for name in INTERFACE[script]["flags"]])
 def test_flag_has_its_published_type_and_default(script, name):
-    # Not its "required": what was so has a default now, or is asked for when the script has seen the others.
+    # "required" is not compared: flags that the published code requires have a default here, or the script
+    # checks them after it has read the other flags.
     published = INTERFACE[script]["flags"][name]
     flag = defined_flags(script)[name]
     assert flag.flag_type() == {"integer": "int"}.get(published["type"], published["type"])

@@ -1,4 +1,4 @@
-"""`bertlib.keras` in programs of users: with Keras 3 and with tf_keras, eager execution on."""
+"""`bertlib.keras` in programs of users: in eager mode, with Keras 3 and with tf_keras."""
 
 import json
 import os
@@ -36,7 +36,7 @@ def run_program(legacy, output, *arguments):
     pytest.param((True, True), id="tf_keras, Hugging Face", marks=pytest.mark.slow(
         reason="the same program with the other Keras and another format"))])
 def program(request, tiny_model, tmp_path_factory):
-    """What tests/keras_program.py found, its output directory, and the configuration of the model."""
+    """(output of tests/keras_program.py, its output directory, path of the model's configuration)."""
     legacy, hugging_face = request.param
     model = tiny_model.hugging_face if hugging_face else tiny_model.directory
     output = tmp_path_factory.mktemp("keras")
@@ -48,7 +48,7 @@ def program(request, tiny_model, tmp_path_factory):
 
 @pytest.fixture(scope="module", params=[False, True], ids=["keras 3", "tf_keras"])
 def more(request, tiny_model, tmp_path_factory):
-    """What the slow part of tests/keras_program.py found."""
+    """The output of the slow part of tests/keras_program.py."""
     output = tmp_path_factory.mktemp("more")
     return run_program(request.param, output, PROGRAM, tiny_model.directory, output, "more")
 
@@ -73,8 +73,11 @@ def outputs_and_gradients(checkpoint, config, inputs, training):
 
 
 def check_close(actual, expected):
-    """Compares arrays relative to the largest value in each. The gradient of a key bias is zero in theory, so
-    it is compared with the gradient of the key."""
+    """Checks that arrays are close, relative to the largest value in each array.
+
+    The gradient of a key bias is zero in theory. So its tolerance is relative to the gradient of the key
+    kernel.
+    """
     assert set(actual) == set(expected)
     for name, value in expected.items():
         scale = np.abs(expected[name.replace("key/bias", "key/kernel")]).max()
@@ -94,7 +97,7 @@ def test_outputs_and_gradients_are_those_of_bert_model(program, tiny_model, trai
 def test_keras_knows_each_weight_once_and_trains_all(program, tiny_model):
     found, *_ = program
     count = len(tiny_model.weights)
-    # The only other weight counts the calls of the training. It is the last one.
+    # The only other weight counts the training calls. It is the last one in the list.
     assert (found["trainable"], found["weights"], found["moved"]) == (count, count + 1, count + 1)
     assert np.isfinite(found["losses"]).all()
     assert found["moved_frozen"] == [count] and found["trainable_frozen"] == 0
@@ -115,7 +118,7 @@ def test_the_layer_follows_the_policy_of_mixed_precision(more, tiny_model):
 @SLOW
 def test_two_replicas_train_like_one(more, tiny_model):
     replicas = more["replicas"]
-    # The gradients of the two key biases are zero in theory.
+    # All weights have moved, perhaps except for the two key biases: their gradients are zero in theory.
     assert replicas["moved"] >= len(tiny_model.weights) + 1 - 2 and replicas["step"] == 2
     assert replicas["difference"] < 1e-4
 
@@ -137,7 +140,7 @@ def test_saved_models_answer_in_a_new_process(program, tiny_model):
     loaded = run_program("tf_keras.api" in found["keras"], output, PROGRAM, "unused", output, "load")
     assert set(loaded["differences"]) == {"keras", "saved", "exported"}
     assert max(loaded["differences"].values()) < 1e-6
-    assert loaded["weights"] == loaded["moved"] == len(tiny_model.weights) + 3  # the counter and the head
+    assert loaded["weights"] == loaded["moved"] == len(tiny_model.weights) + 3  # counter, head
 
 
 def test_the_activation_of_a_hugging_face_model_is_translated_once(program):

@@ -1,4 +1,4 @@
-"""Layer-wise decay of the learning rate, and frozen layers: updates, slots, norms, gradients and memory."""
+"""Layer-wise decay of the learning rate and frozen layers: updates, slots, norms, gradients and memory."""
 
 import numpy as np
 import pytest
@@ -177,16 +177,17 @@ def test_recomputation_of_a_model_with_frozen_layers_changes_no_gradient(freeze)
     assert set(plain) == {name for name in whole if not optimization.is_frozen(name, freeze)}
     for name, gradient in plain.items():
         rounding = max(1e-5 * np.abs(gradient).max(), 1e-6)
-        for found in (whole, recomputed):  # other dropout masks would change each gradient
+        for found in (whole, recomputed):  # different dropout masks would change each gradient
             np.testing.assert_allclose(found[name], gradient, rtol=0, atol=rounding, err_msg=name)
 
     def products(operations):
         return sum("MatMul" in op.type for op in operations)
 
-    # The backward pass computes the trained layers again, and no other layer.
+    # The backward pass computes the trained layers again, and no other layer. In addition, it may compute 3
+    # products for the input of the lowest trained layer.
     _, all_recomputed = gradients_of_model(0, 0, recompute="layers", recompute_segment=2)
     of_a_layer = (products(all_recomputed) - products(all_ops)) / 4
-    assert products(ops) - products(plain_ops) <= (4 - freeze) * of_a_layer + 3  # 3: the input of the lowest
+    assert products(ops) - products(plain_ops) <= (4 - freeze) * of_a_layer + 3
     assert products(plain_ops) < products(all_ops) and of_a_layer >= 4
 
 

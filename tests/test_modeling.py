@@ -17,7 +17,7 @@ TINY = dict(vocab_size=11, hidden_size=8, num_hidden_layers=2, num_attention_hea
 
 
 def evaluate(*tensors, feed=None):
-    """Values of tensors in a new session with initialized variables."""
+    """Returns the values of tensors in a new session with initialized variables."""
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
         return session.run(tensors[0] if len(tensors) == 1 else tensors, feed)
@@ -32,7 +32,7 @@ def random(*shape):
 
 @pytest.fixture(scope="module", params=["gelu", "relu"])
 def replay(request):
-    """(recording, the same tensors computed here): {"out/…", "grad/…": array}, {name: shape}."""
+    """(recording, {"out/…" or "grad/…": the same array computed here}, {name of a variable: shape})."""
     recording = Recording(request.param)
     with tf.Graph().as_default(), tf.Session() as session:
         model = recording.build_model()
@@ -53,7 +53,7 @@ def replay(request):
 def test_activations_pooled_output_logits_and_loss_are_the_recorded_ones(replay):
     recording, computed, _ = replay
     recorded = recording.group("out")
-    del recorded["losses"]  # of training: see test_optimization.py
+    del recorded["losses"]  # losses of a training, see test_optimization.py
     assert len(recorded) == recording.config.num_hidden_layers + 5
     for name, values in recorded.items():
         np.testing.assert_allclose(computed[f"out/{name}"], values, rtol=0, atol=1e-5, err_msg=name)
@@ -66,8 +66,9 @@ def test_gradients_are_the_recorded_ones(replay):
     for name, values in recorded.items():
         tolerance = 1e-5 * np.abs(values).max()
         if name.endswith("/self/key/bias"):
-            # A key's bias adds q·b to all scores of a query alike, which the softmax cancels: the gradient is
-            # zero, and the 1e-11 recorded are rounding errors, which no other order of additions repeats.
+            # A key bias adds the same number q·b to all scores of a query, and the softmax cancels it. So the
+            # gradient is zero in theory. The recorded values of about 1e-11 are rounding errors, and they
+            # change with the order of additions.
             tolerance = 1e-9
         np.testing.assert_allclose(computed[f"grad/{name}"], values, rtol=0, atol=tolerance, err_msg=name)
 
@@ -200,12 +201,12 @@ def test_a_config_survives_json(tmp_path):
 
 
 def test_unknown_keys_of_a_config_are_kept():
-    # Published models have such keys, the multilingual ones for example.
+    # Some published models have such keys, for example the multilingual models.
     published = {"vocab_size": 5, "hidden_size": 4, "directionality": "bidi", "pooler_fc_size": 768}
     config = modeling.BertConfig.from_dict(published)
     assert config.directionality == "bidi"
     assert json.loads(config.to_json_string()).items() >= published.items()
-    assert config.num_attention_heads == 12  # what is not given keeps its default
+    assert config.num_attention_heads == 12  # a missing key has its default
 
 
 def test_to_dict_is_a_deep_copy():
@@ -241,7 +242,7 @@ def test_gelu_is_the_tanh_form_and_gelu_erf_the_exact_one():
     gelu, gelu_erf = evaluate(modeling.gelu(x), modeling.gelu_erf(x))
     np.testing.assert_allclose(gelu, tanh_form, rtol=0, atol=1e-6)
     np.testing.assert_allclose(gelu_erf, exact, rtol=0, atol=1e-6)
-    assert np.abs(gelu - gelu_erf).max() > 1e-4  # the test can tell them apart
+    assert np.abs(gelu - gelu_erf).max() > 1e-4  # the test distinguishes the two functions
 
 
 def test_the_gradient_of_gelu_is_that_of_its_formula(graph):
@@ -352,7 +353,7 @@ def test_postprocessor_needs_segment_ids_to_add_segments():
 def test_initializer_range_is_the_standard_deviation():
     values = evaluate(modeling.create_initializer(0.5)([10000]))
     assert np.abs(values).max() <= 1.0  # cut at two standard deviations
-    assert 0.43 < values.std() < 0.45  # 0.88 of that of the distribution before the cut
+    assert 0.43 < values.std() < 0.45  # the cut reduces the standard deviation to 0.88 of 0.5
 
 
 # --- Attention ----------------------------------------------------------------------------------------------
@@ -364,7 +365,7 @@ def softmax(x):
 
 
 def attention(from_array, to_array, weights, heads, mask=None, activations=(np.asarray,) * 3):
-    """Multi-head attention, written from the paper: one head after the other."""
+    """Computes multi-head attention as in the paper, one head after the other."""
     query, key, value = [act(x @ weights[f"{name}/kernel"] + weights[f"{name}/bias"]) for x, name, act in zip(
         (from_array, to_array, to_array), ("query", "key", "value"), activations)]
     size = query.shape[-1] // heads
@@ -379,7 +380,7 @@ def attention(from_array, to_array, weights, heads, mask=None, activations=(np.a
 
 
 def evaluate_attention(*arguments, **options):
-    """(output of attention_layer, its weights by name)"""
+    """Returns (output of `attention_layer`, {name: weight})."""
     output = modeling.attention_layer(*arguments, initializer_range=1.0, **options)
     variables = {variable.op.name: variable for variable in tf.trainable_variables()}
     return evaluate(output, variables)
@@ -491,7 +492,7 @@ def test_reshaping_to_a_matrix_and_back_is_the_identity(shape):
 
 
 def test_reshape_from_matrix_keeps_the_matrixs_width():
-    # The caller may have changed it since: [B·F, W] -> [B, F, W'].
+    # The caller may have changed the width: the shape [B·F, W'] becomes [B, F, W'].
     assert modeling.reshape_from_matrix(tf.zeros([6, 9]), [2, 3, 4]).shape.as_list() == [2, 3, 9]
 
 

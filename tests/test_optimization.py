@@ -1,4 +1,4 @@
-"""The optimizers against the published code's recording and NumPy, and their order in the graph."""
+"""The optimizers agree with a recording of the published code and with NumPy, and their ops run in order."""
 
 import json
 
@@ -41,7 +41,7 @@ def done(step, warmup):
 
 @pytest.mark.parametrize("num_warmup_steps", [None, 0, 5])
 @pytest.mark.parametrize("name, decay", [
-    # From step 0, as published: it jumps where warm-up ends.
+    # As in the published code, the decay starts at step 0. So the rate jumps at the end of the warm-up.
     ("linear", lambda step, warmup: 1 - min(step, 20) / 20),
     ("cosine", lambda step, warmup: (1 + np.cos(np.pi * done(step, warmup))) / 2),
     ("exponential", lambda step, warmup: 0.01 ** done(step, warmup)),
@@ -69,12 +69,13 @@ def test_warm_up_may_take_all_steps(name):
 
 
 def recorded_positions(name):
-    """The position in the learning rate's schedule that each of the 20 recorded steps took.
+    """Returns the position in the learning rate schedule that each of the 20 recorded steps used.
 
-    The published code reads the global step and increments it with no order between the two, so a step may
-    see either value. In the recording the increment went first, but for step 3 of model_relu: no other choice
-    gives the recorded losses (the first step, for one, changed the weights, and the rate is 0 at position 0).
-    Here the step is always read first, so the test sets it to the recorded position before each step.
+    The published code reads the global step and increments it, but in no fixed order. So a step may read the
+    value before or after the increment. In the recording, all steps except step 3 of model_relu read the
+    value after the increment. This follows from the recorded losses. For example, the first step changed the
+    weights, but the rate at position 0 is 0. Here, a step always reads the value before the increment. So the
+    test sets the global step to the recorded position before each step.
     """
     return [step if (name, step) == ("relu", 3) else step + 1 for step in range(20)]
 
@@ -109,7 +110,7 @@ START = {
     "layer_norm_1/beta": np.array([0.1, -0.1]),
     "table": np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]),
 }
-IDS = [0, 2, 2]  # row 2 twice: its gradient comes in two slices, and row 1 has none
+IDS = [0, 2, 2]  # row 2 occurs twice, so its gradient has two slices; row 1 has no gradient
 ROWS = np.array([[1.0, -1.0], [2.0, 0.5], [0.25, 2.0]])
 SLOPES = {name: np.linspace(-1.0, 2.0, values.size).reshape(values.shape) for name, values in START.items()}
 SCHEDULE = dict(init_lr=0.1, num_train_steps=10, num_warmup_steps=2)
@@ -117,7 +118,10 @@ NOT_DECAYED = ("dense/bias", "block/LayerNorm/gamma", "layer_norm_1/beta")
 
 
 def build_problem(use_resource=None):
-    """({name: variable}, loss, size) of a linear loss: its gradients are size · SLOPES, a table's · ROWS."""
+    """Returns ({name: variable}, loss, size) of a linear loss.
+
+    The gradients are size · SLOPES. The slices of the gradient of the table are size · ROWS.
+    """
     variables = {name: tf.get_variable(name, initializer=values.astype(np.float32), use_resource=use_resource)
                  for name, values in START.items()}
     size = tf.placeholder_with_default(tf.constant(1.0), [])
@@ -129,7 +133,10 @@ def build_problem(use_resource=None):
 
 
 def gradients():
-    """({name: gradient}, its global norm as published: over the table's slices, not over their sums)."""
+    """Returns ({name: gradient}, global norm).
+
+    As in the published code, the norm uses each slice of the table's gradient, not the sums of the slices.
+    """
     table = np.zeros_like(START["table"])
     np.add.at(table, IDS, ROWS)
     dense = {name: slope for name, slope in SLOPES.items() if name != "table"}
@@ -142,7 +149,7 @@ def rate_at(step):
 
 
 def train_in_numpy(steps, clip_norm=1.0, rate=rate_at, decay=0.01, size=1.0):
-    """The variables and slots after that many steps of AdamWeightDecay."""
+    """Returns the variables and slots after `steps` steps of AdamWeightDecay."""
     weights = {name: values.copy() for name, values in START.items()}
     slots = {f"{name}/adam_{slot}": np.zeros_like(values) for name, values in START.items() for slot in "mv"}
     gradient_of, norm = gradients()
@@ -159,7 +166,7 @@ def train_in_numpy(steps, clip_norm=1.0, rate=rate_at, decay=0.01, size=1.0):
 
 
 def train(train_op, steps, feed=None, load_weights=lambda session: None):
-    """All variables after that many steps, by name."""
+    """Returns {name: value} of all variables after `steps` steps."""
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
         load_weights(session)
@@ -169,7 +176,8 @@ def train(train_op, steps, feed=None, load_weights=lambda session: None):
 
 
 def assert_same(computed, expected):
-    # The kernel forms 1 − β₂ in float32, which is 0.001 · (1 − 1.3e-5). The variables move by about 1.
+    # The kernel computes 1 − β₂ in float32. The result is 0.001 · (1 − 1.3e-5), and not 0.001. The variables
+    # move by about 1.
     for name, values in expected.items():
         atol = 3e-5 if name in START else 1e-12
         np.testing.assert_allclose(computed[name], values, rtol=2e-5, atol=atol, err_msg=name)
@@ -184,13 +192,13 @@ def test_create_optimizer_is_adam_with_decoupled_weight_decay_and_clipping(use_r
     expected = train_in_numpy(6)
     assert set(computed) == set(expected)  # published names: <variable>/adam_m and <variable>/adam_v
     assert_same(computed, expected)
-    assert tf.trainable_variables() == list(variables.values())  # the slots are none
+    assert tf.trainable_variables() == list(variables.values())  # the slots are not trainable
 
 
 def test_the_clipping_norm_is_over_the_slices_of_a_sparse_gradient_before_they_are_added():
     gradient_of, norm = gradients()
     summed = np.sqrt(sum((gradient**2).sum() for gradient in gradient_of.values()))
-    assert abs(norm - summed) > 0.1  # or the tests of this file could not tell
+    assert abs(norm - summed) > 0.1  # so the tests of this file notice a wrong norm
     _, loss, _ = build_problem()
     optimization.create_optimizer(loss, use_tpu=False, **SCHEDULE)
     logged = {tensor.op.name: tensor for tensor in tf.get_collection(optimization.LOGGED_SCALARS)}
@@ -205,7 +213,7 @@ def test_the_clipping_norm_is_over_the_slices_of_a_sparse_gradient_before_they_a
 def test_small_gradients_are_not_scaled_up():
     _, loss, size = build_problem()
     train_op = optimization.create_optimizer(loss, use_tpu=False, **SCHEDULE)
-    assert_same(train(train_op, 6, {size: 1e-3}), train_in_numpy(6, size=1e-3))  # where ε counts, too
+    assert_same(train(train_op, 6, {size: 1e-3}), train_in_numpy(6, size=1e-3))  # here, ε has an influence
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -256,7 +264,7 @@ def test_a_fork_may_clip_itself_and_call_apply_gradients(use_resource):
     update = optimizer.apply_gradients([*zip(grads, tvars), (None, tvars[0])], global_step=global_step,
                                        name="update")
     computed = train(tf.group(update, global_step.assign(global_step + 1)), 4)
-    assert computed["global_step"] == 4  # as published, apply_gradients leaves counting to the caller
+    assert computed["global_step"] == 4  # as published, the caller increments the step
     assert update.name == "update"
     assert_same(computed, train_in_numpy(4, clip_norm=0.5, rate=lambda step: 0.05, decay=0.1))
 
@@ -288,13 +296,18 @@ def test_tpus_are_refused():
 WEIGHTS = {**START, "block/kernel": np.linspace(-1.0, 1.0, 12).reshape(2, 3, 2),
            "zero/kernel": np.zeros([2, 2])}
 CURVES = {name: np.linspace(-0.5, 1.5, values.size).reshape(values.shape) for name, values in WEIGHTS.items()}
-# The factors of the micro-batches' losses in 12 steps. Smaller ones stay below the clipping norm.
+# The factors of the losses of the micro-batches in 12 steps. In steps with small factors, the gradient norm
+# is below the clipping norm.
 FACTORS = [[size, 2.0 * size, 0.5 * size] for size in (1.0, 0.7, 0.01, 1.3, 0.02, 2.0, 0.9, 1e-4, 0.5, 1.1,
                                                        0.03, 0.8)]
 
 
 def build_curved_problem(use_resource):
-    """(loss, its factor): the sum of curve · (w²/2 + w), of the table's looked-up rows for it."""
+    """Returns (loss, placeholder of its factor).
+
+    The loss is the sum of curve · (w²/2 + w) over all variables. For the table, the sum is over the rows that
+    are looked up, and ROWS is the curve.
+    """
     factor = tf.placeholder(tf.float32, [])
     loss = 0.0
     for name, values in WEIGHTS.items():
@@ -305,7 +318,7 @@ def build_curved_problem(use_resource):
 
 
 def clipped_gradients(weights, factors):
-    """({name: gradient}, whether they were clipped to a global norm of 1) of one step."""
+    """Returns ({name: gradient}, whether the gradients were clipped to a global norm of 1) of one step."""
     gradient_of = {name: CURVES[name] * (values + 1) * np.mean(factors) for name, values in weights.items()}
     rows = [ROWS * (weights["table"][IDS] + 1) * factor / len(factors) for factor in factors]
     gradient_of["table"] = np.zeros_like(weights["table"])
@@ -367,8 +380,10 @@ RULES = {"adamw": adamw, "lamb": lamb, "adafactor": adafactor, "sgdm": sgdm}
 
 
 def _ways_of_each_optimizer():
-    """All optimizers with all ways to keep and update variables. The fast tests have all ways of adamw, which
-    has a C++ kernel, and one way of each other optimizer."""
+    """Returns parameters of tests: all optimizers with all ways to store and update variables.
+
+    The fast tests have all ways for adamw, which has a C++ kernel, and one way for each other optimizer.
+    """
     optimizers = {name: (name, rule, {}) for name, rule in RULES.items()}
     optimizers["adamw-corrected"] = ("adamw", corrected_adamw, {"adam_bias_correction": True})
     ways = {"resource-1": (True, 1, None), "reference-3": (False, 3, None), "native-3": (True, 3, "native"),
@@ -421,7 +436,7 @@ def test_twelve_steps_of_an_optimizer_are_its_formula(optimizer, rule, options, 
     assert set(computed) == {*weights, *slots}
     for name, values in {**weights, **slots}.items():
         moved = np.abs(values - WEIGHTS.get(name, 0.0)).max()
-        # See `assert_same` for 2e-5.
+        # `assert_same` explains the tolerance of 2e-5.
         np.testing.assert_allclose(computed[name], values, rtol=2e-5, atol=2e-5 * moved, err_msg=name)
 
 
@@ -487,7 +502,7 @@ def test_slots_of_adamw_are_the_default_and_a_model_alone_has_no_optimizer():
 def test_the_first_step_of_warm_up_has_rate_0_and_leaves_the_weights_alone():
     _, loss, _ = build_problem()
     train_op = optimization.create_optimizer(loss, use_tpu=False, **SCHEDULE)
-    for _ in range(5):  # a race would go the other way sometimes
+    for _ in range(5):  # if the order were not fixed, some of the repetitions would fail
         computed = train(train_op, 1)
         for name, values in START.items():
             np.testing.assert_array_equal(computed[name], values.astype(np.float32))
@@ -513,7 +528,7 @@ def test_the_updates_form_a_chain_and_scale_each_gradient_only_when_its_turn_com
     optimization.create_optimizer(loss, use_tpu=False, **SCHEDULE)
     kernels = [op for op in tf.get_default_graph().get_operations()
                if op.type in ("ResourceApplyAdam", "ApplyAdam")]
-    assert len(kernels) == len(variables)  # one fused kernel a variable
+    assert len(kernels) == len(variables)  # one fused kernel for each variable
     for previous, kernel in zip(kernels, kernels[1:]):
         gradient = kernel.inputs[9].op
         assert gradient.type == "Mul"  # by the clipping factor

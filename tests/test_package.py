@@ -1,4 +1,4 @@
-"""`pip install .`: what the package holds, and that its console commands run where there is no checkout."""
+"""`pip install .`: the package contains the right files, and its console commands run without a checkout."""
 
 import email.parser
 import json
@@ -17,7 +17,7 @@ COMMANDS = sorted(f"bert-{name.replace('_', '-')}" for name in OUR_COMMANDS | PU
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """A directory of packages that holds ours, made from a copy of the checkout with an output/ in it."""
+    """A directory with the installed package. It is built from a copy of the checkout that has an output/."""
     here = tmp_path_factory.mktemp("package")
     ignored = shutil.ignore_patterns(".git", ".venv", "output", "build", "*.egg-info", "__pycache__",
                                      ".*_cache")
@@ -44,7 +44,7 @@ def test_the_package_holds_all_that_the_commands_need_and_nothing_else(site):
     expected |= {f"bertlib/{path.relative_to(ROOT)}" for path in (ROOT / "samples").rglob("*.*")
                  if path.suffix != ".pyc"}
     assert installed == expected | {f"bin/{command}" for command in COMMANDS}
-    # Beside the packages, only what google-research/bert has there is importable.
+    # In addition to the packages, only modules with the names of google-research/bert are importable.
     assert {path.name for path in site.iterdir() if path.suffix not in (".dist-info", "")} == {
         f"{name}.py" for name in MODEL | PUBLISHED_COMMANDS}
 
@@ -72,7 +72,7 @@ def test_the_metadata_are_complete(site):
 
 
 def runner(site, folder):
-    """Returns a function of a console command and its flags, which runs in a folder without the checkout."""
+    """Returns a function that runs a console command with flags in a folder without the checkout."""
     def run(command, *flags):
         return subprocess.run([sys.executable, site / "bin" / command, *flags], cwd=folder,
                               capture_output=True, encoding="utf-8",
@@ -87,7 +87,7 @@ def test_published_commands_run_without_the_checkout(site, tmp_path):
                f"--vocab_file={site}/bertlib/samples/pretraining/vocab.txt", "--output_file=out.tfrecord",
                "--dupe_factor=1")
     assert done.returncode == 0 and (tmp_path / "out.tfrecord").stat().st_size > 10000, done.stderr
-    # The sample is found where it was installed.
+    # The command finds the installed sample.
     done = run("bert-run-pretraining", "--num_train_steps=1", "--num_warmup_steps=0",
                "--eval_each_checkpoint=false")
     assert done.returncode == 0 and (tmp_path / "output" / "pretraining"
@@ -104,7 +104,7 @@ def test_commands_of_our_own_run_without_the_checkout(site, tmp_path):
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "it", "saw", "rome"]
     (tmp_path / "vocab.txt").write_text("\n".join(tokens) + "\n")
     (tmp_path / "config.json").write_text(json.dumps({**tiny.CONFIG, "vocab_size": len(tokens)}))
-    # The replicas are the same console command, started again by its path.
+    # The launcher starts the same console command for each replica, by its path.
     done = run("bert-run-ner", "--train_file=train.txt", "--vocab_file=vocab.txt", "--do_train=true",
                "--bert_config_file=config.json", "--max_seq_length=16", "--train_batch_size=8",
                "--num_train_epochs=2", "--num_replicas=2", "--output_dir=output")

@@ -1,4 +1,4 @@
-"""Mixed precision: encoder layers in 16 bits, all else in 32; loss scaling; the last layer at [CLS] only."""
+"""Mixed precision (encoder layers in 16 bits, the rest in 32), loss scaling, last layer only at [CLS]."""
 
 import functools
 import io
@@ -31,7 +31,7 @@ WITHOUT_DROPOUT = modeling.BertConfig.from_dict(
      "num_hidden_layers": 2})
 IDS = np.random.RandomState(3).randint(30, size=[8, 8])
 IN_16_BITS = ["bf16", "fp16"]
-# How far results may be off, relative to the largest: a few roundings to 8 and 11 bits.
+# The largest allowed differences, relative to the largest value: a few roundings to 8 bits and to 11 bits.
 TOLERANCES = {"bf16": 2**-5, "fp16": 2**-8}
 
 
@@ -41,7 +41,7 @@ def initialize(session):
 
 @pytest.fixture
 def whole_one_dnn(monkeypatch):
-    """For graphs that are not run: as if nothing kept instructions from oneDNN."""
+    """Removes a limit on the instructions of oneDNN, for tests that build graphs but do not run them."""
     monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
 
 
@@ -51,14 +51,14 @@ def build_model(config=CONFIG, ids=IDS, is_training=True, **options):
 
 
 def first_token_loss(model):
-    """A scalar of the pooled output, whose gradient differs at all its positions."""
+    """Returns a scalar of the pooled output. Its gradient is different at each position of the output."""
     return tf.reduce_mean(model.get_pooled_output() * np.linspace(
         -3, 3, CONFIG.hidden_size, dtype=np.float32))
 
 
 @functools.cache
 def run_model(config=CONFIG, **options):
-    """{name: array} of a model's outputs and, with "/gradient", of the gradients of all variables."""
+    """Returns {name: array}: the outputs of a model, and the gradients of all variables as NAME/gradient."""
     with tf.Graph().as_default(), tf.Session() as session:
         tf.train.get_or_create_global_step()
         model = build_model(config, **options)
@@ -73,7 +73,11 @@ def run_model(config=CONFIG, **options):
 
 
 def assert_close(ours, expected, tolerance):
-    """Equal up to `tolerance` of the largest value of an array, or of a tenth of that of all gradients."""
+    """Checks that arrays are close.
+
+    The tolerance is relative to the largest value of the array. For a gradient whose values are all small, it
+    is relative to a tenth of the largest value of all gradients.
+    """
     assert ours.keys() == expected.keys()
     largest = max([np.abs(values).max() for name, values in expected.items() if name.endswith("/gradient")],
                   default=0)
@@ -102,7 +106,8 @@ def test_layers_multiply_in_16_bits_and_sum_in_32(precision, recompute, graph, w
     assert {variable.dtype.base_dtype for variable in tf.trainable_variables()} == {tf.float32}
     layers = [op for op in graph.get_operations() if "/encoder/" in op.name]
     products = [op.outputs[0].dtype for op in layers if op.type in ("MatMul", "BatchMatMulV2")]
-    # Query, key and value; scores; context; three dense layers; each with two gradients.
+    # Six products: query, key and value together, scores, context, and three dense layers. Each of them has
+    # two more products for its gradients.
     assert len(products) >= 6 * 3 and set(products) == {modeling.PRECISIONS[precision]}
     sums = [op.inputs[0].dtype for op in layers if op.type in ("Softmax", "Rsqrt", "Mean")]
     sums += [op.inputs[0].dtype for op in layers if op.type == "Sum" and op.inputs[0].dtype.is_floating]
@@ -115,7 +120,8 @@ def test_layers_multiply_in_16_bits_and_sum_in_32(precision, recompute, graph, w
 @pytest.mark.parametrize("is_training", [True, False])
 def test_where_one_dnn_may_not_use_the_instructions_no_op_that_it_would_take_is_in_bf16(
         is_training, graph, monkeypatch):
-    # TensorFlow goes by what the CPU can do, and the process would end.
+    # TensorFlow looks only at the instructions of the CPU, not at this limit. An op in bf16 would then end
+    # the process.
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
     monkeypatch.setattr(one_dnn, "cpu_supports", one_dnn.cpu_supports.__wrapped__)
     model = build_model(is_training=is_training, precision="bf16", compile_kernels=True)
@@ -147,7 +153,7 @@ def test_unknown_precisions_are_refused(graph):
 
 @pytest.mark.parametrize("recompute", ["attention", "layers"])
 def test_recomputation_in_bf16_changes_no_number(recompute):
-    # With its rounding, bf16 shows every change of order.
+    # Rounding to bf16 makes every change in the order of computations visible.
     found, expected = run_model(precision="bf16", recompute=recompute), run_model(precision="bf16")
     assert_close(found, expected, 2**-9)
     np.testing.assert_array_equal(found["pooled"], expected["pooled"])
@@ -178,7 +184,7 @@ def test_the_first_token_suffices_where_batch_and_length_are_unknown(graph):
 
 
 def train_model(steps, precision):
-    """{name: array}: the changes of the weights in three training steps of `steps` micro-batches."""
+    """Returns {name: change of the weights} of three training steps with `steps` micro-batches each."""
     with tf.Graph().as_default(), tf.Session() as session:
         tf.train.get_or_create_global_step()
         if steps > 1:
@@ -186,7 +192,7 @@ def train_model(steps, precision):
                 "micro_batch", [], tf.int64, tf.zeros_initializer(), trainable=False,
                 collections=[tf.GraphKeys.LOCAL_VARIABLES, optimization.MICRO_BATCH_INDEX]))
         ids = tf.placeholder(tf.int32, [8 // steps, 8])
-        # Large weights change little by little: only the signs of a few would be seen in the losses.
+        # The weights are large and change only a little, so the losses would show almost nothing.
         train_op = optimization.create_optimizer(
             first_token_loss(build_model(ids=ids, precision=precision)), 0.1, 100, 0, False, "sgdm",
             gradient_accumulation_steps=steps, loss_scaling=precision == "fp16")
@@ -227,10 +233,10 @@ def test_the_planner_predicts_that_16_bits_take_less_memory(whole_one_dnn):
 
 
 class Linear(object):
-    """A graph whose gradient is what is fed, and its training step.
+    """A graph whose gradient is fed by the test, and its training step.
 
     Args:
-      micro_batches: of a step.
+      micro_batches: number of micro-batches in a step.
       loss_scaling, optimizer: see `create_optimizer`.
     """
 
@@ -250,7 +256,10 @@ class Linear(object):
             initialize(self._session)
 
     def step(self, *gradients):
-        """Takes a step with a gradient a micro-batch; returns its norm and the number skipped in a row."""
+        """Takes a step with a gradient for each micro-batch.
+
+        Returns [gradient norm, number of steps skipped in a row].
+        """
         assert len(gradients) == self._micro_batches
         for gradient in gradients[:-1]:
             self._session.run(self._accumulation[0].accumulate_op, {self._gradient: gradient})
@@ -270,13 +279,13 @@ GOOD, BAD = [0.3, -2.0, 0.01], [0.3, np.inf, 0.01]
 
 @pytest.mark.parametrize("optimizer", optimization.OPTIMIZERS)
 def test_finite_steps_are_those_of_the_loss_as_it_is(optimizer):
-    # Powers of two round nothing.
+    # The scale is a power of two, so scaling adds no rounding.
     scaled, plain = Linear(optimizer=optimizer), Linear(optimizer=optimizer, loss_scaling=False)
     for gradient in ([0.3, -2.0, 0.01], [0.2, 0.1, 0.0], [-5.0, 1.0, 7.0]):
         assert scaled.step(gradient) == [*plain.step(gradient), 0]
     found = scaled.values()
     for name, value in plain.values().items():
-        if optimizer == "adafactor":  # its ε is added to squares of what was multiplied first
+        if optimizer == "adafactor":  # it adds ε to squares of gradients that were multiplied before
             np.testing.assert_allclose(found[name], value, rtol=1e-6)
         else:
             np.testing.assert_array_equal(found[name], value)
@@ -297,7 +306,7 @@ def test_a_step_whose_gradients_are_not_finite_is_skipped_and_halves_the_scale(g
     assert {name: after[name] for name in changed} == changed
     for name in before.keys() - changed:
         np.testing.assert_array_equal(after[name], before[name], err_msg=name)
-    # Nothing of it is left in what accumulates.
+    # Nothing of the skipped step is left in the accumulators.
     model.step(*[GOOD] * len(gradients))
     assert np.isfinite(model.values()["weights"]).all()
     assert (model.values()["weights"] != before["weights"]).all()
@@ -316,7 +325,7 @@ def test_the_scale_doubles_after_good_steps_and_is_bounded(monkeypatch):
     model = Linear()
 
     def follow(gradients):
-        """(scale, good steps, skipped steps, skipped in a row) after each step."""
+        """Returns (scale, good steps, skipped steps, steps skipped in a row) after each step."""
         found = []
         for gradient in gradients:
             model.step(gradient)
@@ -326,7 +335,7 @@ def test_the_scale_doubles_after_good_steps_and_is_bounded(monkeypatch):
         return found
 
     assert follow([GOOD] * 3) == [(2**15, 1, 0, 0), (2**15, 2, 0, 0), (2**16, 0, 0, 0)]
-    # A skipped step starts the count anew.
+    # A skipped step sets the count of good steps to 0.
     assert follow([GOOD, GOOD, BAD, BAD, GOOD]) == [
         (2**16, 1, 0, 0), (2**16, 2, 0, 0), (2**15, 0, 1, 1), (2**14, 0, 2, 2), (2**14, 1, 2, 0)]
     assert follow([GOOD, GOOD]) == [(2**14, 2, 2, 0), (2**15, 0, 2, 0)]
@@ -345,7 +354,7 @@ def test_the_norm_is_that_of_the_unscaled_gradient():
 
 
 def model_fn(features, labels, mode, params):
-    """Its gradient is what the input gives."""
+    """A model whose gradient is the value of its input."""
     del labels
     weights = tf.get_variable("weights", initializer=tf.constant([1.0, 2.0, 3.0]))
     if params["wide"]:
@@ -358,7 +367,7 @@ def model_fn(features, labels, mode, params):
 
 
 def train(model_dir, max_steps, bad=(), loss_scaling=True, wide=False, micro_batches=1):
-    """Trains to that step; the steps `bad`, counted from 0, have a gradient that is not finite."""
+    """Trains up to `max_steps`. In the steps `bad`, counted from 0, the gradient is not finite."""
     def input_fn():
         bad_steps = tf.constant([-1, *bad], tf.int64)
         first = tf.cast(tf.train.get_global_step(), tf.int64) * micro_batches
@@ -407,11 +416,11 @@ def test_twenty_skipped_steps_in_a_row_end_training(tmp_path):
     train(tmp_path, 3)
     with pytest.raises(NanLossError, match="(?s)20 steps in a row, up to step 23, are.*use bf16 or fp32"):
         train(tmp_path, 50, bad=range(3, 50))
-    # Saved every 4 steps, but not when training ended.
+    # A checkpoint is saved every 4 steps, but not at the end, because the training ended with an error.
     found, before = tensors_of(tmp_path / "model.ckpt-19"), tensors_of(tmp_path / "model.ckpt-3")
     assert checkpoint_formats.latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-19")
     np.testing.assert_array_equal(found["weights"], before["weights"])
-    # It goes on once the cause is gone.
+    # When the gradients are finite again, the training continues.
     train(tmp_path, 24)
     assert (tensors_of(tmp_path / "model.ckpt-24")["weights"] != before["weights"]).all()
 
@@ -431,7 +440,7 @@ def test_a_training_goes_on_with_and_without_scaling(tmp_path):
     assert {name: state[name] for name in state.keys() - expected} == {
         "loss_scale/value": 2**15, "loss_scale/good_steps": 2, "loss_scale/skipped_steps": 0,
         "loss_scale/skipped_in_a_row": 0}
-    # It is no weight of the model.
+    # The loss scale is not a weight of the model.
     names = checkpoint_formats.weight_names(
         checkpoint_formats.open_checkpoint(str(tmp_path / "changed/model.ckpt-4")))
     assert names == ["weights"]
@@ -471,7 +480,7 @@ class Classifier(object):
 
     Attributes:
       output: directory of a run of two epochs, three steps each, in fp32.
-      losses: those that it logged.
+      losses: the losses that this run logged.
     """
 
     def __init__(self, scripts, tiny_model, here):
@@ -487,7 +496,7 @@ class Classifier(object):
         self.losses = self.run(self.output, do_eval=True, do_predict=True)
 
     def run(self, output, **flags):
-        """Runs into a directory; returns the losses logged."""
+        """Runs the script with the output directory `output`. Returns the logged losses."""
         finished = self._scripts.run("run_classifier.py",
                                      *tiny.flags(**{**self._flags, "output_dir": output, **flags}),
                                      cwd=self._here)
@@ -495,7 +504,7 @@ class Classifier(object):
         return [float(loss) for loss in re.findall(r"step \d+/\d+ .*?\bloss (\S+)", finished.err)]
 
     def run_second_epoch(self, output, **flags):
-        """Goes on after the first epoch, in a new directory; returns the losses logged."""
+        """Continues after the first epoch, in a new directory. Returns the logged losses."""
         output.mkdir()
         for path in self.output.glob("model.ckpt-3.*"):
             shutil.copy(path, output)
@@ -530,7 +539,7 @@ def test_run_classifier_goes_on_in_16_bits_and_ends_near_fp32(classifier, precis
         assert trained.keys() == tensors_of(classifier.output / "model.ckpt-6").keys()
     else:
         assert (trained["loss_scale/value"], trained["loss_scale/good_steps"]) == (2**15, 3)
-        # And back.
+        # The training continues in fp32.
         assert len(classifier.run(output, num_train_epochs=3.0)) == 3
         assert tensors_of(output / "model.ckpt-9").keys() == tensors_of(
             classifier.output / "model.ckpt-6").keys()
@@ -545,7 +554,7 @@ def test_run_classifier_goes_on_in_16_bits_and_ends_near_fp32(classifier, precis
 def test_what_the_environment_keeps_from_one_dnn_counts_as_not_there(
         limit, supports, variable, whole_one_dnn, monkeypatch):
     monkeypatch.setenv(variable, limit)
-    monkeypatch.setattr(one_dnn.os.path, "exists", lambda path: False)  # nobody knows what the CPU has
+    monkeypatch.setattr(one_dnn.os.path, "exists", lambda path: False)  # CPU is unknown
     supported = [name for name in IN_16_BITS if one_dnn.cpu_supports.__wrapped__(modeling.PRECISIONS[name])]
     assert supported == supports
 
@@ -561,5 +570,6 @@ def test_run_classifier_does_the_same_with_compiled_kernels(classifier, tmp_path
     assert_close(found, expected, 1e-5)
     np.testing.assert_allclose(*[np.loadtxt(directory / "test_results.tsv")
                                  for directory in (tmp_path / "output", classifier.output)], rtol=1e-5)
-    # Rounding tells that they were. Without a compiler plain ops take their place.
+    # The compiled kernels round in another way, so the results show that they were used. Without a compiler,
+    # plain ops are used.
     assert any((found[name] != expected[name]).any() for name in found) == (native.load_ops() is not None)

@@ -20,13 +20,15 @@ each_recipe = pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: reci
 
 
 def command_of(recipe):
-    """The script that a recipe's comments name."""
+    """Returns the script in the comments of a recipe."""
     return re.search(rf"python (run_\w+\.py) --flagfile=recipes/{re.escape(recipe.name)}\n",
                      recipe.read_text(encoding="utf-8"))[1]
 
 
 def read(path):
-    """The flags of a file and of the files that it names, {name: value}: later lines override earlier ones.
+    """Returns the flags of a flag file and of the files that it includes, {name: value}.
+
+    Later lines override earlier lines.
     """
     values = {}
     for line in path.read_text(encoding="utf-8").splitlines():
@@ -49,7 +51,10 @@ def test_there_is_a_recipe_for_each_table():
 
 
 def parts(recipe):
-    """The parts of a recipe's comments, {name: text without line breaks}. "Reproduces" is the first one."""
+    """Returns the parts of a recipe's comments, {name: text without line breaks}.
+
+    The first part is called "Reproduces".
+    """
     found, name = {"Reproduces": []}, "Reproduces"
     for line in recipe.read_text(encoding="utf-8").splitlines():
         if not line.startswith("#"):
@@ -62,7 +67,7 @@ def parts(recipe):
 
 
 def plans(recipe):
-    """The planned steps in a recipe's comments: [(text with the memory, flags of plan_memory.py)]."""
+    """Returns the memory plans in a recipe's comments: [(text with the memory, flags of plan_memory.py)]."""
     text = parts(recipe)["Memory"].replace("\\ ", "")
     pieces = re.findall(r"(.*?): +python plan_memory\.py((?: --\S+)+)", text)
     return [(before.strip(), tuple(flags.split())) for before, flags in pieces]
@@ -70,8 +75,11 @@ def plans(recipe):
 
 @each_recipe
 def test_the_comments_of_a_recipe_are_complete(recipe):
-    """Each recipe says what it reproduces, and names its settings, the expected scores, the memory, the seeds
-    and the choice of the weights."""
+    """The comments of each recipe contain all parts.
+
+    The parts are the reproduced result, the settings, the expected scores, the memory, the seeds, and how the
+    weights were chosen.
+    """
     text = recipe.read_text(encoding="utf-8")
     comments = [line for line in text.splitlines() if line.startswith("#")]
     assert text.splitlines()[:len(comments)] == comments, "a flag before the end of the comments"
@@ -111,7 +119,7 @@ def test_the_memory_of_a_recipe_is_planned_for_its_own_flags(recipe):
 
 
 def _planned_memory():
-    """Returns {flags of plan_memory.py: the memory that all recipes name for them}."""
+    """Returns {flags of plan_memory.py: set of the amounts of memory in all recipes for these flags}."""
     numbers = {}
     for recipe in RECIPES:
         for text, flags in plans(recipe):
@@ -136,7 +144,7 @@ def test_the_command_of_a_recipe_prints_its_memory(flags, numbers, scripts, tmp_
 
 @each_recipe
 def test_the_flags_of_a_recipe_exist(recipe):
-    """The dry run tests that they are flags of this command."""
+    """Each flag is a flag of some command. The dry run tests that it is a flag of this command."""
     assert set(read(recipe)) <= set(re.findall(r"^\| `--(\w+)` ", FLAG_PAGE, re.MULTILINE))
 
 

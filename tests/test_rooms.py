@@ -1,6 +1,7 @@
-"""The rooms of docs/development/house.md: their imports, the effects of an import, whose modules are found.
+"""The rooms of docs/development/house.md: allowed imports, side effects of imports, and clashes of names.
 
-A room is a folder of modules, or a module in the root.
+A room is a folder of modules, or a module in the root. In a clash, a module of a fork and a module of this
+project have the same name.
 """
 
 import ast
@@ -25,7 +26,7 @@ OUR_COMMANDS = {"build_vocab", "compare_results", "convert_checkpoint", "downloa
                 "serve", "sweep"}
 COMMAND_ROOMS = {"bertlib.command_line", "bertlib.commands"}
 
-# The folders of tf1: they may import the lowest three layers, and each other.
+# The folders of tf1. They may import the lowest three layers, and each other.
 TF1 = {"tf1._check", "tf1._contrib", "tf1._names", "tf1._replicas", "tf1._run"}
 
 # The layers, the lowest first. A room may import the rooms of lower layers.
@@ -52,7 +53,7 @@ def rooms_below(layer):
     return set().union(*LAYERS[:layer])
 
 
-# Room: the rooms that it may import, besides itself.
+# {room: other rooms that it may import}.
 TABLE = {
     **{room: rooms_below(number) for number, layer in enumerate(LAYERS) for room in layer},
     **dict.fromkeys(OUR_COMMANDS, {"bertlib.command_line", "bertlib.commands"}),
@@ -60,20 +61,21 @@ TABLE = {
     "tf1": rooms_below(3) | TF1,
     **{room: rooms_below(3) | TF1 - {"tf1._check"} for room in TF1},
     "tf1._replicas": rooms_below(3) | {"tf1", "tf1._contrib", "tf1._names"},
-    "tf1._check": {"tf1"},  # it asks the module which names there are, and uses nothing else of the package
+    "tf1._check": {"tf1"},  # asks the module `tf1` for its names, and uses nothing else of the package
     "bertlib": set(),
     "bertlib.runtime": rooms_below(4) - MODEL,
 }
 MOST_MODULES = 13
 # Modules that need packages of an extra: they are imported only where these packages are installed.
 OPTIONAL = {"bertlib.server.http_app": ["fastapi"], "bertlib.server.http_server": ["uvicorn"]}
-# What google-research/bert has besides: a module of such a name in a fork takes the place of ours.
+# Modules of google-research/bert. If a fork has a module with one of these names, Python finds the fork's
+# module.
 PUBLISHED = MODEL | PUBLISHED_COMMANDS
 NAMES_IN_FORKS = ["checkpoints", "kernels", "estimator", "runner", "workers", "files", "utils"]
 
 
 def files():
-    """{room: its Python files}."""
+    """Returns {room: its Python files}."""
     found = collections.defaultdict(list)
     for path in sorted([*ROOT.glob("*.py"), *(ROOT / "bertlib").rglob("*.py"),
                         *(ROOT / "tf1").rglob("*.py")]):
@@ -86,7 +88,7 @@ FILES = files()
 
 
 def room_of(module):
-    """The room that a module is in; None if it is not ours."""
+    """Returns the room that contains a module, or None if the module is not from this project."""
     parts = module.split(".")
     names = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
     return next((name for name in names if name in FILES), None)
@@ -100,7 +102,7 @@ def nodes_of(path):
 
 @functools.cache
 def imports(path):
-    """The modules that a file imports, at its top or inside a function: {name: its line}."""
+    """Returns the modules that a file imports, at its top or inside a function: {name: line number}."""
     found = {}
     for node in nodes_of(path):
         if isinstance(node, ast.Import):
@@ -120,7 +122,7 @@ def test_each_room_is_in_a_layer():
     assert set(FILES) == set(TABLE)
 
 
-# The room of the commands has a module for each command.
+# The room of the commands is left out, because it has a module for each command.
 @pytest.mark.parametrize("room", sorted(room for room in FILES if room.startswith(("bertlib", "tf1"))
                                         and room != "bertlib.commands"))
 def test_a_room_has_few_modules(room):
@@ -132,12 +134,13 @@ def test_a_room_imports_what_the_table_says(room):
     assert rooms_imported_by(room) <= TABLE[room]
 
 
-# Words of other people's programs, which tf1 serves. `os.fork` and forked processes are something else.
+# Words about other people's programs (forks), for which only tf1 is responsible. `os.fork` and forked
+# processes have another meaning.
 WORDS_OF_TF1 = re.compile(r"horovod|hparam|\breference.variable|(?<!os\.)\bforks?\b", re.IGNORECASE)
 
 
 def words_of_tf1(code):
-    """The words in code that belong to tf1, but for those in docstrings that name tf1."""
+    """Returns the words in code that belong to tf1. Docstrings that contain "tf1" are left out."""
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
             said = ast.get_docstring(node, clean=False) or ""
@@ -177,7 +180,7 @@ def test_modules_within_a_room_import_in_one_direction():
             arrows[name] = set(imports(path))
     names = set(arrows)
     for name, imported in arrows.items():
-        # "from package import name" may mean a module or what is in one.
+        # In "from package import name", the name is a module, or a name that a module defines.
         arrows[name] = {target for target in names for module in imported
                         if (module == target or module.rpartition(".")[0] == target) and target != name}
         arrows[name] -= {package for package in names if name.startswith(package + ".")}
@@ -191,7 +194,7 @@ def test_modules_within_a_room_import_in_one_direction():
 
 
 def mentions_flags(path):
-    """Whether a file's code uses the command line's flags."""
+    """Returns whether the code of a file uses the flags of the command line."""
     for node in nodes_of(path):
         names = [alias.name for alias in node.names] if isinstance(node, (ast.Import, ast.ImportFrom)) else []
         name = getattr(node, "id", None) or getattr(node, "attr", None)
@@ -206,7 +209,7 @@ def test_only_commands_see_flags(room):
 
 
 def test_commands_see_flags():
-    # Or the test above would look for the wrong thing.
+    # Without this check, `mentions_flags` could always be false, and the test above would prove nothing.
     assert all(mentions_flags(path) for room in PUBLISHED_COMMANDS for path in FILES[room])
     assert all(any(mentions_flags(path) for path in FILES[room]) for room in COMMAND_ROOMS)
 
@@ -219,7 +222,7 @@ def test_imports_inside_of_functions_have_a_comment_that_says_why():
             inside = isinstance(node, (ast.Import, ast.ImportFrom)) and node.col_offset
             before = node.lineno - 2 if inside else None
             while inside and lines[before].strip().startswith(("import ", "from ")):
-                before -= 1  # one comment for imports that follow each other
+                before -= 1  # one comment is enough for several imports in a row
             if inside and not lines[before].strip().startswith("#"):
                 without.append(f"{path.name}:{node.lineno}")
     assert not without
@@ -227,7 +230,7 @@ def test_imports_inside_of_functions_have_a_comment_that_says_why():
 
 # --- What an import does ---------------------------------------------------------------------------------
 
-# Prints what an interpreter is like after imports, beyond the modules that it has.
+# Prints which global state of the interpreter each import changes, in addition to the loaded modules.
 STATE = """
 import gc, importlib, json, logging, os, signal, sys, warnings
 import tensorflow.compat.v1 as tf
@@ -261,7 +264,7 @@ def modules_of(room):
 
 
 def effects(modules):
-    """{module: what its import changed: {what: [before, after]}}."""
+    """Returns {module: {name of a state that its import changed: [before, after]}}."""
     done = subprocess.run([sys.executable, "-c", STATE, *modules], cwd=ROOT, capture_output=True,
                           encoding="utf-8", check=True)
     return dict(map(json.loads, done.stdout.splitlines()))
@@ -288,7 +291,7 @@ def test_the_import_of_a_command_defines_its_flags_and_makes_a_command_of_the_pr
     assert "collects" not in found["bertlib.command_line"]
     before, after = found["run_classifier"]["flags"]
     assert {"task_name", "data_dir", "bert_config_file"} <= set(after) - set(before)
-    # A second one beside it.
+    # In a process that is already a command, the import of another command's module changes nothing.
     assert "predict_file" in found["run_squad"]["flags"][1]
     assert not found["bertlib.commands.build_vocab"]
 
@@ -313,7 +316,7 @@ def test_the_order_of_imports_does_not_matter(modules):
 
 
 def run_beside(directory, code, *others):
-    """Runs code as a script in a directory with modules of its own, which raise if they are imported."""
+    """Runs code as a script in a directory whose modules raise an error if they are imported."""
     for name in [*NAMES_IN_FORKS, *others]:
         (directory / f"{name}.py").write_text(f"raise RuntimeError('the fork\\'s own {name} was imported')\n")
     script = directory / "run_my_task.py"
@@ -367,7 +370,7 @@ OTHERS = {"tf", "np", "json", "os", "hub", "hvd", "tensorflow", "horovod", "sess
 
 
 def defined_names(path):
-    """The names that a file defines, imports or assigns, at any depth."""
+    """Returns the names that a file defines, imports or assigns, also inside of classes and functions."""
     found = set()
     for node in nodes_of(path):
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
@@ -412,7 +415,7 @@ def names_of_all_modules():
 
 def test_docstrings_and_comments_name_what_modules_define():
     names_of_modules, classes = names_of_all_modules()
-    # Modules that were renamed: nothing is defined in them.
+    # Old names of modules that were renamed. Their sets are empty, so each use of an old name is reported.
     names_of_modules.update({old: set() for old in (
         "checkpoints", "own_gradient", "own_data", "together", "published", "messages", "own_code",
         "classification_parts", "training_step")})

@@ -1,4 +1,5 @@
-"""Checks of the sample data in samples/: format, sizes, and that no guessing solves it."""
+"""Checks the sample data in samples/: the format, the sizes, and that simple guesses do not solve the tasks.
+"""
 
 import csv
 import itertools
@@ -13,7 +14,7 @@ import pytest
 MRPC = pathlib.Path(__file__).resolve().parents[1] / "samples" / "MRPC"
 MIN_SIZE = {"train": 580, "dev": 96, "test": 56}
 COLUMNS = ["#1 ID", "#2 ID", "#1 String", "#2 String"]
-LEARNED = 0.80  # `make mrpc` reaches more on dev, as the mean of five seeds: benchmarks/sample.py
+LEARNED = 0.80  # the mean of five seeds of `make mrpc` on dev is higher, see benchmarks/sample.py
 
 
 def read_tsv(name):
@@ -23,7 +24,10 @@ def read_tsv(name):
 
 
 def read_split(split):
-    """Pairs of one split as (label, first sentence, second sentence); the test labels have their own file."""
+    """Returns the pairs of a split as (label, first sentence, second sentence).
+
+    The labels of the test split are in a separate file.
+    """
     rows = read_tsv(split)[1:]
     labels = [row[1] for row in read_tsv("test_labels")[1:]] if split == "test" else [row[0] for row in rows]
     return [(int(label), row[3], row[4]) for label, row in zip(labels, rows, strict=True)]
@@ -70,7 +74,7 @@ def test_no_sentence_occurs_twice():
 
 
 def test_no_two_pairs_from_one_template():
-    """Different pairs' sentences have neither wording (all words) nor matter (content words) in common."""
+    """Sentences of different pairs share only few words, and also only few content words."""
     pairs = [pair for split in MIN_SIZE for _, *pair in read_split(split)]
     sentences = [(number, sentence) for number, pair in enumerate(pairs) for sentence in pair]
     pair_of = np.array([number for number, _ in sentences])
@@ -83,7 +87,7 @@ def test_no_two_pairs_from_one_template():
 
 
 def jaccards(bags):
-    """The overlaps of all bags with each other, [bags, bags]."""
+    """Returns the Jaccard overlap of each bag with each other bag, [bags, bags]."""
     columns = {word: column for column, word in enumerate(sorted(set().union(*bags)))}
     found = np.zeros([len(bags), len(columns)], np.float32)
     for row, bag in enumerate(bags):
@@ -108,7 +112,7 @@ def test_baselines_stay_below_what_is_learned(on_dev, name):
 
 
 def test_no_threshold_solves_the_sample(splits):
-    """Not even the best threshold, chosen on the very pairs that it is counted on."""
+    """Even the best threshold is not enough, although it is chosen and measured on the same pairs."""
     pairs = [pair for split in splits.values() for pair in split]
     for name, rule in pair_baselines.RULES.items():
         assert pair_baselines.rule_accuracy(rule, pairs, pairs) < 0.70, name
@@ -161,7 +165,7 @@ def test_sentences_with_names(part, count):
 
 
 def test_swag_is_readable_and_each_ending_is_right_once():
-    """The wrong endings are the right ones of other questions, so an ending alone does not tell its label."""
+    """The wrong endings are right endings of other questions. So an ending alone does not show its label."""
     swag = MRPC.parent / "swag"
     for name, count in {"train": 36, "val": 12, "test": 12}.items():
         with open(swag / f"{name}.csv", newline="", encoding="utf-8") as file:
@@ -181,7 +185,7 @@ def test_swag_is_readable_and_each_ending_is_right_once():
 
 
 def read_addresses(part):
-    """{period: list of excerpts, each a list of sentences}."""
+    """Returns {period: list of excerpts}. An excerpt is a list of sentences."""
     found = {}
     for path in sorted((MRPC.parent / "addresses").glob(f"{part}_*.txt")):
         text = path.read_bytes().decode("utf-8")
@@ -209,7 +213,7 @@ def test_addresses_of_the_two_parts_share_no_sentence():
 
 
 def test_words_of_an_address_tell_its_period():
-    """Naive Bayes on single words is better than the most frequent period, which is 27 % of the sentences."""
+    """Naive Bayes on single words beats the constant answer, the most frequent period (27 % of sentences)."""
     naive_bayes, text = (pytest.importorskip(f"sklearn.{name}") for name in (
         "naive_bayes", "feature_extraction.text"))
     (train, labels), (dev, periods) = (zip(*(

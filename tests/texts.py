@@ -1,10 +1,10 @@
-"""Texts that tokenizers disagree about, for hypothesis; also for benchmarks/featurization.py."""
+"""Strategies of hypothesis for texts that are hard for tokenizers; also for benchmarks/featurization.py."""
 
 import string
 
 from hypothesis import strategies as st
 
-# Each of these is a case of its own to BERT's tokenizer, to Unicode or to Python.
+# Each of these texts is a special case for BERT's tokenizer, for Unicode or for Python.
 CASES = [
     "the", "unaffable", "Transformer's", "e.g.,", "1,000.50", "##ing", "$^`|",
     "x" * 33, "a" * 100, "un" * 60, "b" * 200, "b" * 201,

@@ -1,4 +1,7 @@
-"""run_classifier.py where memory ends at a micro-batch of --most examples, at --fake_gpu a GPU's."""
+"""Runs run_classifier.py with a simulated limit: micro-batches of more than --most examples have no memory.
+
+With --fake_gpu, it is the memory of a simulated GPU.
+"""
 
 from absl import flags
 import tensorflow.compat.v1 as tf
@@ -14,7 +17,7 @@ flags.DEFINE_bool("fake_gpu", False, "Say that there is a GPU.")
 
 
 class Model(modeling.BertModel):
-    """Runs out of memory in training."""
+    """A model that runs out of memory in training if the micro-batch is too large."""
 
     def __init__(self, config, is_training, input_ids, *args, **kwargs):
         def allocate(ids):

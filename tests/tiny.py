@@ -1,4 +1,4 @@
-"""A BERT of a few thousand weights, in all forms of checkpoints, and a few lines of data for each task."""
+"""A BERT with a few thousand weights in all formats of checkpoints, and a few lines of data for each task."""
 
 import json
 import random
@@ -26,7 +26,7 @@ LABELS = {"mrpc": ["0", "1"], "cola": ["0", "1"], "mnli": ["contradiction", "ent
 
 
 def shapes():
-    """{published variable name: shape} of the encoder, spelled out here rather than asked of `modeling`."""
+    """Returns {published variable name: shape} of the encoder. This table does not depend on `modeling`."""
     width, inner = CONFIG["hidden_size"], CONFIG["intermediate_size"]
     found = {"bert/embeddings/word_embeddings": (CONFIG["vocab_size"], width),
              "bert/embeddings/position_embeddings": (CONFIG["max_position_embeddings"], width),
@@ -47,14 +47,21 @@ def shapes():
 
 
 def weights():
-    """{published variable name: array}: large so that examples differ, but the pooler's: tanh saturates."""
+    """Returns {published variable name: array}.
+
+    The weights are large, so that different examples give different outputs. Only the weights of the pooler
+    are small, because its tanh would saturate.
+    """
     generator = np.random.RandomState(7)
     return {name: (generator.standard_normal(shape) * (0.15 if "pooler" in name else 0.8)
                    + name.endswith("gamma")).astype(np.float32) for name, shape in shapes().items()}
 
 
 def load(session, variables, values):
-    """Gives variables the values of {name: array}, in one run: TensorFlow prepares each one anew."""
+    """Sets variables to the values {name: array}.
+
+    This needs only one run of the session, because TensorFlow prepares each new run.
+    """
     session.run([variable.initializer for variable in variables],
                 {variable.initializer.inputs[1]: values[variable.op.name] for variable in variables})
 
@@ -71,7 +78,7 @@ def write_tensorflow(prefix, arrays):
 
 
 def hugging_face(arrays):
-    """{Hugging Face's name: array}: PyTorch's linear layers hold the transpose of TensorFlow's kernels."""
+    """Returns {Hugging Face's name: array}. PyTorch stores the transposed kernels of linear layers."""
     renamed = {}
     for name, array in arrays.items():
         name = name.replace("/layer_", "/layer/")
@@ -93,10 +100,10 @@ def write_training(directory, arrays, num_labels=2, step=3, **changes):
       arrays: the encoder's {name: array}.
       num_labels: labels of the head.
       step: the global step.
-      changes: further or other arrays; None leaves one out.
+      changes: {name: array} of additional or changed arrays. None removes an array.
 
     Returns:
-      what was written, {name: array}.
+      {name: array} of the arrays that were written.
     """
     head = {"output_weights": np.zeros((num_labels, CONFIG["hidden_size"]), np.float32),
             "output_bias": np.zeros(num_labels, np.float32)}
@@ -110,9 +117,11 @@ def write_training(directory, arrays, num_labels=2, step=3, **changes):
 
 
 class Model(object):
-    """The model's files in a directory: published ones, and Hugging Face's in its folder `hugging_face`.
+    """The files of the model in a directory.
 
-    `shallow` is a configuration of its first layer, for tests that are about something else than the model.
+    The files have the published format. The folder `hugging_face` contains the model in Hugging Face's
+    format. `shallow` is a configuration with only the first layer. It is for tests that do not depend on the
+    depth.
     """
 
     def __init__(self, directory):
@@ -133,7 +142,7 @@ class Model(object):
         (self.hugging_face / "tokenizer_config.json").write_text('{"do_lower_case": true}')
         safetensors.save_file(hugging_face(self.weights), self.hugging_face / "model.safetensors",
                               {"format": "pt"})
-        # What names the published files.
+        # Flags with the paths of the published files.
         self.flags = dict(vocab_file=self.vocab, bert_config_file=self.config,
                           init_checkpoint=self.checkpoint, max_seq_length=SEQ_LENGTH)
 
@@ -146,7 +155,7 @@ def flags(**values):
 
 # --- Data ------------------------------------------------------------------------------------------------
 
-# Per task: the file of each part, the header, and the row of an example.
+# For each task: headers, and the file of each part.
 _MNLI_HEADER = ["index", *"1234567", "sentence1", "sentence2", "label1", "gold_label"]
 _XNLI_HEADER = ["language", "gold_label", *"2345", "sentence1", "sentence2"]
 FILES = {
@@ -157,7 +166,7 @@ FILES = {
 
 
 def row(task, part, index, label, text_a, text_b):
-    """One example as the fields of the task's file."""
+    """Returns the fields of an example in the file of a task."""
     if task == "mrpc":
         return [label, str(index), str(index), text_a, text_b]
     if task == "cola":
@@ -170,7 +179,7 @@ def row(task, part, index, label, text_a, text_b):
 
 
 def header(task, part):
-    """The first row of the task's file, or None."""
+    """Returns the header row of the file of a task, or None."""
     if task == "xnli" and part == "train":
         return ["premise", "hypo", "label"]
     return {"mrpc": ["Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"], "cola": None,
@@ -182,7 +191,7 @@ def sentence(chance):
 
 
 def write_task(directory, task, **sizes):
-    """Writes a task's files, such as train=12; returns the directory."""
+    """Writes the files of a task, and returns the directory. `sizes` are numbers of examples (train=12)."""
     chance = random.Random(task)
     for part, size in sizes.items():
         labels = LABELS[task]

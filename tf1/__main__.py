@@ -33,7 +33,8 @@ def names(module, name, seen=()):
         value = getattr(module, key, None)
         if isinstance(value, types.ModuleType):
             ours = isinstance(value, Namespace)
-            # TensorFlow's modules also contain a few modules of Python, whose names do not contain "api".
+            # TensorFlow's modules also contain a few modules of Python's library. They are left out: only the
+            # names of TensorFlow's own modules contain "api".
             if key != "compat" and (ours or value not in seen and "api" in value.__name__):
                 yield from names(value, f"{name}.{key}", (*seen, value))
         elif value is not None:
@@ -54,9 +55,9 @@ def _parser():
                         help="arguments of the script")
     parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE",
                         help="run a module with its arguments instead of a script")
-    parser.add_argument("--also", default="", metavar="PACKAGES", help="names of installed packages, "
-                        "separated by commas, whose imports of TensorFlow are also changed, because they "
-                        "were written for TensorFlow 1.x")
+    parser.add_argument("--also", default="", metavar="PACKAGES", help="comma-separated names "
+                        "of installed packages that were written for TensorFlow 1.x. In these packages, too, "
+                        "`import tensorflow as tf` imports tf1")
     parser.add_argument("--reference_variables", action="store_true", help="use the reference variables of "
                         "TensorFlow 1, as tf.disable_resource_variables() does. Programs that walk or freeze "
                         "graphs with their own code need them")
@@ -65,9 +66,9 @@ def _parser():
                         "0: one replica for each GPU of the machine. The gradients are averaged over the "
                         "replicas. With TF_CONFIG, several machines train one model; see "
                         "docs/howto/porting.md. Default: 1")
-    parser.add_argument("--replica_timeout", type=float, default=60.0, metavar="SECONDS", help="number of "
-                        "seconds within which all replicas end if one of them was killed, was stopped or "
-                        "lost its connection. Default: 60")
+    parser.add_argument("--replica_timeout", type=float, default=60.0, metavar="SECONDS", help="if one "
+                        "replica was killed, was stopped or lost its connection, all replicas end within "
+                        "this number of seconds. Default: 60")
     parser.add_argument("--max_restarts", type=int, default=0, metavar="N", help="largest number of "
                         "restarts. All replicas are restarted from the last checkpoint if one of them was "
                         "killed, crashed or lost its connection. Default: 0")
@@ -85,8 +86,8 @@ def _parser():
 
 
 def _launch(options, name, arguments, parser):
-    """Runs the script as several replicas and exits with their exit code. Returns if this process should run
-    the script itself."""
+    """Runs the script as several replicas and exits with their exit code. Returns only if this process should
+    run the script itself."""
     if options.num_replicas < 0 or options.replica_timeout <= 0 or options.max_restarts < 0:
         parser.error("--num_replicas and --max_restarts must be at least 0, and --replica_timeout above 0")
     open_ports = None if options.open_ports is None else options.open_ports == "true"
@@ -104,7 +105,8 @@ def _launch(options, name, arguments, parser):
 def _warn_of_unused_card():
     """Logs a warning if this machine has an NVIDIA card, but not the libraries that TensorFlow needs for it.
 
-    TensorFlow is not asked for its GPUs: it would then ignore the CUDA_VISIBLE_DEVICES that many scripts set.
+    This function does not ask TensorFlow for its GPUs. After such a call, TensorFlow would ignore the
+    CUDA_VISIBLE_DEVICES that many scripts set.
     """
     group = replica_group.current()
     if gpu_libraries.missing_libraries() and (explanation := gpu_libraries.explain_unused_card()) and (

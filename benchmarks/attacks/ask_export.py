@@ -1,8 +1,8 @@
 """ask_export.py REQUEST ANSWERS: loads the newest version of an exported model, and answers rows of texts.
 
 REQUEST is a JSON file: {"directory": …, "text": true if the model takes text, "rows": [[text, …], …]}.
-ANSWERS is the JSON file to write: a list with the probabilities, or the score, of each row. The module works
-in graph mode, also if the process is already in graph mode.
+ANSWERS is the JSON file to write: a list with the probabilities, or the score, of each row. The module loads
+the model into its own graph, so the process may be in graph mode already.
 """
 
 import json

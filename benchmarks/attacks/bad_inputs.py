@@ -1,7 +1,7 @@
-"""Changes that make an input bad: of flags, of files, and of the kind of thing that a path names.
+"""Makes an input bad: changes a flag or the content of a file, or puts something else in the file's place.
 
-Each change is a function in a table. Its arguments are the input and random choices; it returns the changed
-input.
+Each change is a function in a table. Its arguments are the input and a random.Random. It returns the changed
+input, or changes the file itself.
 """
 
 import functools
@@ -35,7 +35,7 @@ VALUES = {"int": INTEGERS, "float": FLOATS, "bool": BOOLEANS}
 
 
 def flags_of(scripts, script, cwd):
-    """Returns {flag: values to try} of the flags that a command defines itself, from its --helpxml."""
+    """Returns {flag: values to try} of the flags in a command's --helpxml, without flags of libraries."""
     text = scripts.run(script, "--helpxml", cwd=cwd).out
     found = {}
     for flag in xml.etree.ElementTree.fromstring(text[text.index("<?xml"):].encode()).iter("flag"):
@@ -104,7 +104,7 @@ CONTENTS = {
     "an empty line": _on_lines(lambda lines, index, chance: lines.insert(index, b"\n")),
     "another field": _on_lines(_replace_field),
 }
-# After these changes, no file has its original purpose.
+# After these changes, a file is no longer a valid input.
 SPOILED = {"empty", "nothing but random bytes", "nothing but white space"}
 
 # --- JSON ------------------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ def mutate_safetensors(content, chance):
 
 
 def mutate_records(path, chance):
-    """Replaces or removes a feature, or the values of a feature, in one record of a file."""
+    """Removes or changes a feature in one record of a file, or replaces the record by garbage."""
     records = list(tf.python_io.tf_record_iterator(str(path)))
     index = chance.randrange(len(records))
     example = tf.train.Example.FromString(records[index])
@@ -199,7 +199,7 @@ def mutate_checkpoint(path, chance):
     return f"{name} {kind}"
 
 
-# --- What stands where a file should be ------------------------------------------------------------------
+# --- Something else in the place of a file ---------------------------------------------------------------
 
 
 def _replace_by(make):
@@ -224,11 +224,11 @@ ODD_NAMES = ["[a]", "a]b[", "back\\slash", "with space", "ünï…", "new\nline"
 
 
 def mutation(chance, here, run):
-    """Makes one input of a run bad: changes files under `here`.
+    """Makes one input of a run bad. This changes files under `here`.
 
     Returns:
-      (description of the change, changed flags, the end that the run must have: "refused", "valid" or None
-      for any).
+      (description of the change, {changed flag: value}, required end of the run). The required end is
+      "refused", "valid", or None if any end is right.
     """
     name = chance.choice(run.inputs)
     path = here / name.rstrip("/")
@@ -254,9 +254,10 @@ def mutation(chance, here, run):
     try:
         mutations[kind](path, chance)
     except shutil.SameFileError:
-        return f"{name} as it is", {}, "valid"
-    optional = path.name in ("checkpoint", "tokenizer_config.json")  # not needed
-    # Vectors of blank lines are those of [CLS] and [SEP], as published.
+        return f"{name} unchanged", {}, "valid"
+    optional = path.name in ("checkpoint", "tokenizer_config.json")  # the runs succeed without these files
+    # For extract_features.py, a blank line is valid. As in the published code, its vectors are those of [CLS]
+    # and [SEP].
     blank = run.script == "extract_features.py" and name == "text.txt" and "white" in kind
     refused = kind in SPOILED and not optional and not blank
     return f"{name}: {kind}", {}, "refused" if refused else None

@@ -21,7 +21,8 @@ _FORMS = ("csv", "jsonl", "tsv")
 class Questions:
     """A file of questions to be written, and the texts and labels that a reader must find.
 
-    Compare `sheets.Sheet`. `must` is the required end of run_swag.py, and `must_predict` that of predict.py.
+    The class is similar to `sheets.Sheet`. `must` is the required end of run_swag.py, and `must_predict` is
+    the required end of predict.py.
     """
 
     def __init__(self, chance):
@@ -37,7 +38,7 @@ class Questions:
 
     @property
     def texts(self):
-        """The columns of the texts, in the order of the model."""
+        """Returns the columns of the texts, in the order of the model."""
         return sorted((name for name in self.columns if re.fullmatch(r"(sent|ending)\d", name)),
                       key=lambda name: (name.startswith("ending"), name))
 
@@ -236,7 +237,7 @@ def questions_with_endings(trial):
 
 
 def _check_table(trial, phase, file, rows):
-    """Compares the table of run_swag.py with the predictor and its accuracy with scikit-learn."""
+    """Compares the table of run_swag.py with the predictor, and the accuracy with scikit-learn."""
     prefix = {"dev": "eval", "test": "test"}[phase]
     table = oracle.rows_of(trial.here / f"results/{prefix}_predictions.csv")
     found = [[float(value) for name, value in row.items() if name.startswith("probability_")]
@@ -258,7 +259,8 @@ def _check_table(trial, phase, file, rows):
 def _compare(trial, rows, found, command):
     """Raises `Bad` unless a command found the probabilities of the Python predictor for these rows.
 
-    The predictor is asked for at most the number of endings with which the model was trained.
+    In a row with more endings than the training had, only the number of probabilities is checked, because the
+    predictor would refuse such a row.
     """
     if len(found) != len(rows):
         raise Bad("wrong result", f"{command}: {len(found)} rows of {len(rows)}")

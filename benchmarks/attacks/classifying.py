@@ -1,7 +1,7 @@
-"""Files of a user under the commands that read them: predict.py, and run_classifier.py in each of its phases.
+"""Lets commands read a user's file: predict.py, and run_classifier.py in each of its phases.
 
-The answers must belong to the rows that the attack wrote, in the same order. The metrics must be those that
-scikit-learn and SciPy compute from the written files.
+The answers must belong to the rows that the attack wrote, in the same order. The metrics must be equal to
+those that scikit-learn and SciPy compute from the files that the commands wrote.
 """
 
 import gzip
@@ -44,7 +44,7 @@ def read_answers(path):
 
 
 def rows(trial):
-    """Changes a file of rows, and lets one of the phases read it."""
+    """Writes a file of rows with one change, and lets a command read it in a random phase."""
     phase = trial.chance.choice(("predict", "predict", "test", "dev", "train"))
     name = trial.chance.choice(_MODELS)
     kind, sheet = sheets.draw(trial.chance, name)
@@ -75,7 +75,7 @@ def _predict(trial, trained, sheet):
                          output_file=output, skip_bad_lines=skips or None, **sheet.flags)
     must, expected = sheet.must["predict"], sheet.expected
     if skips and must == "refused":
-        must = "either"  # by `_check_skipped`
+        must = "either"  # `_check_skipped` checks the answers
     succeeded = trial.expect(finished, must)
     path = trial.here / output
     if not succeeded:
@@ -96,7 +96,7 @@ def _predict(trial, trained, sheet):
 
 
 def _check_before(trial, trained, expected, path, skips):
-    """Checks the answers that a refused run left: no answers, or those of the rows before the bad row."""
+    """Checks the answers of a run that was refused. It may only have answered rows before the bad row."""
     if not path.exists() or skips or expected is None:
         return
     found = read_answers(path)
@@ -108,7 +108,7 @@ def _check_before(trial, trained, expected, path, skips):
 
 
 def _check_skipped(trial, trained, sheet, found):
-    """Checks answers if an error message is written in the place of each bad line's answer."""
+    """Checks the answers of a run with --skip_bad_lines, which writes an error for each bad line."""
     good = [answer for answer in found if set(answer) & {"score", "probabilities"} and (
         not isinstance(answer.get("error"), str) or "error" in sheet.columns)]
     if sheet.must["predict"] == "refused" and len(good) == len(found) and found:
@@ -241,5 +241,5 @@ def _train(trial, trained, sheet):
         raise Bad("accepted", finished.err[-500:])
     record = json.loads((trial.here / "new/run.json").read_text())
     if sheet.must["train"] == "either" and record["labels"] != trained.labels:
-        return  # with another label, the task is another one
+        return  # the file has an additional label, so the numbers of the labels differ
     _check_fed(trial.here / "new/train.tf_record", sheet, record["labels"])

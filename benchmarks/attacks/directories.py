@@ -1,5 +1,4 @@
-"""Output directories of trainings that were damaged, reordered, cut off or contradicted, and their dev rows.
-"""
+"""Damages the output directories of trainings, or passes flags that contradict them, and checks dev rows."""
 
 import json
 import random
@@ -19,7 +18,9 @@ _NONSENSE = [None, [], {}, "", "x", True, -1, 0.5, 10**9, 10**30, -10**9, float(
 
 
 def ask(trial, name, must, **flags):
-    """Runs one of the commands on a directory, and compares the answers with those of the undamaged model.
+    """Runs a random command on the directory of a model, and checks its end.
+
+    The answers of predict.py and run_classifier.py are compared with those of the undamaged model.
 
     Args:
       trial: a `Trial`.
@@ -78,7 +79,7 @@ def _test(trial, name, rows, must, flags):
 
 
 def records(trial):
-    """Writes nonsense into run.json: it is refused, or the answers are those of the undamaged directory."""
+    """Writes nonsense into run.json. The command refuses it, or answers as with the undamaged directory."""
     chance, name = trial.chance, trial.chance.choice(_CLASSIFIERS)
     trial.world.take(trial.here, name)
     path = trial.here / name / "run.json"
@@ -106,7 +107,11 @@ def records(trial):
 
 
 def vocabularies(trial):
-    """A vocabulary or labels in another order, in the directory or given by a flag: refused."""
+    """Changes the order of the vocabulary, the labels, or the configuration.
+
+    The command must refuse the change. Only a change of the labels may be ignored by a command that needs
+    none.
+    """
     chance, name = trial.chance, trial.chance.choice(("single", "pair"))
     trial.world.take(trial.here, name)
     kind = chance.choice(["vocab.txt", "vocab.txt, one pair", "labels.txt", "--vocab_file", "labels.txt cut",
@@ -119,7 +124,7 @@ def vocabularies(trial):
     elif kind.startswith("labels.txt"):
         labels = world.LABELS[name][::-1] if "cut" not in kind else world.LABELS[name][:-1]
         (trial.here / name / "labels.txt").write_text("".join(f"{label}\n" for label in labels))
-        must = "either"  # only commands that need no labels
+        must = "either"  # commands that need no labels may succeed
     elif kind == "configuration":
         path = trial.here / name / "bert_config.json"
         path.write_text(json.dumps({**json.loads(path.read_text()), **chance.choice([
@@ -144,8 +149,10 @@ def _reordered(chance, whole=True):
 
 
 def pretrained_vocabularies(trial):
-    """The fingerprint of the vocabulary is passed from the records to pre-training, and from there to fine-
-    tuning.
+    """Passes another vocabulary to pre-training or fine-tuning.
+
+    Records contain a fingerprint of their vocabulary. It is passed on to pre-training, and from pre-training
+    to fine-tuning. So both commands must refuse another vocabulary.
     """
     chance = trial.chance
     kind = chance.choice(["fine-tuning, same", "fine-tuning, another order", "no flag",
@@ -200,9 +207,10 @@ def contradictions(trial):
 
 
 def unfinished(trial):
-    """The checkpoint of step 0 is refused.
+    """Uses the directory of an unfinished training.
 
-    A training that was cut off is used with a warning that names its steps.
+    A directory with only the checkpoint of step 0 is refused. If the training was cut off later, there is a
+    warning that contains the step of the checkpoint and the planned number of steps.
     """
     name = trial.chance.choice(["unfinished", "empty"])
     trained = trial.world.take(trial.here, name)
@@ -286,9 +294,9 @@ def _check_apart(trial, trained, evaluated):
 
 
 def splits(trial):
-    """The split depends only on the content of the rows: not on their order, and not on --seed.
+    """Splits off dev rows. The split depends only on the content of the rows, not on their order or --seed.
 
-    Equal texts are in the same part. If nearly equal texts are in different parts, there is a warning.
+    Texts that are equal, or that differ only in capitals and spaces, must be in the same part.
     """
     chance = trial.chance
     rows = [(texts[0], label) for texts, label in world.rows(chance, "single", 30)]
@@ -319,7 +327,7 @@ def splits(trial):
 
 
 def collisions(trial):
-    """Two runs in one directory do not mix their results without a message."""
+    """Starts runs whose inputs or outputs collide. The command must refuse this, or print a warning."""
     chance = trial.chance
     kind = chance.choice(["two files of one name", "dev is train", "test of another task", "output is data"])
     trial.note(kind)

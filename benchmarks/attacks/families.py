@@ -1,5 +1,4 @@
-"""The kinds of cases with an exact expectation, as functions of a `trial.Trial`, and how often each is drawn.
-"""
+"""Lists the kinds of cases whose exact result is known. A kind has a function of a `Trial`, and a weight."""
 
 from attacks import (
     choosing,
@@ -13,11 +12,11 @@ from attacks import (
 )
 from attacks.trial import Bad
 
-_FILES = 10  # number of files on which the readers are compared in a case
+_FILES = 10  # number of files in a case of `all_readers`
 
 
 def all_readers(trial):
-    """Writes files of the kinds of `readers`. The readers of all commands must agree on them."""
+    """Writes random files of the module `readers`. All readers must read the same content from a file."""
     seed, found = trial.chance.randrange(10**6), []
     trial.command = "readers.py"
     trial.note(f"{_FILES} files")

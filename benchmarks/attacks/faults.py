@@ -1,6 +1,4 @@
-"""Faults around a command while it runs: too little disk space, memory or descriptors, signals, lost
-directories.
-"""
+"""Faults around a command that runs: no disk space, memory or descriptors, signals, removed directories."""
 
 import contextlib
 import json
@@ -11,10 +9,10 @@ import subprocess
 import time
 
 FAULTS = {
-    # Each function returns one of these: faults for inside.py, environment variables, an action at a random
-    # moment, or the directory whose disk is small.
+    # Each function returns the `values` of a `Fault`: limits or a standard output for inside.py, environment
+    # variables, a signal, or a change of the output directory.
     "files of at most some bytes": lambda chance: dict(limits={
-        "RLIMIT_FSIZE": chance.choice([20000, 30000, 60000, 200000])}),  # the log file counts, too
+        "RLIMIT_FSIZE": chance.choice([20000, 30000, 60000, 200000])}),  # also limits the log file
     "little memory": lambda chance: dict(limits={"RLIMIT_AS": int(10**chance.uniform(6.5, 9.3))}),
     "few descriptors": lambda chance: dict(limits={"RLIMIT_NOFILE": chance.randrange(8, 60)}),
     "stdout closed": lambda chance: dict(stdout="closed"),
@@ -35,7 +33,7 @@ FAULTS = {
 }
 if os.geteuid():
     del FAULTS["a small disk"]
-else:  # not for root, who may write everywhere
+else:  # no fault for root, because root may write everywhere
     del FAULTS["a directory that is read-only"]
 SIGNALS = {"SIGTERM": (143, -signal.SIGTERM), "SIGINT": (130, -signal.SIGINT),
            "SIGHUP": (129, -signal.SIGHUP)}
@@ -48,7 +46,7 @@ class Fault:
         self.name = chance.choice(sorted(FAULTS))
         self.values = FAULTS[self.name](chance)
         self.ends = SIGNALS.get(self.values.get("signal"), ())
-        # Before this moment, the process still belongs to the server that starts it.
+        # In the first 0.1 s, the server that starts the process may not have handed it over yet.
         self._moment = 0.1 + chance.uniform(0, 2) ** 2
         if "fresh" in self.values:
             self._moment += chance.uniform(0, 3)
@@ -99,7 +97,7 @@ class Fault:
 
     @property
     def leaves_no_trace(self):
-        """Returns whether the fault makes it impossible to look at the output."""
+        """Returns whether the output cannot be checked after this fault."""
         return self._mounted or "removed" in self.values
 
     def __str__(self):

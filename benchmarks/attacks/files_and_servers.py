@@ -16,7 +16,7 @@ import tiny
 
 
 def glue_files(trial):
-    """Files of GLUE: both commands must read the columns that the training of the task reads."""
+    """Lets predict.py and run_classifier.py read a file of GLUE. Both must read the columns of the task."""
     chance, task = trial.chance, trial.chance.choice(["mrpc", "cola"])
     part = chance.choice(["train", "dev", "test"])
     trial.note(f"{task}, {part}.tsv")
@@ -24,12 +24,12 @@ def glue_files(trial):
     path = f"data/{task}/{part}.tsv"
     rows = oracle.table_in(trial.here / path)[tiny.header(task, part) is not None:]
     columns = {"mrpc": (3, 4), "cola": (3,)}[task]
-    if task == "cola" and part == "test":  # files of GLUE with a header and two columns
+    if task == "cola" and part == "test":  # in GLUE, this file has a header and two columns
         rows = [[str(index), row[3]] for index, row in enumerate(rows)]
         (trial.here / path).write_text("".join("\t".join(row) + "\n"
                                                for row in [["index", "sentence"], *rows]))
         columns = (1,)
-    if task == "mrpc" and part == "test":  # also
+    if task == "mrpc" and part == "test":  # in GLUE, this file has an index in the first column
         rows = [[str(index), *row[1:]] for index, row in enumerate(rows)]
         names = ["index", "#1 ID", "#2 ID", "#1 String", "#2 String"]
         (trial.here / path).write_text("".join("\t".join(row) + "\n" for row in [names, *rows]))
@@ -48,7 +48,7 @@ def glue_files(trial):
 
 
 def text_lines(trial):
-    """Lines of text as on standard input: one text, or two texts with ||| between them."""
+    """Lets predict.py read lines of text. A line is one text, or two texts with ||| between them."""
     chance = trial.chance
     name = chance.choice(["single", "pair"])
     rows = [texts for texts, _ in world.rows(chance, name, 8)]
@@ -87,13 +87,13 @@ def text_lines(trial):
 
 # --- Conversions -----------------------------------------------------------------------------------------
 
-# More layers than any model of the attack has. Layers that the configuration does not name are left out.
+# More layers than any model of the attack has. The checkpoint can have more layers than the configuration.
+# Such additional layers are not converted.
 _MOST_LAYERS = 12
 
 
 def conversions(trial):
-    """A converted checkpoint has the same numbers under the names of Hugging Face, and can be converted back.
-    """
+    """Converts a checkpoint to the names of Hugging Face, and back. The numbers must not change."""
     chance = trial.chance
     name = chance.choice(["single", "scores", "words", "questions", "tags", "model/bert_model.ckpt"])
     kind = chance.choice(["plain", "there and back", "weights only", "output is input", "output is there",
@@ -138,9 +138,7 @@ def conversions(trial):
 
 
 def _tensors(path):
-    """Returns the weights in a directory or checkpoint, {name: array}, without the variables of the
-    optimizer.
-    """
+    """Returns the weights in a directory or checkpoint, {name: array}, without optimizer variables."""
     prefix = tf.train.latest_checkpoint(str(path)) if path.is_dir() else str(path)
     reader = tf.train.load_checkpoint(prefix)
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()
@@ -162,7 +160,7 @@ def _squad(chance):
 
 
 def downloads(trial):
-    """A server sends something else: the download is refused, and no file has its final name."""
+    """Downloads from a server. Wrong data must be refused, and must not be stored under a final name."""
     chance = trial.chance
     kind = chance.choice(["right", "empty", "HTML", "{}", "cut off", "no zip", "escapes", "absolute", "clash",
                           "bomb", "files missing", "damaged zip", "not JSON", "404", "resumed"])
@@ -184,7 +182,7 @@ def downloads(trial):
                              base_url=server.address, environment={"no_proxy": "*"},
                              limits={"RLIMIT_FSIZE": 400 << 20})
     trial.command = "download.py"
-    # A download that breaks off after 20 bytes ten times may still continue.
+    # If many connections end after 20 bytes, the command may give up, or may still complete the download.
     succeeded = trial.expect(finished, "either" if kind == "cut off" else must)
     outside = sorted(os.path.relpath(found, trial.here) for found in trial.here.parent.rglob("*")
                      if found.is_file() and not found.is_relative_to(trial.here / "data"))
@@ -196,9 +194,9 @@ def downloads(trial):
         expected = ["squad/dev-v1.1.json", "squad/train-v1.1.json"] if is_squad else [
             "glue/RTE/dev.tsv", "glue/RTE/test.tsv", "glue/RTE/train.tsv"]
         if names != expected:
-            raise Bad("wrong result", f"{names}, and {expected} were to be there")
+            raise Bad("wrong result", f"found {names}, expected {expected}")
     elif spoiled and not is_squad and [name for name in whole if name.endswith(".tsv")]:
-        raise Bad("wrong result", f"refused, and there is {whole}")
+        raise Bad("wrong result", f"refused, but these files exist: {whole}")
 
 
 def _spoil_download(chance, kind, files, path):
@@ -260,7 +258,7 @@ def submissions(trial):
 
 
 def vectors(trial):
-    """extract_features.py and predict.py --task=vectors write the same vector for each line."""
+    """Lets extract_features.py read lines of text. It must write a row for each line, in the same order."""
     chance = trial.chance
     trial.world.take(trial.here, "single")
     lines = [world.words(chance) for _ in range(6)]

@@ -1,8 +1,8 @@
 """inside.py FAULTS SCRIPT FLAGS: runs a script in a process with a fault.
 
 FAULTS is JSON: {"limits": {"RLIMIT_FSIZE": bytes, …}, "stdout": "closed" or "full" or "none", "gone":
-directory}. A memory limit counts only the memory that the script takes in addition to the memory that the
-process already has.
+directory}. The script runs in the directory "gone", which is removed before the script starts. A memory limit
+counts only the memory that the script takes in addition to the memory that the process already has.
 """
 
 import json

@@ -1,6 +1,6 @@
-"""SIGKILL at random moments of a training, followed by the same command.
+"""Kills a training with SIGKILL at random moments, and starts the same command again.
 
-The last checkpoint must have the same bits as that of an undisturbed training.
+The last checkpoint must have the same bits as the last checkpoint of an undisturbed training.
 """
 
 import contextlib
@@ -58,7 +58,7 @@ def write_headlines(directory):
 
 
 def tensors_of(directory):
-    """Returns (path of the last checkpoint, {tensor: bytes}), without the state of the input."""
+    """Returns (name of the last checkpoint, {tensor: bytes}), without the state of the input."""
     prefix = tf.train.latest_checkpoint(str(directory))
     reader = tf.train.load_checkpoint(prefix)
     types = reader.get_variable_to_dtype_map()
@@ -77,8 +77,7 @@ def attack(scripts, chance, here, undisturbed, limit):
       limit: function that starts to watch a `Running`, and returns a function that ends the watch.
 
     Returns:
-      (description of the kills, the last `Finished`, a description of the difference or None, (script,
-      arguments)).
+      (description of the kills, the last `Finished`, description of the fault or None, [script, arguments]).
     """
     setting = chance.choice(sorted(SETTINGS))
     run = SETTINGS[setting]

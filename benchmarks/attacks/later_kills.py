@@ -1,7 +1,8 @@
 """Kills other commands at random moments with SIGKILL: commands that do not train, taggers, and replicas.
 
-If the same command runs again, it must write the same bytes as an undisturbed run, and must leave no
-unfinished file. After each kill, a file under its final name must be equal to that of the undisturbed run.
+The same command is then started again. It must write the same bytes as an undisturbed run, and must leave no
+unfinished file. After each kill, a file that already has its final name must be equal to the file of the
+undisturbed run.
 """
 
 import contextlib
@@ -88,14 +89,16 @@ def kill(trial):
 def _is_there(trial, script, written, expected):
     """Returns whether a conversion was killed after its output was complete.
 
-    A conversion never overwrites files.
+    A conversion never overwrites files. So in this case, the same command rightly fails.
     """
     return script == "convert_checkpoint.py" and _state(trial.here / "out", written) == expected
 
 
 def _inputs(trial, model):
-    """Writes the same inputs in each case, so that all cases of a worker can use the output of one
-    undisturbed run.
+    """Writes the inputs of the commands.
+
+    The inputs are the same in each case, so all cases of a worker can share the output of one undisturbed
+    run.
     """
     trial.world.take(trial.here, model)
     chance = random.Random(5)
@@ -113,14 +116,14 @@ def _server(setting):
     chance = random.Random(5)
     files = {path: _squad(chance)[:-1] + b" " * (8 << 20) + b"}" for path in _SQUAD_PATHS}
     with Server(files) as server:
-        server._server.handle_error = lambda *_: None  # for a client that was killed
+        server._server.handle_error = lambda *_: None  # no traceback if the client was killed
         yield server.address
 
 
 def _wait_for_the_rest(here):
-    """Waits until no process works in a directory.
+    """Waits until no process has the working directory `here`.
 
-    Replicas end by themselves after their launcher was killed.
+    If a launcher was killed, its replicas end by themselves, but a little later.
     """
     end = time.time() + 60
     while time.time() < end and any(_works_in(path, here) for path in pathlib.Path("/proc").glob("[0-9]*")):
@@ -144,7 +147,7 @@ def _state(directory, written):
         versions = sorted(path for path in directory.iterdir() if path.name.isdigit())
         found = {} if not versions else {name: content for name, content in contents_of(versions[-1]).items()
                                          if os.path.basename(name) not in _RANDOM_FILES}
-        if found and "text" in written:  # its names of tables are random, of equal length
+        if found and "text" in written:  # the file contains random names of tables, but their length is fixed
             found["saved_model.pb"] = (versions[-1] / "saved_model.pb").stat().st_size
         return found
     return {name: content for name, content in contents_of(directory).items()

@@ -1,6 +1,7 @@
-"""Simple code of the attack that reads files and computes metrics. It shares no code with the project.
+"""Reads files and computes metrics with simple code that shares no code with the project.
 
-The texts of the attack are words of the tiny vocabulary with spaces between them. So each word is a token.
+The attack compares the results of the project with these. The texts of the attack are words of the tiny
+vocabulary with spaces between them. So each word is a token.
 """
 
 import csv
@@ -19,7 +20,7 @@ import tiny
 
 _IDS = {word: index for index, word in enumerate(tiny.VOCABULARY)}
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # characters that the tokenizer removes
-TOLERANCE = 4e-6  # written probabilities have six decimals, and other batches round differently
+TOLERANCE = 4e-6  # written probabilities have six decimals, and the batch size changes the rounding
 
 
 class Unreadable(Exception):
@@ -72,7 +73,7 @@ def table_in(path):
     return [line.split("\t") for line in text.removesuffix("\n").split("\n")]
 
 
-# --- What the model is fed -------------------------------------------------------------------------------
+# --- The input of the model ------------------------------------------------------------------------------
 
 
 def ids_of(text_a, text_b=None, length=tiny.SEQ_LENGTH):
@@ -91,7 +92,7 @@ def ids_of(text_a, text_b=None, length=tiny.SEQ_LENGTH):
 def fed(path):
     """Returns the examples in a TFRecord file of a classifier: a list of (ids without padding, label).
 
-    Rows that only fill a batch are left out.
+    Padding rows are left out: they only fill the last batch.
     """
     found = []
     for record in tf.python_io.tf_record_iterator(str(path)):

@@ -1,11 +1,11 @@
-"""Compares what all readers of a user's file see in it: training, evaluation, predict.py, export, Predictor.
+"""Compares all readers of a user's file: training, evaluation, predict.py, export and Predictor.
 
     python benchmarks/attacks/readers.py [--count=2000] [--seed=0] [--only=N] [--results=NAME]
 
-Each case is a random .csv, .tsv, .jsonl or .conll file and the flags of a training on it; in about half of
-the cases one thing is spoiled. The readers have to see the same texts in the same lines, or to refuse the
-same line. They are compared with what was written, too: the examples, and the line that was spoiled. The exit
-code is 1 if they differ.
+Each case is a random .csv, .tsv, .jsonl or .conll file with the flags of a training on this file. In about
+half of the cases, one thing in the file is spoiled. All readers must read the same texts from the same lines.
+If a line is spoiled, all readers must refuse this line. The script knows which examples it wrote and which
+line it spoiled, and compares each reader with them. The exit code is 1 if a reader differs.
 """
 
 import argparse
@@ -46,9 +46,9 @@ NAMES = {1: ["body"], 2: ["First one", "second-text"]}
 class Case(NamedTuple):
     """A file, and the flags of a training on this file.
 
-    `examples` are the examples that were written: [(line, texts, label)]. For words, texts are the words, and
-    label is their tags. `line` is the line that has to be refused, or None. If `in_labels` is true, only
-    readers of labels have to refuse it.
+    `examples` are the examples that were written: [(line, texts, label)]. In a file of tagged words, `texts`
+    are the words, and `label` is their tags. `line` is the number of the line that must be refused, or None.
+    If `in_labels` is true, only the readers that read labels must refuse it.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Case(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """The result of a reader: [(line, texts)], or the line and the text of the error."""
+    """The result of a reader: examples [(line, texts)], or the line and the text (`refusal`) of an error."""
 
     examples: list
     line: int | None = None
@@ -166,7 +166,7 @@ def _objects(chance):
     """Makes a file of JSON Lines."""
     examples, columns, texts, label, rows = _table(chance, ['"', "\n", ", so"])
     settings = _settings(chance, columns, texts, label, True)
-    if settings.get("text_column", "a")[0].isdigit():  # which JSON Lines does not have
+    if settings.get("text_column", "a")[0].isdigit():  # JSON Lines has no column numbers
         settings = {"text_column": ",".join(texts), "label_column": label}
     written = [(line, *example) for line, example in enumerate(examples, 1)]
     case, place = Case("train.jsonl", b"", settings, written), chance.randrange(len(rows))
@@ -180,7 +180,7 @@ def _objects(chance):
 
 
 def _words(chance):
-    """Makes a file with CoNLL's columns."""
+    """Makes a file of tagged words in columns, as in CoNLL."""
     columns = chance.choice([["word", "tag"], ["id", "word", "tag"], ["tag", "x", "word"]])
     separator = chance.choice([" ", "\t", " \t "])
     lines, written = [], []
@@ -236,7 +236,7 @@ def _spoil_line(change, what):
 
 
 def _spoil_header(change, what):
-    """Returns a function that changes a header row whose names are needed."""
+    """Returns a function that changes the header row, if the flags contain names of columns."""
     def spoil(chance, case, lines, places, delimiter, columns, texts, label, has_header):
         is_numbered = case.settings.get("text_column", "a")[0].isdigit()
         if not has_header or is_numbered:
@@ -308,7 +308,7 @@ class Readers:
     """All readers of a user's file."""
 
     def __init__(self, directory):
-        """Takes a directory for the files."""
+        """Creates the readers. `directory` is a directory for the files."""
         self._directory = pathlib.Path(directory)
         vocabulary = self._directory / "vocab.txt"
         vocabulary.write_text("".join(f"{word}\n" for word in tiny.VOCABULARY), encoding="utf-8")
@@ -336,7 +336,7 @@ class Readers:
         reader = row_examples.create_reader("classification", lambda name,
                                             default: setting.get(name, default))
         found = {"training": _seen(lambda: [(row.line, _of(row)) for row in reader.read(path).rows])}
-        # As a training records them.
+        # The next readers get the flags in the form in which a training records them.
         for name, columns in (("text_column", reader.text), ("label_column", reader.label)):
             if columns:
                 setting[name] = ",".join(map(str, columns))
@@ -368,7 +368,7 @@ class Readers:
         return found
 
     def _asked(self, task, model, path, ahead):
-        """Returns the texts that predict.py passes to a predictor, and that the predictor accepts."""
+        """Reads a file like predict.py, and lets the predictor check the texts. Returns a `Seen`."""
         def read():
             source = prediction_inputs.InputReader(model, task.fields, task.required)
             with (gzip.open if path.lower().endswith(".gz") else open)(path, "rb") as stream:
@@ -401,7 +401,7 @@ def _seen(read):
 
 
 def differences(case, found):
-    """Returns the differences between the results of the readers, a list of str."""
+    """Returns the differences between the results of the readers and the written file, a list of str."""
     written = [(line, texts) for line, texts, _ in case.examples]
     wrong = []
     for name, seen in found.items():
@@ -414,17 +414,17 @@ def differences(case, found):
         # An error lists all bad lines of a file. A fault in one line can also make another line bad.
         is_named = seen.line == case.line or f":{case.line}: " in (seen.refusal or "")
         if is_refused and not (seen.refusal and is_named):
-            wrong.append(f"{name}: line {case.line} has to be refused ({case.spoiled}), and it says: "
+            wrong.append(f"{name}: line {case.line} has to be refused ({case.spoiled}), but the reader says: "
                          f"{seen.refusal or 'nothing'}")
         if case.line is None and (seen.refusal or seen.examples != expected):
-            wrong.append(f"{name}: {seen.refusal or seen.examples}\n    and there is {expected}")
+            wrong.append(f"{name}: {seen.refusal or seen.examples}\n    but the file contains {expected}")
         if name == "predict" and case.in_labels and (seen.refusal or seen.examples != written):
-            wrong.append(f"{name}: {seen.refusal or seen.examples}\n    and there is {written}")
+            wrong.append(f"{name}: {seen.refusal or seen.examples}\n    but the file contains {written}")
     return wrong
 
 
 def compare(numbers, seed, report=print):
-    """Compares the readers on the cases with some numbers.
+    """Compares the readers on the cases with the given numbers.
 
     Returns:
       (number of cases with differences, number of cases of each kind).

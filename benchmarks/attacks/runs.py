@@ -1,6 +1,6 @@
-"""Valid runs of every command on a tiny model, which an attack then changes, and checks of their output.
+"""Valid runs of every command on a tiny model, and checks of their output. The attack changes these runs.
 
-All paths are relative to the working directory of a run, which is a copy of the template.
+All paths are relative to the working directory of a run. This directory is a copy of the template.
 """
 
 import collections
@@ -18,9 +18,9 @@ import tensorflow.compat.v1 as tf
 import tiny
 
 Run = collections.namedtuple("Run", "script flags inputs outputs")
-Run.__doc__ = """A command that succeeds: its script, {flag: value}, the files it reads, what it must write.
+Run.__doc__ = """A command that succeeds: script, {flag: value}, files that it reads, files that it writes.
 
-`inputs` are paths, those of a directory with a slash at the end; `outputs` are paths and globs.
+`inputs` are paths; the path of a directory ends with a slash. `outputs` are paths and glob patterns.
 """
 
 MODEL = dict(vocab_file="model/vocab.txt", bert_config_file="model/bert_config.json",
@@ -122,7 +122,7 @@ def write_squad(path, chance, size, version_2=False, lines=False):
 
 
 def write_template(here, scripts):
-    """Writes all files that the runs read into a directory. Two of the runs create a part of these files."""
+    """Writes all files that the runs read into the directory `here`. Two runs write some of these files."""
     (here / "model").mkdir(parents=True)
     model = tiny.Model(here / "model")
     model.config.write_bytes(model.shallow.read_bytes())
@@ -214,7 +214,7 @@ CHECKS = {
 
 
 def problem_of(path):
-    """Returns a description of the fault of a file under its final name, or None if the file has no fault."""
+    """Returns a description of the fault in an output file, or None if the file has no fault."""
     check = _check_results if path.name.endswith("eval_results.txt") else CHECKS.get(path.suffix)
     try:
         if check:

@@ -1,9 +1,8 @@
-"""Files of rows as users have them, each changed in one way, with the rows that a correct reader finds in
-them.
+"""Files of rows that differ in one way from a plain file, and the rows that a correct reader finds in them.
 
-A `Sheet` starts as a plain file with the columns of a model. A function in `KINDS` changes the sheet and sets
-the end that each phase must have: "right" (it must succeed), "refused" (it must fail), or "either". If a
-phase succeeds, its rows are compared with the expected rows.
+A `Sheet` starts as a plain file with the columns of a model. A function in `KINDS` changes the sheet. It also
+sets the required end of each phase: "right" (the phase must succeed), "refused" (it must fail), or "either".
+If a phase succeeds, its rows are compared with the expected rows.
 """
 
 import csv
@@ -22,7 +21,7 @@ class Sheet:
     Attributes:
       columns: names of the columns, in the order of the file.
       cells: for each row, {name of the column: value}.
-      shown: {name: name in the header}, for names that differ.
+      shown: {name of a column: its name in the header of the file}, only for columns whose two names differ.
       expected: list of (texts, label) of the rows that must be read. A bad row is None.
       must: {phase: "right", "refused" or "either"}.
       flags: more flags of the commands.
@@ -470,9 +469,9 @@ def look_alike_labels(sheet):
 
 
 def header_as_the_only_label(sheet):
-    """Writes a file whose first row looks like names of columns, without --header.
+    """Adds a first row that looks like a header, but does not pass --header.
 
-    Each label occurs often.
+    The label in this row occurs only once, and all other labels occur often.
     """
     if not sheet.has_header:
         sheet.has_header = True

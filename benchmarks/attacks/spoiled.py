@@ -1,5 +1,7 @@
-"""Spoils one thing in a valid run of a command: a flag, a file, or the surroundings of the command. Also
-kills trainings. See `runs`, `bad_inputs`, `faults` and `kills`."""
+"""Changes one thing in a valid run of a command: a flag, a file, or the surroundings. Also kills trainings.
+
+The modules `runs`, `bad_inputs`, `faults` and `kills` contain the runs and the changes.
+"""
 
 import hashlib
 import json
@@ -14,7 +16,7 @@ from attacks import bad_inputs, faults, kills, runs
 from attacks.trial import INSIDE, MEMORY, ROOT, Fresh, crash_in, judge_message, watch
 
 DEVICES = {"full": 7, "null": 3}  # /dev/NAME: its minor number
-# No command can prevent what TensorFlow's threads do if memory runs out.
+# Signs that TensorFlow's C++ code ran out of memory. No command can turn this into a message.
 _NO_MEMORY = ("terminate called", "bad_alloc", "Fatal Python error: Aborted",
               "Fatal Python error: Segmentation", "alloc", "failed to map")
 
@@ -33,8 +35,13 @@ class Spoiled:
     """Runs cases of this module one after the other."""
 
     def __init__(self, scripts, directory, limit):
-        """Stores the server of runs, the directory that contains the template, and the largest CPU time of a
-        run in seconds."""
+        """Creates an object without cases.
+
+        Args:
+          scripts: a `Scripts`, the server that starts the runs.
+          directory: pathlib.Path of the directory that contains the template.
+          limit: CPU seconds that a run may take.
+        """
         self._scripts, self._template, self._limit = scripts, directory / "template", limit
         self._above = directory
         self._flags, self._undisturbed = {}, {}
@@ -48,7 +55,7 @@ class Spoiled:
         shutil.copytree(self._template, here, symlinks=True)
         os.remove(here / "hard.txt")
         os.link(here / "text.txt", here / "hard.txt")
-        if not os.geteuid():  # devices of our own, lest a command replace the machine's
+        if not os.geteuid():  # own devices, because a command could replace the devices of the machine
             for name, minor in DEVICES.items():
                 os.mknod(here / name, stat.S_IFCHR | 0o666, os.makedev(1, minor))
         return self._kill(chance, here) if kind == "trainings killed" else self._spoil(kind, chance, here)
@@ -151,8 +158,10 @@ def absolute(value, here):
 
 
 def snapshot(directory):
-    """Returns {relative path: hash of the content} of all entries of a directory. The hash is None for an
-    entry that is not a regular file."""
+    """Returns {relative path: hash of the content} of all entries below a directory.
+
+    The hash is None for an entry that is not a regular file.
+    """
     found = {}
     for folder, names, files in os.walk(directory):
         for name in names + files:

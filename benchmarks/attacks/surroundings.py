@@ -1,5 +1,4 @@
-"""Devices, pipes and links as output, closed outputs, TF_CONFIG, replicas, and machines with different files.
-"""
+"""Cases about the surroundings of a command: unusual outputs, TF_CONFIG, replicas, machines and exports."""
 
 import json
 import os
@@ -36,7 +35,11 @@ def _inputs(trial):
 
 
 def outputs(trial):
-    """The output is not a plain file: it is written through the link, or refused. Links and devices stay."""
+    """Passes an output that is not a plain file.
+
+    The command must write to the device or through the link, or refuse the output. It must not replace a link
+    or a device by a file.
+    """
     script, flag, ending, flags = trial.chance.choice(_WRITERS)
     place = trial.chance.choice(_PLACES)
     trial.note(place)
@@ -164,7 +167,7 @@ _TASKS = [None, "x", -1, 1, 5, 10**30, 0.5, True, [], {}, float("nan"), "0", "1e
 
 
 def tf_configs(trial):
-    """Nonsense in TF_CONFIG: it is refused, or the run is that of one process."""
+    """Writes nonsense into TF_CONFIG. The command must refuse it, or run in one process."""
     chance = trial.chance
     if chance.random() < 0.5:
         config = chance.choice(_TF_CONFIGS)
@@ -175,7 +178,7 @@ def tf_configs(trial):
         key = chance.choice(["index", "type"])
         value = chance.choice(_TASKS)
         if key == "index" and value in (1, True):
-            value = 7  # the command waits for another machine
+            value = 7  # with the valid index 1, the command would wait for another machine
         changed["task"][key] = value
         if len(changed["cluster"]["worker"]) > 1 and key == "type" and value is None:
             changed["task"][key] = "x"
@@ -201,7 +204,7 @@ def tf_configs(trial):
 
 
 def replicas(trial):
-    """Two replicas answer like one process. Both end at a bad line, or both skip it."""
+    """Lets two replicas answer. The answers are those of one process, also if a bad line is skipped."""
     chance = trial.chance
     name = chance.choice(["single", "pair"])
     kind = chance.choice(["plain", "bad line", "bad line skipped", "fewer lines than replicas", "empty"])
@@ -240,7 +243,7 @@ _DISAGREEMENTS = ["nothing", "lines", "same number of other lines", "configurati
 
 
 def machines(trial):
-    """Two machines with separate files: a difference between the files is refused."""
+    """Runs a command on two machines with separate files. If the files differ, it must refuse them."""
     kind = trial.chance.choice(_DISAGREEMENTS)
     command = trial.chance.choice(["predict.py", "extract_features.py"])
     trial.note(kind)
@@ -315,7 +318,7 @@ _LOCALES = ["C", "tr_TR.UTF-8", "az_AZ.UTF-8", "lt_LT.UTF-8", "tr", "C.UTF-8", "
 
 
 def exports(trial):
-    """An exported model answers like predict.py, in any locale."""
+    """Exports a model. It must answer like predict.py, in any locale."""
     chance = trial.chance
     name = chance.choice(["single", "pair", "scores", "several"])
     locale, is_text = chance.choice(_LOCALES), chance.random() < 0.7
@@ -337,7 +340,7 @@ def exports(trial):
 
 
 def two_exports(trial):
-    """Two exports at the same time write two complete versions, or one of them is refused."""
+    """Runs two exports at the same time. They write two complete versions, or one of them is refused."""
     trial.world.take(trial.here, "single")
     trial.note("two at the same time")
     started = [trial.start("export.py", model_dir="single", warmup_requests=0, server=server)

@@ -1,5 +1,6 @@
-"""Sentences for run_ner.py and predict.py: columns, separators, schemes and comments. seqeval checks the
-scores.
+"""Lets run_ner.py, predict.py and run_squad.py read changed sentences and questions.
+
+seqeval checks the scores of the tags.
 """
 
 import json
@@ -15,7 +16,7 @@ _MODELS = ("tags", "crf")
 class Sentences:
     """A file of columns to be written, and the words and tags that a reader must find.
 
-    Compare `sheets.Sheet`.
+    The class is similar to `sheets.Sheet`.
     """
 
     def __init__(self, chance):
@@ -117,9 +118,7 @@ def empty(file):
 
 
 def contradicting_columns(file):
-    """Passes flags that do not fit the file: a column that does not exist, or the same column for words and
-    tags.
-    """
+    """Passes flags that do not fit the file: a missing column, or the same column for words and tags."""
     file.flags = file.chance.choice([{"token_column": 9}, {"token_column": 0}, {"tag_column": 2}])
     file.must = "either" if file.flags == {"tag_column": 2} else "refused"
 
@@ -130,7 +129,7 @@ KINDS = {function.__name__.replace("_", " "): function for function in (
 
 
 def sentences(trial):
-    """Predicts a changed file of columns. The flags of the columns come from the training."""
+    """Lets run_ner.py predict a changed file of columns. The flags for the columns come from the training."""
     name, kind = trial.chance.choice(_MODELS), trial.chance.choice(sorted(KINDS))
     trial.note(f"{name}: {kind}")
     file = Sentences(trial.chance)
@@ -173,7 +172,7 @@ def _predicted(trial, file):
 
 
 def lines(trial):
-    """Lets predict.py tag texts that are given as lines, as columns and as lists of words."""
+    """Lets predict.py tag sentences, given as lines, as a column of a table, or as lists of words."""
     name = trial.chance.choice(_MODELS)
     words = [[word for word, _ in sentence] for sentence in world.sentences(trial.chance, 6)]
     words[2].insert(1, "|||")
@@ -206,7 +205,9 @@ def lines(trial):
 
 
 def questions(trial):
-    """run_squad.py and predict.py give the same answers, because the settings of the training are taken over.
+    """Lets run_squad.py and predict.py answer the same questions.
+
+    Both use the settings of the training, so their answers must be the same.
     """
     chance = trial.chance
     kind = chance.choice(["plain", "no context", "null", "escape", "id twice", "long context", "array"])
@@ -251,7 +252,7 @@ def questions(trial):
 
 
 def near_ties(trial):
-    """Many nearly equal scores: the metrics must be those of the written scores."""
+    """Predicts many nearly equal scores. The metrics must be those of the scores in the written file."""
     trained = trial.world.take(trial.here, "scores")
     chance = trial.chance
     few = world.rows(chance, "scores", 5)

@@ -86,7 +86,7 @@ def cpu_seconds(pid):
 def watch(run, limit, overtime):
     """Watches a run, and kills it if it needs too many CPU seconds or uses no CPU time for a while.
 
-    Limits are CPU seconds, because other programs may use the machine.
+    The limit is in CPU seconds, because the run takes more wall seconds if other programs use the machine.
 
     Args:
       run: the run.
@@ -201,7 +201,8 @@ class Trial:
     def start(self, script, *arguments, server=0, stdout=None, limits=None, environment=None, **flags):
         """Starts a command with the arguments of `run`, and returns the argument of `finish`.
 
-        Each of two servers starts one command at a time. So two commands can run at the same time.
+        `server` is 0 or 1, the number of the server that starts the command. A server runs one command at a
+        time, so two commands can run at the same time.
         """
         environment = environment or {}
         self.command = script
@@ -213,7 +214,7 @@ class Trial:
         self.commands.append(" ".join([*shown, "python", str(ROOT / script), shlex.join(map(str, line)),
                                        {"none": ">&-", "full": ">/dev/full", "closed": "| true"}.get(
                                            stdout, "")]).strip())
-        if stdout == "none":  # a process that the server forks would have one
+        if stdout == "none":  # a process that the server forks always has a standard output
             started = Fresh([INSIDE, inside, str(ROOT / script), *line], self.here, environment, closes=True)
         else:
             started = self._servers[server].start(INSIDE, inside, str(ROOT / script), *line, cwd=self.here,
@@ -242,7 +243,8 @@ class Trial:
         if finished.code:
             verdict = judge_message(finished)
             said = finished.err[finished.err.rfind(".py: error: "):].strip()
-            # The other lines are details, which are indented, or the bad lines of a file.
+            # A message has one line. Only two kinds of messages may have more: those with indented details,
+            # and those that list the bad lines of a file.
             if verdict == "message" and re.search(r"\n\S", said) and not re.search(
                     r"\n  \S|lines cannot be used", said) and "FATAL" not in finished.err:
                 verdict = "message of several lines"

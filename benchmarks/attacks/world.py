@@ -1,4 +1,4 @@
-"""Tiny models of every task, trained once, and the answers that the Python predictor gives with them."""
+"""Trains a tiny model for every task once, and asks the Python predictor for answers with these models."""
 
 import json
 import pathlib
@@ -17,7 +17,8 @@ STEPS = dict(train_batch_size=8, num_train_epochs=2, learning_rate=0.01, save_ch
 LABELS = {"single": ["no", "yes"], "pair": ["agree", "differ", "other"], "odd": ["no", "yes"],
           "numbered": ["no", "yes"], "json": ["no", "yes"], "several": ["big", "old", "red"],
           "split": ["no", "yes"], "unfinished": ["no", "yes"], "empty": ["no", "yes"]}
-# For each model of a user's own data: columns of texts, column of the label, ending, whether it has a header.
+# For each model of a user's own data: columns of texts, column of the label, file name extension, and whether
+# the file has a header.
 LAYOUTS = {
     "single": (["text"], "label", ".csv", True),
     "pair": (["question", "answer"], "label", ".csv", True),
@@ -34,9 +35,7 @@ TAGGED = {**dict.fromkeys(["cat", "dog", "bird"], "ANIMAL"), **dict.fromkeys(["p
 
 
 class Trained(NamedTuple):
-    """A trained model: its directory (relative to the directory of a case), and its columns of texts and
-    labels.
-    """
+    """A trained model: its directory relative to the directory of a case, its columns, and its labels."""
 
     name: str
     directory: str
@@ -86,9 +85,7 @@ def _table(name, found):
 
 
 def conll(sentences, separator=" ", ending="\n"):
-    """Returns the content of a file with these columns: a number, the word, its tag, and an unused last
-    column.
-    """
+    """Returns the content of a file with four columns: number, word, tag, and an unused column."""
     return ending.join("".join(f"{number}{separator}{word}{separator}{tag}{separator}X{ending}"
                                for number, (word, tag) in enumerate(sentence)) for sentence in sentences)
 
@@ -191,8 +188,9 @@ class World:
     # --- For cases
 
     def take(self, here, name):
-        """Copies a trained model, its data and the starting model into the directory of a case, and returns
-        the model.
+        """Copies a trained model, its data and the starting model into the directory `here` of a case.
+
+        Returns the `Trained`.
         """
         shutil.copytree(self.directory / name, here / name, dirs_exist_ok=True)
         shutil.copytree(self.directory / "model", here / "model", dirs_exist_ok=True)

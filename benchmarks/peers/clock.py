@@ -1,4 +1,4 @@
-"""The clock in the programs that benchmarks/serving.py starts."""
+"""Measures the time inside the programs that benchmarks/serving.py starts."""
 
 import json
 import sys
@@ -8,7 +8,8 @@ import time
 def measure(load, answer_one, answer_all):
     """Measures a program, and prints a line of JSON.
 
-    The command line names the model, a file of pairs, and the number of calls with one pair.
+    The command line contains the path of the model, the path of a file of pairs, and the number of calls with
+    one pair.
 
     Args:
       load: function of the path of the model.

@@ -1,6 +1,6 @@
-"""Hugging Face's part of benchmarks/compare.py: the same work as this project's, as fast as PyTorch does it.
+"""Does the work of benchmarks/compare.py with Hugging Face's model, in the way that is fastest in PyTorch.
 
-    python benchmarks/peers/hf_compare.py SETTINGS          (JSON; compare.py says what is in it)
+    python benchmarks/peers/hf_compare.py SETTINGS          (JSON; see compare.py)
 
 Fine-tuning prints its accuracy and F1 as JSON.
 """
@@ -29,7 +29,7 @@ def tokenizer(path):
     """Returns the tokenizer of a vocabulary. transformers 4 and 5 need different arguments for it."""
     with open(path, encoding="utf-8") as lines:
         size = len(lines.readlines())
-    # 5 takes no notice of 4's `vocab_file`
+    # transformers 5 ignores `vocab_file`, the name of this argument in transformers 4
     found = transformers.BertTokenizerFast(vocab=path, do_lower_case=True)
     if len(found) != size:
         raise ValueError(f"{path} has {size} entries, but the tokenizer knows {len(found)}: "
@@ -48,21 +48,24 @@ def batches(settings, rows):
 
 
 def sorted_by_length(settings, rows):
-    """Sorts examples by length, the longest first. Batches then have the least padding, and if the memory is
-    enough for the first batch, it is enough for all."""
+    """Sorts examples by length, the longest first.
+
+    In this order, batches have the least padding. If the memory is enough for the first batch, it is enough
+    for all batches.
+    """
     encoded = settings["tokenizer"]([row[0] for row in rows], [row[1] for row in rows])["input_ids"]
     return [rows[index] for index in sorted(range(len(rows)), key=lambda index: -len(encoded[index]))]
 
 
 def random_model(settings):
-    """Returns a model of a configuration with random weights."""
+    """Returns a model with random weights and the configuration in the settings."""
     config = transformers.BertConfig(**settings["config"], num_labels=2,
                                      attn_implementation=settings["attention"])
     return transformers.BertForSequenceClassification(config)
 
 
 def autocast(settings):
-    """Returns the context manager in which the model runs at a precision."""
+    """Returns the context manager in which the model runs at the precision in the settings."""
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(settings["precision"])
     return torch.autocast(settings.get("device", "cpu"), dtype) if dtype else contextlib.nullcontext()
 
@@ -86,7 +89,7 @@ class Trainer:
             else max(0.0, 1 - step / total_steps))
 
     def step(self, arguments, labels):
-        """One step on a batch."""
+        """Takes a training step on a batch, and returns the loss."""
         with autocast(self.settings):
             loss = self.forward(**arguments, labels=labels).loss
         self.scaler.scale(loss).backward()
@@ -145,7 +148,7 @@ def infer(settings, model, rows):
 
 
 def evaluate(settings):
-    """Runs a random model over a file."""
+    """Computes the probabilities of the pairs in a file with a random model."""
     model = random_model(settings)
     if settings["precision"] == "bf16 weights":
         model = model.to(torch.bfloat16)

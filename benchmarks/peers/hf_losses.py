@@ -22,12 +22,12 @@ class PublishedAdam:
                    "weight_decay": 0.0 if excluded else 0.01} for excluded in (False, True)]
         self.optimizer = torch.optim.AdamW(groups, eps=1e-6, fused=True)
         for parameter in self.parameters:
-            # After this number of steps, the factor of the bias correction is 1.
+            # AdamW corrects the bias. With this number of steps, the factor of the correction is 1.
             self.optimizer.state[parameter] = {"step": torch.tensor(1e6),
                                                "exp_avg": torch.zeros_like(parameter),
                                                "exp_avg_sq": torch.zeros_like(parameter)}
-        # For the published norm, the gradient of the word embeddings has a row for each token, not for each
-        # word.
+        # In the published norm, the gradient of the word embeddings has a row for each token of the batch,
+        # not for each word of the vocabulary.
         self.words = model.bert.embeddings.word_embeddings
         self.words.register_full_backward_hook(self._keep_token_gradients)
 

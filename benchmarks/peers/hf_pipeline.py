@@ -1,4 +1,4 @@
-"""Hugging Face's part of benchmarks/serving.py.
+"""Measures the predictions of Hugging Face's pipeline for benchmarks/serving.py.
 
     python benchmarks/peers/hf_pipeline.py MODEL_DIR PAIRS CALLS
 """
@@ -24,7 +24,10 @@ def second(pipeline, answer):
 
 
 def answer_all(pipeline, pairs):
-    """Returns the probabilities of all pairs in their order. A batch contains pairs of similar length."""
+    """Returns the probabilities of all pairs, in the order of the pairs.
+
+    The pipeline gets the pairs sorted by length, so that a batch contains pairs of similar length.
+    """
     order = sorted(range(len(pairs)), key=lambda index: sum(map(len, pairs[index])))
     found = pipeline([as_input(pairs[index]) for index in order], batch_size=32, truncation=True,
                      max_length=128)

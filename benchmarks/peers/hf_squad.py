@@ -3,8 +3,9 @@ optimizer.
 
     python benchmarks/peers/hf_squad.py MODEL_DIR WINDOWS.npz LOGITS.npz
 
-The script writes the loss of each step. If the file contains windows to answer, it also writes their logits.
-The loss of the model's own class is equal to the published one: both normalize over padding, too.
+The script writes the loss of each step. If WINDOWS.npz contains windows of the dev file, it also writes their
+logits. The loss in Hugging Face's class is equal to the published loss: in both, the softmax includes
+padding.
 """
 
 import sys
@@ -15,12 +16,13 @@ import torch
 from transformers import BertForQuestionAnswering
 
 PREDICT_BATCH_SIZE = 8
-# As in this project, a batch is trimmed after its longest window, to a multiple of this number.
+# As in this project, a batch is trimmed to the length of its longest window, rounded up to a multiple of this
+# number.
 LENGTH_STEP = 8
 
 
 def arguments_of(recorded, part, rows):
-    """Returns the arguments of the model for these windows of a part."""
+    """Returns the arguments of the model for the windows `rows` of a part: "train" or "eval"."""
     names = {"input_ids": "input_ids", "attention_mask": "input_mask", "token_type_ids": "segment_ids"}
     if part == "train":
         names.update(start_positions="start_positions", end_positions="end_positions")
@@ -35,8 +37,7 @@ def precision(recorded):
 
 
 def head_in_fp32(model):
-    """Prevents autocast from rounding logits and loss to bfloat16, because our side computes both in float32.
-    """
+    """Prevents autocast from rounding logits and loss to bfloat16: this project computes them in float32."""
     head = model.qa_outputs.forward
     model.qa_outputs.forward = torch.autocast("cpu", enabled=False)(lambda states: head(states.float()))
 
@@ -60,8 +61,8 @@ def train(model, recorded):
 def predict(model, recorded):
     """Returns the start logits and the end logits, float32 [windows, length] each.
 
-    The logits of padding are -1e4. Otherwise padding would take places among the best positions of a window.
-    This project trims its batches, so most of its windows have no padding that could take such places.
+    The logits of padding are -1e4. Otherwise, positions of padding could be among the best positions of a
+    window. This project trims its batches, so most of its windows have no padding.
     """
     model.eval()
     logits = {name: np.full(recorded["eval/input_ids"].shape, -1e4, np.float32)
@@ -86,7 +87,7 @@ def main():
     torch.manual_seed(recorded["seed"].item())
     dropout = {} if recorded["dropout"] else {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     model = BertForQuestionAnswering.from_pretrained(model_dir, **dropout)
-    # Otherwise [PAD] would not be trained, and the loss depends on [PAD].
+    # With a padding_idx, torch would not train the embedding of [PAD]. But the loss depends on it.
     model.bert.embeddings.word_embeddings.padding_idx = None
     head_in_fp32(model)
     results = {"losses": train(model, recorded)}

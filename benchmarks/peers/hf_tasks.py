@@ -1,9 +1,9 @@
-"""Hugging Face's part of benchmarks/tasks.py and benchmarks/stability.py: STS-B, CoLA, MRPC and CoNLL-2003
-in PyTorch's fastest way.
+"""Trains Hugging Face's model on STS-B, CoLA, MRPC or CoNLL-2003, for benchmarks/tasks.py and stability.py.
 
     python benchmarks/peers/hf_tasks.py SETTINGS            (JSON; see tasks.py)
 
-The script prints the scores on the development set as JSON.
+The settings are those that are fastest in PyTorch. The script prints the scores on the development set as
+JSON.
 """
 
 import csv
@@ -21,7 +21,7 @@ from sklearn import metrics
 import torch
 import transformers
 
-# The label of word pieces without a tag. The losses of torch leave it out.
+# The label of word pieces without a tag. In torch, such word pieces are not a part of the loss.
 NO_TAG = -100
 
 
@@ -64,7 +64,7 @@ def batch(settings, rows):
 
 
 def first_pieces(word_ids):
-    """Yields (place, word) for the first piece of each word."""
+    """Yields (position of the word piece, index of the word) for the first piece of each word."""
     previous = None
     for place, word in enumerate(word_ids):
         if word is not None and word != previous:
@@ -103,7 +103,7 @@ def outputs(settings, model, rows):
 
 
 def scores(settings, model, rows):
-    """Returns the metrics of the task as a dict. Those of a classifier include its confusion matrix."""
+    """Returns the metrics of the task as a dict. The metrics of a classifier include its confusion matrix."""
     found = list(outputs(settings, model, rows))
     if settings["tags"] is not None:
         actual, predicted = [], []
@@ -126,7 +126,7 @@ def scores(settings, model, rows):
 
 
 def main():
-    """Trains. If the settings ask for it, also evaluates."""
+    """Trains a model. If "evaluate" of the settings is true, also evaluates it."""
     settings = json.loads(sys.argv[1])
     transformers.logging.set_verbosity_error()
     torch.manual_seed(settings["seed"])

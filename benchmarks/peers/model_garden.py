@@ -1,4 +1,4 @@
-"""The part of benchmarks/compare.py for TensorFlow's Model Garden: training steps of a random model.
+"""Measures training steps of a random model in TensorFlow's Model Garden, for benchmarks/compare.py.
 
     python benchmarks/peers/model_garden.py SETTINGS        (JSON; see compare.py)
 
@@ -52,7 +52,7 @@ def step(settings):
 
 
 def main():
-    """Does the work that the settings name."""
+    """Measures the training step with the settings of the command line."""
     step(json.loads(sys.argv[1]))
 
 

@@ -1,4 +1,4 @@
-"""The part of benchmarks/serving.py for this project.
+"""Measures the predictions of this project for benchmarks/serving.py.
 
     python benchmarks/peers/our_answers.py MODEL_DIR PAIRS CALLS
 """

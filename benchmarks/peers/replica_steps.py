@@ -1,31 +1,37 @@
-"""One of the processes of benchmarks/replicas.py: training steps of a random model, and sums without
-training.
+"""Measures training steps of a random model, and sums without training, for benchmarks/replicas.py.
 
-The command line contains JSON:
+benchmarks/replicas.py starts one such process for each replica. The command line contains JSON:
 
-    addresses, index            addresses of all processes, and the index of this process
-    turns                       the turns in their order: [kind, dtype of the exchanged gradients]
-    rounds, warm_up, count      number of repetitions of all turns; steps before and during the measurement
-    micro_batches               number of micro-batches in a step, of all processes together
-    shape, config               [rows, length] of a micro-batch; the model
-    sizes                       lists of bytes. A turn "ring" becomes a separate turn for each list
+    addresses, index    addresses of all processes, and the index of this process
+    turns               the turns in their order: [kind, dtype of the exchanged gradients]
+    rounds              number of repetitions of all turns
+    warm_up, count      number of steps in a turn before the measurement, and during the measurement
+    micro_batches       number of micro-batches in a step, summed over all processes
+    shape               [rows, length] of a micro-batch
+    config              configuration of the model
+    sizes               lists of sizes in bytes. A turn "ring" becomes a separate turn for each list
 
 Kinds of turns:
 
     alone       process 0 accumulates all micro-batches
-    apart       each process accumulates its share of them, and nothing is exchanged
+    apart       each process accumulates its share of the micro-batches, and nothing is exchanged
     sums        replicas, as in training
     none        replicas that leave out the sums
     late        replicas whose sums begin after the last gradient
-    bare        only the sums of a step
-    bare one    one sum with the same bytes
-    ring        sums of tensors of the given sizes
+    bare        only the sums of a step, without training
+    bare one    only one sum, with as many bytes as all sums of a step
+    ring        only sums of tensors of the given sizes
 
-The process prints a line of JSON for each turn: its kind, its dtype and the bytes of each sum. These values
-are means over the steps: CPU seconds of a step; in `last`, CPU seconds of the last micro-batch and the
-update; and the bytes that were sent over loopback. These values are given for each step: wall seconds,
-waiting seconds, and lead, the seconds between the start of the first sum and the moment when the last
-gradient was ready.
+The process prints a line of JSON for each turn:
+
+    kind, dtype    of the turn
+    sizes          bytes of each sum
+    cpu            CPU seconds of a step, mean over the steps
+    last           CPU seconds of the last micro-batch and the update, mean over the steps
+    sent           bytes sent over loopback in a step, mean over the steps
+    wall           wall seconds of each step
+    waiting        waiting seconds of each step
+    lead           seconds of each step from the start of the first sum until the last gradient was ready
 """
 
 import json
@@ -60,14 +66,17 @@ class Group:
 
 
 class Exchange(collectives.AllReduce):
-    """An exchange that counts its sums. For some kinds of turns, it leaves them out or starts them later."""
+    """An exchange that records the size of each sum.
+
+    In a turn of the kind "none", it leaves out the sums. In a turn of the kind "late", it starts them later.
+    """
 
     def __init__(self, group, kind, exchange_dtype):
         super().__init__(group, exchange_dtype)
         self.kind, self.sizes, self.lead = kind, [], tf.constant(0.0, tf.float64)
 
     def sum(self, tensor):
-        """Adds a tensor over all replicas, as in training, and counts the sum."""
+        """Adds a tensor over all replicas, as in training, and records the size of the sum."""
         if self.kind == "none":
             return tf.identity(tensor)
         if not self.sizes and self.gradients_ready is not None:
@@ -76,7 +85,7 @@ class Exchange(collectives.AllReduce):
         return super().sum(tensor)
 
     def sum_variables(self, pairs):
-        """Adds variables as in training, or after all variables are ready."""
+        """Adds variables as in training. In a turn "late", the sums wait until all variables are ready."""
         if self.kind == "late":
             everything = tf.group(*[add for _, add in pairs])
             pairs = [(variable, everything) for variable, _ in pairs]

@@ -1,4 +1,4 @@
-"""The clock in the programs that benchmarks/compare.py starts. It leaves out the first calls."""
+"""Measures the time inside the programs that benchmarks/compare.py starts, without their first calls."""
 
 import json
 import time
@@ -7,7 +7,7 @@ import time
 def measure(work, warm_up, count):
     """Calls a function warm_up + count times.
 
-    Prints CPU and wall seconds of the last `count` calls as JSON.
+    Prints the mean CPU and wall seconds of a call as JSON. The first `warm_up` calls are left out.
     """
     for call in range(warm_up + count):
         if call == warm_up:

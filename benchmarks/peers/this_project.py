@@ -1,4 +1,4 @@
-"""The part of benchmarks/compare.py for this project: training steps of a random model, or matrix products.
+"""Measures this project for benchmarks/compare.py: training steps of a random model, or matrix products.
 
     python benchmarks/peers/this_project.py SETTINGS        (JSON; see compare.py)
 """

@@ -26,7 +26,7 @@ from bertlib.system import files
 __all__ = ["Result", "TextPredictor", "evaluate", "load", "predict", "train"]
 
 _SCRIPT = "run_classifier.py"
-_RECORD = "run.json"  # equal to `output_files.RECORD`; the import of that module would load TensorFlow
+_RECORD = "run.json"  # `output_files.RECORD`, which is not imported here because that would load TensorFlow
 _OWN_DATA = "own data"  # the task in run.json of a training on the user's own data
 _FOLDER = "data"  # the folder in an output directory for data that the caller passed in memory
 # {flag: argument of `train` that sets this flag}.
@@ -120,8 +120,8 @@ def evaluate(output_dir: str | os.PathLike[str], data: Any = None, *, text: Any 
 
     Returns:
       a `Result`. Its `metrics` are those of eval_results.json. Its `predictions` have one row for each row of
-      the data: line, the columns of the data, label, prediction, probability_LABEL for each label, is_right
-      and loss.
+      the data. The columns of `predictions` are line, all columns of the data, label, prediction,
+      probability_LABEL for each label, is_right and loss.
 
     Raises:
       TypeError: see `train`.
@@ -145,8 +145,8 @@ def evaluate(output_dir: str | os.PathLike[str], data: Any = None, *, text: Any 
         named["dev_file"] = data_files.prepare(data, os.path.join(results, _FOLDER), "dev", columns,
                                                _trained_columns(record))
         if named["dev_file"].content is not None:
-            # The training may have skipped bad lines of its file. But this evaluation must not leave out rows
-            # in memory without an error.
+            # The training may have used --skip_bad_lines for its file. But the evaluation of rows in memory
+            # must raise an error for a bad row, and must not skip it.
             settings = {"skip_bad_lines": False, **settings}
     elif record["task"] == _OWN_DATA:
         name, path = _development_file(record, directory)
@@ -246,8 +246,8 @@ def _settings(settings, function, **ours):
 
 
 def _run(flags, named, result, verbose):
-    """Writes the data files, and runs the command. If the command fails before it writes a result, removes
-    the data files that this call wrote.
+    """Writes the data files, and runs the command. If the command fails before it writes a result, the data
+    files that this call wrote are removed.
 
     Args:
       flags: list of str, without the flags of the data.
@@ -293,7 +293,7 @@ def _record(directory):
 
 
 def _trained_columns(record):
-    """Returns the `Columns` in the record of a training. Each field is None if the record does not name the
+    """Returns the `Columns` in the record of a training. A field is None if the record does not name its
     columns."""
     def names(flag):
         value = record["settings"].get(flag)

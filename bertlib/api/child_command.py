@@ -1,4 +1,5 @@
-"""Runs a command in a child process, shows its log, and translates its end into a Python exception."""
+"""Runs a command in a child process and shows its log. If the command fails, raises a Python exception with
+its error message."""
 
 import collections
 import os
@@ -58,7 +59,7 @@ def run(script: str, flags: list[str], verbose: bool) -> None:
       verbose: whether to print the log of the command to `sys.stdout`.
 
     Raises:
-      TypeError: the command has no flag of this name.
+      TypeError: the command does not have one of the flags.
       ValueError: the command ended with an error message, which is the text of the exception.
       ChildProcessError: the command was ended by a signal, or by an unknown error.
       KeyboardInterrupt: the caller was interrupted.
@@ -77,7 +78,7 @@ def run(script: str, flags: list[str], verbose: bool) -> None:
 
 
 def command_line(script: str) -> list[str]:
-    """Returns the words that start a published command, without its flags.
+    """Returns the words of a command line that runs a published command, without flags.
 
     Args:
       script: file name of the command, such as "run_classifier.py".
@@ -85,7 +86,8 @@ def command_line(script: str) -> list[str]:
     path = os.path.join(_ROOT, script)
     if os.path.exists(path):
         return [sys.executable, path]
-    # An installed package has no file for the commands that google-research/bert did not have.
+    # An installed package has script files only for the commands that google-research/bert had. The other
+    # commands are installed as programs.
     return [os.path.join(os.path.dirname(sys.executable), program_name(script))]
 
 
@@ -95,11 +97,11 @@ def program_name(script: str) -> str:
 
 
 def ending_with_caller() -> list[str]:
-    """Returns the first words of a command line, for a command that has to end together with the calling
+    """Returns words for the beginning of a command line. They make the command end together with the calling
     process. Without these words, a training would continue after a restart of a notebook's kernel.
 
     The command gets SIGTERM when the thread that started the command ends. For this reason, a thread that
-    starts a command must not end before the command. Without the program `setpriv`, the list is empty.
+    starts a command must not end before the command. Without Linux's program `setpriv`, the list is empty.
     """
     program = shutil.which("setpriv") if sys.platform.startswith("linux") else None
     return [program, "--pdeathsig", "TERM", "--"] if program else []
@@ -178,8 +180,8 @@ def _flags_error(problem):
 
 
 def explain_flags(message: str) -> str:
-    """Returns an error message. If the message names flags, the end of the text lists the corresponding
-    arguments in Python."""
+    """Returns an error message for a Python program. If the message names flags, a sentence that lists the
+    corresponding arguments in Python is added at the end."""
     named = [f"{name} is the argument `{argument}`" for name, argument in _ARGUMENTS.items()
              if re.search(rf"{name}\b", message)]
     return f"{message} (In Python, {' and '.join(named)}.)" if named else message

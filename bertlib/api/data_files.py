@@ -15,7 +15,7 @@ _LABEL_OF_TUPLES = "label"
 _FORMS = ("a pandas DataFrame, a list of dicts, a list of tuples (text, label) or (text_a, text_b, label), "
           "or the path of a file")
 _MAX_SHOWN = 80
-# Names of the types of pandas for a missing value.
+# Names of the classes that pandas uses for a missing value.
 _MISSING = {"NAType", "NaTType"}
 
 
@@ -87,8 +87,8 @@ def prepare(data: Any, directory: str, name: str, columns: Columns, of_tuples: C
       directory: the directory for the file.
       name: the first part of the file's name.
       columns: the columns that the caller named.
-      of_tuples: the columns for the values of a tuple, if `columns` is empty. None for the default names,
-        such as text and label.
+      of_tuples: names of the columns for the values of a tuple. They are used for data in tuples if `columns`
+        names no columns. None for the default names, such as text and label.
       argument: name of the argument, for error messages.
 
     Raises:
@@ -155,8 +155,8 @@ def json_lines(rows: list[dict]) -> bytes:
 
 def to_rows(data: Any, columns: Columns, of_tuples: Columns | None = None,
             argument: str = "data") -> tuple[list[dict], Columns]:
-    """Converts data in memory. Returns (list of dicts, names of the columns as `Columns`). The arguments and
-    the errors are those of `prepare`."""
+    """Converts data in memory to rows. Returns (list of dicts, names of the columns as `Columns`). For the
+    arguments and errors, see `prepare`."""
     if is_frame(data):
         rows = _frame_rows(data, argument)
     elif isinstance(data, list) and data and all(isinstance(row, dict) for row in data):
@@ -238,5 +238,5 @@ def _tuple_rows(data, columns, of_tuples, argument):
 def _line(row):
     try:
         return (json.dumps(row, ensure_ascii=False) + "\n").encode()
-    except UnicodeEncodeError:  # half of a surrogate pair; the command's error message names this line
+    except UnicodeEncodeError:  # half of a surrogate pair; escaped, so that the command can name this line
         return (json.dumps(row) + "\n").encode()

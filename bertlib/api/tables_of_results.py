@@ -36,7 +36,7 @@ class Result(NamedTuple):
 def table(rows: list[dict]) -> Any:
     """Returns rows as a DataFrame if pandas is installed. Otherwise, returns the rows unchanged."""
     try:
-        # The import is here because pandas is optional, and because `import bertlib.api` has to be cheap.
+        # The import is here because pandas is optional, and because `import bertlib.api` has to be fast.
         import pandas
     except ImportError:
         return rows

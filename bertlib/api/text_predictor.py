@@ -21,8 +21,7 @@ class TextPredictor:
     | a list of pairs, `[("…", "…"), ("…", "…")]` | a list of answers |
 
     A tuple is always one input: a pair, or a question with its endings (multiple choice). A list is always a
-    list of inputs. `bertlib.serving.predictor.Predictor`
-    describes the keys of an answer.
+    list of inputs. `bertlib.serving.predictor.Predictor` describes the keys of an answer.
 
     Attributes:
       fields: names of the texts of an input, such as ("text_a", "text_b").
@@ -39,7 +38,7 @@ class TextPredictor:
     fields: tuple[str, ...]
 
     def __init__(self, predictor: Any) -> None:
-        """Takes a `bertlib.serving.predictor.Predictor`."""
+        """Creates the object. `predictor` is a `bertlib.serving.predictor.Predictor`."""
         self._predictor = predictor
         self.fields = predictor.fields
 

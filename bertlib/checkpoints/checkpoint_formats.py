@@ -93,7 +93,7 @@ def open_checkpoint(path):
 
     Args:
       path: the prefix or the directory of a TensorFlow checkpoint, the directory of a Hugging Face model, or
-        the path of a `.safetensors` file. It may also be a `Checkpoint`, which is then returned unchanged.
+        the path of a `.safetensors` file. A `Checkpoint` is returned unchanged.
 
     Raises:
       FileNotFoundError: the checkpoint does not exist.
@@ -117,8 +117,9 @@ def reorder_tensors(checkpoint, orders):
 
     Args:
       checkpoint: a `Checkpoint`.
-      orders: {name of a tensor: list with the new order for each of its first axes}. An order is a list of
-        old indices. Its element k is the old index of the element that gets the new index k.
+      orders: {name of a tensor: list of orders}. The first order is for the first axis of the tensor, the
+        second order for the second axis, and so on. An order is a list of old indices: its element k is the
+        old index of the element that gets the new index k.
     """
     def read(name):
         value = checkpoint.read(name)
@@ -141,8 +142,8 @@ def append_mean_rows(checkpoint, names, num_kept, sources):
     Args:
       checkpoint: a `Checkpoint`.
       names: names of the tensors, such as the word embeddings.
-      num_kept: int, number of old rows to keep. The new rows replace the others, which are padding.
-      sources: for each new row, a list with the indices of its old rows.
+      num_kept: int, number of old rows to keep. The new rows replace all later old rows, which are padding.
+      sources: for each new row, a list with the indices of the old rows whose mean is the new row.
     """
     def read(name):
         value = checkpoint.read(name)
@@ -263,9 +264,9 @@ def _open_safetensors(path, paths):
 
 # --- Names -----------------------------------------------------------------------------------------------
 
-# {name of a head's tensor in Hugging Face's classes: name in the published scripts}. Weights of PyTorch's
-# linear layers and weights of the published heads have the shape [outputs, inputs], so they are not
-# transposed. Only the kernels of the published dense layers have the shape [inputs, outputs].
+# {name of a head's tensor in Hugging Face's classes: name in the published scripts}. The weights of a head
+# have the shape [outputs, inputs] in both, so these weights are not transposed. Only the kernels of the
+# published dense layers have the shape [inputs, outputs].
 _HEADS = {
     "classifier.weight": "output_weights",
     "classifier.bias": "output_bias",
@@ -374,7 +375,7 @@ def write_safetensors(path, checkpoint, names):
     """Writes tensors of a checkpoint as a safetensors file with Hugging Face's names.
 
     16-bit floats become float32. Only one tensor at a time is in memory. If `names` contains no weights of a
-    head, the names in the file do not begin with "bert.", as in Hugging Face's class BertModel.
+    head, the file gets the names of Hugging Face's class BertModel. These names do not begin with "bert.".
 
     Args:
       path: the new file.
@@ -485,8 +486,8 @@ def _probable_cause(found, expected, missing, differing):
                 "checkpoint.")
     if not missing and all(name.split("/")[-1].startswith("output_") for name in differing):
         return ("Probably the checkpoint was fine-tuned with other labels: for another task, or before the "
-                "labels in the training data changed. Compare the labels in the log with labels.txt beside "
-                "the checkpoint.")
+                "labels in the training data changed. Compare the labels in the log with labels.txt in the "
+                "directory of the checkpoint.")
     if differing:
         return "Probably the configuration is not the one that came with the checkpoint."
     return "Probably the checkpoint is incomplete, or was saved under other variable names."
@@ -553,8 +554,8 @@ def find_damage(prefix):
 
 
 def advice_on_damage(path):
-    """Returns advice on a damaged or missing checkpoint. If an earlier checkpoint is complete, the advice
-    names the newest one."""
+    """Returns advice on a damaged or missing checkpoint. If there are complete checkpoints of earlier steps,
+    the advice names the newest of them."""
     step, directory = checkpoint_files.step_in_name(path), os.path.dirname(path)
     if step is None:
         return "Copy or download the checkpoint again."
@@ -566,8 +567,8 @@ def advice_on_damage(path):
     listing = os.path.join(directory, "checkpoint")
     line = f'model_checkpoint_path: "{os.path.basename(whole)}"'
     return (f"The newest complete checkpoint before it is {whole}. If you named the damaged checkpoint, name "
-            "this one instead. If you named the directory, run the next line; the same command then "
-            "continues from this checkpoint:\n"
+            "the complete checkpoint instead. If you named the directory, run the next line; the same "
+            "command then continues from the complete checkpoint:\n"
             f"  echo {shlex.quote(line)} > {shlex.quote(listing)}")
 
 

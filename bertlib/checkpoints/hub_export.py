@@ -17,8 +17,8 @@ DECLARATION = "tfhub_module.pb"
 # Content of the file that declares a hub module: a serialized protobuf message. Its field 1 is the number of
 # the format, 3. It has no other fields, because the module requires no further features.
 FORMAT_3 = b"\x08\x03"
-# Names of two graph collections. The first collection holds attached messages. The second collection holds a
-# pair (name, SignatureDef) for each signature.
+# Names of two graph collections. The first collection contains attached messages. The second collection
+# contains a pair (name, SignatureDef) for each signature.
 ATTACHMENTS = "hub_module_attachments"
 _SIGNATURES = "hub_signatures"
 _KEYS = tf.GraphKeys
@@ -126,8 +126,8 @@ def write_module(path, variants, values):
 
 
 def _add_variant(builder, variant, values):
-    """Adds a variant to a SavedModel builder. `values` is a dict {name of a variable: array} or None. If it
-    is a dict, also adds these values."""
+    """Adds a variant to a SavedModel builder. If `values` is not None, also adds these values of the
+    variables, {name of a variable: array}."""
     with tf.Graph().as_default(), tf.Session() as session:
         tensorflow_internals.import_meta_graph(variant, clear_devices=True)
         arguments = dict(signature_def_map=dict(variant.signature_def),

@@ -7,8 +7,8 @@ several variants of a graph, with the same variables. A variant is named by a se
 of a variant (variables and tables) to the current graph once. Each call of the `Module` object adds the
 computation of a signature. A SavedModel of TensorFlow 1 can also be used as a module.
 
-Random numbers in the computation, for example for dropout, depend only on seed, step and site; see
-`randomness`.
+Random numbers in the computation, for example for dropout, depend only on the seed, the step and the site,
+which is the name of the place in the graph where the numbers are drawn; see `randomness`.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from bertlib.checkpoints import checkpoint_files, hub_export
 from bertlib.graph import randomness, tensorflow_internals
 from bertlib.system import files
 
-# Name of the environment variable that holds the cache directory of modules.
+# Name of the environment variable that contains the path of the cache directory of modules.
 CACHE_VARIABLE = "TFHUB_CACHE_DIR"
 # Names of the file that contains the graphs of a module.
 _SAVED_MODEL = "saved_model.pb", "saved_model.pbtxt"
@@ -101,8 +101,8 @@ def _cached(address):
 
 
 class ModuleSpec(object):
-    """Holds the variants of a module. The module was read from a directory, or is new and not yet written.
-    This class replaces the class `hub.ModuleSpec` of the package tensorflow_hub."""
+    """The variants of a module, which was read from a directory, or is new and not yet written. This class
+    replaces the class `hub.ModuleSpec` of the package tensorflow_hub."""
 
     def __init__(self, directory, graphs=None):
         """Reads a module from a directory, or creates a new module from graphs.
@@ -133,15 +133,15 @@ class ModuleSpec(object):
         return None if self._is_new else os.path.join(self.directory, "variables", "variables")
 
     def get_tags(self):
-        """Returns the tags of each variant, a list of sets of str."""
+        """Returns the tags of each variant as a list of sets of str."""
         return [set(tags) for tags in self._variants]
 
     def variant(self, tags=None):
         """Returns the MetaGraphDef of a variant.
 
         Args:
-          tags: tags of the variant. If `tags` is None, returns the variant without tags, or the only variant
-            of the module.
+          tags: tags of the variant; None for the variant without tags. If the module has only one variant,
+            None selects this variant, even if it has tags.
 
         Raises:
           ValueError: the variant does not exist.
@@ -268,7 +268,7 @@ class Module(object):
         Args:
           spec: a `ModuleSpec`, or the directory or address of the module (see `resolve`).
           trainable: whether the variables are trained. If so, the module's regularization losses and update
-            ops are added to their collections.
+            ops are added to the collections of the current graph.
           name: name of the variable scope. A number is added if the scope exists.
           tags: set of str, the tags of the variant.
 
@@ -573,10 +573,10 @@ def _seed_random_ops(graph_def):
 
 
 def _unused_scope(name):
-    """Returns the name of an unused variable scope. The name scope of the same name is also unused.
+    """Returns the name of an unused variable scope, and checks that no name scope has the same name.
 
     Raises:
-      RuntimeError: this name scope is already used.
+      RuntimeError: a name scope with this name already exists.
     """
     with tf.name_scope(_parent_name_scope(f"{tf.get_variable_scope().name}/{name}".lstrip("/"))):
         with tf.variable_scope(None, default_name=name, auxiliary_name_scope=False) as scope:

@@ -71,8 +71,8 @@ class MetricsHistory:
         self._write(write)
 
     def read(self):
-        """Returns the rows of the file, a list of dicts with the key "step". Damaged lines are left out. The
-        list is empty if there is no file."""
+        """Returns the rows of the file as a list of dicts, each with the key "step". Damaged lines are left
+        out. If the file does not exist, the list is empty."""
         if not files.exists(self.path) or files.is_special(self.path):
             return []
         return [row for line in files.read_bytes(self.path).split(b"\n") if (row := _parse(line)) is not None]

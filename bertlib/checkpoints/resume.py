@@ -117,8 +117,9 @@ def open_session(scaffold, checkpoint, config, hooks, is_training=False, group=N
 
 @contextlib.contextmanager
 def translate_restore_errors(checkpoint):
-    """A context manager. If a checkpoint cannot be restored inside of the block because it is damaged, raises
-    a `DamagedError` with advice instead of the original error."""
+    """Returns a context manager for a block that restores a checkpoint. If the block fails because the
+    checkpoint is damaged, the context manager raises a `DamagedError` with advice instead of the original
+    error."""
     try:
         yield
     except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:

@@ -1,4 +1,4 @@
-"""Starts every command: flags and `--help`, launching, signals, errors, and the role of the process.
+"""Starts the commands: parses flags, prints `--help`, handles signals and errors, and starts replicas.
 
 The import of this package prepares the process for a command: it hides TensorFlow's messages, loads
 TensorFlow and switches TensorFlow to graph mode. A command imports this package before its other modules, and
@@ -17,7 +17,7 @@ from bertlib.system import quiet_tensorflow, terminal
 def _hook(kind, error, trace, before=sys.excepthook):
     """Prints one line for Ctrl-C during an import. Passes every other uncaught error to the previous hook."""
     chain, inner, frames = [], error, []
-    while inner is not None and inner not in chain:  # C++ modules raise other errors after a Ctrl-C
+    while inner is not None and inner not in chain:  # C++ code replaces a KeyboardInterrupt by its own error
         chain.append(inner)
         inner = inner.__cause__ or inner.__context__
     while trace is not None:

@@ -46,7 +46,7 @@ MAX_GB = 1e6
 # Largest number of epochs for which the number of training steps still fits into an int64.
 _MAX_EPOCHS = 1e9
 
-# Heading of an advanced section -> names of its flags. Only `--helpfull` lists them, for every command.
+# Heading of an advanced section -> names of its flags. Only `--helpfull` lists these flags.
 ADVANCED = {
     "Advanced: text": ("xnli_language", "label_separator", "protect_special_tokens"),
     "Advanced: training": ("adam_bias_correction", "weight_decay", "clip_norm", "layer_decay",
@@ -65,8 +65,8 @@ names_by_section = {}
 # Name of a flag -> its class, one of `settings.CLASSES`, or None.
 _classes = {}
 
-# These flags are attributed to the command that calls these functions: absl then lists them as flags of the
-# command, for example in --helpxml.
+# absl counts the flags that this module defines as flags of the command that calls the functions of this
+# module. For example, --helpxml lists them as flags of the command.
 flags.disclaim_key_flags()
 
 
@@ -75,7 +75,8 @@ flags.disclaim_key_flags()
 
 @contextlib.contextmanager
 def section(heading, affects=None):
-    """Lists the flags that this block defines under a heading of `--help`, and records their class.
+    """Returns a context manager. The flags that its block defines are listed under a heading of `--help`, and
+    their class is recorded.
 
     Advanced flags (`ADVANCED`) are listed under the heading of their advanced section instead. A later
     definition of a flag replaces an earlier one, so that a script can import two commands, or import a
@@ -83,9 +84,10 @@ def section(heading, affects=None):
 
     Args:
       heading: str.
-      affects: one of `settings.CLASSES`: the part of a training that the flags affect. The class decides
-        whether run.json records a flag, and whether a later command inherits the recorded value or refuses a
-        different value; see `run_record.inherit_record`. None for flags of commands that do not train.
+      affects: one of `settings.CLASSES`: the kind of effect that the flags have on a training. The class
+        decides whether run.json records a flag. It also decides whether a later command inherits the recorded
+        value or refuses a different value; see `run_record.inherit_record`. None for flags of commands that
+        do not train.
 
     Raises:
       ValueError: `affects` is not one of `settings.CLASSES`.
@@ -122,7 +124,7 @@ def help_text(description, full=False):
     """Returns the text of `--help`, or the text of `--helpfull` if `full` is true.
 
     Args:
-      description: str, the text before the flags; None for none.
+      description: str, the text before the flags; None if there is no such text.
       full: bool, whether to add the advanced flags and the flags that absl and TensorFlow define.
     """
     everyday = {heading: names for heading, names in names_by_section.items() if heading not in ADVANCED}
@@ -245,21 +247,21 @@ def define_classification_flags():
 
 
 def define_example_limits(examples="examples"):
-    """Defines the flags for a part of the examples; see `bertlib.runs.example_limits`.
+    """Defines the flags that limit the number of examples; see `bertlib.runs.example_limits`.
 
     Args:
       examples: name of the command's examples in the help texts: "examples", "sentences" or "questions".
     """
     with section("Task", WEIGHTS):
         flags.DEFINE_integer("max_train_examples", None, f"Train on at most this number of {examples}. If "
-                             f"the training set has more {examples}, a part is drawn by a hash of the texts "
-                             "and labels, so each run draws the same part. By default, all "
+                             f"the training set has more {examples}, a subset is drawn by a hash of the "
+                             "texts and labels, so each run draws the same subset. By default, all "
                              f"{examples} are used.",
                              lower_bound=1)
     with section("Task", SPEED):
         flags.DEFINE_integer("max_eval_examples", None, f"Evaluate on at most this number of {examples} of "
-                             "the development set, drawn as with --max_train_examples. By default, all "
-                             f"{examples} are used.", lower_bound=1)
+                             "the development set. They are drawn in the same way as for "
+                             f"--max_train_examples. By default, all {examples} are used.", lower_bound=1)
 
 
 def define_skip_flag():
@@ -453,9 +455,9 @@ def define_trimming_flags():
                           "is true, except for training with run_squad.py, because the published SQuAD loss "
                           "depends on the padding. The evaluation of run_pretraining.py is never trimmed.")
         flags.DEFINE_integer("tokens_per_micro_batch", 0,
-                             "Maximum number of tokens in a micro-batch, including padding. A micro-batch "
-                             "then contains few long or many short examples. This flag needs "
-                             "--trim_padding=true in training, and it determines the value of "
+                             "Maximum number of tokens in a micro-batch, including padding. So a "
+                             "micro-batch contains either few long examples or many short ones. This flag "
+                             "needs --trim_padding=true in training, and it determines the value of "
                              "--gradient_accumulation_steps. 0: all micro-batches have the same number of "
                              "examples.", lower_bound=0)
 
@@ -492,8 +494,9 @@ def define_training_flags():
                            "layer has the rate of the layer above it times the factor. The embeddings count "
                            "as the lowest layer.")
         flags.DEFINE_integer("reinit_layers", 0, "Number of layers, counted from the top, that start from "
-                             "random weights instead of those in --init_checkpoint. The pooler then also "
-                             "starts from random weights. This happens once, at step 0.", lower_bound=0)
+                             "random weights instead of the weights in --init_checkpoint. If it is not 0, "
+                             "the pooler also starts from random weights. The flag has an effect at step 0 "
+                             "only.", lower_bound=0)
         flags.DEFINE_integer("freeze_layers", 0, "Number of layers, counted from the lowest one, that are "
                              "not trained. If it is not 0, the embeddings are not trained either. A training "
                              "with frozen layers needs less time and memory.", lower_bound=0)
@@ -502,8 +505,9 @@ def define_training_flags():
         flags.DEFINE_integer("seed", 12345, "Random seed. The same seed repeats the run.")
     with section("Training", SPEED):
         flags.DEFINE_integer("max_steps", None, "End the training early, at this step. The learning rate "
-                             "schedule does not change: it still covers all steps of the training. A later "
-                             "run without this flag continues the training to its last step.", lower_bound=1)
+                             "schedule does not change: it is still the schedule of the whole training. A "
+                             "later run without this flag continues the training to its last step.",
+                             lower_bound=1)
         flags.DEFINE_integer("save_checkpoints_steps", 1000, "Number of steps between checkpoints.",
                              lower_bound=1)
         flags.DEFINE_integer("keep_checkpoint_max", 5, "Number of checkpoints to keep. Older ones are "
@@ -513,14 +517,14 @@ def define_training_flags():
                           "picture learning_curve.svg. The trained weights are the same as without these "
                           "evaluations, bit for bit.")
         flags.DEFINE_integer("eval_every_steps", None, "With --do_train: evaluate every N steps and after "
-                             "the last step, as with --eval_each_checkpoint. No checkpoint is saved for "
-                             "these evaluations.", lower_bound=1)
+                             "the last step. No checkpoint is saved for these evaluations. The metrics are "
+                             "written to the same files as with --eval_each_checkpoint.", lower_bound=1)
         flags.DEFINE_string("keep_best", None, "Name of a metric of the evaluation, such as eval_accuracy or "
                             "eval_loss. The folder best/ of --output_dir keeps the weights with the best "
-                            "value. Evaluation, prediction and export then use these weights. The flag needs "
-                            "--eval_every_steps or --eval_each_checkpoint. A lower value is better for a "
-                            "name that ends in loss, perplexity, mae, rmse or error. For all other names, a "
-                            "higher value is better.")
+                            "value. These weights are used for evaluation, prediction and export after the "
+                            "training. The flag needs --eval_every_steps or --eval_each_checkpoint. A lower "
+                            "value is better for a name that ends in loss, perplexity, mae, rmse or error. "
+                            "For all other names, a higher value is better.")
         flags.DEFINE_integer("early_stopping_evals", None, "Patience of early stopping, with --keep_best: "
                              "end the training after this number of evaluations without a better value.",
                              lower_bound=1)
@@ -538,9 +542,9 @@ def define_training_flags():
                           "Gradient checkpointing: which activations are computed again in the backward pass "
                           "instead of being kept in memory. none: no activations. attention: the attention "
                           "scores and probabilities. This saves most of the memory for long sequences and "
-                          "costs little time. layers: all activations except the input of each layer. A step "
-                          "then takes a third more time than with --recompute=none. auto: the fastest mode "
-                          "that fits into memory, found by simulation.")
+                          "costs little time. layers: all activations except the input of each layer. With "
+                          "this mode, a step takes a third more time than with --recompute=none. auto: the "
+                          "fastest mode that fits into memory, found by simulation.")
         flags.DEFINE_integer("recompute_segment", 1, "With --recompute=layers: number of consecutive layers "
                              "in a segment. Only the input of each segment is kept in memory.", lower_bound=1)
     with section("Memory and speed", MACHINE):
@@ -587,7 +591,7 @@ def define_weights_flag():
 
 
 def define_replica_flags():
-    """Defines the flags for the number of processes, and for the handling of failed processes."""
+    """Defines the flags for the number of processes, for failed processes, and for network ports."""
     with section("Several GPUs and machines", SPEED):
         flags.DEFINE_integer("num_replicas", 1,
                              "Number of processes on this machine that share the work. Each process uses one "

@@ -44,7 +44,7 @@ def follow(coordinator, timeout):
 
     Args:
       coordinator: (host, port) of the chief, which listens there as long as the training runs.
-      timeout: float, seconds without a connection to the chief after which the training counts as ended.
+      timeout: float, in seconds. If the chief cannot be reached for this time, the training counts as ended.
 
     Returns:
       a `replica_launcher.End`.
@@ -130,7 +130,7 @@ def _keep_results(step):
 
     The text files contain the evaluated step. The evaluated step is later than `step` if the training saved a
     newer checkpoint before the evaluation began. The eval_results.json of run_squad.py does not contain the
-    evaluated step; its copy gets `step`.
+    evaluated step, so the name of its copy contains `step`.
     """
     directory = os.path.join(FLAGS.output_dir, "evaluator")
     for name in _RESULTS:
@@ -157,8 +157,8 @@ class _Chief:
         self._until = time.monotonic() + _START_TIMEOUTS * timeout
 
     def runs(self):
-        """Returns True if the chief listens, or if it was not reached yet and the time for its start is not
-        over.
+        """Returns whether the training counts as running. It does if the chief can be reached, or if the time
+        limit for reaching the chief is not over. The limit is longer before the first connection.
 
         Raises:
           OSError: the chief was never reached, and the time for the chief's start is over.

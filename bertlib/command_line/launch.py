@@ -120,8 +120,8 @@ def _call(main, argv, resumable, takes_paths):
 def _set_up_gpus():
     """Applies the flags of `common_flags.define_gpu_flags`, and hides all GPUs except one.
 
-    Call this function before TensorFlow uses a GPU for the first time. TensorFlow reads the settings only
-    then.
+    Call this function before TensorFlow uses a GPU for the first time. At that time, TensorFlow reads these
+    settings, and it does not read them again.
     """
     if "tf32" not in FLAGS:
         return
@@ -218,7 +218,8 @@ def _end_with_error(error, resumable):
 
 
 def _fail_with_known(error, message, passes):
-    """Ends the process with a message about a known error; --traceback=true shows its traceback instead.
+    """Ends the process with a message about a known error. With --traceback=true, shows the traceback of the
+    error instead of the message.
 
     For `passes` see `_fail`.
     """
@@ -229,10 +230,10 @@ def _fail_with_known(error, message, passes):
 
 @contextlib.contextmanager
 def _interruption_wins():
-    """If a KeyboardInterrupt or Stopped interrupted the block, raises this exception, even if a different
-    error replaced it.
+    """Returns a context manager. If a KeyboardInterrupt or `Stopped` interrupts its block, it raises this
+    exception, even if another error replaced the exception.
 
-    Interrupted code can raise one of these errors instead:
+    Interrupted code can raise one of these errors instead of the exception:
 
     - a SystemError after Ctrl-C during an import in C,
     - a RuntimeError after a signal at the end of a scope,
@@ -330,7 +331,7 @@ class _Formatter(logging.PythonFormatter):
 
 
 def log_devices():
-    """Logs the devices that the run, or this replica, will use."""
+    """Logs the devices that this process will use."""
     details = {gpu.name: tf.config.experimental.get_device_details(gpu)
                for gpu in tf.config.list_physical_devices("GPU")}
     gpus = [detail.get("device_name", name) for name, detail in details.items()]

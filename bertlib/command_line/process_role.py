@@ -48,7 +48,7 @@ def launch(afterwards):
 
 
 def path_arguments():
-    """Returns the given flags whose values can be paths, each in the form "--name=value"."""
+    """Returns the flags whose values can be paths, as a list of "--name=value"."""
     values = {name: FLAGS[name].value for name in FLAGS}
     # The address of a hub module is left out: it is not a remote path, because it only selects a directory in
     # a cache and nothing is downloaded.
@@ -59,11 +59,11 @@ def path_arguments():
 
 @contextlib.contextmanager
 def join_replicas():
-    """A context manager. If this process is a replica, the process belongs to the group of replicas during
-    the block.
+    """Returns a context manager. If this process is a replica, it belongs to the group of replicas during the
+    block.
 
     If this machine is the only training machine of a cluster, the process listens at the port of TF_CONFIG
-    during the block, so that the evaluator sees that the training runs.
+    during the block. In this way, the evaluator sees that the training runs.
 
     Raises:
       replica_group.ReplicaError: another replica failed. This error is raised instead of the TensorFlow error

@@ -27,7 +27,7 @@ _POLL_SECONDS, _POLLS = 0.5, 4
 # Some clusters signal all processes of a job, so a replica receives one signal twice: from the cluster and
 # from its launcher. A second signal within this number of seconds counts as a copy of the first one.
 _SAME_SECONDS = 2
-# Time of the first Ctrl-C during a training, in seconds; empty before it.
+# Time of the first Ctrl-C during a training, in seconds. Empty before the first Ctrl-C.
 _interrupted_at = []
 _ADVICE = b"Ctrl-C: the command saves its progress and ends. Press Ctrl-C again to end it at once.\n"
 
@@ -45,7 +45,8 @@ def ending():
 
 
 def handle_termination(last_words):
-    """Makes SIGTERM and SIGHUP, and during a training also SIGINT, set `stopping.request`.
+    """Sets signal handlers for SIGTERM, SIGHUP and SIGINT. They set `stopping.request`; for SIGINT, only
+    during a training.
 
     This function does nothing outside of the main thread, or if this process already handles SIGTERM. If
     SIGHUP or SIGINT is ignored, as under nohup, it stays ignored.
@@ -115,8 +116,8 @@ def _is_sent(receiver):
 
 
 def _watch(receiver, last_words):
-    """Waits for a signal. After the signal, ends the process if the main thread does not end the process in
-    time, or if a second signal arrives."""
+    """Waits for SIGTERM or SIGHUP. After this signal, the main thread should end the process. If it does not
+    do so in time, or if a second signal arrives, this function ends the process."""
     while not _is_sent(receiver):
         pass
     stopping.request.set()

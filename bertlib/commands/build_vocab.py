@@ -64,12 +64,13 @@ def define_flags():
                              lower_bound=0, upper_bound=_MAX_ENTRIES)
     with common_flags.section("Extension of a vocabulary"):
         flags.DEFINE_string("extend", None, "The vocab.txt of a model. Its tokens keep their ids. Words of "
-                            "--input_file that it lacks follow after them, until the vocabulary has "
-                            "--vocab_size entries. The words that save the most tokens are chosen.")
+                            "--input_file that are not in this vocabulary are added after these tokens, "
+                            "until the vocabulary has --vocab_size entries. The words that save the most "
+                            "tokens are chosen.")
         flags.DEFINE_string("init_checkpoint", None, "With --extend: the weights of the model, in a format "
-                            "that the training commands read. The directory of --output_file then becomes a "
-                            "model with the extended vocabulary. The embedding of a new word starts as the "
-                            "mean of the embeddings of its old pieces.")
+                            "that the training commands read. The command writes a model with the extended "
+                            "vocabulary to the directory of --output_file. The embedding of a new word "
+                            "starts as the mean of the embeddings of its old pieces.")
         flags.DEFINE_string("bert_config_file", None, "The bert_config.json or config.json of "
                             "--init_checkpoint. The default is the file in the directory of the weights.")
 
@@ -135,8 +136,9 @@ def learn_vocab(words, vocab_size, min_frequency=2, num_unused=0):
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
     # Among equally frequent pairs, the trainer merges the pair with the lowest ids first. By default, the
     # trainer numbers the characters in the order of a hash table with a random seed, so each run would give a
-    # different vocabulary. Passing the characters as special tokens fixes their ids. Each merge shortens a
-    # word, so the number of merged pieces is below the total length of the words.
+    # different vocabulary. Passing the characters as special tokens fixes their ids.
+    # The trainer allocates memory for all entries in advance, so `most` is the largest useful number: each
+    # merge shortens a word, so the number of merged pieces is below the total length of the words.
     most = min(vocab_size, len(fixed) + sum(map(len, known)))
     trainer = tokenizers.trainers.WordPieceTrainer(vocab_size=most, min_frequency=min_frequency,
                                                    special_tokens=fixed, show_progress=False)
@@ -208,7 +210,7 @@ def open_model(settings):
         settings.set_default("bert_config_file", found[0])
     config = model_config.read_config(settings)
     encoder, heads = modeling.variable_shapes(config), pretraining_head.head_shapes(config)
-    # Models for masked words only have neither a pooler nor a head for the next sentence.
+    # A model that was pre-trained only on masked words has neither a pooler nor a head for the next sentence.
     checkpoint_formats.check_fits(source, {**encoder, **heads}, optional={
         *heads, *(name for name in encoder if "/pooler/" in name)})
     names = sorted(name for name in {**encoder, **heads} if name in source.shapes)
@@ -310,8 +312,14 @@ def learn(settings, words):
 
 
 def extend(settings, words, tokenizer, model):
-    """Extends the vocabulary of a `tokenization.FullTokenizer` by frequent words of the Counter `words`, and
-    writes it, with the model that `open_model` returned unless this is None."""
+    """Adds words of the text to the vocabulary of --extend, and writes the extended vocabulary.
+
+    Args:
+      settings: a `Settings`.
+      words: {word: number of occurrences}, see `count_words`.
+      tokenizer: the `tokenization.FullTokenizer` of --extend.
+      model: the result of `open_model`, to write also the model with the extended vocabulary; or None.
+    """
     old, new = extend_vocab(settings, words, tokenizer)
     if len(old) + len(new) < settings.vocab_size:
         logging.warning("The text yields only %d new words, fewer than the %d that --vocab_size=%d allows.",

@@ -4,7 +4,7 @@
 
 Each argument is a file eval_predictions.csv or eval_predictions.jsonl, or a directory with such a file. Both
 models must have been evaluated on the same examples. If both arguments are directories with a sweep.csv, the
-command compares the runs of both sweeps over their seeds.
+command compares the two sweeps: runs with the same settings, such as the same seed, form a pair.
 """
 
 import json

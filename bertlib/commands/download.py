@@ -23,7 +23,7 @@ def define_flags():
     """Defines the flags of this command."""
     with common_flags.section("Checkpoints and data sets"):
         flags.DEFINE_list("model", None, "Comma-separated names of checkpoints. --list prints all names.")
-        flags.DEFINE_list("data", None, "Comma-separated names of data sets; 'glue' stands for all tasks of "
+        flags.DEFINE_list("data", None, "Comma-separated names of data sets; 'glue' means all tasks of "
                           "GLUE.")
         flags.DEFINE_bool("list", False, "Print the known names and their addresses, and download nothing.")
     with common_flags.section("Source and destination"):

@@ -149,7 +149,7 @@ def _inputs(settings, model, expected):
         except (OSError, ValueError) as error:
             logging.warning("The development set cannot be read: %s Name a file with --compare_file.", error)
             found, source = _texts_of_vocabulary(model, expected), "texts made of words of the vocabulary"
-    if expected.task != "tagging":  # the development set of a tagger contains lists of words
+    if expected.task != "tagging":  # other tasks of a tagger need texts, not lists of words
         found = [tuple(" ".join(text) if isinstance(text, list) else text for text in texts)
                  for texts in found]
     usable = [texts for texts in found if _is_usable(expected, texts)]
@@ -175,8 +175,8 @@ def _is_usable(expected, texts):
 
 
 def _compare(settings, model):
-    """Logs for how many texts the tokens of the graph differ from the tokens of the tokenizer, with
-    examples."""
+    """Logs the number of texts for which the tokens of the graph differ from the tokens of the tokenizer,
+    with examples."""
     try:
         texts = training_texts.read_lines(settings.compare_file) if settings.compare_file else (
             training_texts.read_training_texts(model))

@@ -49,7 +49,7 @@ def find_predictions(paths, names):
 
 
 def list_problems(predictions, expected, partial):
-    """Returns a list of sentences, each of which gives a reason why the files cannot be submitted.
+    """Returns the reasons why the files cannot be submitted, as a list of sentences.
 
     Args:
       predictions: {name: list of paths}, see `find_predictions`.

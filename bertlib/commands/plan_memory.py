@@ -3,10 +3,10 @@
     python plan_memory.py --model=large --max_seq_length=128,384,512 --recompute=all --card=rtx3060
 
 This prints the largest micro-batch for each sequence length and each mode of --recompute, and a chart. For
-other cards, pass --gpu_memory_gb instead of --card. Without other flags, a step has a single micro-batch. A
-training with several micro-batches also stores the sums of their gradients: pass the training's
---gradient_accumulation_steps to plan it. For your own model, pass --bert_config_file instead of --model. 1 GB
-is 10⁹ bytes.
+other cards, pass --gpu_memory_gb instead of --card. By default, a step has a single micro-batch. A training
+with several micro-batches also stores the sums of their gradients. To plan such a training, pass its
+--gradient_accumulation_steps. For your own model, pass --bert_config_file instead of --model. 1 GB is 10⁹
+bytes.
 """
 
 import functools
@@ -72,8 +72,8 @@ def define_flags():
                              "not trained. If it is not 0, the embeddings are not trained either.",
                              lower_bound=0)
         flags.DEFINE_bool("freeze_embeddings", False, "Do not train the embeddings.")
-        flags.DEFINE_enum("phase", "training", ["training", "prediction"], "Part of a run to plan. "
-                          "--phase=prediction also covers evaluation: both need "
+        flags.DEFINE_enum("phase", "training", ["training", "prediction"], "Phase of a run to plan. "
+                          "Pass --phase=prediction also for an evaluation: prediction and evaluation need "
                           "neither gradients nor an optimizer.")
         flags.DEFINE_integer("batch_size", None, "Print the memory for this micro-batch, instead of the "
                              "largest micro-batch that fits.", lower_bound=1)

@@ -88,7 +88,8 @@ def define_flags():
 
 @contextlib.contextmanager
 def open_streams(settings):
-    """A context manager that yields the binary stream of the lines and the text stream of the answers.
+    """Returns a context manager that yields the stream of the lines (binary) and the stream of the answers
+    (text).
 
     The output file appears only when all answers are written. Only replica 0 writes the output file.
     """
@@ -119,8 +120,8 @@ def chunks_as_they_arrive(items, most, waits=False):
       items: iterable.
       most: int, maximum length of a list.
       waits: bool, whether to wait until a list has its maximum length or the items end. If it is true, the
-        lists and the batches are the same in each run. The answers are then also the same in each run,
-        because the rounding of an answer depends on its batch.
+        batches are the same in each run. So the answers are also the same in each run. Other batches could
+        change the rounding of an answer.
     """
     waiting = queue.Queue(2 * most)
 
@@ -284,10 +285,10 @@ def answer_interactively(predictor):
 
 
 def _inherit_columns(settings, directory):
-    """Takes the column flags that are not on the command line from the run.json in `directory`, which
-    contains the columns of the training.
+    """Sets the column flags that are not on the command line to their values in the training. These values
+    are recorded in the run.json in `directory`.
 
-    If --text_column is on the command line, --label_column and --header are not taken from the training.
+    If --text_column is on the command line, --label_column and --header keep their values.
     """
     path = os.path.join(directory, output_files.RECORD)
     without = ("label_column", "header") if settings.is_given("text_column") else ()

@@ -1,4 +1,4 @@
-"""Repeats a training in another directory, and compares both results bit for bit.
+"""Repeats a training in another directory, and compares the results of the two trainings bit for bit.
 
     python reproduce.py output/mrpc
 

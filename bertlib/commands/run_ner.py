@@ -2,8 +2,8 @@
 
     python run_ner.py
 
-This trains and evaluates the installed model on the sample data. This command uses your own data, in CoNLL
-columns:
+This command trains and evaluates the installed model on the sample data. The next command uses your own data,
+in CoNLL columns:
 
     python run_ner.py --do_train=true --do_eval=true --do_predict=true --data_dir=$CONLL_DIR \\
       --vocab_file=$BERT_DIR/vocab.txt --bert_config_file=$BERT_DIR/bert_config.json \\
@@ -409,7 +409,8 @@ def write_scores(settings, data, split, predicted, scores):
 def write_table(settings, split, file, predicted):
     """Writes the table of the words and their predicted tags."""
     name = f"{_TABLES[split]}.{settings.predictions_format}"
-    # test_predictions.jsonl may exist already. It then contains the same tags and probabilities.
+    # For JSON Lines, `write_predictions` has already written test_predictions.jsonl, with the same tags and
+    # probabilities.
     if name == _JSON_PREDICTIONS and isinstance(file, tagged_json_lines.JsonLinesFile):
         return
     path = os.path.join(settings.results_dir, name)

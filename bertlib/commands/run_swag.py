@@ -2,7 +2,7 @@
 
     python run_swag.py
 
-This trains and evaluates the installed model on the sample data. This command uses SWAG:
+This command trains and evaluates the installed model on the sample data. The next command uses SWAG:
 
     python run_swag.py --do_train=true --do_eval=true --data_dir=data/swag \\
       --vocab_file=$BERT_DIR/vocab.txt --bert_config_file=$BERT_DIR/bert_config.json \\
@@ -145,7 +145,7 @@ def read_data(settings):
 
 
 def compare_numbers_of_endings(settings, data):
-    """Logs a warning for each file whose questions have another number of endings than the training.
+    """Logs a warning for each file whose number of endings per question differs from the training.
 
     Args:
       settings: a `Settings`.
@@ -225,7 +225,7 @@ def run(settings, chooser, step, data, tokenizer, num_train_steps, record):
             **estimator_setup.input_options(settings, step, is_training)), lengths
 
     def choose(split, input_fn):
-        """Returns a pair: the predictions for each question, see `choice_head.Choice`, and the scores. The
+        """Returns (predictions for each question, scores). For the predictions, see `choice_head.Choice`. The
         scores are None if the split has no labels."""
         outputs = list(input_pipeline.restore_file_order(chooser.predict(input_fn)))
         if not data[split].is_labelled:

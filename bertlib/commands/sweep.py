@@ -107,9 +107,9 @@ def _check_base(command, own, parsed):
 
 
 def _value_parser(command, arguments, own):
-    """Returns a function that parses a value of --grid; see `grid.parse`. A value of --grid overrides the
-    value in a flag file. A flag in `own`, which contains the flags on the command line, must not be in
-    --grid."""
+    """Returns a function that parses a value of --grid; see `grid.parse`. For the arguments, see `_script_of`
+    and `_check_base`. A value of --grid overrides the value in a flag file. But a flag on the command line,
+    which is in `own`, must not also be in --grid."""
     def parse(name, text):
         if name not in command.names or name in _DIRECTORIES:
             raise ValueError(f"the training command has no flag --{name} that a sweep can change. "

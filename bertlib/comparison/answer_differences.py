@@ -17,7 +17,8 @@ class Differences(NamedTuple):
         contain only numbers.
       differing: number of predictions that differ.
       largest, mean: largest and mean absolute difference of the scores in the answers, such as
-        probabilities. Entities have scores only if both answers have the same entities.
+        probabilities. The scores of entities are compared only if both answers have the same number of
+        entities.
     """
 
     inputs: int
@@ -38,8 +39,8 @@ def compare(expected, other, inputs):
     """Returns the `Differences` between the answers of two predictors.
 
     Args:
-      expected, other: the `Predictor`s. Both do the same task.
-      inputs: list of tuples with the texts of an input.
+      expected, other: the two `Predictor`s. They must have the same task.
+      inputs: list of tuples. Each tuple contains the texts of one input.
 
     Raises:
       ValueError: an input cannot be used.

@@ -30,7 +30,7 @@ class Table(NamedTuple):
         recognized by the columns of the table.
       task: name of the task; None if no run.json describes the table.
       labels: list of str, in the order of the model's outputs; None if the task has no labels.
-      rows: list of {column: text}; in JSON Lines, also numbers and lists.
+      rows: list of {column: text}. In a table of JSON Lines, a value may also be a number or a list.
       separator: the text between several labels.
     """
 
@@ -172,7 +172,7 @@ def _plain(value, separator):
 
 
 class Scored(NamedTuple):
-    """The metrics of a table.
+    """The metrics of a table. They are computed over units: rows, sentences or questions.
 
     Attributes:
       metrics: {name: function}. A function takes an int array with the indices of some units, and returns the
@@ -201,7 +201,7 @@ def score(table, labels=None):
 
 
 def _score_multiple_choice(table, labels):
-    # The label is the number of an ending. Metrics of the labels, such as F1, have no meaning.
+    # The label is the number of an ending. So metrics of a single label, such as F1, have no meaning.
     scored = _score_classification(table, labels)
     return scored._replace(metrics={"eval_accuracy": scored.metrics["eval_accuracy"]})
 

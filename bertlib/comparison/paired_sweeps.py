@@ -1,4 +1,4 @@
-"""Pairs the runs of two sweeps by their settings, and compares a metric over their seeds."""
+"""Compares a metric between two sweeps. Runs with the same settings, such as the same seed, form a pair."""
 
 import csv
 import io
@@ -15,7 +15,7 @@ _FINISHED, _NOT_GIVEN = "finished", "not given"
 # Columns that describe a run. They are neither settings nor metrics.
 _OTHERS = ("run", "status", "directory", "message", "error", "seconds", "started")
 _FLAGS_AT_TOP = ("task_name", "task_type", "do_lower_case", "max_steps", "recompute", "num_workers")
-# Metrics of SQuAD, which are in percent. All other scores are shares.
+# Matches the metrics of SQuAD, which are in percent. All other scores are fractions from 0 to 1.
 _PERCENT = re.compile("(HasAns_|NoAns_|best_)?(exact|exact_match|f1)")
 
 
@@ -37,7 +37,7 @@ def read_settings(directory, columns):
     Args:
       directory: the directory of the sweep. Without its sweep.json, the columns are recognized by their
         names, and the flags are unknown.
-      columns: columns of its table.
+      columns: the columns of the sweep's table.
     """
     path = os.path.join(directory, RECORD)
     if not files.exists(path):
@@ -57,7 +57,8 @@ def compare(directories, metric=None):
 
     Args:
       directories: two directories with sweep.csv.
-      metric: name of the column to compare; None for the first metric of both tables.
+      metric: name of the column to compare. None for the first score that both tables contain, or for the
+        first other metric, such as a loss, if they have no common score.
 
     Returns:
       a dict that can be written as JSON: "metrics" with one entry, "test", and the numbers of runs.
@@ -114,8 +115,8 @@ def _check_same_examples(directories, rows):
 
 
 def _find_compared(sweeps, settings, flags):
-    """Returns {setting: [value in the first sweep, value in the second sweep]} of the settings that have one
-    value in each sweep, but not the same value.
+    """Returns {setting: [value in the first sweep, value in the second sweep]} of the settings in which the
+    sweeps differ: within each sweep, all runs have the same value, but the two sweeps have different values.
 
     Args:
       sweeps: two lists of rows.

@@ -1,4 +1,4 @@
-"""Tests by SciPy whether the results of two trainings differ, and puts the conclusion into words."""
+"""Tests with SciPy whether the results of two trainings differ, and puts the conclusion into words."""
 
 from typing import NamedTuple
 import warnings
@@ -40,7 +40,7 @@ def load_scipy():
       ImportError: SciPy is not installed.
     """
     try:
-        # Only this command needs SciPy.
+        # The import is here and not at the top, because only the statistical tests need SciPy.
         import scipy.stats
     except ImportError as error:
         raise ImportError(f"SciPy is needed for statistical tests, and cannot be imported ({error}). Install "
@@ -49,7 +49,7 @@ def load_scipy():
 
 
 def bootstrap_interval(metrics, count, resamples, seed):
-    """Returns the percentile interval of the difference of a metric, by the paired bootstrap.
+    """Returns a confidence interval of the difference of a metric, by the paired percentile bootstrap.
 
     Args:
       metrics: two functions, one for each training. A function takes an int array with the indices of some
@@ -76,11 +76,12 @@ def mcnemar(first, second):
     """Returns the result of McNemar's exact test.
 
     Args:
-      first, second: lists of bool, whether the prediction of each training is right for each row.
+      first, second: lists of bool, one list for each training. An element says whether the prediction of the
+        training for a row is right.
 
     Returns:
-      {"only_first": number of rows for which only the first training is right, "only_second": the same number
-      for the second training, "discordant": the sum of both numbers, "p_value"}.
+      {"only_first": number of rows for which only the first training is right, "only_second": number of rows
+      for which only the second training is right, "discordant": the sum of these two numbers, "p_value"}.
     """
     only_first = sum(one and not other for one, other in zip(first, second))
     only_second = sum(other and not one for one, other in zip(first, second))

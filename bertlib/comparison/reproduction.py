@@ -134,7 +134,7 @@ def _refuse_running(directory):
             pass
     except locks.InUseError:
         raise
-    except OSError as error:  # a directory that this user cannot write
+    except OSError as error:  # if this user cannot write the directory, the lock cannot be checked
         if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise
 
@@ -210,8 +210,9 @@ def _flags_of_older_record(record):
 
 
 def _use_copies(flags, directory):
-    """Replaces the values of some flags by the copies in the output directory: always for --task_module, and
-    for a file of the model if it no longer exists."""
+    """Replaces paths in flags by the paths of copies in the output directory. If there is a copy, the value
+    of --task_module is always replaced. The path of a file of the model is replaced only if the file no
+    longer exists."""
     module = os.path.join(directory, output_files.TASK_MODULE)
     if "task_module" in flags and files.exists(module):
         flags["task_module"] = os.path.abspath(module)
@@ -222,8 +223,8 @@ def _use_copies(flags, directory):
 
 
 def _find_starting_weights(flags, record, given):
-    """If the starting weights were a model of the Hugging Face Hub that is not on this machine, replaces
-    their path by the name and the revision of the model."""
+    """Replaces the path of the starting weights by the name and the revision of a model on the Hugging Face
+    Hub. This is done only if the weights came from the Hub and the path does not exist on this machine."""
     start = record.get("init_checkpoint") or {}
     if "init_checkpoint" in given or not start.get("repository") or "init_checkpoint" not in flags:
         return

@@ -10,15 +10,16 @@ from bertlib.checkpoints import checkpoint_files, checkpoint_formats, metrics_hi
 from bertlib.output_directory import best_weights, environment, output_files
 from bertlib.system import files, terminal
 
-# Names of the values in metrics.jsonl that measure the machine and not the model.
+# Names of the values in metrics.jsonl that are not compared: the values that identify a line, and the values
+# that measure the machine and not the model.
 _MEASURED = ("step", "evaluation", "time", "steps_per_second", "examples_per_second", "peak_memory_gb",
              "waiting_seconds")
-# Files of results with the same content for the same weights and data.
+# Files of results whose content depends only on the weights and the data.
 _RESULTS = ("eval_results*.txt", "eval_results*.json", "test_results*.tsv", "test_predictions*.tsv",
             "predictions.json", "null_odds.json")
 _FIELDS_OF_DATA = ("task", "labels", "vocabulary", "do_lower_case", "bert_config", "train_data", "dev_rows")
 _RESULT = {True: "the same", False: "differs", None: "not compared, because only one directory has this file"}
-# Longest list of steps or metrics in a text.
+# Largest number of steps or metrics that a text lists.
 _MANY = 12
 
 
@@ -66,10 +67,15 @@ def compare_losses(original, repeated, last_step):
     """Compares the values in metrics.jsonl of two directories up to a step.
 
     Returns:
-      {"lines": number of lines in both, "first_step", "last_step": of these lines, "different": number of
-      lines that differ, "first_difference": step of the first one or None, "largest": {name: {"absolute",
-      "relative", "step"}}, "missing": steps of log lines that only the original has}. A training that was
-      killed and continued has such lines: the first step after the start is always logged.
+      a dict:
+        "lines": number of lines that both directories have.
+        "first_step", "last_step": the first and the last step of these lines.
+        "different": number of these lines that differ.
+        "first_difference": step of the first line that differs, or None.
+        "largest": {name of a value: {"absolute", "relative", "step"}}, the largest differences of the value,
+          and the first step at which it differs.
+        "missing": steps of the log lines that only the original has. If the original was killed and
+          continued, it has such lines, because the first step after each start is logged.
     """
     old, new = (_logged(directory, last_step) for directory in (original, repeated))
     common = [key for key in old if key in new]
@@ -173,7 +179,8 @@ def _compare_checkpoints(step, old, new):
 
 def compare_results(original, repeated):
     """Returns a list of {"file", "same", "metrics"} of the result files. "same" is None for a file that only
-    one of the two directories has."""
+    one of the two directories has. "metrics" is {name: [old value, new value]} of the metrics that differ;
+    only an eval_results*.json that differs has this key."""
     names = [{os.path.basename(path) for pattern in _RESULTS
               for path in glob.glob(os.path.join(glob.escape(directory), pattern))}
              for directory in (original, repeated)]
@@ -206,12 +213,13 @@ def _differences_of_data(old, new):
 
 
 def compare_environments(old, new):
-    """Returns ({name: [old value, new value]}, names of the values that the old record does not contain)."""
+    """Compares the versions and the environments of two records. Returns ({name: [old value, new value]} of
+    the values that differ, list of the names of the values that the old record does not contain)."""
     flat = [_flat(record) for record in (old, new)]
     differences = {name: [flat[0][name], flat[1].get(name)] for name in sorted(flat[0])
                    if flat[0][name] != flat[1].get(name)}
     unknown = sorted(set(flat[1]) - set(flat[0]))
-    if old.get("environment") is not None:  # the record lists only the variables that were set
+    if old.get("environment") is not None:  # a variable that this record does not contain was not set
         variables = [name for name in unknown if name.startswith("variable ")]
         differences.update({name: [None, flat[1][name]] for name in variables})
         unknown = [name for name in unknown if name not in variables]

@@ -23,14 +23,14 @@ from bertlib.graph import collectives, graph_keys, randomness, tensorflow_intern
 
 # Number of files that are opened and verified at the same time.
 _FILES_AT_A_TIME = 8
-# Number of bytes before and after the content of a TFRecord. These bytes hold the length of the content and
-# checksums.
+# Number of bytes before and after the content of a TFRecord. These bytes contain checksums and the length of
+# the content.
 _HEADER_BYTES, _FOOTER_BYTES = 12, 4
-# If a dataset changes the order of the examples, its batches have a feature of this name. It holds the index
-# of each example in the file.
+# If a dataset changes the order of the examples, its batches have a feature of this name. The feature
+# contains the index of each example in the file.
 EXAMPLE_INDEX = "example_index"
-# If micro-batches differ in size, each has a feature of this name. It holds the weight of the micro-batch's
-# mean loss, a scalar whose average is 1.
+# If micro-batches differ in size, each micro-batch has a feature of this name. The feature is a scalar: the
+# weight of the micro-batch's mean loss. The mean of the weights of a step is 1.
 MICRO_BATCH_WEIGHT = "micro_batch_weight"
 # Sequences are trimmed to a multiple of this length. Kernels are faster for such lengths, and fewer different
 # shapes occur.
@@ -71,7 +71,7 @@ class RecordFile(object):
         self._reader = tensorflow_internals.open_records(path)
         self._offsets = self._scan()
         if not len(self):
-            raise ValueError(f"{path} is empty: it holds no record.")
+            raise ValueError(f"{path} is empty: it contains no record.")
         self._check_fields(self._reader.read(0)[0])
         self._file = None
         if "://" not in path:
@@ -107,7 +107,7 @@ class RecordFile(object):
                              "the file, or write the file again.")
 
     def read(self, indices):
-        """Returns the serialized records at those indices, an object array of bytes."""
+        """Returns the serialized records at these indices as an object array of bytes."""
         if self._file is None:
             with self._lock:
                 return np.array([self._reader.read(self._offsets[index])[0] for index in indices],
@@ -130,7 +130,7 @@ class RecordFiles(object):
     """
 
     def __init__(self, paths, fields):
-        """Opens the files, `_FILES_AT_A_TIME` at a time. Errors are those of `RecordFile`."""
+        """Opens the files, `_FILES_AT_A_TIME` at a time. Raises the same errors as `RecordFile`."""
         with concurrent.futures.ThreadPoolExecutor(_FILES_AT_A_TIME) as pool:
             self._files = list(pool.map(lambda path: RecordFile(path, fields), paths))
         self._starts = np.cumsum([0, *map(len, self._files)])
@@ -139,7 +139,7 @@ class RecordFiles(object):
         return int(self._starts[-1])
 
     def read(self, indices):
-        """Returns the serialized records at those indices, an object array of bytes."""
+        """Returns the serialized records at these indices as an object array of bytes."""
         indices = np.asarray(indices)
         numbers = np.searchsorted(self._starts, indices, side="right") - 1
         records = np.empty(len(indices), object)
@@ -165,7 +165,7 @@ class _RecordReader(object):
         self._suspects = collections.deque(maxlen=_SUSPECTED_BATCHES)
 
     def read(self, indices):
-        """Returns the serialized records at those indices, an object array of bytes."""
+        """Returns the serialized records at these indices as an object array of bytes."""
         self._suspects.append(indices)
         return self._records.read(indices)
 
@@ -201,7 +201,8 @@ class _RecordReader(object):
 
 @contextlib.contextmanager
 def translate_record_errors(graph=None):
-    """A context manager: if the input fails inside of the block, raises an error that names the bad record.
+    """Returns a context manager. If the input fails in its block because of a bad record, the context manager
+    raises an error that names this record.
 
     Args:
       graph: the graph of the input; None for the current graph.
@@ -299,7 +300,7 @@ def token_balanced_bounds(lengths, num_micro_batches):
         return [*bounds[:-1], len(lengths)]
 
     # Filling each micro-batch up to the limit gives the smallest number of micro-batches. If this number is
-    # larger than N, no other way to cut the batch keeps the limit.
+    # larger than N, no division into N micro-batches respects the limit.
     limits = range(lengths[0], lengths[0] * len(lengths))
     smallest_limit = lengths[0] + bisect.bisect_left(
         limits, True, key=lambda limit: len(filled(limit)) <= num_micro_batches + 1)
@@ -323,8 +324,8 @@ def _lengths(mask):
 
 
 def _token_balanced_bounds(mask, num_micro_batches):
-    """Returns the result of `token_balanced_bounds` for a batch as an int64 tensor [N + 1]. In the mask (see
-    `_lengths`), the longest example comes first."""
+    """Returns the result of `token_balanced_bounds` for a batch as an int64 tensor [N + 1]. The examples of
+    the mask (see `_lengths`) must be sorted by length, the longest first."""
     kept = tf.minimum(_trimmed_length(_lengths(mask)), mask.shape.as_list()[-1])
     bounds = tf.numpy_function(lambda lengths: token_balanced_bounds(lengths, num_micro_batches), [kept],
                                tf.int64)
@@ -338,8 +339,8 @@ def _sort_by_length(batch, mask_name):
 
 
 def _cut_into_micro_batches(batch, num_micro_batches, own, totals, trimmed_fields, unequal):
-    """Returns a dataset of the micro-batches of one effective batch, with the totals of the batch. If
-    `unequal`, each micro-batch also has its weight.
+    """Returns a dataset of the micro-batches of one effective batch. Each micro-batch also contains the
+    totals of the effective batch and, if `unequal`, its own weight.
 
     Args:
       batch: {name: tensor [B, …]}, sorted by length if `unequal`.
@@ -368,8 +369,8 @@ def _cut_into_micro_batches(batch, num_micro_batches, own, totals, trimmed_field
 
 
 def _trimmed_length(lengths):
-    """Returns lengths rounded up to a multiple of `_LENGTH_STEP`, or of `_LENGTH_STEP_OF_XLA`. So the result
-    is at least this number."""
+    """Returns lengths rounded up to a multiple of `_LENGTH_STEP` (with XLA, of `_LENGTH_STEP_OF_XLA`). The
+    length 0 is rounded up to the first multiple, too."""
     step = _LENGTH_STEP_OF_XLA if tf.get_collection(graph_keys.USES_XLA) else _LENGTH_STEP
     return (tf.maximum(lengths, 1) + step - 1) // step * step
 
@@ -449,8 +450,8 @@ def _evaluation_dataset(num_examples, read, batch_size, drop_remainder, trimmed_
     def read_sorted(indices):
         return _sort_by_length({**read(indices), EXAMPLE_INDEX: indices}, trimmed_fields[0])
 
-    # The examples of the last, smaller batch stay in this batch. So the mean over batches is the same as
-    # without sorting.
+    # The last batch may be smaller. Its examples are not mixed with the examples of other batches, so the
+    # mean over batches is the same as without sorting.
     whole = num_examples - num_examples % batch_size
     many = tf.data.Dataset.range(whole).batch(batch_size * _SORTED_BATCHES).map(read_sorted, **threads)
     dataset = many.flat_map(
@@ -495,9 +496,9 @@ def record_dataset(path, fields, batch_size, is_training, drop_remainder, micro_
       batch_size: B, number of examples of a batch. The last batch outside of training may be smaller.
       is_training: True for an endless, shuffled stream that starts at the global step. False to read each
         example once, in the order of the file unless `trimmed_fields` are given.
-      drop_remainder: whether to leave out the last batch if it is smaller.
-      micro_batches: number of batches (micro-batches) that this replica computes in one training step. The
-        micro-batches of all replicas hold the same examples as one batch.
+      drop_remainder: whether to leave out the last batch if it has fewer than B examples.
+      micro_batches: number of batches (micro-batches) that this replica computes in one training step. All
+        micro-batches of a step, on all replicas, contain the same examples as one batch of their total size.
       batch_totals: names of fields. For each of these fields, a batch also has the scalar <name>_total, which
         is the sum of the field over the whole step. Use the total as the divisor of a mean whose number of
         terms differs between micro-batches. For example, micro-batches have different numbers of masked
@@ -511,10 +512,10 @@ def record_dataset(path, fields, batch_size, is_training, drop_remainder, micro_
         Each batch outside of training also has `EXAMPLE_INDEX`, int64 [B], with the positions of its examples
         in the file; see `restore_file_order`.
       unequal_micro_batches: whether micro-batches have different numbers of examples, which
-        `token_balanced_bounds` determines. Only for training with `trimmed_fields`. `batch_size` is then the
-        number of examples of a whole step. Each micro-batch has a `MICRO_BATCH_WEIGHT`, a float32 scalar: b ·
-        micro_batches / batch_size for a micro-batch of b examples. Multiply the mean loss of each micro-batch
-        by its weight: the mean of these products is the mean loss of the step.
+        `token_balanced_bounds` determines. Only for training with `trimmed_fields`. If true, `batch_size` is
+        the number of examples of a whole step, and each micro-batch has a `MICRO_BATCH_WEIGHT`. This weight
+        is a float32 scalar: b · micro_batches / batch_size for a micro-batch of b examples. Multiply the mean
+        loss of each micro-batch by its weight: the mean of these products is the mean loss of the step.
 
     Raises:
       FileNotFoundError, ValueError: see `RecordFile`.

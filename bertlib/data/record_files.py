@@ -25,7 +25,7 @@ def open_writer(path):
 
 
 def read_first_records(path, number):
-    """Returns a list of at most `number` bytes objects, the first records of a file.
+    """Returns the first records of a file as a list of at most `number` bytes objects.
 
     Raises:
       ValueError: the file contains no TFRecords, or is damaged.
@@ -34,7 +34,7 @@ def read_first_records(path, number):
     try:
         return list(itertools.islice(tf.compat.v1.io.tf_record_iterator(path), number))
     except tf.errors.DataLossError as error:
-        raise ValueError(f"{path} holds no TFRecords, or is damaged ({error.message}).") from error
+        raise ValueError(f"{path} contains no TFRecords, or is damaged ({error.message}).") from error
 
 
 def parse_features(record):

@@ -57,7 +57,7 @@ class Published(NamedTuple):
 
 
 def _problem_in_checkpoint(path, name):
-    """Returns the problem of a file of a checkpoint, or None; see `http_download.Source`."""
+    """Returns a message about a problem in a file of a checkpoint, or None; see `http_download.Source`."""
     if name != "bert_config.json":
         return None if os.path.getsize(path) else "it is empty"
     try:
@@ -67,7 +67,7 @@ def _problem_in_checkpoint(path, name):
 
 
 def _problem_in_squad(path, _):
-    """Returns the problem of a SQuAD file, or None; see `http_download.Source`."""
+    """Returns a message about a problem in a SQuAD file, or None; see `http_download.Source`."""
     try:
         paragraphs = [paragraph for article in files.read_json_object(path)["data"]
                       for paragraph in article["paragraphs"]]
@@ -78,8 +78,8 @@ def _problem_in_squad(path, _):
 
 
 def _problem_in_table(columns, delimiter=b"\t"):
-    """Returns a function that checks whether a file has at least `columns` columns. The function returns
-    a description of the problem, or None; see `http_download.Source`.
+    """Returns a function that checks whether a file has at least `columns` columns. The function returns a
+    message about the problem, or None; see `http_download.Source`.
 
     The function reads only the first line: in some published files, later lines do not have the form that the
     reader of the task expects.
@@ -153,7 +153,7 @@ def join_mrpc(directory):
 
 
 def _rows(path, columns):
-    """Returns the rows of a part of MRPC. Each row is a list of str. Spaces at the ends of the line are
+    """Returns the rows of a part of MRPC. Each row is a list of str. White space at both ends of a line is
     removed.
 
     Raises:

@@ -195,8 +195,8 @@ class Estimator(object):
 
     @contextlib.contextmanager
     def _training(self):
-        """A context manager: inside the `with` block, which contains a training, `_group` is None. After the
-        block, waits until the sessions of all replicas are closed."""
+        """Returns a context manager for a block that runs a training. Inside of the block, `_group` is None.
+        At the end of the block, the context manager waits until the sessions of all replicas are closed."""
         self._is_training = True
         try:
             yield
@@ -297,7 +297,7 @@ class Estimator(object):
     def export_savedmodel(self, export_dir_base, serving_input_receiver_fn, assets_extra=None, as_text=False,
                           checkpoint_path=None, strip_default_attrs=True):
         """Calls `export_saved_model`; `export_savedmodel` is the older name. strip_default_attrs has no
-        effect: attributes of ops that have their default values are always omitted from the graph."""
+        effect: attributes of ops are always left out of the graph if they have their default value."""
         del strip_default_attrs
         return self.export_saved_model(export_dir_base, serving_input_receiver_fn, assets_extra, as_text,
                                        checkpoint_path)
@@ -324,7 +324,7 @@ class Estimator(object):
 
     def _checkpoint_for(self, checkpoint_path, doing):
         if self._group:
-            self._group.barrier()  # after it, the other replicas can read the checkpoint that replica 0 wrote
+            self._group.barrier()  # replica 0 may still write the checkpoint that the others will read
         checkpoint = checkpoint_path or self._newest_checkpoint_of_replica_0()
         if checkpoint:
             logging.info("Weights for %s: %s.", doing, checkpoint)

@@ -55,7 +55,7 @@ class EstimatorSpec(collections.namedtuple("EstimatorSpec", _SPEC_FIELDS)):
           eval_metrics: pair (function, tensors), as in TPUEstimatorSpec. `tensors` is a list or a dict. The
             function is called with these tensors and returns eval_metric_ops.
           host_call: pair (function, tensors), as in TPUEstimatorSpec. There is no TPU host here, so the ops
-            of the function run in each training step.
+            that the function returns run as a part of each training step.
           scaffold_fn: function that returns the scaffold, as in TPUEstimatorSpec.
 
         Raises:
@@ -82,8 +82,8 @@ class EstimatorSpec(collections.namedtuple("EstimatorSpec", _SPEC_FIELDS)):
                                list(training_chief_hooks or []), list(training_hooks or []), scaffold,
                                list(evaluation_hooks or []), list(prediction_hooks or []))
         # Replicas that share an evaluation gather the tensors of `eval_metrics`. The metrics in
-        # eval_metric_ops are ops of one process and cannot be gathered. If they are given, gathered_metrics
-        # is None.
+        # eval_metric_ops are ops of one process and cannot be gathered. If eval_metric_ops is given,
+        # gathered_metrics is None.
         spec.gathered_metrics = None if given_ops else eval_metrics
         return spec
 
@@ -116,7 +116,7 @@ def split_batch(batch):
 
 
 def select_predictions(predictions, keys):
-    """Returns the predictions of a model_fn whose names are in `keys`; all predictions if `keys` is None."""
+    """Returns the predictions that have a name in `keys`; all predictions if `keys` is None."""
     if keys is None:
         return predictions
     if not isinstance(predictions, dict):

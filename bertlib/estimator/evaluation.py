@@ -8,14 +8,14 @@ Metrics are computed in two ways:
 - `predicted_batches` yields predictions, from which the caller computes metrics. `Estimator.predict` calls
   it. SQuAD and tagging are evaluated in this way, because their metrics compare texts and entities.
 
-Both functions may run during a training. There are four triggers, which docs/development/paths.md describes:
-`bertlib.runs.learning_curve` (--eval_each_checkpoint), an evaluator process
+Both functions may also run during a training. docs/development/paths.md describes the four callers that start
+an evaluation during a training: `bertlib.runs.learning_curve` (--eval_each_checkpoint), an evaluator process
 (`bertlib.command_line.evaluator_process`), and `train_and_evaluate` and `InMemoryEvaluatorHook` of tf1.
 
 Evaluations do not affect the training: with and without evaluations, a training ends with the same weights,
 bit for bit. For this reason each evaluation has a separate graph, reads the weights from a checkpoint, and
-writes separate event files. During a training, `SessionWeights` saves the weights of the training's session
-in such a checkpoint.
+writes separate event files. `SessionWeights` can write the current weights of an open training session as a
+checkpoint for an evaluation.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ def evaluate(builder, config, checkpoint, input_fn, steps=None, hooks=(), revise
     Args:
       builder: the `model_graph.Builder`.
       config: the `RunConfig`.
-      checkpoint: path of the weights; None for the weights that a training would start from.
+      checkpoint: path of the checkpoint; None for the weights with which a new training would start.
       input_fn, steps, hooks, revise: see `Estimator.evaluate`.
       group: the `replica_group.Group` of the replicas that share the batches. All these replicas must call
         this function. None if only this process evaluates.
@@ -60,9 +60,9 @@ def _evaluate(builder, config, checkpoint, input_fn, steps, hooks, revise, group
     """Does the work of `evaluate`.
 
     Returns:
-      the metrics. None if a group is given whose replicas cannot share the batches. The replicas can share
-      the batches if `input_pipeline` makes the batches and the model_fn passes the tensors of its metrics
-      (`eval_metrics`).
+      the metrics; None if the replicas of `group` cannot share the batches. The replicas can share the
+      batches if `input_pipeline` makes the batches, and if the model_fn returns the tensors of its metrics
+      (`eval_metrics` of the `EstimatorSpec`).
     """
     with tf.Graph().as_default():
         if group:
@@ -109,14 +109,14 @@ def _metric_ops(spec):
 def predicted_batches(builder, config, checkpoint, input_fn, predict_keys=None, hooks=(), group=None):
     """Yields the predictions of each batch. A batch is computed when its predictions are requested.
 
-    Replicas share the batches if `input_pipeline` makes them. Any other input is read by replica 0, which
-    broadcasts the predictions.
+    Replicas share the batches if `input_pipeline` makes the batches. For any other input, replica 0 computes
+    all predictions and broadcasts them.
 
     Args:
       input_fn, predict_keys, hooks: see `Estimator.predict`.
       builder, config, checkpoint, group: see `evaluate`.
     """
-    # The graph must not be the default graph while the code of the caller runs.
+    # The code of the caller runs after each `yield`. This graph must not be the default graph at that time.
     graph = tf.Graph()
     with graph.as_default():
         if group:
@@ -156,11 +156,11 @@ def _session(spec, checkpoint, config, hooks):
 
 @contextlib.contextmanager
 def _unchanged_generators():
-    """A context manager: restores the states of Python's and NumPy's global random generators after the
-    block.
+    """Returns a context manager. After its block, it restores the states that Python's and NumPy's global
+    random generators had before the block.
 
     An input_fn may draw random numbers while an evaluation builds or reads the input. Without this function,
-    the next random numbers of a training in the same process would be different with and without evaluations.
+    an evaluation would change the next random numbers of a training in the same process.
     """
     states = random.getstate(), np.random.get_state()
     try:
@@ -183,8 +183,8 @@ class SessionWeights:
 
     @contextlib.contextmanager
     def saved(self, session):
-        """A context manager: saves the session's values in a checkpoint and yields the path of this
-        checkpoint. After the block, removes the checkpoint."""
+        """Returns a context manager that saves the session's values in a checkpoint and yields the path of
+        this checkpoint. After its block, the context manager removes the checkpoint."""
         with tempfile.TemporaryDirectory(prefix="evaluated_weights.") as directory:
             yield self._save(session, os.path.join(directory, "model.ckpt"))
 

@@ -1,6 +1,6 @@
 """Predicts the memory of a training step, and the largest batch that fits, without running the step.
 
-This module only predicts. `step_config.choose` chooses the settings of a step from its predictions.
+This module only predicts. `step_config.choose` uses the predictions to choose the settings of a step.
 
 The graph is built with static shapes and rewritten as TensorFlow's runtime would rewrite it. Then
 TensorFlow's optimizer Grappler simulates the graph on a virtual GPU. The result is a timeline: the order and
@@ -25,9 +25,9 @@ from bertlib.graph import tensorflow_internals
 # Bytes of a card's nominal size that TensorFlow's allocator does not get: driver, CUDA context, and the
 # reserve for CUDA's libraries. `gpu_cards.CARDS` has a more exact number for each known card.
 CARD_OVERHEAD = 2.0 * GB
-# Ratio of the memory that TensorFlow's GPU allocator takes to the simulated peak. It is above 1, because the
-# memory is fragmented. benchmarks/allocator.py, which follows the allocator's rules, finds 1.05 for a step of
-# BERT-Large. An earlier calculation found 1.067. The value below has not been checked on a GPU.
+# Ratio of the memory that TensorFlow's GPU allocator takes to the simulated peak. The ratio is above 1,
+# because the memory is fragmented. benchmarks/allocator.py, which follows the allocator's rules, finds 1.05
+# for a step of BERT-Large. An earlier calculation found 1.067. The value below has not been checked on a GPU.
 ALLOCATOR_MARGIN = 1.07
 # Bytes of the free RAM that a step cannot use: workspaces and fragmentation.
 WORKSPACE = 0.5 * GB
@@ -72,7 +72,7 @@ Attributes:
 """
 
 
-# --- One graph -------------------------------------------------------------------------------------------
+# --- The memory of one graph -----------------------------------------------------------------------------
 
 
 def predict_memory(build, *arguments):
@@ -117,9 +117,9 @@ def trace_allocations(train_op):
       ValueError: see `simulate`.
 
     Returns:
-      (a list of (tensor, change) in the order of time, seconds of the step). A tensor is a pair (name of the
-      node, index of the output). The change is +n when a tensor of n bytes is allocated, and −n when the
-      tensor is freed. Variables are left out.
+      (allocations, seconds of the step). The allocations are a list of pairs (tensor, change), in the order
+      of time. A tensor is a pair (name of the node, index of the output). The change is +n when a tensor of n
+      bytes is allocated, and −n when the tensor is freed. Variables are left out.
     """
     op = getattr(train_op, "op", train_op)
     for needed_op in _with_ancestors(op).values():
@@ -222,9 +222,9 @@ def _allocations(graph_def, timeline):
     @functools.cache
     def owner(tensor):
         """Returns the tensor whose memory `tensor` uses. For most tensors, this is `tensor` itself. If the op
-        of `tensor` returns its input (see `_ALIASES` and `_returns_reference`), it is the owner of this
-        input. Returns None if `tensor` uses the memory of a variable. A tensor is a pair (name of the node,
-        index of the output)."""
+        of `tensor` returns its input (see `_ALIASES` and `_returns_reference`), the result is the owner of
+        this input. Returns None if `tensor` uses the memory of a variable. A tensor is a pair (name of the
+        node, index of the output)."""
         node = nodes[tensor[0]]
         if node.op in _VARIABLES or node.op == "ReadVariableOp":
             return None
@@ -271,7 +271,7 @@ def _parse(text):
     return name, int(output or 0)
 
 
-# --- What fits -------------------------------------------------------------------------------------------
+# --- The largest batch that fits -------------------------------------------------------------------------
 
 
 def largest_batch(need_of_size, usable_bytes, limit=1 << 16):
@@ -386,7 +386,7 @@ def advice(alternatives, memory_need, usable_bytes):
     return "\n".join(lines)
 
 
-# --- What is usable --------------------------------------------------------------------------------------
+# --- The usable memory -----------------------------------------------------------------------------------
 
 
 def usable_memory():
@@ -395,15 +395,15 @@ def usable_memory():
     A step is expected to fit if its simulated peak is at most this memory.
 
     Returns:
-      (number of bytes, description such as "free RAM less 0.50 GB for workspaces and fragmentation").
+      (number of bytes, description such as "free RAM minus 0.50 GB for workspaces and fragmentation").
     """
     with tf.Graph().as_default(), tf.Session() as session:
         limits = [device.memory_limit_bytes for device in session.list_devices()
                   if device.device_type == "GPU"]
     if limits:
         limit = min(limits)
-        return limit / ALLOCATOR_MARGIN, f"{gb(limit)} of GPU memory less the margin for fragmentation"
-    return available_ram() - WORKSPACE, f"free RAM less {gb(WORKSPACE)} for workspaces and fragmentation"
+        return limit / ALLOCATOR_MARGIN, f"{gb(limit)} of GPU memory minus the margin for fragmentation"
+    return available_ram() - WORKSPACE, f"free RAM minus {gb(WORKSPACE)} for workspaces and fragmentation"
 
 
 def available_ram(root="/"):

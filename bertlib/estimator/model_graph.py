@@ -10,7 +10,7 @@ from bertlib.estimator.estimator_spec import EstimatorSpec, ModeKeys
 from bertlib.estimator.step_config import check_equal_micro_batches
 from bertlib.graph import collectives, graph_keys, randomness, tensorflow_internals
 
-# XLA does not compile these random ops. From the same random bits, XLA would compute other floats than
+# XLA must not compile these random ops: from the same random bits, XLA would compute different floats than
 # TensorFlow.
 _RANDOM_FLOATS = {"StatelessRandomUniformV2", "StatelessTruncatedNormalV2", "StatelessRandomNormalV2"}
 
@@ -51,7 +51,7 @@ class Builder:
     def check_params(self):
         """Raises a ValueError if params already contains batch_size."""
         if "batch_size" in self.params:
-            raise ValueError("params must not hold batch_size: the Estimator sets this entry from "
+            raise ValueError("params must not contain batch_size: the Estimator sets this entry from "
                              "train_batch_size, eval_batch_size or predict_batch_size. Remove the entry.")
 
     def batch_size(self, mode):
@@ -105,8 +105,8 @@ class Builder:
         tf.set_random_seed(self._config.tf_random_seed)
         tf.train.create_global_step()
         if mode == ModeKeys.TRAIN:
-            # A local variable is not saved in checkpoints. Checkpoints are saved between steps, and the index
-            # is then 0.
+            # The index is a local variable, so checkpoints do not contain it. This loses nothing: checkpoints
+            # are saved between two steps, when the index is 0.
             index = tf.Variable(0, dtype=tf.int64, trainable=False, name=graph_keys.MICRO_BATCH_INDEX,
                                 collections=[tf.GraphKeys.LOCAL_VARIABLES, graph_keys.MICRO_BATCH_INDEX])
             all_reduce = collectives.current_all_reduce()

@@ -78,8 +78,8 @@ class ProfileHook(tf.train.SessionRunHook):
 
     @contextlib.contextmanager
     def _surviving(self):
-        """A context manager: turns an error in the block into a warning, because a failed profile must not
-        end the training."""
+        """Returns a context manager that turns an error in its block into a warning, because a failed profile
+        must not end the training."""
         try:
             yield
         except Exception as error:

@@ -30,7 +30,7 @@ def start_training(group, step, directory):
     Args:
       group: the `replica_group.Group`; all replicas must call this.
       step: int, the step of the newest checkpoint that this replica sees.
-      directory: the directory of the training, as this replica knows it.
+      directory: path of the training's directory on this replica. The path on replica 0 is used.
 
     Returns:
       int, the step of replica 0's newest checkpoint, with which all replicas start.
@@ -46,9 +46,10 @@ def start_training(group, step, directory):
 
 @contextlib.contextmanager
 def reporting_errors(group):
-    """A context manager: reports an error in the block to the other replicas before the session is closed.
+    """Returns a context manager. It reports an error in its block to the other replicas before the session is
+    closed.
 
-    The other replicas wait for this one in the middle of a step. Without the report they would wait until
+    The other replicas wait for this replica in the middle of a step. Without the report they would wait until
     this replica has closed its session, which takes time. A loss that is not finite is not reported, because
     all replicas have the same loss.
     """
@@ -74,7 +75,7 @@ def broadcast_variables(group, root, variables, session):
       session: the session of this replica.
 
     Returns:
-      {name: (old value, new value)} of the variables whose value in this replica was different.
+      {name: (old value, new value)} for each variable whose value in this replica was replaced.
     """
     changed = {}
     for batch in checkpoint_formats.groups_by_size(variables, _BATCH_BYTES):
@@ -132,9 +133,9 @@ class WeightComparison:
         for index, (count, greatest) in enumerate(self._group.all_gather((len(changed), largest))):
             if self._group.is_first and count:
                 logging.warning(
-                    "%s computed other weights than replica 0: %d of %d variables differed, most of all %s, "
-                    "by %.2g. This replica continues with the weights of replica 0. To avoid differences, "
-                    "use GPUs or CPUs of the same kind for all replicas.",
+                    "%s computed other weights than replica 0: %d of %d variables differed. The variable %s "
+                    "differed most, by %.2g. This replica continues with the weights of replica 0. To avoid "
+                    "differences, use GPUs or CPUs of the same kind for all replicas.",
                     self._group.name(index), count, len(self._variables), greatest[1], greatest[0])
 
 
@@ -149,8 +150,8 @@ def _checksum(variable):
 class StepVote:
     """The exchange of all replicas before each step. The replicas vote on whether the training stops.
 
-    Together with the votes, the replicas exchange two other values. The computing time of each replica is
-    used to find slow replicas. The other value says whether replica 0 saved a checkpoint. If replica 0 saved
+    Together with the votes, the replicas exchange two other values: the computing time of each replica, and
+    whether replica 0 saved a checkpoint. The computing times show which replicas are slow. If replica 0 saved
     a checkpoint, weights that differ from those of replica 0 are replaced; see `WeightComparison`.
 
     Attributes:
@@ -222,8 +223,8 @@ class _SaveListener(tf.train.CheckpointSaverListener):
 
 
 def shard_input(group):
-    """Makes the input of the current graph yield only this replica's shard of the batches. Has no effect in
-    training."""
+    """Makes the input of the current graph yield only this replica's shard of the batches. Has no effect on
+    the input of a training."""
     tf.add_to_collection(graph_keys.SHARD, (group.index, group.count))
 
 

@@ -20,13 +20,13 @@ class RunConfig(object):
 
         Args:
           model_dir: directory of checkpoints and summaries.
-          tf_random_seed: the seed of the graph. In contrast to tf.estimator, there is a default seed, which
-            makes runs repeatable by default.
+          tf_random_seed: the seed of the graph. Unlike in tf.estimator, the default is a fixed number, so
+            runs are repeatable by default.
           save_summary_steps: number of steps between summaries; None or 0 for no summaries.
           save_checkpoints_steps: number of steps between checkpoints.
           save_checkpoints_secs: seconds between checkpoints. If neither save_checkpoints_steps nor this
             argument is given, the value is 600.
-          session_config: tf.ConfigProto; None for the default, which has allow_soft_placement.
+          session_config: tf.ConfigProto; None for a ConfigProto with allow_soft_placement=True.
           keep_checkpoint_max: number of checkpoints to keep; None or 0 for all.
           keep_checkpoint_every_n_hours: in addition, keep one checkpoint every n hours.
           log_step_count_steps: number of steps between log lines; None or 0 for no lines.

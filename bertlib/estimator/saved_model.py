@@ -63,11 +63,11 @@ def write(builder, config, checkpoint, export_dir_base, serving_input_receiver_f
 
 @contextlib.contextmanager
 def new_export_dir(export_dir_base):
-    """A context manager that creates a version directory in export_dir_base, unless its block fails.
+    """Returns a context manager that creates a version directory in export_dir_base.
 
     The context manager yields two paths: the temporary directory to fill, as str, and the version directory,
     as bytes. At the end of the block the temporary directory is renamed to the version directory. If the
-    block fails, the temporary directory is removed.
+    block fails, the temporary directory is removed, and no version directory is created.
 
     The version is the current time as a whole number of seconds. If this number is already used by a finished
     or unfinished export, the version is the next unused number. At the start, unfinished directories of

@@ -23,8 +23,8 @@ from bertlib.system import files
 # If this number of steps in a row is skipped, the training ends with an error. Steps are skipped only with a
 # scaled loss.
 _MOST_SKIPPED_IN_A_ROW = 20
-# Errors that an event writer raises. In some cases the writer raises an IndexError, although other code of
-# TensorFlow raises tf.errors.OutOfRangeError in the same case. A full disk is a RuntimeError.
+# Errors that an event writer raises. For some problems, the writer raises an IndexError, where other code of
+# TensorFlow raises a tf.errors.OutOfRangeError. If the disk is full, the writer raises a RuntimeError.
 EVENT_ERRORS = tf.errors.OpError, OSError, IndexError, RuntimeError
 
 
@@ -88,7 +88,8 @@ def _watched_scalars(loss):
 
 
 class SaveWholeHook(tf.train.CheckpointSaverHook):
-    """Saves checkpoints at the start, at intervals and at the end. No incomplete checkpoint counts as saved.
+    """Saves checkpoints at the start, at intervals and at the end. An incomplete checkpoint never counts as
+    saved.
 
     TensorFlow first writes the new files, then replaces the file `checkpoint`, which names the newest
     checkpoint, and then removes old checkpoints. Files that `checkpoint` already names must not be written
@@ -143,10 +144,10 @@ class _WholeSaver(object):
 
 @contextlib.contextmanager
 def quiet_event_writers():
-    """A context manager: silences the threads of TensorFlow's event writers inside of the block.
+    """Returns a context manager that silences the threads of TensorFlow's event writers in its block.
 
     An error of a writer is raised in the code that uses the writer. Without this function, the thread of the
-    writer would print a traceback, too.
+    writer would also print a traceback.
     """
     def is_of_writer(thread):
         return thread is not None and thread.name == "EventLoggerThread"
@@ -253,9 +254,10 @@ class ProgressHook(tf.train.SessionRunHook):
     def _remaining_time(self, now):
         """Returns the remaining time of the training as text, such as "0:12:30".
 
-        The estimate is the mean time of the steps in this session, with the evaluations and checkpoints
-        between them. The first step is left out, because it also contains the start and takes much longer
-        than later steps. So the log line of the first step has no remaining time.
+        The estimate is the number of remaining steps times the mean time per step in this session. This time
+        includes evaluations and checkpoints between the steps. The first step is left out of the mean,
+        because it contains the start of the session and takes much longer than later steps. So the log line
+        of the first step has no remaining time.
 
         Args:
           now: the current time in seconds.
@@ -289,8 +291,8 @@ def progress_bar(total, doing, unit, initial=0):
 
 
 def _clear_bars(record):
-    """A logging filter that lets every record pass. Clears the progress bars first, so that the message has a
-    separate line."""
+    """Clears the progress bars, so that the log message that follows has a separate line. Returns True: as a
+    logging filter, this function lets every record pass."""
     del record
     for bar in list(getattr(tqdm, "_instances", ())):
         bar.clear()

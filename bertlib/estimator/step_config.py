@@ -79,7 +79,7 @@ class StepConfig:
     @property
     def micro_batch_size(self):
         """Number of examples in a micro-batch. If micro-batches have different numbers of examples, this is
-        the largest number of examples with the length `max_seq_length` in a micro-batch."""
+        the largest number for an effective batch in which all examples have `max_seq_length` tokens."""
         return math.ceil(self.train_batch_size / self.micro_batches)
 
     def replace(self, **changes):
@@ -93,10 +93,12 @@ class ResolvedStep:
 
     Attributes:
       step: the `StepConfig`.
-      messages: list of messages for the log: pairs (whether it is a warning, text).
-      may_not_fit: whether it is uncertain that a micro-batch fits, until the step has run on the GPU. True if
-        the number of micro-batches was chosen by simulation, or if the predicted memory is close to the
-        usable memory or above it. False for micro-batches with different numbers of examples.
+      messages: list of messages for the log. Each message is a pair: bool, whether the message is a warning;
+        and str, its text.
+      may_not_fit: whether a micro-batch may need more memory than the GPU has. Only a run of the step on the
+        GPU can answer this question. True if the number of micro-batches was chosen by simulation. Also true
+        if two conditions are met: the predicted memory is close to the usable memory or above it, and
+        micro-batches have equal numbers of examples.
     """
 
     step: StepConfig
@@ -177,7 +179,7 @@ def without_training(flags):
 
 
 def flags_for_less_memory(tokens_per_micro_batch=0):
-    """Returns the flags, as text for a message, with which a step has smaller micro-batches."""
+    """Returns the flags that reduce the memory of a step, as text for a message."""
     if tokens_per_micro_batch:
         return "a smaller --tokens_per_micro_batch, or --recompute=auto"
     return "--gradient_accumulation_steps=0 --recompute=auto, which choose a step that fits"
@@ -188,7 +190,7 @@ def gb(size):
     return f"{size / GB:.2f} GB" if size >= 0.1 * GB else f"{size / 1e6:.3f} MB"
 
 
-# --- How many micro-batches ------------------------------------------------------------------------------
+# --- The number of micro-batches -------------------------------------------------------------------------
 
 
 def check_equal_micro_batches(batch_size, gradient_accumulation_steps, num_replicas=1):
@@ -268,14 +270,14 @@ def _accumulation_steps(flags):
     return count, []
 
 
-# --- What fits -------------------------------------------------------------------------------------------
+# --- The settings that fit into memory -------------------------------------------------------------------
 
 
 def choose(step, usable_bytes, memory_need, modes=RECOMPUTE, counts=None):
     """Chooses `recompute` and `gradient_accumulation_steps`: the fastest combination that fits into memory.
 
     Args:
-      step: a `StepConfig`. Its values of these two settings are ignored.
+      step: a `StepConfig`. Its `recompute` and its `gradient_accumulation_steps` are ignored.
       usable_bytes: the memory that the step may use.
       memory_need: see `resolve`.
       modes: the values of `recompute` to choose from, the fastest first.
@@ -312,11 +314,11 @@ def choose(step, usable_bytes, memory_need, modes=RECOMPUTE, counts=None):
 
 
 def _fewest(candidates, usable_bytes, memory_need):
-    """Returns the candidate with the fewest micro-batches that fits, or None.
+    """Returns the candidate that fits into memory with the fewest micro-batches; None if no candidate fits.
 
     With more micro-batches, a step needs less memory, so a binary search finds the candidate. The first
-    candidate is an exception and is tried separately: a single micro-batch needs no accumulators, so it may
-    fit even if two micro-batches do not fit.
+    candidate is an exception and is tried separately: a single micro-batch needs no accumulators. So a step
+    with a single micro-batch may fit even if a step with two micro-batches does not fit.
 
     Args:
       candidates: list of `StepConfig` with ascending numbers of micro-batches.

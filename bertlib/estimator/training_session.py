@@ -32,8 +32,8 @@ Attributes:
 
 
 def starts_at_global_step():
-    """Returns whether the input of the current graph starts at the batch of the global step without a
-    hook."""
+    """Returns whether the input of the current graph starts at the batch of the global step by itself. Other
+    inputs need a hook for this."""
     return bool(tf.get_collection(graph_keys.STARTS_AT_GLOBAL_STEP))
 
 
@@ -98,7 +98,8 @@ class TrainingSession:
         return features, labels, hooks
 
     def make_position_hooks(self):
-        """Returns the hooks for an input that does not start at the batch of the global step without a hook.
+        """Returns hooks that make the input start at the batch of the global step, for an input that does not
+        do this by itself.
 
         This class has no such hooks. Instead, it warns that a resumed training starts at the first batch
         again.
@@ -112,8 +113,8 @@ class TrainingSession:
             raise ValueError("The input_fn does not divide its batches among replicas: each replica would "
                              f"train on all batches. {remedy}")
         if self.checkpoint:
-            logging.warning("The input starts from its beginning, because %s does not contain its position. "
-                            "%s", self.checkpoint, remedy)
+            logging.warning("The input starts from its beginning, because %s does not contain the position "
+                            "of the input. %s", self.checkpoint, remedy)
         return []
 
     def build_step(self):
@@ -152,9 +153,9 @@ class TrainingSession:
         if accumulation:
             return spec._replace(loss=accumulation[0].loss), steps, accumulation[0].accumulate_op
         if all_reduce:
-            # There are several replicas, but no `Accumulation`. So the model_fn does not use our optimizers,
-            # and its optimizer averages the gradients. `optimization.create_optimizer` always makes an
-            # `Accumulation` if there are replicas.
+            # There are several replicas, but no `Accumulation`. `optimization.create_optimizer` always makes
+            # an `Accumulation` if there are several replicas. So the model_fn uses a different optimizer,
+            # which averages the gradients itself.
             loss = all_reduce.sum(spec.loss) / all_reduce.num_replicas
             # Each sum must run in all replicas, even if only replica 0 uses this sum, for example in a
             # summary.
@@ -253,8 +254,8 @@ class TrainingSession:
 
     def _update(self, step_context, fetches):
         """Runs the train op with all hooks; returns the values of the fetches."""
-        # Writing a file beyond the limit of its size raises an OutOfRangeError. Without translation, the
-        # session would treat this error as the end of the input.
+        # If a file becomes larger than the limit for files, TensorFlow raises an OutOfRangeError. Without
+        # translation, the session would take this error for the end of the input.
         with explaining_disk(self.config.model_dir):
             return step_context.run_with_hooks(fetches)
 

@@ -72,8 +72,8 @@ class AllReduce:
     def own_micro_batches(self):
         """Returns the slice of an effective batch's micro-batches that this replica computes.
 
-        With R replicas, the slice contains every R-th micro-batch. Micro-batches may be sorted by length, and
-        with this slice each replica gets long and short micro-batches.
+        With R replicas, the slice contains every R-th micro-batch. So each replica gets long and short
+        micro-batches, even if the micro-batches are sorted by length.
         """
         return slice(self.index, None, self.num_replicas)
 
@@ -127,7 +127,7 @@ class AllReduce:
     def gather_slices(self, slices):
         """Returns tf.IndexedSlices with the rows of all replicas' tf.IndexedSlices, in the order of replicas.
 
-        These are the same rows as in the gradient that a single process computes from all examples.
+        A single process that computes the gradient from all examples gets the same rows.
         """
         values, indices = slices.values, tf.cast(slices.indices, tf.int64)
         if values.shape[0] is not None:
@@ -149,8 +149,8 @@ class AllReduce:
     def sum_variables(self, pairs):
         """Replaces the values of variables by their sums over all replicas.
 
-        The sum of a variable begins as soon as the variable has its value. At that time, the backward pass
-        still computes the values of other variables.
+        The sum of a variable begins as soon as this replica has computed the variable's value. At that time,
+        the backward pass still computes the values of other variables.
 
         Args:
           pairs: list of (resource variable, op after which the variable has its value), in the order in which
@@ -190,10 +190,10 @@ class AllReduce:
 def time_after(ops, read):
     """Returns a float64 scalar tensor: the time in seconds at which the device has computed all of `ops`.
 
-    The CPU only starts the ops of a GPU, which computes them later, in the same order. So this function
-    computes one value after the ops and copies it to the CPU, and TensorFlow waits for this copy.
-    `tf.timestamp` is not used, because it does not wait, and `tf.config.experimental.enable_op_determinism`
-    refuses it.
+    The CPU only starts the ops of a GPU. The GPU computes them later, in the same order. So this function
+    computes one value after the ops and copies the value to the CPU. TensorFlow waits for this copy.
+    `tf.timestamp` is not used for two reasons: it does not wait for the GPU, and
+    `tf.config.experimental.enable_op_determinism` does not allow it.
 
     Args:
       ops: list of ops or tensors of one device.
@@ -248,7 +248,8 @@ def num_replicas():
 
 
 def session_target(group, config):
-    """Returns the address of this process's server, to which a session of all replicas connects.
+    """Returns the address of this process's server. A session that exchanges tensors with other replicas
+    connects to this server.
 
     The first call starts the server.
     """
@@ -309,8 +310,8 @@ def replica_device(group):
 
 @contextlib.contextmanager
 def translate_connection_errors(group):
-    """A context manager: if its block raises a connection error of TensorFlow, raises a `ReplicaError`
-    instead, which names the cause.
+    """Returns a context manager. It turns connection errors of TensorFlow in its block into a `ReplicaError`
+    that names the cause.
 
     Args:
       group: the `replica_group.Group`; None for a single process, whose errors are not translated.

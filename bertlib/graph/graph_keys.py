@@ -1,47 +1,48 @@
 """Names of graph collections, by which the modules that build a training graph exchange objects."""
 
-# Name of the collection that holds scalar tensors. The training logs these tensors next to the loss. In the
-# log, each tensor has the name of its op.
+# Name of the collection that contains scalar tensors. The training logs these tensors next to the loss. In
+# the log, each tensor has the name of its op.
 LOGGED_SCALARS = "logged_scalars"
-# Name of the collection that holds the `optimization.Accumulation` of a step with several micro-batches.
+# Name of the collection that contains the `optimization.Accumulation` of a step with several micro-batches.
 GRADIENT_ACCUMULATION = "gradient_accumulation"
-# Name of the collection that holds an integer scalar tensor if the loss is scaled. The value of this tensor
-# is the number of steps in a row, up to the current step, that were skipped.
+# Name of the collection that contains an integer scalar tensor if the loss is scaled. The value of this
+# tensor is the number of consecutive skipped steps, up to the current step.
 CONSECUTIVE_SKIPPED_STEPS = "consecutive_skipped_steps"
-# Name of the collection that holds the variables that a checkpoint may lack. If a training resumes from a
+# Name of the collection that contains the variables that a checkpoint may lack. If a training resumes from a
 # checkpoint without these variables, the training initializes them.
 OPTIONAL_IN_CHECKPOINT = "optional_in_checkpoint"
-# Name of the collection that holds an integer variable, and also the name of this variable. Its value is
-# the index of the next micro-batch. The variable exists only in graphs of a training.
+# Name of the collection that contains an integer variable, and also the name of this variable. The value of
+# the variable is the index of the next micro-batch. The variable exists only in graphs of a training.
 MICRO_BATCH_INDEX = "micro_batch_index"
-# Name of the collection that is not empty if the input starts at the batch of the global step. The position
-# of the input is then not saved in a checkpoint.
+# Name of the collection that is not empty if the input starts at the batch of the global step. In this case,
+# checkpoints do not contain the position of the input.
 STARTS_AT_GLOBAL_STEP = "input_starts_at_global_step"
-# Name of the collection that holds the readers of the input's records. After an error of the input, these
+# Name of the collection that contains the readers of the input's records. After an error of the input, these
 # readers find the bad record.
 RECORD_READERS = "record_readers"
 # Name of the collection that is not empty if the kernels are compiled for this machine's CPU.
 COMPILED_KERNELS = "compiled_kernels"
-# Name of the collection that is not empty if the graph must have only ops that other formats have too.
+# Name of the collection that is not empty if the graph may use only ops that ONNX also has.
 PORTABLE_OPS = "portable_ops"
 # Name of the collection that is not empty if XLA compiles the computations between the matrix products of a
 # training.
 USES_XLA = "uses_xla"
-# Name of the collection that holds at most one `xla_formulas.XlaFormulas`.
+# Name of the collection that contains at most one `xla_formulas.XlaFormulas`.
 XLA_FORMULAS = "xla_formulas"
-# Name of the collection that holds at most one integer scalar tensor. Its value is the index, within the
+# Name of the collection that contains at most one integer scalar tensor. Its value is the index, within the
 # effective batch, of the micro-batch that the graph computes.
 RANDOMNESS_MICRO_BATCH = "randomness_micro_batch"
-# Name of the collection that is not empty if the micro-batches draw different numbers of random values.
+# Name of the collection that is not empty if one micro-batch may draw more random values than another.
 RANDOMNESS_UNEQUAL_MICRO_BATCHES = "randomness_unequal_micro_batches"
-# Name of the collection that holds at most one integer tensor, whose random value is drawn in each run. In
-# a graph without a global step, this tensor replaces the global step.
+# Name of the collection that contains at most one integer tensor. Each run draws a new random value for this
+# tensor. In a graph without a global step, the tensor replaces the global step.
 RANDOMNESS_FALLBACK_STEP = "randomness_fallback_step"
-# Name of the collection that holds at most one `collectives.AllReduce`, which sums the gradients of all
+# Name of the collection that contains at most one `collectives.AllReduce`, which sums the gradients of all
 # replicas.
 ALL_REDUCE = "all_reduce"
-# Name of the collection that holds at most one pair (index, count). If the collection holds a pair, the
-# input yields, outside of training, only the batches n for which n modulo `count` is `index`.
+# Name of the collection that contains at most one pair (index, count). If the collection contains a pair, the
+# input of an evaluation or a prediction yields only the batches n for which n modulo `count` is `index`. The
+# input of a training ignores the pair.
 SHARD = "shard"
 # Name of the collection that is not empty if the input yields only the batches of a `SHARD`.
 SHARDED_INPUT = "sharded_input"

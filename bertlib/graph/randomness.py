@@ -118,18 +118,18 @@ def _play_back(remaining, kind, make):
 
 
 def set_micro_batch(index):
-    """Declares which micro-batch the current graph computes in each step: `index`, an integer scalar
-    tensor."""
+    """Sets the index of the micro-batch that the current graph computes: an integer scalar tensor, whose
+    value may change from run to run."""
     collection = tf.get_collection_ref(graph_keys.RANDOMNESS_MICRO_BATCH)
     collection[:] = [tf.cast(index, tf.int64)]
 
 
 def mark_unequal_micro_batches():
-    """Declares that the graph's micro-batches may draw different numbers of values.
+    """Declares that one micro-batch of the graph may draw more random values than another.
 
-    Micro-batches draw different numbers of values if sequences are trimmed, or if micro-batches have
-    different numbers of examples. The numbers are also different if padding is removed, because each
-    `packing.Packing` then has a different number of rows.
+    The number of values differs between micro-batches in three cases: sequences are trimmed, micro-batches
+    have different numbers of examples, or padding is removed. If padding is removed, each `packing.Packing`
+    has a different number of rows.
     """
     tf.get_collection_ref(graph_keys.RANDOMNESS_UNEQUAL_MICRO_BATCHES)[:] = [True]
 
@@ -140,8 +140,8 @@ def uniform(shape, site):
     Args:
       shape: int32 vector or tensor. The first dimension is the number of examples in the micro-batch, or the
         number of positions of all examples (first all positions of example 0, then all positions of example
-        1, …). The first dimension may also be the number of rows of a `packing.Packing`. The micro-batches
-        must then be marked as unequal; see `mark_unequal_micro_batches`.
+        1, …). The first dimension may also be the number of rows of a `packing.Packing`. In this case, the
+        micro-batches must be marked as unequal; see `mark_unequal_micro_batches`.
       site: name of the site, see `new_site`.
 
     Returns:

@@ -42,7 +42,7 @@ def recompute_grad(function):
         parameters = []
 
         def get_parameter(getter, *args, **kwargs):
-            """A custom getter: returns the variable as a tensor, and records this tensor as another input."""
+            """Returns the variable as a tensor, and records this tensor as another input."""
             variable = outer_getter(getter, *args, **kwargs) if outer_getter else getter(*args, **kwargs)
             parameters.append(tf.convert_to_tensor(variable))
             return parameters[-1]

@@ -59,10 +59,10 @@ def add_control_inputs(op, others):
 def set_attribute(op, name, value):
     """Sets an attribute of an existing op to a tf.AttrValue.
 
-    Public functions can set only some attributes, and only on new ops. For example, if a function of the node
-    is passed to `tf.xla.experimental.jit_scope`, this function decides the value of `_XlaCompile`, but the
-    attribute is set on all ops. XLA must then also compile ops that XLA would not compile without this
-    attribute.
+    Public functions can set only some attributes, and only on new ops. For example,
+    `tf.xla.experimental.jit_scope` sets `_XlaCompile` on all new ops. Its argument may be a function that
+    chooses True or False for each op, but not a function that leaves the attribute out. If the attribute is
+    True, XLA must compile the op, even if XLA would not compile the op without the attribute.
     """
     op._set_attr(name, value)
 

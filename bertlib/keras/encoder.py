@@ -22,7 +22,8 @@ from bertlib.runs import model_config
 from bertlib.system import files
 import modeling
 
-_CONFIG_FILES = output_files.CONFIG, "config.json"  # names in a published model and in a Hugging Face model
+# Names of the configuration file: in a published model, and in a Hugging Face model.
+_CONFIG_FILES = output_files.CONFIG, "config.json"
 _INPUTS = "input_ids", "input_mask", "segment_ids"
 # {compute dtype of a policy: `precision` of BertModel}
 _PRECISIONS = {"float32": "fp32", "bfloat16": "bf16"}
@@ -155,11 +156,11 @@ class BertEncoder(tf.keras.layers.Layer):
             files.write_text(os.path.join(temporary, output_files.CONFIG), self._bert_config.to_json_string())
             if vocabulary is not None:
                 files.write_bytes(os.path.join(temporary, output_files.VOCABULARY), vocabulary)
-            for name in sorted(os.listdir(temporary)):  # the data file before the index
+            for name in sorted(os.listdir(temporary)):  # sorted: the data file is moved before the index file
                 os.replace(os.path.join(temporary, name), os.path.join(directory, name))
 
     def call(self, inputs, training=False):
-        """Returns the dict of outputs; see the class."""
+        """Returns the dict of outputs that the docstring of the class describes."""
         input_tensors = self._checked_inputs(inputs)
         step = tf.zeros([], tf.int64)
         if training:
@@ -187,7 +188,8 @@ class BertEncoder(tf.keras.layers.Layer):
                                initializer=initializer, autocast=False)
 
     def _checked_inputs(self, inputs):
-        """Returns int32 tensors [B, F]: ids, mask and segments. Raises the errors of the class."""
+        """Returns int32 tensors [B, F]: ids, mask and segments. For the errors, see the docstring of the
+        class."""
         given = dict(inputs) if isinstance(inputs, dict) else {"input_ids": inputs}
         given = {name: value for name, value in given.items() if value is not None}
         if "input_ids" not in given or set(given) - set(_INPUTS):
@@ -211,8 +213,9 @@ class BertEncoder(tf.keras.layers.Layer):
     def _wrap(self, is_training):
         """Returns a function that runs the encoder.
 
-        Its arguments are the tensors of `_checked_inputs`, the number of training calls and the index of the
-        replica, both int64 scalars, and the weights. It returns (sequence output, pooled output).
+        The arguments of this function are, in this order: the tensors of `_checked_inputs`; the number of
+        training calls (int64 scalar); the index of the replica (int64 scalar); and the weights. The function
+        returns (sequence output, pooled output).
 
         Args:
           is_training: bool, whether dropout is active.
@@ -239,7 +242,7 @@ def _checked_config(config, where=""):
 
     Args:
       config: a `modeling.BertConfig`, or a dict with its fields.
-      where: str, text for the error message that names the file of the configuration, such as " in FILE".
+      where: str, the part of the error message that names the file of the configuration, such as " in FILE".
 
     Raises:
       ValueError: a value is missing or not valid.
@@ -250,8 +253,9 @@ def _checked_config(config, where=""):
                 else [f"It is {config!r}; it must be a modeling.BertConfig or a dict."])
     if problems:
         raise ValueError(f"The configuration{where} is not usable: {' '.join(problems)}")
-    # Hugging Face uses some names of activations with a different meaning. `from_dict` translates these names
-    # once. It must not translate them again when the layer is loaded.
+    # Hugging Face uses some names of activations with a different meaning. `from_dict` has translated these
+    # names, and must not translate them again when the layer is loaded. So the fields by which `from_dict`
+    # recognizes Hugging Face's configurations are removed.
     return modeling.BertConfig.from_dict(model_files.published_settings(config))
 
 

@@ -97,7 +97,7 @@ def residual_norm(inputs, bias, residual, mask, gamma, beta, mask_scale):
       mask: bool tensor with the shape of the inputs, False where dropout makes a value 0; None for no
         dropout.
       gamma, beta: float32 [W].
-      mask_scale: float, factor by which dropout multiplies the other values.
+      mask_scale: float, factor by which dropout multiplies the values where the mask is True.
     """
     centered, inverse_deviation = _centered(inputs, bias, residual, mask, mask_scale)
     return tf.cast(centered * inverse_deviation * gamma + beta, inputs.dtype)
@@ -143,7 +143,7 @@ def softmax(scores, score_bias, mask, scale, mask_scale):
       score_bias: float32 [B, N, F, T], where B, N and F may be 1; None for no bias.
       mask: bool [B, N, F, T], False where dropout makes a value 0; None for no dropout.
       scale: float.
-      mask_scale: float, factor by which dropout multiplies the other values.
+      mask_scale: float, factor by which dropout multiplies the values where the mask is True.
 
     Returns:
       (probabilities after dropout, probabilities without dropout), both [B, N, F, T].
@@ -171,7 +171,7 @@ def softmax_gradient(gradient, probabilities, mask, scale, mask_scale):
 
 def _dropped(full, mask, mask_scale, dtype):
     """Returns the probabilities `full`, float32, after dropout, in `dtype`."""
-    # The cast comes first, because tf.where then moves only half as many bytes in 16 bits as in float32.
+    # The cast runs before tf.where. In 16 bits, tf.where moves only half as many bytes as in float32.
     return tf.where_v2(mask, tf.cast(full * mask_scale, dtype), tf.zeros([], dtype))
 
 

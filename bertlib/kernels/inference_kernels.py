@@ -8,17 +8,18 @@ from bertlib.kernels import formulas, one_dnn, products
 
 
 class InferenceKernels(object):
-    """Computes the parts of a layer in inference, by methods like those of
+    """Computes the parts of a layer in inference. The methods have the same names as those of
     `training_kernels.TrainingKernels`.
 
     There is no dropout. The gradients are computed by TensorFlow. Arithmetic between matrix products is in
     the dtype of the inputs, except for softmax and normalization.
 
     Attributes:
-      uses_one_dnn: whether to use oneDNN's ops, if TensorFlow has them, and to prepare the weights once. The
-        weights are cast and concatenated, and the results are kept in local variables, which a session must
-        initialize after the weights. In the first run of a session, oneDNN changes the memory layout of the
-        prepared weights. After that, changes of the original weights have no effect.
+      uses_one_dnn: whether to use oneDNN's ops, if TensorFlow has them, and to prepare the weights once.
+        Prepared weights are copies that are cast and concatenated. Local variables contain these copies, and
+        a session must initialize these variables after the weights. In the first run of a session, oneDNN
+        changes the memory layout of the prepared weights. After that, changes of the original weights have no
+        effect.
     """
 
     def __init__(self, uses_one_dnn=False):

@@ -32,7 +32,7 @@ from bertlib.kernels.xla_formulas import XlaFormulas
 def is_faster(hidden_size):
     """Returns whether kernels for this machine's CPU save so much time that they are worth building.
 
-    Returns False for models with a small hidden size, which should not need a C++ compiler. Also returns
+    Returns False for models with a small hidden size, so that these models need no C++ compiler. Also returns
     False on a machine with a GPU, because these kernels run only on CPUs.
     """
     return hidden_size >= 256 and not tf.config.list_physical_devices("GPU")
@@ -52,7 +52,7 @@ def compile_kernels():
 
 
 def use_portable_ops():
-    """Makes the inference in the current graph use only ops that ONNX has too."""
+    """Makes the inference in the current graph use only ops that ONNX also has."""
     tf.get_collection_ref(graph_keys.PORTABLE_OPS)[:] = [True]
 
 
@@ -77,7 +77,7 @@ def choose_kernels(is_training, dtype):
 
 
 def native_ops():
-    """Returns the ops in C++ for the current graph, `native.load_ops()`; None if the graph must use plain
+    """Returns the ops in C++ for the current graph (see `native.load_ops`); None if the graph must use plain
     ops."""
     return native.load_ops() if _are_compiled() else None
 

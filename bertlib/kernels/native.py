@@ -59,7 +59,7 @@ def load_ops():
 
 
 def find_compiler():
-    """Returns the command line of the C++ compiler, a list; None without a compiler."""
+    """Returns the command line of the C++ compiler as a list; None if there is no compiler."""
     for command in [os.environ["CXX"]] if os.environ.get("CXX") else ["g++", "c++"]:
         words = shlex.split(command)
         if words and shutil.which(words[0]):
@@ -68,7 +68,7 @@ def find_compiler():
 
 
 def _library_path(compiler):
-    """Returns the path in the cache of the library that this compiler builds."""
+    """Returns the path, in the user's cache, of the library that this compiler builds."""
     try:
         cache = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
     except RuntimeError as error:  # a user without a home
@@ -164,7 +164,7 @@ def _digest(compiler):
     digest = hashlib.sha256()
     for source in sorted(_SOURCES.iterdir()):
         digest.update(source.read_bytes())
-    # The flags contain the folder in which TensorFlow is installed.
+    # The flags contain the folder in which TensorFlow is installed, so each installation has its own library.
     dependencies = [compiler, sorted(_options().items()), tf.sysconfig.get_link_flags(), tf.__version__,
                     _cpu_features()]
     digest.update(repr(dependencies).encode())
@@ -172,8 +172,8 @@ def _digest(compiler):
 
 
 def _cpu_features():
-    """Returns a description of the CPU, a list of str. CPUs with equal descriptions can run the same compiled
-    code."""
+    """Returns a description of the CPU as a list of str. CPUs with equal descriptions can run the same
+    compiled code."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as reader:
             names = ("model name", "flags", "Features", "CPU part")

@@ -19,7 +19,7 @@ def keep_mask(shape, keep_probability, site):
 
 
 def duplicate(x):
-    """See `formulas.duplicate`. This op adds the two gradients in less time than TensorFlow's op."""
+    """See `formulas.duplicate`. The op in C++ adds the two gradients in less time than TensorFlow's op."""
     return with_custom_gradient(
         [x, x], [x], lambda first, second, _: [native.load_ops().bert_add(a=first, b=second)])
 

@@ -34,8 +34,8 @@ _LIMITS = {tf.bfloat16: ("BF16", "FP16", "AMX", "AVX10"), tf.float16: ("FP16", "
 
 @functools.cache
 def cpu_supports(dtype):
-    """Returns whether the CPU has instructions for a dtype, and whether oneDNN is allowed to use them. Also
-    returns True if this is unknown."""
+    """Returns whether the CPU has instructions for a dtype and oneDNN is allowed to use them. Also returns
+    True if the instructions of the CPU are unknown."""
     if dtype not in _INSTRUCTIONS:
         return True
     if not _environment_allows(_LIMITS[dtype]):

@@ -1,7 +1,7 @@
-"""Computes the parts of a layer in inference, by ops that other formats than TensorFlow's have.
+"""Computes the parts of a layer in inference, by ops that formats such as ONNX also have.
 
-ONNX Runtime recognizes the layer normalization and the two forms of gelu in this form, and replaces each of
-them by one op.
+ONNX Runtime recognizes the ops of the layer normalization and of the two forms of gelu in this module, and
+replaces each of these groups of ops by one op.
 """
 
 import math

@@ -83,7 +83,8 @@ class TrainingKernels(object):
         return with_custom_gradient(self.formulas.gelu(x, None, approximate), [x], gradient)
 
     def gelu_linear(self, inputs, bias, kernel, approximate=True):
-        """Returns gelu(inputs + bias) · kernel. The gradient keeps neither the sum nor the activation.
+        """Returns gelu(inputs + bias) · kernel. For the gradient, neither inputs + bias nor its gelu is kept
+        in memory.
 
         Args:
           inputs: [R, width].

@@ -16,8 +16,8 @@ from bertlib.kernels import formulas
 
 
 class XlaFormulas(object):
-    """The functions of `formulas` for one graph. A compiled function keeps alive the graph in which it was
-    called, so each graph has a separate instance."""
+    """The functions of `formulas` for one graph. A compiled function keeps the graph in which it was called
+    in memory, so each graph has a separate instance."""
 
     keep_mask = staticmethod(formulas.keep_mask)
     duplicate = staticmethod(formulas.duplicate)

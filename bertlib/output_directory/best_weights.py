@@ -5,8 +5,8 @@ best/ is itself an output directory: it contains the weights, the files that des
 The file best.json names the step, the metric and its value.
 
 If the process is killed at any moment, best/ contains either the earlier best weights or the new best
-weights. The file `checkpoint` in best/ names the best weights. It is replaced atomically, after all other
-files are written.
+weights. The file `checkpoint` in best/ names the best weights. This file is replaced atomically, after all
+other files are written.
 
 A killed training continues from its newest checkpoint, and needs the weights that were the best at this
 checkpoint. So these weights are also kept in best/ until the training ends.
@@ -53,9 +53,9 @@ def read(directory):
       directory: the output directory of the training.
 
     Returns:
-      dict with "metric", "step", "value", "first_step", "training" and "checkpoint", the path of the weights.
-      "training" is the start time of the training, as in run.json. The best evaluation was chosen among the
-      evaluations from step "first_step" on. The result is None if best/ contains no weights.
+      dict with "metric", "step", "value", "first_step", "training" and "checkpoint". "checkpoint" is the path
+      of the weights. "training" is the start time of the training, as in run.json. The best evaluation was
+      chosen among the evaluations from step "first_step" on. The result is None if best/ contains no weights.
 
     Raises:
       ValueError, OSError: best/ is damaged.
@@ -87,8 +87,10 @@ def find(directory):
 
 
 def choose_directory(directory, weights=BEST):
-    """Returns the directory of the weights that a command without training uses: best/ in the output
-    directory of a training that kept its best weights, otherwise the output directory. Logs this choice.
+    """Returns the directory of the weights that a command without training uses.
+
+    This is best/ in the output directory, if the training kept its best weights and `weights` asks for them.
+    In this case, the choice is logged. In all other cases, it is the output directory itself.
 
     Args:
       directory: output directory of a training.
@@ -331,15 +333,16 @@ class BestWeights:
                     files.write_bytes(target, content)
         record = output_files.read_record(self._directory)
         if record is not None:
-            # Later commands use these two entries to warn of an unfinished training. They do not warn of the
-            # weights in best/.
+            # Later commands use these two entries to warn of an unfinished training. Without the entries, the
+            # commands give no such warning for the weights in best/.
             record = {**record, "planned_steps": None, "finished_step": None}
             files.write_text(os.path.join(self._path, output_files.RECORD),
                              json.dumps(record, indent=1) + "\n")
 
     def _remove_weights(self, kept_steps):
-        """Removes the weights of all steps except `kept_steps`, and incomplete files of a killed process. The
-        index of weights is removed first, because weights without an index are never found."""
+        """Removes incomplete files of a killed process, and the weights of all steps that are not in
+        `kept_steps`. The index files of weights are removed first, because weights without an index are never
+        found."""
         found = [(name, re.fullmatch(r"model\.ckpt-(\d+)\..*?(\.tempstate\d+)?", name))
                  for name in tf.gfile.ListDirectory(self._path)]
         unused = [name for name, match in found

@@ -29,7 +29,7 @@ _TIMEOUT_SECONDS = 10
 
 
 def describe():
-    """Returns the environment of this process, a dict that can be written as JSON."""
+    """Returns the environment of this process as a dict that can be written as JSON."""
     compiler = native.find_compiler()
     return {"git": _describe_git(), "system": f"{platform.system()} {platform.machine()}", **_describe_cpu(),
             "threads": _count_threads(), "gpus": _list_gpus(),
@@ -66,8 +66,8 @@ def package_versions():
 def _describe_git():
     """Returns {"commit": its hash, "clean": whether the tracked files are unchanged}; None without git, and
     for code that does not belong to a checkout, such as an installed package."""
-    # A Python environment may lie inside the checkout of a different project. Git then does not track this
-    # file.
+    # This code may be installed in a Python environment inside the checkout of a different project. In this
+    # case, git does not track this file.
     if _run_git("ls-files", "--error-unmatch", "bertlib/__init__.py") is None:
         return None
     commit, status = _run_git("rev-parse", "HEAD"), _run_git("status", "--porcelain", "--untracked-files=no")
@@ -79,7 +79,7 @@ def _run_git(*words):
 
 
 def _first_line(command):
-    """Returns the first line that a command prints; None if it fails."""
+    """Returns the first line that a command prints; None if the command fails or prints nothing."""
     return (_output(command) or "").partition("\n")[0] or None
 
 
@@ -114,7 +114,7 @@ def _count_threads():
 
 
 def _list_gpus():
-    """Returns the names of the GPUs that TensorFlow uses, a list of str."""
+    """Returns the names of the GPUs that TensorFlow uses as a list of str."""
     names = []
     for device in tf.config.list_physical_devices("GPU"):
         try:

@@ -59,13 +59,13 @@ def format_labels(labels):
 
 
 def published_settings(config):
-    """Returns the settings in a `modeling.BertConfig` that published configurations also have, a dict."""
+    """Returns the settings in a `modeling.BertConfig` that published configurations also have, as a dict."""
     known = modeling.BertConfig(vocab_size=1).to_dict()
     return {name: value for name, value in config.to_dict().items() if name in known}
 
 
 def tokenizer_content(settings, config, flag):
-    """Returns the content of tokenizer_config.json for a run's tokenizer, a dict."""
+    """Returns the content of tokenizer_config.json for a run's tokenizer as a dict."""
     tokenizer_settings = tokenizer_files.read(tokenizer_directories(settings, getattr(settings, flag)))
     options = {name: value for name, (value, _) in tokenizer_settings.options.items()}
     if settings.do_lower_case is not None:

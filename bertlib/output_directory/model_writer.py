@@ -1,6 +1,6 @@
 """Writes the files of a model without a training into a directory: weights, configuration, vocabulary.
 
-The files appear only when all of them are complete, and no file of an older model stays beside them.
+The files appear only when all of them are complete. Files of an older model in the directory are removed.
 """
 
 import contextlib
@@ -70,7 +70,8 @@ def check_directory(directory, kind, given, force=None):
 
 
 def write(directory, kind, source, names, contents):
-    """Writes a model to a temporary directory, moves its files to their place and removes the replaced files.
+    """Writes a model to a temporary directory, and then moves the files to `directory`. Removes the other
+    files of an older model.
 
     Args:
       directory: str, the directory of the model.

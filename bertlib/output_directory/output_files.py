@@ -31,7 +31,7 @@ _HEADS_OF_COMMANDS = {"run_ner.py": "tagging", "run_squad.py": "questions",
 
 
 def read_labels(directory):
-    """Returns a list of str, the labels in labels.txt of a directory; None if the directory has no
+    """Returns the labels in labels.txt of a directory as a list of str; None if the directory has no
     labels.txt.
 
     Raises:
@@ -108,9 +108,10 @@ def check_vocabulary(directory, record, path=None):
     pieces = path is None and files.exists(os.path.join(directory, SENTENCE_PIECES))
     path = path or os.path.join(directory, SENTENCE_PIECES if pieces else VOCABULARY)
     if files.exists(path) and record.get("vocabulary") not in (None, hash_vocabulary(path, pieces)):
-        raise ValueError(f"{path} differs in its entries, or in their order, from the vocabulary with which "
-                         f"the model was trained, according to {os.path.join(directory, RECORD)}. A token "
-                         "would get the vector of another token. Restore the file.")
+        raise ValueError(f"{path} differs from the vocabulary with which the model was trained: other "
+                         f"entries, or another order. {os.path.join(directory, RECORD)} records the "
+                         "vocabulary of the training. A token would get the vector of another token. Restore "
+                         "the file.")
 
 
 def check_config(path, config):

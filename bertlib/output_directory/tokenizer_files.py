@@ -67,8 +67,8 @@ def read(directories):
 
 
 def merge_settings(directory):
-    """Returns a dict, the content of one tokenizer_config.json with the settings of all tokenizer files in a
-    directory."""
+    """Returns the settings of all tokenizer files in a directory as a dict, in the form of a single
+    tokenizer_config.json."""
     config, tokenizer, special_tokens = map(_reader(directory), (CONFIG, TOKENIZER, SPECIAL_TOKENS_MAP))
     merged = {name: tokenizer.get(part, {}).get(key) for name, (part, key) in _OPTIONS.items()
               if isinstance(tokenizer.get(part), dict) and key in tokenizer[part]}
@@ -78,8 +78,8 @@ def merge_settings(directory):
 
 
 def added_tokens(settings):
-    """Returns a list of str, the added tokens of a `TokenizerSettings` without duplicates and without the
-    special tokens."""
+    """Returns the added tokens of a `TokenizerSettings` as a list of str. Duplicates and special tokens are
+    left out."""
     return [token for token in dict.fromkeys(token for token, _ in settings.added)
             if token not in tokenization.SPECIAL_TOKENS]
 
@@ -125,8 +125,8 @@ def _read(directory):
 
 
 def _broken_rule(name, value):
-    """If `value` is not valid for an option, returns a text that describes the valid values, such as "true or
-    false". Otherwise returns None."""
+    """Returns None if `value` is valid for an option. If not, returns a text that describes the valid values,
+    such as "true or false"."""
     if name == "max_input_chars_per_word":
         return None if type(value) is int and value > 0 else "a positive integer"
     if name == "strip_accents":
@@ -176,8 +176,7 @@ def _problems_of_tokenizer(tokenizer):
 
 
 def _find_renamed_tokens(content):
-    """Yields a clause for each special token in a JSON object that differs from BERT's special token of the
-    same name."""
+    """Yields a clause for each special token that a JSON object defines differently than BERT."""
     for name, supported in _SPECIAL_NAMES.items():
         token = next(iter(_contents([content[name]])), None) if content.get(name) is not None else supported
         if token != supported:

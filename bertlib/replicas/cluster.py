@@ -25,7 +25,7 @@ _CHIEFS, _TRAINING = ("chief", "master"), ("chief", "master", "worker")
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-    """The machines that train together, and the place of this machine among them.
+    """The machines that train together, and the position of this machine in the list of these machines.
 
     Attributes:
       addresses: "host:port" of each machine that trains, the chief first.

@@ -19,7 +19,7 @@ object:
     timeout                   seconds within which all replicas end after one replica became silent
     launcher                  process ID of the launcher
     status                    file for the error with which the process ends; see `Group.leave`
-    log                       file for stdout and stderr; None for those of the launcher
+    log                       file for stdout and stderr; None to use those of the launcher
     attempt                   number of earlier starts of the run
 
 The key authenticates the connections, which are not encrypted: the network must be trusted, as for
@@ -46,9 +46,9 @@ from bertlib.system import files
 
 VARIABLE = "BERT_REPLICA"
 
-# Fractions of the timeout. `_SILENCE`: time without a message after which a replica counts as lost. `_GRACE`:
-# time within which the other replicas must then end. `_LAST_WORDS`: time within which a replica must end
-# after it has reported an error.
+# Fractions of the timeout. `_SILENCE`: a replica that sends no message for this time counts as lost.
+# `_GRACE`: a replica must end within this time after it has learned of a failure. `_LAST_WORDS`: a replica
+# must end within this time after it has reported its own error.
 _SILENCE, _GRACE, _LAST_WORDS = 0.7, 0.15, 0.5
 # Seconds within which a new file must become visible on other machines. Network file systems can be slow.
 _SEEING_SECONDS = 30
@@ -139,7 +139,7 @@ _BEAT = _message("beat")
 
 
 class Group:
-    """Holds the description of a run's replicas, and the connections of this replica with other replicas.
+    """The replicas of a run, and the connections of this replica with the other replicas.
 
     Attributes:
       index, count, local_index, local_count, attempt: see the fields of BERT_REPLICA in the module's
@@ -306,10 +306,11 @@ class Group:
         return self.failure
 
     def report_error(self, error):
-        """Reports to the other replicas, before this process cleans up, that this replica ends with an error.
+        """Reports to the other replicas that this replica ends with an error.
 
-        The other replicas wait for this replica, which may need a long time to clean up. If this process has
-        not called `leave` after half of the timeout, this process is ended.
+        Call this method before this process cleans up. The cleanup may take a long time, and the other
+        replicas would wait for this replica. If this process has not called `leave` within half of the
+        timeout, this process is ended.
         """
         message = message_of(error)
         text = f"{self.name(self.index)}: {message}"
@@ -434,8 +435,8 @@ class Group:
             os._exit(1)
 
     def _close(self):
-        """Closes inherited connections in a forked child. Otherwise the other replicas would not notice the
-        end of this process."""
+        """Closes inherited connections in a forked child process. If the child kept them open, the other
+        replicas would not notice the end of the parent process."""
         global _group
         _group = None
         self._left.set()
@@ -445,8 +446,8 @@ class Group:
     # --- Log
 
     def keep_log(self, directory):
-        """Moves this replica's log to <directory>/replicas/<index>.log, and leaves a link at the old place,
-        by which the launcher finds the log. Does nothing in replica 0, which has no separate log."""
+        """Moves this replica's log to <directory>/replicas/<index>.log. A link at the old path leads the
+        launcher to the log. Does nothing in replica 0, which has no separate log."""
         if not self._spec.get("log"):
             return
         folder = os.path.join(directory, "replicas")
@@ -489,7 +490,7 @@ class Pace:
         self._since, self._steps = self._clock(), []
 
     def slow(self, seconds):
-        """Adds the times of a step. Returns the slow replicas once a minute; every other call returns an
+        """Adds the times of a step. Once a minute, returns the slow replicas. All calls between return an
         empty list.
 
         Args:

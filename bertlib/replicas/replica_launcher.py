@@ -1,9 +1,10 @@
 """Starts the replicas of a run on this machine, and waits for their end. It does not import TensorFlow.
 
 A replica is a separate process that runs the same command. The environment variable BERT_REPLICA describes
-the replica; see `replica_group`. GPUs and CPU cores are divided among the replicas. Replica 0 has the stdin,
-stdout and stderr of the launcher. SIGTERM, SIGHUP and Ctrl-C are forwarded. When a replica fails, the other
-replicas end by themselves. The launcher kills replicas that do not end by themselves.
+the replica; see `replica_group`. GPUs and CPU cores are divided among the replicas. Replica 0 uses the stdin,
+stdout and stderr of the launcher. The launcher forwards SIGTERM, SIGHUP and Ctrl-C to the replicas. When a
+replica fails, the other replicas end by themselves. The launcher kills replicas that do not end by
+themselves.
 """
 
 import collections
@@ -26,7 +27,7 @@ from bertlib.replicas import replica_group, replica_meeting
 from bertlib.system import gpu_libraries, terminal, workers
 
 _POLL_SECONDS = 0.05
-# Fraction of the timeout after which a replica that was stopped (for example by SIGSTOP) counts as lost.
+# A replica that is stopped (for example by SIGSTOP) for this fraction of the timeout counts as lost.
 _STOPPED = 0.7
 # {exit code of a process that a signal ended: message}.
 _STOPPED_BY = {128 + signal.SIGTERM: "terminated.", 128 + signal.SIGHUP: "terminated.",
@@ -49,9 +50,9 @@ class Plan:
       max_restarts: largest number of restarts of all replicas after failures.
       cluster: a `cluster.Cluster` of several machines; None for this machine alone.
       patience: number of seconds that the launcher waits for the end of the other replicas after one replica
-        has failed. After this time, the replicas that still run get SIGTERM, and a third of `patience` later
-        SIGKILL. If the failed replica named another replica as the cause, the named replica gets SIGKILL a
-        third of `patience` after the failure, or at once if the named replica is stopped.
+        has failed. After this time, the replicas that still run get SIGTERM. Replicas that still run a third
+        of `patience` later get SIGKILL. If the failed replica named another replica as the cause, the named
+        replica gets SIGKILL earlier: a third of `patience` after the failure, or at once if it is stopped.
       afterwards: sentence that is added to a message about a replica that was killed or lost.
       command: the command line, the interpreter first.
       namespace: the `network_namespace.Namespace` in which replicas run; None for the namespace of this
@@ -191,7 +192,8 @@ class _Replica:
 
     @property
     def was_asked(self):
-        """Returns whether the process was ended by a signal that this launcher did not send."""
+        """Returns whether SIGTERM, SIGHUP or SIGINT ended the process, as a request from outside. Returns
+        False if the launcher itself decided to end the process."""
         return self.failed and self.command_code in _STOPPED_BY and not self.ended_here
 
     @property
@@ -299,8 +301,8 @@ def _end_of(replicas, signals, afterwards):
     faults = [replica for replica in failed if replica.is_at_fault]
     if faults:
         named = [replica.status["about"] for replica in failed if replica.status]
-        # If several replicas failed, choose the one that most other replicas name as the cause; if this is a
-        # tie, the one that ended first.
+        # If several replicas are at fault, choose the replica that most other replicas name as the cause.
+        # Among replicas that are named equally often, choose the replica that ended first.
         return _fault(max(faults, key=lambda replica: named.count(replica.index)), failed, afterwards)
     asked = [replica for replica in failed if replica.was_asked]
     if asked or signals:
@@ -319,7 +321,8 @@ def _fault(fault, failed, afterwards):
         return End(max(1, fault.code), f"error: {_in_words(fault)} {afterwards}".rstrip(), True)
     message = fault.status["message"]
     others = [replica.status["message"] for replica in failed if replica is not fault and replica.status]
-    if fault.index and message not in others:  # a message that names no replica is enough otherwise
+    # A message needs no index of a replica if it is from replica 0, or if several replicas have this message.
+    if fault.index and message not in others:
         message = f"error: replica {fault.index}: {message.removeprefix('error: ')}"
     return End(fault.status["code"], message, fault.code == os.EX_TEMPFAIL)
 
@@ -378,8 +381,8 @@ def stopped_by(number):
 
 @contextlib.contextmanager
 def noted_signals():
-    """A context manager that yields a list. Inside the block, a SIGTERM, SIGHUP or SIGINT is only appended to
-    the list.
+    """Returns a context manager that yields a list. A SIGTERM, SIGHUP or SIGINT in its block has no other
+    effect than that the number of the signal is appended to the list.
 
     If SIGHUP is ignored, as under nohup, it stays ignored.
     """

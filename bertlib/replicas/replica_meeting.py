@@ -56,7 +56,7 @@ class ReplicaError(RuntimeError):
 
 
 class _Visit:
-    """Holds a connection whose other side is not authenticated yet, and may be another program.
+    """A connection whose other side is not authenticated yet, and may be a program that is no replica.
 
     Attributes:
       socket: the socket.
@@ -77,7 +77,7 @@ class _Visit:
 
     def cut(self):
         """Shuts the connection down. Each operation that waits for the other side then fails."""
-        with contextlib.suppress(OSError):  # the other side has already closed it
+        with contextlib.suppress(OSError):  # the other side has already closed the connection
             self.socket.shutdown(socket.SHUT_RDWR)
 
     def prove(self, key, is_first):
@@ -127,8 +127,8 @@ class _Visit:
     def is_gone(self):
         """Returns at once whether the other side has ended.
 
-        The caller knows that the other side is waiting for a message. Such a process sends nothing, so a
-        socket that can be read means that the process has ended.
+        Call this method only while the other side is waiting for a message. A waiting process sends nothing,
+        so a socket that can be read means that the process has ended.
         """
         try:
             self.socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
@@ -165,7 +165,7 @@ def receive(spec, hello, check):
 
 
 class _Reception:
-    """Holds the state of replica 0 while it waits for the other replicas."""
+    """The state of replica 0 while replica 0 waits for the other replicas."""
 
     def __init__(self, spec, hello):
         self._spec, self._key, self._count = spec, bytes.fromhex(spec["key"]), spec["count"]
@@ -196,7 +196,7 @@ class _Reception:
                 logged = now
 
     def _in_vain(self, missing, seconds):
-        return (f"Of {self._count} replicas, these did not connect within {seconds:.0f} s: {missing}. "
+        return (f"Not all {self._count} replicas connected within {seconds:.0f} s. Missing: {missing}. "
                 f"(The limit is {START_TIMEOUTS} times --replica_timeout={self._spec['timeout']:g}.) Check "
                 "that the same command runs on each machine, and that each machine can reach "
                 f"{address_text(*self._spec['coordinator'])}.{self._refused}")
@@ -369,7 +369,7 @@ def _introduce(new_visit, spec, hello, end, check):
 
 @contextlib.contextmanager
 def _cutting(new_visit, seconds):
-    """A context manager: shuts a connection down if the block takes longer than `seconds`."""
+    """Returns a context manager that shuts a connection down if its block takes longer than `seconds`."""
     timer = threading.Timer(seconds, new_visit.cut)
     timer.daemon = True
     timer.start()
@@ -420,8 +420,8 @@ def listener(host, port):
 def _own_address(host):
     """Returns (family, address of this machine) for a host name or an address.
 
-    The address is None if it belongs to another machine, such as a router that forwards the port, or if only
-    this machine can reach it.
+    The address is None in two cases: `host` belongs to another machine, such as a router that forwards the
+    port; or only this machine can reach the address of `host`.
     """
     try:
         candidates = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
@@ -440,7 +440,8 @@ def _own_address(host):
 
 
 def free_port(host):
-    """Returns a socket that reserves a free port for a server of this machine until the socket is closed.
+    """Returns a socket that reserves a free port for a server of this machine. The port stays reserved until
+    the socket is closed.
 
     Args:
       host: name or address of this machine by which other machines reach the server.

@@ -88,8 +88,8 @@ def line_chart(title, series):
 
 
 def _polyline(places, color):
-    """Returns the SVG of a line through places "x,y". A line has no length if there is only one place, so
-    this place is drawn as a point."""
+    """Returns the SVG of a line through places "x,y". A single place is drawn as a point, because a line with
+    one place would not be visible."""
     if len(places) == 1:
         x, y = places[0].split(",")
         return f'<circle cx="{x}" cy="{y}" r="3.5" fill="{color}"/>'
@@ -129,7 +129,7 @@ def curve_chart(title, points, x_label):
 
     Args:
       title: str.
-      points: list of (x, y), finite numbers with ascending x from 0 on; not empty.
+      points: list of (x, y), finite numbers; not empty. x is at least 0, and ascending.
       x_label: str, the description of the x axis.
     """
     return _curve(title, points, x_label)
@@ -193,7 +193,8 @@ def scatter_chart(title, points, x_label):
 
 
 def _bounds(values):
-    """Returns (smallest value, largest value). If both are almost equal, a margin is added on both sides."""
+    """Returns (lower bound, upper bound) of values. If all values are almost equal, the bounds include a
+    margin on both sides."""
     low, high = min(values), max(values)
     largest = max(abs(low), abs(high))
     margin = max(largest / 10, 0.5) if high - low <= 1e-6 * largest else 0

@@ -34,7 +34,8 @@ def write_report(path, facts, rows):
 
 
 def _endings_section(rows):
-    """Returns the section with the number of right and of chosen endings at each place."""
+    """Returns the section with the counts for each position of an ending: how often the ending at this
+    position is right, and how often the model chose it."""
     right, chosen = (collections.Counter(getattr(row, name) for row in rows)
                      for name in ("label", "prediction"))
     names = list(rows[0].probabilities) if rows else []

@@ -9,7 +9,7 @@ class ChoiceRows:
     """The `PredictedRow`s of a file. The object can be iterated any number of times. Each row is made when it
     is needed, so that a large file needs little memory.
 
-    The labels, the predictions and the keys of the probabilities are `choice_data.label_names`.
+    The labels, the predictions and the keys of the probabilities are names from `choice_data.label_names`.
     """
 
     def __init__(self, file, outputs, lengths):

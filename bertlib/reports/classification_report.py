@@ -7,7 +7,8 @@ from bertlib.reports import charts, report_page, report_sections
 from bertlib.reports.report_page import escape, name, number, paragraph, percent, section, table
 
 _MAX_ERRORS = 50
-# With more than `MAX_MATRIX` labels, a list of the most frequent confusions replaces the confusion matrix.
+# With more than `MAX_MATRIX` labels, a list of the `_MAX_CONFUSIONS` most frequent confusions replaces the
+# confusion matrix.
 MAX_MATRIX, _MAX_CONFUSIONS = 30, 50
 # The names above the columns of a matrix are written horizontally, if they have at most this number of
 # characters in total. Otherwise they are written vertically.

@@ -10,7 +10,7 @@ from bertlib.rows import columns
 from bertlib.system import files
 
 FORMATS = ("csv", "jsonl")
-# A spreadsheet program takes a cell with one of these first characters as a formula.
+# If a cell begins with one of these characters, a spreadsheet program reads the cell as a formula.
 _FORMULA_STARTS = tuple("=+-@\t\r")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
@@ -21,11 +21,11 @@ def write_predictions(path, rows, predictions_format="csv", csv_safe=False, sepa
     The columns are: line; the columns of the input, with unchanged texts; label; prediction;
     probability_LABEL for each label; is_right; loss; and a column for each of `PredictedRow.details`. JSON
     Lines have one object "probabilities", {label: probability}, instead of the columns probability_LABEL. In
-    JSON Lines, several labels of an example are a list. If a column of the input has the name of another
-    column, it is renamed, see `columns.rename_fields`.
+    JSON Lines, several labels of an example are a list. If a column of the input has the same name as one of
+    the other columns, the column of the input is renamed, see `columns.rename_fields`.
 
-    A number is written as the shortest text from which the same number can be read. The file appears only
-    when it is complete. Only one row at a time is in memory.
+    A number is written as the shortest text from which the same number can be read. The file gets its name
+    only when it is complete. Only one row at a time is in memory.
 
     Args:
       path: path of the file.
@@ -91,8 +91,8 @@ def _is_number(value):
 
 
 def _collect_names(rows):
-    """Returns (list of the names of the fields, {label: name of the column of its probability}, list of the
-    names of the details), each over all rows."""
+    """Collects names from all rows. Returns (list of the names of the fields, {label: name of the column with
+    the probability of this label}, list of the names of the details)."""
     fields, labels, details = {}, {}, {}
     for row in rows:
         fields.update(row.fields)

@@ -15,8 +15,8 @@ class PredictedRow(NamedTuple):
       label: the correct answer: str for a class, float for a score, tuple of str for several labels, tuple of
         str for the accepted answers to a question. None if it is unknown.
       prediction: the model's answer: str, float or tuple of str.
-      probabilities: {label: float}. For an answer to a question, the key is "". None if the prediction is a
-        score.
+      probabilities: {label: float}. For the answer to a question or the tag of a word, this is {"": float},
+        the probability of the prediction. None if the prediction is a score.
       is_right: whether the prediction is the correct answer. None if the prediction is a score, or if the
         label is unknown.
       loss: float, the loss of the example, or None.

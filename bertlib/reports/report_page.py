@@ -1,7 +1,7 @@
 """Writes HTML pages for a browser. A page is one file without scripts, and it loads no other file.
 
-Every text from data is escaped. A page has at most `MAX_BYTES`: long texts are truncated, and only some of
-many examples are shown. The page then says so.
+Every text from data is escaped. A page has at most `MAX_BYTES`: long texts are truncated, and if there are
+too many examples, only some of them are shown. In both cases, a note on the page tells the reader.
 """
 
 import html
@@ -10,7 +10,7 @@ import re
 from bertlib.system import files
 
 MAX_BYTES = 5_000_000
-_EXAMPLE_BYTES = 3_500_000  # for all examples; the rest of a page needs less than 1,500,000 bytes
+_EXAMPLE_BYTES = 3_500_000  # limit for all examples; the rest of a page has less than 1,500,000 bytes
 TEXT_CHARACTERS = 2000  # longest text of an example that a page shows completely
 MAX_NAME = 120  # longest name, such as the name of a label, that a page shows completely
 MAX_TABLE_ROWS = 200
@@ -198,8 +198,8 @@ def examples(items, render, most, evenly=False):
             content.append(render(item))
             size += len(content[-1].encode())
             if size > _EXAMPLE_BYTES:
-                # With `evenly`, a smaller number selects other examples. These may be longer, so the number
-                # is reduced by 5 % until the examples fit.
+                # Only `number_before` examples fit. With `evenly`, a smaller number of examples selects other
+                # examples, which may be longer. So the next attempt takes only 95 % of `number_before`.
                 content, count = None, int(0.95 * number_before)
                 break
     note = ""

@@ -20,7 +20,8 @@ class Facts(NamedTuple):
       metrics: {name: number}, the metrics of the evaluation; see `result_metrics.metrics_of_rows` for the
         metrics that are not numbers.
       data_file: str, name of the evaluated file; None if it is unknown.
-      curve: {name of a metric: list of (step, share of the best value)}, evaluations during the training.
+      curve: {name of a metric: list of (step, value)}, the evaluations during the training. Each value is
+        divided by the highest possible value of the metric, so a perfect model has the value 1.
       losses: list of (step, loss) of the training.
       record: the content of run.json as a dict; None if there is no record.
     """
@@ -47,8 +48,11 @@ def metrics_section(metrics, *notes):
 
 
 def length_section(heading, values, unit, measure, is_share=True, counted="examples"):
-    """Returns the `Html` of a table with the mean of a value, such as the accuracy, for examples of different
-    lengths. Each row of the table has a bar, and contains about the same number of examples.
+    """Returns the `Html` of a table that shows how a value, such as the accuracy, depends on the length of
+    the examples.
+
+    Each row of the table shows the mean value of the examples with similar lengths, as a number and as a bar.
+    All rows describe about the same number of examples.
 
     Args:
       heading: str.

@@ -56,9 +56,10 @@ def _scores(labels, hits, actual, predicted):
 
     Args:
       labels: list of str.
-      hits: int array: for each label, the number of rows with this label for which it was also predicted.
-      actual: int array: for each label, the number of rows with this label.
-      predicted: int array: for each label, the number of rows for which it was predicted.
+      hits: int array: for each label, the number of rows that have this label and for which this label was
+        predicted.
+      actual: int array: for each label, the number of rows that have this label.
+      predicted: int array: for each label, the number of rows for which this label was predicted.
     """
     scores = {}
     for label, hit, real, found in zip(labels, hits.tolist(), actual.tolist(), predicted.tolist()):

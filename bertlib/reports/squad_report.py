@@ -7,7 +7,8 @@ from bertlib.reports.report_page import Html, escape, paragraph
 from bertlib.tasks.squad import squad_scores
 
 _MAX_QUESTIONS = 2000
-# A longer context is truncated. `_BEFORE_ANSWER` characters before the first marked answer are shown.
+# A context with more than `_CONTEXT_CHARACTERS` characters is truncated. The shown part begins at most
+# `_BEFORE_ANSWER` characters before the first marked answer.
 _CONTEXT_CHARACTERS, _BEFORE_ANSWER = 4000, 1000
 _CLASSES = ("right", "partly", "wrong")
 

@@ -9,7 +9,8 @@ from bertlib.tasks.tagging import tagging_data
 _MAX_SENTENCES = 1000
 _MAX_WORDS = 300  # longest sentence that the report shows completely
 _NO_ENTITY = "(no entity)"
-# {status of an entity: description in the legend}. An entity is right if its words and its type are right.
+# {status of an entity: description in the legend}. An entity is found if its words and its type are predicted
+# exactly.
 _STATUSES = {"found": "found", "false": "predicted, but not in the data", "missed": "missed"}
 
 
@@ -64,7 +65,7 @@ class _Result:
 
 
 def _overall(metrics):
-    """Returns the metrics that do not belong to a type of entities."""
+    """Returns the metrics over all types of entities, without the metrics of each type."""
     return {key: value for key, value in metrics.items()
             if not key.startswith(("eval_precision_", "eval_recall_", "eval_f1_"))}
 

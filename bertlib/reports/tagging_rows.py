@@ -6,16 +6,16 @@ from bertlib.reports.prediction_rows import PredictedRow
 class WordRows:
     """The `PredictedRow`s of the words of a file. The object can be iterated any number of times.
 
-    The fields of a row are "sentence", the number of the word's sentence from 1, and "word". The label and
-    the prediction are tags in the scheme of the file. The tags of a sentence are in consecutive rows, so the
-    scores of entities can be computed from the table.
+    The fields of a row are "sentence" and "word". "sentence" is the number of the sentence that contains the
+    word, from 1. The label and the prediction are tags in the scheme of the file. The tags of a sentence are
+    in consecutive rows, so the scores of entities can be computed from the table.
     """
 
     def __init__(self, sentences, predictions):
         """Stores the data.
 
         Args:
-          sentences: list of `tagging_data.Sentence`. Its tags may be None.
+          sentences: list of `tagging_data.Sentence`. The tags of a sentence may be None.
           predictions: list with a `tagging_data.Prediction` for each sentence.
         """
         self._sentences, self._predictions = sentences, predictions

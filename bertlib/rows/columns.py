@@ -1,7 +1,7 @@
 """Finds the columns that contain the texts of a file, by name or by number, with or without a header row.
 
-Training, evaluation, prediction and export all use `TextReader` to read the texts of a file. So all four read
-the same examples and refuse the same lines.
+Training, evaluation, prediction and export all read the texts of a file with `TextReader`. So all of them
+read the same examples and refuse the same lines.
 """
 
 import itertools
@@ -16,7 +16,7 @@ from bertlib.rows import header_rows, tables
 from bertlib.rows.tables import BadRow, RowError
 from bertlib.system import terminal
 
-# To decide whether the first row is a header row, this number of later rows is compared with it.
+# To decide whether the first row is a header row, it is compared with this number of later rows.
 LOOKAHEAD_ROWS = 1000
 # {value of the flag --header or --delimiter: argument of `TextReader`}. If the argument is None, `TextReader`
 # determines the value from the file.
@@ -84,7 +84,7 @@ def is_blank(text):
 
 
 def value_to_text(line, value, what, advice=""):
-    """Returns a value of a row as text. Numbers, true and false of JSON become their JSON text.
+    """Returns a value of a row as text. A JSON number, true or false becomes its text in JSON.
 
     Args:
       line: line of the row, for error messages.
@@ -260,7 +260,8 @@ class ColumnIndex(NamedTuple):
             return False
 
     def find_usual(self, choices, what, flag, needed=True):
-        """Finds the set of usual names whose columns all exist in the file, and returns its names.
+        """Finds the set of usual names whose columns all exist in the file. Returns these names as they are
+        written in the file.
 
         Args:
           choices: sets of names, such as `header_rows.TEXTS`.
@@ -269,11 +270,10 @@ class ColumnIndex(NamedTuple):
           needed: whether the columns must exist.
 
         Returns:
-          list of names. None if the columns are not needed, and the file has the columns of no set, or of
-          more than one set.
+          list of names; None if `needed` is false and there is not exactly one such set.
 
         Raises:
-          RowError: the columns are needed, and the file has the columns of no set, or of more than one set.
+          RowError: `needed` is true and there is not exactly one such set.
         """
         # The letter case of names is ignored: "Text" counts as "text". If the file has both, the letter case
         # matters.
@@ -295,7 +295,11 @@ class ColumnIndex(NamedTuple):
                        f"with {flag}; {listed}.")
 
     def name_of(self, place):
-        """Returns the name of the column with this place."""
+        """Returns the name of the column at this place.
+
+        Raises:
+          RowError: the file has no header row.
+        """
         if self.is_json:
             return place
         if self.names is None:
@@ -380,8 +384,8 @@ class TextReader:
           text: the columns of the texts, see `parse_columns`; None if they are not known.
           label: the columns of the labels, or None. They are used only to decide whether the first row is a
             header row.
-          header: whether the first row is a header row. If this is None, the first row is a header row if a
-            column was passed by name, or if no columns of texts were passed.
+          header: whether the first row is a header row. None to decide this by the passed columns: the first
+            row is a header row if a column was passed by name, or if no columns of texts were passed.
           delimiter: the character between values of .csv files; None to determine it from the first row.
           task_type, separator: see `header_rows.LabelKind`.
           choices: lists of names. If a file lacks the columns `text`, the texts are read from the columns of
@@ -496,7 +500,7 @@ class TextReader:
         return has_header
 
     def _columns(self):
-        """Returns the columns of the texts in the current file. `place` contains all columns of this file."""
+        """Returns the columns of the texts in the current file. The attribute `place` describes this file."""
         if self._choices is None:
             if self.text is None:
                 self.text = self._usual_texts()
@@ -519,8 +523,9 @@ class TextReader:
         return columns
 
     def _usual_texts(self):
-        """Returns the columns with usual names for texts. If the file has none, the error also names the flag
-        of the labels, unless their column is known. So a user can add both flags at once."""
+        """Returns the columns with usual names for texts. If the file has no such columns, the error names
+        --text_column. If the column of the labels is also unknown, the error also names --label_column, so
+        that the user can add both flags at once."""
         try:
             return self.place.find_usual(header_rows.TEXTS, "texts", "--text_column")
         except RowError as error:
@@ -541,8 +546,9 @@ class TextReader:
           known: the known labels, or None.
 
         Raises:
-          RowError: the first row contradicts `header`. If columns are passed by number: the first row looks
-            like a header row, or the delimiter is not certain.
+          RowError: all columns were passed by number, and one of these problems was found. `header` is true,
+            but the first row looks like an example. `header` is None, but the first row looks like a header
+            row. The delimiter is not certain.
         """
         numbered = [*(self.text or ()), *(self.label or ())]
         if self.text is None or not all(isinstance(column, int) for column in numbered):
@@ -626,8 +632,9 @@ class TextReader:
                                              "empty text"))
 
     def _describe_text(self, index):
-        """Returns a text of a row in words. If the row has more than two texts, the words contain the name of
-        the text's column, or its number among the texts, from 1."""
+        """Returns words that identify a text of a row, such as "the first text". If a row has more than two
+        texts, the words contain the name of the text's column. Without a header row, they contain the number
+        of the text, from 1."""
         if len(self.text_places) < 3:
             return "the text" if len(self.text_places) == 1 else ("the first text", "the second text")[index]
         place, names = self.text_places[index], self.place.names

@@ -62,7 +62,7 @@ class FileFaults:
 
         Args:
           path: the file.
-          is_skipping: whether bad lines are left out; otherwise each of them is an error.
+          is_skipping: whether bad lines are left out. If false, each bad line is an error.
           advice: the last sentence of the error message.
         """
         self.found, self.counts = [], collections.Counter()

@@ -1,4 +1,4 @@
-"""Decides whether the first row of a file is a header row or an example, by comparing it with other rows."""
+"""Compares the first row of a file with other rows, to decide whether it is a header row or an example."""
 
 import collections
 import re
@@ -39,15 +39,15 @@ class LabelKind:
         return [name.strip() for name in value.split(self._separator) if name.strip()]
 
     def is_label(self, value):
-        """Returns whether a field is a number, for a regression. For the other task types, returns whether
-        the field contains a known label; None if no labels are known."""
+        """Returns whether a field contains a label. For a regression, each number is a label. For the other
+        task types, only the known labels are labels, and None is returned if no labels are known."""
         if self._task_type == "regression":
             return parse_number(value.strip()) is not None
         return None if self._known is None else bool(self._known.intersection(self.split(value)))
 
     def is_example(self, value, others):
         """Decides by the label field of the first row whether this row is an example. Returns True for an
-        example, False for a header row, and None if the label field does not decide this.
+        example, False for a header row, and None if the label field is not enough for a decision.
 
         Args:
           value: the label field of the first row.
@@ -75,19 +75,19 @@ def looks_like_header(first, others, texts, labels, kind):
        pipe, all texts of the first row must also be names.
     4. All texts of the first row are names. In one column, the first row has a name, and all other rows have
        numbers.
-    5. All texts and the label of the first row are names. In at least about nine of ten other rows, the label
-       is a label that occurs more than once in the other rows.
+    5. All texts and the label of the first row are names. About nine of ten other rows, or more, have a label
+       that occurs more than once in the other rows.
     6. All texts of the first row are names. Each of these texts has fewer words than all texts of the same
        column in the other rows. If the file has no labels, each text of the first row must have one word, and
        each text of the other rows must have at least three words.
 
-    If a text of the first row is too long for a name, only rules 2 and 3 can apply. If the label of the first
-    row is a known label, or is also the label of another row, only rule 1 can apply.
+    If a text of the first row is too long for a name, only rules 1, 2 and 3 can apply. If the label of the
+    first row is a known label, or is also the label of another row, only rule 1 can apply.
 
     Args:
       first: values of the first row, list of str.
-      others: rows after the first one, lists of str. A row is ignored if the number of its values differs
-        from the first row.
+      others: the rows after the first row, lists of str. Rows that have more or fewer values than the first
+        row are ignored.
       texts, labels: indices of the columns of texts and of labels.
       kind: a `LabelKind`.
     """
@@ -125,7 +125,7 @@ def _has_names_over_numbers(first, others):
 
 
 def _has_names_over_texts(first, others, texts, has_label):
-    """Returns whether rule 6 of `looks_like_header` applies to the numbers of words in the texts."""
+    """Returns whether the numbers of words in the texts fulfil rule 6 of `looks_like_header`."""
     words = [(len(first[place].split()), min((len(row[place].split()) for row in others), default=0))
              for place in texts]
     return len(others) > 2 and all(number < least if has_label else number == 1 and least >= 3
@@ -133,6 +133,6 @@ def _has_names_over_texts(first, others, texts, has_label):
 
 
 def _has_repeated_labels(values):
-    """Returns whether at least about nine of ten values are labels that occur more than once."""
+    """Returns whether about nine of ten values, or more, occur more than once in the list."""
     single = list(collections.Counter(value.strip() for value in values).values()).count(1)
     return len(values) > 2 and (single == 0 or single + 1 <= (len(values) + 1) / 10)

@@ -33,7 +33,8 @@ _UNDECODABLE = "\udc80"
 _UTF8_MARK = b"\xef\xbb\xbf"
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _SURROGATE = re.compile("[\ud800-\udfff]")
-# The delimiter is determined from the first row. At most this number of lines of the first row is searched.
+# The delimiter is determined from the first row. If this row has more lines, only the first `_MAX_LINES`
+# lines are searched.
 _MAX_LINES = 1000
 
 
@@ -70,8 +71,8 @@ class RowError(ValueError):
 
 @contextlib.contextmanager
 def name_file_in_errors(path):
-    """A context manager: translates each `RowError` in the `with` block into a ValueError that also names the
-    file.
+    """Returns a context manager. It translates each `RowError` in its block into a ValueError that also names
+    the file.
 
     Raises:
       ValueError: the block raised a `RowError`.
@@ -183,11 +184,11 @@ def read_lines(stream, encoding=None):
 
 
 def decode_as_utf8(text, encoding):
-    """Decodes a text again as UTF-8, if it was probably decoded with a wrong encoding. Otherwise, returns
-    None.
+    """Decodes the bytes of a text again, as UTF-8. Returns None if the text was probably decoded correctly.
 
-    The bytes of text in another encoding are rarely valid UTF-8, unless all of its characters are ASCII. For
-    example, the text "cafÃ©" in the encoding cp1252 consists of the same bytes as "café" in UTF-8.
+    If a text has characters that are not ASCII, its bytes in another encoding are rarely valid UTF-8. So if
+    these bytes are valid UTF-8, the text was probably decoded with a wrong encoding. For example, the text
+    "cafÃ©" in the encoding cp1252 consists of the same bytes as "café" in UTF-8.
 
     Args:
       text: str.
@@ -418,11 +419,11 @@ class Table:
     """
 
     def __init__(self, stream, input_format, delimiter=None, encoding="utf-8"):
-        """Creates a table. If the format is csv and no delimiter is passed, determines the delimiter from the
-        first row.
+        """Creates a table. If the format is csv and no delimiter is passed, the delimiter is determined from
+        the first row.
 
-        The delimiter is a semicolon if the first row contains at least one semicolon and no comma outside of
-        quotes. Otherwise it is a comma.
+        In this case, the delimiter is a semicolon if the first row contains at least one semicolon and no
+        comma outside of quotes. For every other first row, the delimiter is a comma.
 
         Args:
           stream: binary stream, iterated by lines.
@@ -452,7 +453,7 @@ class Table:
 
 
 def _first_row(lines):
-    """Yields the lines of the first row, which ends at the first line after which all quotes are closed."""
+    """Yields the lines of the first row. It ends with the first line after which all quotes are closed."""
     quotes = 0
     for number, text in itertools.islice(lines, _MAX_LINES):
         yield number, text
@@ -473,8 +474,7 @@ def text_writer(path, compressed):
     """A context manager that opens a text file for writing and yields its stream. The file is compressed if
     `compressed` is true.
 
-    Equal texts result in equal files, because a compressed file does not contain the time at which it was
-    written.
+    Equal texts result in equal files: the time of writing, which gzip usually stores in a file, is left out.
     """
     with contextlib.ExitStack() as stack:
         writer = stack.enter_context(files.open_file(path, "wb" if compressed else "w"))

@@ -1,7 +1,8 @@
 """Computes keys for comparing texts: texts that look the same to a reader have equal keys.
 
-Unicode has several encodings for the same accented letter, and invisible characters. For example, "café" may
-have 4 or 5 code points, and a spreadsheet may add a zero-width space after it.
+In Unicode, the same accented letter can be encoded in several ways, and a text can contain invisible
+characters. For example, "café" may have 4 or 5 code points, and a spreadsheet may add a zero-width space
+after the word.
 """
 
 import difflib
@@ -58,7 +59,8 @@ def _fold_case(text):
 def find_misspellings(counts):
     """Returns {rare name: frequent name} for rare names that are spelled nearly like a frequent name.
 
-    Names with digits are not compared, because "class1" and "class2" are different names on purpose.
+    Names with digits are not compared, because similar names with digits are often different on purpose, such
+    as "class1" and "class2".
 
     Args:
       counts: {name: how often the name occurs}.

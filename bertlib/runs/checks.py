@@ -110,8 +110,8 @@ def check_precision(settings):
 def check_starting_weights(settings, config, head_shapes, start):
     """Checks that the starting checkpoint fits the model and can be read.
 
-    The starting checkpoint is the newest checkpoint in --output_dir or, if --output_dir has none,
-    --init_checkpoint.
+    The starting checkpoint is the newest checkpoint in --output_dir. If --output_dir contains no checkpoint,
+    the starting checkpoint is --init_checkpoint.
 
     Args:
       settings: a `Settings`.
@@ -175,8 +175,8 @@ def check_frozen_layers(settings, config):
 def check_fits(checkpoint, config, head_shapes):
     """Checks that a checkpoint fits an encoder with a head and can be read.
 
-    Published and Hugging Face checkpoints may lack the pooler and the head, which then start from random
-    weights.
+    Published and Hugging Face checkpoints may lack the pooler and the head. In this case, the missing
+    variables start from random weights.
 
     Args:
       checkpoint: a `checkpoint_formats.Checkpoint`.
@@ -223,7 +223,8 @@ def check_output_checkpoint(settings, model):
     # If the head does not use the pooler, the pooler is not trained, and the optimizer has no slots for it.
     optional = {name for name in state if "/pooler/" in name}
     try:
-        # The weights are checked before the slots, because different weights also cause different slots.
+        # If the weights do not fit, the slots do not fit either. The weights are checked first, so that the
+        # error names the weights.
         checkpoint_formats.check_fits(checkpoint, model)
         checkpoint_formats.check_fits(checkpoint, {**model, **state}, optional)
     except ValueError as error:
@@ -280,8 +281,8 @@ def check_disk(settings, num_train_steps, shapes, config=None):
     Args:
       settings: a `Settings`.
       num_train_steps: number of steps of the schedule.
-      shapes: {name: shape} of the trained variables. The variables of the encoder that `config` describes are
-        not included.
+      shapes: {name: shape} of the trained variables, without the variables of the encoder that `config`
+        describes.
       config: the `BertConfig` of the encoder, or None.
 
     Raises:
@@ -340,8 +341,8 @@ _TRAINING_FILES = ("checkpoint", "graph.pbtxt", "run.json", *output_files.NAMES,
 
 
 def refuse_overwriting(settings, read, written):
-    """Checks that a command overwrites none of its input files. An input file is recognized even if the path
-    of the output is spelled differently, or is a link to the input file.
+    """Checks that a command overwrites none of its input files. Two paths of the same file are recognized,
+    for example if the output path is a link to the input file.
 
     Args:
       settings: a `Settings`.

@@ -68,7 +68,7 @@ class TrainableModel:
         return self.build_model_fn(step=step)(features, None, estimator.ModeKeys.TRAIN, params).train_op
 
     def memory_need(self, step):
-        """Returns the `memory_planner.MemoryNeed` of a micro-batch of a step, by simulation."""
+        """Simulates a micro-batch of a step, and returns its `memory_planner.MemoryNeed`."""
         # Kernels for this CPU are left out: the simulated GPU does not know the ops of these kernels, and
         # these ops need no more memory than TensorFlow's ops. Padding is kept: without it, the number of rows
         # would be unknown, and the simulation needs static shapes.
@@ -134,8 +134,8 @@ def input_options(settings, step, is_training):
 
 
 def _training_flags(settings, model):
-    """Returns the values of the flags for `step_config.resolve`. A value that depends on the model is
-    replaced by the value for this model."""
+    """Returns the values for `step_config.resolve`. Most of them are values of flags. The other values also
+    depend on the model or on the replicas."""
     trims, group = trims_training(settings, model), replica_group.current()
     values = {name: getattr(settings, name) for name in (
         "train_batch_size", "gradient_accumulation_steps", "gradient_dtype", "max_seq_length", "precision",
@@ -219,7 +219,7 @@ def _usable_memory(settings):
         usable, source = settings.memory_limit_gb * step_config.GB, "--memory_limit_gb"
         if tf.config.list_physical_devices("GPU"):
             usable /= memory_planner.ALLOCATOR_MARGIN
-            source += " less the margin for fragmentation"
+            source += " minus the margin for fragmentation"
         return usable, f"{step_config.gb(usable)}: {source}"
     usable, source = memory_planner.usable_memory()
     group = replica_group.current()
@@ -374,7 +374,7 @@ class _Estimator(estimator.Estimator):
 
     @contextlib.contextmanager
     def using_weights(self, prefix):
-        """A context manager. Inside its block, evaluations use the weights of the checkpoint with this
+        """Returns a context manager. Evaluations in its block use the weights of the checkpoint with this
         prefix."""
         self._chosen = prefix
         try:
@@ -481,8 +481,9 @@ def create_estimator(settings, model, num_train_steps, eval_batch_size=None, pre
 
 @contextlib.contextmanager
 def locked_directories(settings, record):
-    """A context manager: creates and locks the directories that the run writes to, and writes the record.
-    After the block, exports the model if --do_export is given.
+    """Returns a context manager for the phases of a run. Before its block, it creates and locks the
+    directories of the run, and writes the record. After its block, it exports the model if --do_export is
+    given.
 
     Args:
       settings: a `Settings`.
@@ -511,7 +512,8 @@ def locked_directories(settings, record):
                 if settings.do_train:
                     raise
                 raise locks.InUseError(f"{error} With --results_dir=DIRECTORY, evaluation and prediction "
-                                       "write to that directory, and can run at the same time.") from error
+                                       "write to that directory, and can run while the other process "
+                                       "runs.") from error
         if group:
             _check_shared_directories(settings, group)
         record.write()

@@ -1,9 +1,9 @@
-"""Draws a part of the examples by a hash of their content (--max_train_examples, --max_eval_examples)."""
+"""Draws a subset of the examples by a hash of their content (--max_train_examples, --max_eval_examples)."""
 
 from absl import logging
 
-# {name of a set, or the first part of its name: (flag, the examples in words)}. Test sets are always used as
-# a whole.
+# {first word of a set's name, such as "dev" of "dev_mismatched": (flag, name of the examples in the log)}.
+# Test sets have no limit.
 _LIMITS = {"train": ("max_train_examples", "training examples"),
            "dev": ("max_eval_examples", "examples of the development set")}
 
@@ -15,7 +15,7 @@ def draw_examples(settings, split, examples, digest):
     Logs the number of these examples.
 
     The choice depends only on the content of the examples, not on their order. If the number in the flag is
-    raised, the function returns the same examples and additional examples.
+    raised, the examples of the lower number are drawn again, and further examples are added.
 
     Args:
       settings: a `Settings`.

@@ -16,7 +16,8 @@ def export_directory(settings):
 
 
 def check(settings):
-    """Checks, before a run writes anything, that the export will be possible at the end of the run.
+    """Checks that the export at the end of the run will be possible. Call this function before the run writes
+    anything.
 
     Raises:
       ValueError, OSError: an export is not possible.
@@ -39,7 +40,7 @@ def write(settings):
 
 
 def log(path, model):
-    """Logs the path of an exported version and the checkpoint that it contains.
+    """Logs the path of an exported version, and the checkpoint whose weights it contains.
 
     Args:
       path: directory of the version.

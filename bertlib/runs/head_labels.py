@@ -144,8 +144,8 @@ def starting_checkpoint(settings, wanted):
 
     This is --init_checkpoint, with the outputs of its head in the order of the task's labels. If the kind or
     the labels of the head in --init_checkpoint differ from the task, a training ignores this head and starts
-    from a random head. A run without training refuses such a head, except the pre-training head of a
-    published model.
+    from a random head. A run without training refuses such a head. Only a pre-training head is accepted: the
+    run ignores it and uses a random head.
 
     Args:
       settings: a `Settings`.
@@ -217,7 +217,7 @@ def _describe_head(wanted):
 
 
 def _permutation(head, wanted):
-    """Returns a list of int: for each label of the task, its index among the labels of the head. Returns None
+    """Returns a list of int, the index of each label of the task among the labels of the head. Returns None
     if task and head have different labels. The letter case is ignored, unless two labels differ only in
     letter case."""
     old, new = ([label.casefold() for label in labels] for labels in (head.labels, wanted.labels))

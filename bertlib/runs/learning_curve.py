@@ -11,7 +11,7 @@ Three other parts of the project also evaluate during a training, without this m
 
 docs/development/paths.md#evaluation-during-a-training shows the calls of all four parts.
 
-The table, learning_curve.tsv, is also the state of early stopping. Its rows up to the newest checkpoint
+Early stopping reads its state from the table, learning_curve.tsv. The rows up to the newest checkpoint
 determine the best evaluation, and the number of evaluations after the best evaluation. A training that
 continues from a checkpoint first removes the rows of later steps. So a killed training continues as if it had
 not been killed.
@@ -180,8 +180,8 @@ def read_rows(directory):
 
 
 def read_points(directory, shown, full_score=1.0):
-    """Returns the points of a learning curve, {name in the picture: list of (step, value / full_score)}. The
-    lists are empty if the directory has no learning_curve.tsv.
+    """Returns the points of the curves in the picture, {name of a curve: list of (step, value / full_score)}.
+    The lists are empty if the directory has no learning_curve.tsv.
 
     Args:
       directory: output directory of a training.
@@ -209,7 +209,8 @@ class LearningCurve(tf.train.CheckpointSaverListener):
             returns {metric: number}.
           title: title of the picture.
           shown: {metric: its name in the picture}. The picture shows only these metrics.
-          full_score: the value of the shown metrics that the picture shows as 100 %, such as 1.0 or 100.0.
+          full_score: the best possible value of the shown metrics, such as 1.0 or 100.0. The picture shows
+            this value as 100 %.
           each_checkpoint: whether each checkpoint is evaluated when it is saved.
           every_steps: number of steps between two evaluations. These evaluations save no checkpoint. If the
             value is None, the training has no evaluations of this kind.
@@ -278,8 +279,8 @@ class LearningCurve(tf.train.CheckpointSaverListener):
         """Logs the table of all evaluations. Call this method after the training.
 
         Raises:
-          ValueError: the evaluations do not have the metric of --keep_best. The training ended after the
-            first evaluation, and saved its last step.
+          ValueError: the evaluations do not have the metric of --keep_best. In this case, the training has
+            ended after the first evaluation, and has saved its last step.
         """
         if self._failure:
             raise ValueError(self._failure)
@@ -346,8 +347,8 @@ class LearningCurve(tf.train.CheckpointSaverListener):
             tf.gfile.DeleteRecursively(directory)
 
     def evaluate_and_add(self, step, checkpoint=None):
-        """Evaluates the model and adds the row of the step to the table. Existing rows of this step and of
-        later steps are removed. If the metric is the best so far, keeps the weights.
+        """Evaluates the model and adds the row of the step to the table. Removes existing rows of this step
+        and of later steps. Keeps the weights if their value of the --keep_best metric is the best so far.
 
         Args:
           step: the step of the weights.
@@ -361,8 +362,8 @@ class LearningCurve(tf.train.CheckpointSaverListener):
             return
         rows = [row for row in self.read() if int(row["global_step"]) < step]
         rows.append({name: str(value) for name, value in metrics.items() if np.ndim(value) == 0})
-        # The table is written last, so that a step with a row is also in the history, in the picture and in
-        # best/.
+        # The table is written last. So even if the process is killed here, a step with a row in the table is
+        # also in the history and in the picture, and best/ is up to date.
         metrics_history.MetricsHistory(self._directory).add_evaluation(step, "dev", metrics)
         files.write_text(os.path.join(self._directory, PICTURE),
                          charts.line_chart(self._title, self.points(rows)))
@@ -474,8 +475,8 @@ class _EvaluationHook(tf.train.SessionRunHook):
             if self._curve.is_missing(step):
                 self._curve.evaluate_session(step, self._weights, run_context.session)
         except stopping.Stopped:
-            # The session ends without an error, so that it saves its last step. The training then raises this
-            # exception again.
+            # The session ends without an error, so that it saves its last step. After that, the training
+            # raises this exception again.
             run_context.request_stop()
         if self._curve.stops:
             run_context.request_stop()

@@ -109,7 +109,8 @@ _MODEL_FILES = ({output_files.CONFIG: "bert_config_file", "config.json": "bert_c
 def fill_in_model_files(settings):
     """Sets the flags of the configuration and of the vocabulary if they were not given. If the run does not
     train, the files are first searched for in --output_dir. Then they are searched for in the directory of
-    --init_checkpoint. If --init_checkpoint names a model of the Hugging Face Hub, see `find_named_weights`.
+    --init_checkpoint. If --init_checkpoint names a model of the Hugging Face Hub, `find_named_weights` finds
+    or downloads the model first.
 
     Returns:
       list of the dicts in `_MODEL_FILES` for which no file was found.
@@ -160,9 +161,9 @@ def open_starting_weights(settings, flag="init_checkpoint"):
 def without_reinitialized(settings, config, start):
     """Returns the starting weights without the layers that start from random weights.
 
-    With --reinit_layers=N, these are the N top layers and the pooler (Zhang et al. 2021, arXiv:2006.05987,
-    section 5). A variable without a starting weight gets the random value that a new model has. If
-    --output_dir contains a checkpoint, the training continues from it and loads no starting weights.
+    With --reinit_layers=N, the N top layers and the pooler start from random weights (Zhang et al. 2021,
+    arXiv:2006.05987, section 5). These are the random weights of a new model. If --output_dir contains a
+    checkpoint, the training continues from this checkpoint and loads no starting weights.
 
     Args:
       settings: a `Settings`.
@@ -231,7 +232,8 @@ def read_config(settings):
 
 
 def load_config(settings):
-    """Reads --bert_config_file by `read_config`, and compares it with --max_seq_length.
+    """Reads --bert_config_file with `read_config`, and checks that the model has enough positions for
+    --max_seq_length.
 
     Raises:
       ValueError, FileNotFoundError: see `read_config`; or --max_seq_length is too large.

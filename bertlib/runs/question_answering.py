@@ -1,4 +1,4 @@
-"""Implements the evaluation of run_squad.py: computes the answers of a checkpoint, scores and writes them."""
+"""Implements the evaluation of run_squad.py: computes, scores and writes the answers of a checkpoint."""
 
 import json
 import math
@@ -59,7 +59,7 @@ class Evaluation:
     """Answers the questions of --predict_file and scores the answers.
 
     Attributes:
-      shown: {metric: its name in the picture}. The picture of the learning curve shows these scores.
+      shown: {metric: its name in the picture}, the metrics in the picture of the learning curve.
     """
 
     def __init__(self, settings, estimator, examples, gold, tokenizer):
@@ -82,7 +82,7 @@ class Evaluation:
         scores, if the right answers are known.
 
         Args:
-          input_fn: the input of the examples' windows.
+          input_fn: function for the Estimator that reads the windows of the examples.
         """
         def path(name):
             return os.path.join(settings.results_dir, name)
@@ -118,11 +118,11 @@ class Evaluation:
             f"SQuAD {'2.0' if version_2 else '1.1'}", scores, settings.predict_file, self.shown, 100)
 
     def scores(self, input_fn):
-        """Returns a dict {name: number} with the scores of the newest checkpoint and its "global_step".
-        Writes no file.
+        """Returns a dict {name: number}: the scores of the newest checkpoint, and "global_step", the step of
+        this checkpoint. Writes no file.
 
         Args:
-          input_fn: the input of the examples' windows.
+          input_fn: function for the Estimator that reads the windows of the examples.
         """
         predictions = [answer._replace(nbest=None) for answer in self._answers(input_fn)]
         threshold = self._null_threshold(predictions)
@@ -137,7 +137,7 @@ class Evaluation:
         """Returns two iterables: the `InputFeatures` of the windows, and the `RawResult`s of the windows.
 
         Args:
-          input_fn: the input of the examples' windows.
+          input_fn: function for the Estimator that reads the windows of the examples.
         """
         settings = self._settings
         results = (squad_answers.RawResult(int(result["unique_ids"]), result["start_logits"],
@@ -169,8 +169,7 @@ class Evaluation:
         Args:
           predictions: list of `Prediction`.
           texts: {qas_id: the final answer}.
-          threshold: the null threshold (see --null_score_diff_threshold) with which these answers were
-            chosen.
+          threshold: the null threshold with which `texts` were chosen, see --null_score_diff_threshold.
         """
         if not self._settings.version_2_with_negative:
             return squad_scores.evaluate(self._gold, texts)

@@ -34,7 +34,7 @@ _ROUNDING = ("precision", "tf32", "deterministic", "use_xla", "trim_padding", "g
 # Names of the flags that choose the best weights and the last step of a training. run.json records them, and
 # later commands do not inherit them.
 _EVALUATIONS = ("eval_every_steps", "keep_best", "early_stopping_evals")
-# {flag that is not recorded in "settings": its key at the top of the record}.
+# {flag: key of the record that contains its value}. These flags are not recorded in "settings".
 _AT_TOP = {"task_name": "task", "task_type": "task_type", "do_lower_case": "do_lower_case"}
 # Names of flags with paths. A run without training uses the recorded values of these flags.
 _TAKEN_PATHS = ("bert_hub_module_handle",)
@@ -81,8 +81,8 @@ def hash_checkpoint(path):
 
 
 def hash_inputs(settings):
-    """Returns {absolute path: entry of `fingerprints.hash_files`} of the data that a command reads. The dict
-    is empty if the command reads more than 100 files.
+    """Returns {absolute path: entry of `fingerprints.hash_files`} for the data files that a command reads.
+    The dict is empty if the command reads more than 100 files.
 
     Args:
       settings: a `Settings`.
@@ -194,8 +194,8 @@ def _versions():
 
 
 def _hash_code():
-    """Returns the fingerprint of the package `bertlib` and of the three modules in the root. It does not
-    contain the scripts: `code_fingerprint` compares them."""
+    """Returns the fingerprint of the package `bertlib` and of the three modules in the root. The scripts are
+    left out, because `code_fingerprint` compares them."""
     paths = [pathlib.Path(module.__file__) for module in (modeling, optimization, tokenization)]
     return hash_texts(
         [code_fingerprint.hash_package(), *(path.read_text(encoding="utf-8") for path in paths)])
@@ -246,8 +246,8 @@ def _differences(stored, now, training):
     if training:
         allowed.update({name: [old[name], new[name]] for name in new
                         if name in old and old[name] != new[name]})
-    # If the total number of micro-batches is the same, the results are the same. For example, one replica
-    # with two micro-batches gives the same result as two replicas that have one micro-batch each.
+    # If both runs have the same total number of micro-batches, their results are the same. For example, one
+    # replica with two micro-batches gives the same result as two replicas that have one micro-batch each.
     count_before, count_now = _count_micro_batches(old), _count_micro_batches(new)
     if count_before is not None and count_before == count_now:
         for name in ("gradient_accumulation_steps", "num_replicas"):
@@ -315,8 +315,9 @@ def _describe_differences(differences):
 
 
 def directory_of_weights(settings):
-    """Returns the directory of the training whose weights a run without training uses: --output_dir, or the
-    directory of --init_checkpoint. None if the run trains, or if no training saved the weights."""
+    """Returns the directory of the training that saved the weights of a run without training. This is
+    --output_dir, or the directory of --init_checkpoint. Returns None if the run trains, or if the weights
+    were not saved by a training."""
     if "do_train" in settings and settings.do_train:
         return None
     if "output_dir" in settings and settings.output_dir and checkpoint_formats.latest_checkpoint(
@@ -328,8 +329,8 @@ def directory_of_weights(settings):
 
 
 def is_training_checkpoint(path):
-    """Returns whether a path names a checkpoint that a training saved. The run.json in the same directory
-    then describes this checkpoint."""
+    """Returns whether a path names a checkpoint that a training saved. If so, the run.json in the same
+    directory describes this checkpoint."""
     try:
         checkpoint = checkpoint_formats.open_checkpoint(path)
     except (OSError, ValueError):
@@ -339,14 +340,14 @@ def is_training_checkpoint(path):
 
 
 def record_of_weights(settings):
-    """Returns the record of the training whose weights a run without training uses, or None."""
+    """Returns the record in the directory that `directory_of_weights` returns; None if there is no record."""
     directory = directory_of_weights(settings)
     return output_files.read_record(directory) if directory else None
 
 
 def inherit_settings(settings, *kinds, without=()):
-    """In a run without training, takes the values of flags that were not given from the record of the
-    training that wrote the weights; see `inherit_record`. Does nothing in a run that trains.
+    """Sets flags that were not given to the values with which the weights of a run were trained; see
+    `inherit_record`. The values are read from run.json. Does nothing in a run that trains.
 
     Args:
       settings: a `Settings`.
@@ -369,9 +370,9 @@ def inherit_settings(settings, *kinds, without=()):
 
 
 def inherit_record(settings, record, path, without=()):
-    """Takes the values of flags that were not given from the record of a training, and logs these values.
+    """Sets flags that were not given to the values in the record of a training, and logs these values.
 
-    The rule depends on the class of the flag:
+    If a flag was given, its class decides whether its value may differ from the record:
 
     - Input flags (files and columns) may differ from the training, because they describe a new file. The log
       lists the differences.
@@ -384,7 +385,7 @@ def inherit_record(settings, record, path, without=()):
       settings: a `Settings`.
       record: see `output_files.read_record`.
       path: path of the record, for messages.
-      without: names of flags that keep their values.
+      without: names of flags that are neither set nor compared.
 
     Raises:
       ValueError: a flag of the task or of the weights contradicts the record.
@@ -410,7 +411,7 @@ def _recorded(record, settings):
     WEIGHTS."""
     values = {**record["settings"], **{name: record[key] for name, key in _AT_TOP.items()
                                        if record.get(key) is not None}}
-    if output_files.head_kind(record) == "questions":  # older versions recorded this flag only in the task
+    if output_files.head_kind(record) == "questions":  # older versions recorded this flag only in the name
         values.setdefault("version_2_with_negative", str(record["task"]).endswith("2.0"))
     names = settings.names_of_class(INPUT, TASK, WEIGHTS)
     values = {name: values[name] for name in names if name in values}
@@ -459,8 +460,8 @@ def _format_flag(value):
 
 
 class RunRecord:
-    """Holds the record of a run. The constructor compares the run with the files in the output directory.
-    `write` writes the record, and must be called after all other checks."""
+    """The record of a run. The constructor compares the run with the files in the output directory. The
+    method `write` writes the record, and must be called after all other checks."""
 
     def __init__(self, settings, last_step, more_files=None, **description):
         """Compares the run with the record and the model's files in --output_dir, and logs the differences.
@@ -468,8 +469,8 @@ class RunRecord:
         Args:
           settings: a `Settings`.
           last_step: last step of the schedule. With --max_steps, the training may end earlier.
-          more_files: {name: content in bytes} of files that the training writes in addition to the files that
-            `model_files.model_file_contents` returns.
+          more_files: {name: content in bytes} of further files that the training writes, in addition to the
+            result of `model_files.model_file_contents`.
           **description: see `describe`.
 
         Raises:
@@ -487,10 +488,10 @@ class RunRecord:
         self._compare()
 
     def warn_about_unused_values(self):
-        """Logs a warning if the training had already ended with different values of the flags.
+        """Logs a warning if the training had already ended, and the flags of this run have other values.
 
-        The warning is the last line of the run. Without it, the results would look like results of the new
-        values.
+        The warning is the last line of the run. Without this warning, the results would look like results of
+        the new values.
         """
         if self._unused_values:
             logging.warning("The results above are those of the earlier training in %s. No step was trained "
@@ -611,8 +612,8 @@ def _write(directory, record):
 
 
 def mark_finished(directory):
-    """Records in run.json that the training ended at the step of its newest checkpoint, and that it was
-    neither killed nor terminated.
+    """Records in run.json that the training has ended, and the step of its newest checkpoint. Is not called
+    if the training was killed or terminated.
 
     Args:
       directory: the output directory.

@@ -1,4 +1,5 @@
-"""Holds the values of a command's flags, completed with defaults. The parsed flags are not changed."""
+"""Stores the values of a command's flags, and completes them with defaults. The flags of absl stay unchanged.
+"""
 
 import os
 import re
@@ -13,7 +14,7 @@ from bertlib.system import files
 PHASES = ("do_train", "do_eval", "do_predict")
 # If the value of a flag is a path, the name of the flag ends in one of these texts.
 PATH_SUFFIXES = ("_file", "_dir", "_checkpoint", "_handle", "_module", "input", "output", "extend")
-# Classes of flags. The definition of each flag of a training command names its class.
+# Classes of flags. Each flag of a training command belongs to one class, which its definition names.
 INPUT = "input"  # the input files, their formats, and the rules by which answers are made from outputs
 TASK = "task"  # the kind of the model's answers
 WEIGHTS = "weights"  # settings that change the trained weights
@@ -25,7 +26,7 @@ _PUBLISHED_FILES = {"bert_config_file": output_files.CONFIG, "vocab_file": outpu
 
 
 class Settings:
-    """Holds the values of all flags of a command as attributes. Each command creates one such object when it
+    """Stores the values of all flags of a command as attributes. Each command creates one such object when it
     starts.
     """
 
@@ -66,8 +67,8 @@ class Settings:
         return name in self._given or name in self._taken
 
     def inherit(self, values):
-        """Takes the values of flags that were not given from a training's record. The caller has to log these
-        values.
+        """Sets flags that were not given to the values in the record of a training. The caller has to log
+        these values.
 
         Args:
           values: {name of a flag: its value}.
@@ -115,7 +116,7 @@ class Settings:
 
 
 def absolute_paths(name, value, directory):
-    """Returns the value of a flag. If the value contains local paths, they are made absolute.
+    """Returns the value of a flag, in which all local paths are absolute.
 
     Args:
       name: name of the flag.
@@ -213,12 +214,13 @@ def require_file(settings, name):
 
 def advice_on_missing_path(name, path, published_file=None):
     """Returns advice for a path that does not exist: how to download a published checkpoint, and whether a
-    shell variable may be unset. Returns "" without advice.
+    shell variable may be unset. Returns "" if there is no advice.
 
     Args:
       name: the flag with the path.
       path: its value.
-      published_file: name of the file of a published checkpoint that the flag takes; None for other flags.
+      published_file: if the flag takes a file of a published checkpoint, the name of this file, such as
+        "vocab.txt". None for other flags.
     """
     advice = ""
     model = published_file and re.search(r"(?:\w+_)?L-\d+_H-\d+_A-\d+", path)

@@ -1,7 +1,7 @@
 """Checks that pre-training records, the pre-training and the fine-tuning use the same vocabulary.
 
 The fingerprint of the vocabulary is stored in the manifest of the records and in each run.json. A run is
-refused if these vocabularies differ in their entries, or in the order of the entries.
+refused if its vocabulary differs from the stored vocabulary: other entries, or another order.
 """
 
 import os
@@ -32,8 +32,12 @@ def fingerprint(path, flag):
 
 
 def _record_of_start(settings):
-    """Returns (path of run.json, the record) of the training that wrote --init_checkpoint; (None, None) if
-    there is no record, or if the run uses a checkpoint in --output_dir instead of --init_checkpoint."""
+    """Reads the run.json of the training that wrote --init_checkpoint.
+
+    Returns:
+      (path of run.json, the record). (None, None) if there is no record, or if the run uses a checkpoint in
+      --output_dir instead of --init_checkpoint.
+    """
     start = settings.init_checkpoint if "init_checkpoint" in settings else None
     continues = "output_dir" in settings and settings.output_dir and checkpoint_formats.latest_checkpoint(
         settings.output_dir)
@@ -62,14 +66,14 @@ def check_against_start(settings, path, flag):
     instead = (f"Pass --{recorded[1]}={recorded[0]}" if recorded
                else "Pass the vocabulary file with which the checkpoint was trained")
     raise ValueError(
-        f"--{flag}={path} differs in its entries, or in their order, from the vocabulary with which "
-        f"--init_checkpoint={settings.init_checkpoint} was trained, according to {record_path}. A token "
-        f"would get the vector of another token. {instead}.")
+        f"--{flag}={path} differs from the vocabulary of --init_checkpoint={settings.init_checkpoint}: other "
+        f"entries, or another order. {record_path} records the vocabulary of the checkpoint. A token would "
+        f"get the vector of another token. {instead}.")
 
 
 def find_starting_vocabulary(settings):
-    """Returns (path, flag) of the vocabulary with which --init_checkpoint was trained, according to its
-    run.json. Returns None if the vocabulary file is missing or was changed."""
+    """Returns (path, flag) of the vocabulary that the run.json of --init_checkpoint names. Returns None if
+    the vocabulary file is missing or was changed."""
     _, record = _record_of_start(settings)
     return _recorded_path(record) if record else None
 
@@ -84,7 +88,7 @@ def _recorded_path(record):
                 if fingerprint(path, flag) == record.get("vocabulary"):
                     return path, flag
             except ValueError:
-                pass  # not UTF-8: the vocabulary was replaced by a file of a different kind
+                pass  # not UTF-8: the file at this path is no longer a vocabulary
     return None
 
 
@@ -92,11 +96,11 @@ def _recorded_path(record):
 
 
 def resolve_from_records(settings, paths):
-    """Compares the vocabulary in the flags with the vocabulary in the manifest of the records. If the flags
-    name no vocabulary, uses the vocabulary in the manifest.
+    """Checks that the flags and the manifest of the records name the same vocabulary.
 
-    Sets --do_lower_case. Sets --vocab_file or --spm_model_file if the file in the manifest still has the
-    content with which the records were made.
+    Sets flags that were not given: --do_lower_case gets the value in the manifest. If the flags name no
+    vocabulary, --vocab_file or --spm_model_file gets the path in the manifest, unless this file is missing or
+    was changed after the records were made.
 
     Args:
       settings: the `Settings` of a pre-training.
@@ -120,8 +124,8 @@ def resolve_from_records(settings, paths):
     if path and _hash_tokens(path, flag) != token_hash:
         known = f" ({entry['path']})" if entry else ""
         raise ValueError(
-            f"--{flag}={path} differs in its entries, or in their order, from the vocabulary{known} with "
-            f"which the records were written, according to {where}. Pass the vocabulary of the records, or "
+            f"--{flag}={path} differs from the vocabulary of the records{known}: other entries, or another "
+            f"order. The manifest {where} describes the vocabulary of the records. Pass that vocabulary, or "
             f"write the records again with {path}.")
     resolve_lower_case(settings, manifest["settings"].get("do_lower_case"), f"the records' manifest {where}")
     if path is None and entry and files.exists(entry["path"]) and _hash_tokens(**entry) == token_hash:
@@ -142,8 +146,8 @@ def _check_one(manifests):
 
 
 def _hash_tokens(path, flag, **_):
-    """Returns the fingerprint of a vocabulary, computed in the same way as for manifests; None if the file is
-    not a vocabulary."""
+    """Returns the fingerprint that the manifest of records contains for a vocabulary; None if the file is not
+    a vocabulary."""
     try:
         tokenizer = tokenization.SentencePieceTokenizer(path) if flag == "spm_model_file" else None
         return pretraining_stream.hash_vocabulary(tokenizer.vocab if tokenizer else
@@ -195,8 +199,8 @@ _BOTH_VOCABULARIES = ("--vocab_file and --spm_model_file exclude each other: pas
 
 
 def load_tokenizer(settings, config=None, flags=_FLAGS):
-    """Compares --vocab_file or --spm_model_file, and --do_lower_case, with the configuration and the
-    checkpoint; returns the tokenizer that these flags describe.
+    """Returns the tokenizer that --do_lower_case and --vocab_file (or --spm_model_file) describe. First
+    checks that these flags fit the configuration and the checkpoint.
 
     Args:
       settings: a `Settings`.
@@ -290,8 +294,8 @@ def _added_tokens(tokenizer_settings, path):
     return tokenizer_files.added_tokens(tokenizer_settings)
 
 
-# A vocabulary is refused if the share of its words that cannot occur in lower-cased texts is above this
-# value. For example, the word "Paris" cannot occur in lower-cased texts.
+# Some words of a vocabulary cannot occur in lower-cased texts, for example the word "Paris". If the share of
+# these words is above this value, the vocabulary is refused.
 _MAX_UNREACHABLE = 0.1
 
 

@@ -23,7 +23,7 @@ from bertlib.rows import columns, tables
 from bertlib.server import request_batches
 
 _PAGES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "pages")
-# Largest number of seconds for reading the rest of a refused body.
+# Largest number of seconds for reading the rest of the body of a refused request.
 DISCARD_SECONDS = 5
 # Errors of /predict, for the description of the interface.
 _ERRORS = {
@@ -72,9 +72,10 @@ class Gate:
         Args:
           app: the inner ASGI application.
           limits: a `Limits`.
-          any_host: bool. If false, the name in the header Host must be a name of this machine's loopback
-            interface. If a page reaches the server through a DNS name of a different site, the header Host
-            contains this name, and the request is refused.
+          any_host: bool, whether the header Host may contain any name. If false, it must contain localhost or
+            a loopback address. This is a protection against DNS rebinding: if a page of another site reaches
+            this server through a DNS name of that site, the header Host contains that name, and the request
+            is refused.
         """
         self._app, self._limits, self._any_host = app, limits, any_host
         self._under_way = 0
@@ -185,7 +186,7 @@ async def _read_body(request, limits):
 
 
 def parse_inputs(text, predictor, max_texts):
-    """Returns the inputs of a body: a list of dicts {name of a field: value}.
+    """Returns the inputs of a body, and whether the body is a list.
 
     Args:
       text: str, the body: a JSON object, or a list of JSON objects.
@@ -193,7 +194,8 @@ def parse_inputs(text, predictor, max_texts):
       max_texts: int, largest number of inputs.
 
     Returns:
-      a pair: the inputs, and whether the body is a list.
+      a pair: the inputs as a list of dicts {name of a field: value}, and a bool that says whether the body is
+      a list.
 
     Raises:
       fastapi.HTTPException: the body is not JSON, or an input lacks a field or has an unknown one.
@@ -337,7 +339,7 @@ def _check_token(credentials, token):
 
 
 def _request_schema(predictor):
-    """Returns the description of the body of /predict for OpenAPI."""
+    """Returns the description, for OpenAPI, of the body of a request to /predict."""
     text = {"type": "string", "minLength": 1}
     if predictor.task == "tagging":
         text = {"anyOf": [text, {"type": "array", "items": text, "minItems": 1}]}
@@ -351,8 +353,8 @@ def _request_schema(predictor):
 
 
 def _add_page(app, path, name):
-    """Adds a page of the folder `pages`. The browser runs only the script in the page, and this script can
-    reach only this server."""
+    """Adds a page of the folder `pages`. With the header Content-Security-Policy, the browser runs only the
+    script in the page, and this script can connect only to this server."""
     with open(os.path.join(_PAGES, name), encoding="utf-8") as reader:
         text = reader.read()
     hashes = {tag: " ".join(f"'sha256-{_sha256(part)}'" for part in

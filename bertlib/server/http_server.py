@@ -1,4 +1,5 @@
-"""Runs the HTTP interface of a predictor on uvicorn: the socket, slow clients, and an orderly end.
+"""Runs the HTTP interface of a predictor on uvicorn. This module opens the socket, closes the connections of
+slow clients, and completes the requests that have arrived before the server ends.
 
 This module needs the packages of requirements-serve.txt.
 """
@@ -19,17 +20,17 @@ from bertlib.server import http_app
 
 # A connection without a request is closed after this number of seconds.
 _IDLE_SECONDS = 5
-# Time for sending an answer after the time limit of the request.
+# After the time limit of a request, the server has this number of seconds to send the answer.
 _SEND_SECONDS = 5
-# When the server has to end, it asks clients for this number of seconds, in its answers, to close their
-# connections. After this time, it closes idle connections. Without this time, a request that was already sent
-# would get no answer.
+# When the server has to end, it first waits for this number of seconds. During this time, each answer asks
+# the client to close its connection. Then the server closes idle connections. Without the wait, a request
+# that a client has just sent would get no answer.
 _CLOSING_SECONDS = 0.5
 
 
 def is_loopback(host):
-    """Returns True if only programs on this machine can reach the address to which `listen` resolves a
-    host."""
+    """Returns whether `listen` would resolve a host to a loopback address. Only programs on this machine can
+    reach such an address."""
     return ipaddress.ip_address(_resolve(host)[1].partition("%")[0]).is_loopback
 
 
@@ -82,7 +83,7 @@ def listen(host, port):
 
 
 def url_of(server):
-    """Returns the address of a listening socket for a browser."""
+    """Returns the URL at which a browser reaches a listening socket."""
     address, port = server.getsockname()[:2]
     return f"http://[{address}]:{port}/" if ":" in address else f"http://{address}:{port}/"
 
@@ -105,9 +106,9 @@ class _Protocol(h11_impl.H11Protocol):
             super().data_received(data)
 
     def send_400_response(self, msg):
-        # uvicorn would close the connection at once. If the client were still sending, the system would then
-        # discard the answer. So the rest of the request is read and ignored, until the client ends the
-        # connection or the time is over.
+        # The method of uvicorn closes the connection at once. If the client is still sending, the operating
+        # system then discards the answer. So this method reads and ignores the rest of the request, until
+        # the client ends the connection or `_SEND_SECONDS` have passed.
         is_answered = self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE)
         if self.cycle is not None:
             self.cycle.disconnected = True
@@ -172,7 +173,7 @@ def serve(gate, server, limits, is_stopped):
         timeout_keep_alive=_IDLE_SECONDS, backlog=socket.SOMAXCONN,
         timeout_graceful_shutdown=math.ceil(limits.seconds) + http_app.DISCARD_SECONDS + _SEND_SECONDS)
     runner = _Server(config)
-    # In the main thread, uvicorn would replace the handlers of the signals.
+    # uvicorn runs in a separate thread. In the main thread, it would replace this program's signal handlers.
     thread = threading.Thread(target=runner.run, args=([server],), name="HTTP", daemon=True)
     thread.start()
     try:

@@ -1,5 +1,5 @@
-"""Answers the inputs of many concurrent requests in batches, for example texts to classify. One thread uses
-the predictor.
+"""Answers inputs, for example texts to classify, in batches. A batch may contain inputs of several concurrent
+requests. One thread uses the predictor.
 
 The thread takes inputs in the order of their requests until a batch is full. If a batch is not full, the
 thread waits for more inputs, but only for a limited time after the arrival of the first input.
@@ -15,7 +15,7 @@ from absl import logging
 
 
 class QueueFull(Exception):
-    """There is no room for the inputs of a request."""
+    """The queue has no room for the inputs of a request."""
 
 
 class BadInput(ValueError):
@@ -31,8 +31,9 @@ class BadInput(ValueError):
 
 
 class _Request(NamedTuple):
-    """The inputs of a request: dicts {name of a field: value}. `answers` has an element for each
-    input."""
+    """A request in the queue. `inputs` contains dicts {name of a field: value}. `answers` has one element for
+    each input: its answer, or None if the input has no answer yet. `arrival` is a time of `time.monotonic`.
+    """
 
     inputs: list
     future: concurrent.futures.Future
@@ -133,7 +134,7 @@ class RequestBatches:
         while batch := self._next_batch():
             try:
                 answers = self._predictor.answer([waiting.prepared for waiting in batch])
-            except Exception as error:  # noqa: BLE001 (the requests of the batch get it)
+            except Exception as error:  # noqa: BLE001 (the requests of the batch get the error)
                 logging.exception("A batch of %d inputs could not be answered.", len(batch))
                 for waiting in batch:
                     _fail(waiting.request, error)
@@ -185,7 +186,7 @@ class RequestBatches:
                 return []
             try:
                 found.append(_Waiting(request, number, self._predictor.prepare(**item)))
-            except Exception as error:  # noqa: BLE001 (the request gets it)
+            except Exception as error:  # noqa: BLE001 (the request gets the error)
                 if isinstance(error, ValueError):
                     which = f"input {number + 1}: " * (len(request.inputs) > 1)
                     error = BadInput(f"{which}{error}")

@@ -25,20 +25,21 @@ def load(model_dir: str | os.PathLike[str], task: str | None = None, precision: 
     """Loads a trained model.
 
     Args:
-      model_dir: output directory of a training, such as "output/mrpc". For an export by `export.py
-        --format=onnx` or `export.py --format=tflite`, the directory of the export, or the path of the model's
-        file in this directory.
+      model_dir: output directory of a training, such as "output/mrpc". To load an export by `export.py
+        --format=onnx` or `export.py --format=tflite`, pass the directory of the export, or the path of the
+        model's file in this directory.
       task: None for the task that the model was trained for. Pass "vectors" to get the vector of a text;
         every model can compute vectors.
       precision: number format of the encoder's computations, "fp32" or "bf16".
       batch_size: largest number of texts in a batch. Each window of a long text counts as one text.
-      group: the `replica_group.Group` of the replicas among which the batches are distributed; None without
-        replicas. `Predictor` describes predictions with replicas.
+      group: the `replica_group.Group` of the replicas, which share the batches. None without replicas.
+        `Predictor` describes predictions with replicas.
       weights: "best" for the best weights, if the training kept them (--keep_best); "last" for the weights of
         the newest checkpoint.
       engine: the program that runs the model, one of `ENGINES`. "onnx" is ONNX Runtime. If `model_dir` is the
         output directory of a training, ONNX Runtime loads the newest export in export_onnx/. With None,
-        TensorFlow runs the model of an output directory, and an export is run by the program for its format.
+        TensorFlow runs the model of an output directory. A model in an export is run by the program for the
+        format of the export.
 
     Returns:
       the model, ready to predict. To free its memory, call `close`, or use it in a `with` statement.

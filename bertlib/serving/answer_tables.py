@@ -54,7 +54,8 @@ class AnswerTable:
         return start + self._row([*map(fields.get, self._fields), *map(answer.get, self._columns)])
 
     def finish(self):
-        """Returns the rest of the text, after the last answer."""
+        """Returns the text that follows the last answer. This text is empty if at least one line was
+        answered. If no line could be used, it contains the header row and the rows of all lines."""
         if not self._waiting:
             return ""
         item, answer = next((pair for pair in self._waiting if pair[0].fields), self._waiting[0])
@@ -76,7 +77,8 @@ class AnswerTable:
         return found
 
     def _start(self, item, answer):
-        """Sets the columns to those of the first answer. Returns the header row and the waiting rows."""
+        """Sets the columns to the keys of the first answer. Returns the header row and the rows of the lines
+        that were kept until now."""
         names = [name for name in answer if name != "error"]
         self._columns = [*names, *["error"] * self._has_errors]
         self._fields += [name for name in item.fields if name not in self._fields]

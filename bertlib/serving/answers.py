@@ -3,7 +3,7 @@
 The class of a task has these attributes and methods:
 
     fields                    names of the texts of an input, such as ("text_a", "text_b")
-    required                  number of texts that an input must have; all texts after these are optional
+    required                  number of texts that an input must have; all further texts are optional
     head                      see `bertlib.tasks.head`
     extra_inputs              see `session.LoadedModel`
     windows(*values)          takes the values of the fields; returns (rows, details). `rows` contains the
@@ -54,7 +54,7 @@ def _text(name, value):
 
 class _Texts:
     """Base class of the tasks with one or two texts. If the model was trained with --doc_stride, a text that
-    is too long is divided into windows. Otherwise it is truncated."""
+    is too long is divided into windows. Without --doc_stride, it is truncated."""
 
     fields, required = ("text_a", "text_b"), 1
     extra_inputs = ()
@@ -157,8 +157,8 @@ class Tagging:
     "end_word"}]}.
 
     An input is a text or a list of words. `word_splitter` splits a text into words in the same way as it
-    split the training data. A list of words is not changed. The text of a list consists of its words with
-    single spaces between them.
+    split the training data. A list of words is not changed. For a list of words, "the text" means its words
+    with single spaces between them.
 
     "start" and "end" are indices of characters in the text, and "text" is the part of the text between them.
     "start_word" and "end_word" are indices of words. "score" is the mean probability of the tags of the
@@ -251,7 +251,7 @@ class SquadQuestions:
 
 class MultipleChoice:
     """Answers with {"label", "ending", "probabilities": {label: probability}}. The label is the number of the
-    chosen ending as a str, counted from "0"."""
+    chosen ending, as a str. The label of the first ending is "0"."""
 
     required = len(choice_data.column_names(choice_data.MIN_CHOICES))
     extra_inputs = ()

@@ -1,9 +1,10 @@
 """Exports a trained model as a SavedModel, for programs that have TensorFlow but not this project.
 
     export/<time>/           one version, in the layout that TensorFlow Serving expects
-      saved_model.pb         the signatures: TensorFlow's ops only, no kernels compiled for one machine
+      saved_model.pb         the graphs of the signatures, which contain only TensorFlow's ops and no
+                             kernels that were compiled for one machine
       variables/             the weights, in fp32
-      assets.extra/          vocabulary, labels and configuration; warm-up requests
+      assets.extra/          vocabulary, labels, configuration and warm-up requests
 
 Each signature is a separate copy of the graph. All signatures share the variables. docs/howto/serving.md
 lists the inputs and outputs of the signatures.
@@ -23,7 +24,7 @@ from bertlib.system import files
 DEFAULT_SIGNATURE = tf.saved_model.signature_constants.DEFAULT_SERVING_SIGNATURE_DEF_KEY
 # Names of the files in the model's directory that are copied into an export if they exist.
 _FILES = (*output_files.NAMES, output_files.RECORD)
-# The extra inputs of tasks that have one value for each token.
+# Names of the extra inputs that have one value for each token.
 _ALONG_TOKENS = ("word_mask",)
 
 
@@ -33,8 +34,8 @@ class Signature(NamedTuple):
     Attributes:
       inputs: {name: placeholder}.
       outputs: {name: tensor [B, …]}.
-      requests: function of a number n that returns n warm-up requests of growing length. Each request is
-        {name of an input: nested lists that NumPy converts to an array [1, …]}.
+      requests: function that takes a number n and returns n warm-up requests of growing length. Each request
+        is {name of an input: nested lists that NumPy converts to an array [1, …]}.
     """
 
     inputs: dict
@@ -46,13 +47,13 @@ class Signature(NamedTuple):
 
 
 def _repeat_names(names, like):
-    """Returns a string tensor [B, number of names], in which each row contains all names. `like` is a tensor
-    [B, …]."""
+    """Returns a string tensor [B, number of names], in which each row contains all names. The number of rows
+    is that of `like`, a tensor [B, …]."""
     return tf.tile(tf.constant([names]), [tf.shape(like)[0], 1])
 
 
-# Each of the next functions computes the outputs of one task. The arguments are the `ModelDirectory`, the
-# predictions of the head and the features.
+# Each of the following functions computes the outputs of one task. The arguments are the `ModelDirectory`,
+# the predictions of the head and the features.
 
 
 def _classification_outputs(model, predictions, features):
@@ -75,7 +76,8 @@ def _regression_outputs(model, predictions, features):
 
 
 def _tagging_outputs(model, predictions, features):
-    # `build_outputs` has marked each token as a word. So each token has a tag, at the position of the token.
+    # `build_outputs` marks every token as a word, so the head predicts a tag for every token. The tag has the
+    # same position as the token.
     return {"tags": tf.where(features["input_mask"] * features["tag_mask"] > 0,
                              tf.gather(tf.constant(model.labels), predictions["tags"]),
                              tf.fill(tf.shape(predictions["tags"]), ""))}
@@ -240,7 +242,7 @@ def warmup_rows(model, more, number):
 
 
 def export(model, directory, task=None, warmup_requests=1):
-    """Exports a model whose inputs are token ids.
+    """Exports a model as a SavedModel whose inputs are token ids.
 
     Args:
       model: a `model_directory.ModelDirectory`.
@@ -269,7 +271,7 @@ def check_directory(directory):
 
 
 def write_version(model, task, directory, build, warmup_requests):
-    """Writes a SavedModel into a new directory. The directory appears only when it is complete.
+    """Writes a SavedModel into a new directory. The directory gets its final name only when it is complete.
 
     Args:
       model, directory, warmup_requests: see `export`.

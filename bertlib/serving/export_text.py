@@ -1,9 +1,9 @@
 """Exports a SavedModel with texts as inputs. The graph of this SavedModel tokenizes the texts, with ops of
 the package tensorflow-text.
 
-This SavedModel is separate from the SavedModel of `export_model`, because a server without the package
-tensorflow-text cannot load it. If a SavedModel has an op of tensorflow-text, such a server cannot load any of
-its signatures, not even signatures without this op.
+This SavedModel is separate from the SavedModel of `export_model`. The reason: if one signature of a
+SavedModel has an op of tensorflow-text, a server without this package cannot load any signature of the
+SavedModel, not even the signatures without this op.
 
 The graph repeats the steps of `tokenization.FullTokenizer`. The graph lower-cases text in the same way as
 Python, and independently of the locale. The graph finds white space, punctuation and accents with the Unicode
@@ -65,8 +65,8 @@ def import_tensorflow_text():
 class GraphTokenizer:
     """Tokenizes like a `tokenization.FullTokenizer`, with ops of the current graph.
 
-    Unlike `tokenization.FullTokenizer`, this class splits special tokens in a text, such as [MASK], at the
-    brackets.
+    One difference: if a text contains a special token, such as [MASK], this class splits it at the brackets.
+    `tokenization.FullTokenizer` does not split it.
     """
 
     def __init__(self, tokenizer):
@@ -92,7 +92,7 @@ class GraphTokenizer:
             table, max_bytes_per_word=_MAX_BYTES * self._longest, unknown_token=self._unknown)
 
     def __call__(self, texts):
-        """Returns the ids of texts, string [N]: ragged int32 [N, (tokens)]."""
+        """Returns the token ids, ragged int32 [N, (tokens)], of a string tensor [N] of texts."""
         words = tf.strings.split(self._spaced(texts), result_type="RaggedTensor")
         too_long = tf.strings.length(words.flat_values, "UTF8_CHAR") > self._longest
         known = tf.where_v2(too_long, self._unknown, words.flat_values)
@@ -134,7 +134,7 @@ def _lower_case(texts):
 
 
 def _characters():
-    """Returns all characters that UTF-8 can hold: an iterator of str."""
+    """Returns an iterator over all characters that UTF-8 can encode, each as a str."""
     return (chr(code) for code in range(sys.maxunicode + 1) if not 0xd800 <= code <= 0xdfff)
 
 
@@ -183,7 +183,7 @@ class Differences(NamedTuple):
 
     Attributes:
       texts: number of texts that were compared.
-      number: number of texts whose tokens differ.
+      number: number of texts for which the two lists of tokens differ.
       first: list of (text, tokens of the tokenizer, tokens of the graph) for the first texts whose tokens
         differ.
     """
@@ -194,7 +194,7 @@ class Differences(NamedTuple):
 
 
 def compare_tokens(tokenizer, texts, most=3):
-    """Compares the tokens of the graph with those of the tokenizer.
+    """Compares the tokens of the graph with the tokens of the tokenizer, for each text.
 
     Args:
       tokenizer: a `tokenization.FullTokenizer`.
@@ -360,7 +360,7 @@ def _warmup_texts(model, number):
 
 
 def export(model, directory, task=None, warmup_requests=1):
-    """Exports a model whose inputs are texts.
+    """Exports a model as a SavedModel whose inputs are texts.
 
     Args:
       model, directory, task, warmup_requests: see `export_model.export`.

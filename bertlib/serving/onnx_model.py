@@ -1,8 +1,9 @@
 """Writes the ONNX file of a model, and runs it with ONNX Runtime.
 
-The head is built as for every other prediction. The package tf2onnx converts the graph of the head. During
-the conversion, the weights are placeholders. After the conversion, they become constants of the ONNX graph.
-When the weights were constants of TensorFlow's graph, tf2onnx needed 21 GB of memory for BERT-Base.
+The graph of the model and its head is built in the same way as for a prediction with TensorFlow. The package
+tf2onnx converts this graph. During the conversion, the weights are placeholders. After the conversion, they
+become constants of the ONNX graph. The reason is memory: when the weights were constants of TensorFlow's
+graph, tf2onnx needed 21 GB for BERT-Base.
 """
 
 import importlib
@@ -16,11 +17,12 @@ from bertlib.kernels import kernel_choice
 from bertlib.serving import session
 
 OPSET = 17
-# Protobuf can write at most 2 GB into an ONNX file. A part of the 2 GB is left for the graph.
+# Largest number of bytes of the weights. Protobuf can write at most 2 GiB into an ONNX file, and 16 MiB of
+# this limit are reserved for the graph.
 _MAX_BYTES = 2**31 - 2**24
 _PACKAGES = ("onnx", "tf2onnx", "onnxruntime")
-# If the inputs of these ops are constants, the ops are computed during the conversion. Quantization needs the
-# weights as constants.
+# If all inputs of one of these ops are constants, the op is computed during the conversion, and its result
+# becomes a constant. This is necessary because quantization needs the weights as constants.
 _FOLDED_OPS = ("Cast", "Concat", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 
 
@@ -78,8 +80,8 @@ def convert(model, task):
 
 
 def _placeholder_getter(weights):
-    """Returns a custom getter. For each variable, the getter returns a placeholder and adds the placeholder
-    to the dict `weights`."""
+    """Returns a custom getter for `tf.variable_scope`. For each variable, the getter returns a placeholder
+    and adds the placeholder to the dict `weights`."""
     def get(getter, name, shape=None, dtype=tf.float32, **arguments):
         del getter, arguments
         if name not in weights:
@@ -89,7 +91,7 @@ def _placeholder_getter(weights):
 
 
 def _convert_graph(graph, inputs, outputs):
-    """Returns the ModelProto of ONNX of a graph. `inputs` and `outputs` are names of tensors."""
+    """Converts a graph of TensorFlow to a ModelProto of ONNX. `inputs` and `outputs` are names of tensors."""
     tfonnx, optimizer = import_package("tf2onnx.tfonnx"), import_package("tf2onnx.optimizer")
     logger = logging.getLogger("tf2onnx")
     level = logger.level
@@ -171,9 +173,9 @@ def _set_weights(converted, weights):
 def _save_int8(converted, path):
     """Writes a model with weights in int8 into a file.
 
-    Matrix products with weights are computed in int8. The inputs of these products are quantized when the
-    model runs (dynamic quantization), with one scale for each tensor. The weights have one scale for each
-    column. Their values use only 7 of the 8 bits: with 8 bits, sums of products overflow on CPUs without
+    Matrix products with weights are computed in int8. The other inputs of these products are quantized when
+    the model runs (dynamic quantization), with one scale for each tensor. The weights have one scale for each
+    column. The weights use only 7 of the 8 bits: with 8 bits, sums of products overflow on CPUs without
     instructions for int8 (VNNI).
 
     Args:

@@ -2,7 +2,7 @@
 
     export_onnx/<time>/      one export
       model.onnx             the graph with its weights; its inputs are token ids
-      export.json            the task, the fingerprint of the weights, and the fingerprint of each other file
+      export.json            the task, the fingerprint of the weights, and the fingerprints of all other files
       vocab.txt, run.json …  the files that describe the model, as in the output directory of the training
 """
 
@@ -24,7 +24,7 @@ class _Format(NamedTuple):
     """A file format.
 
     Attributes:
-      name: its name in messages.
+      name: name of the format in messages.
       file: name of the model's file.
       tasks: the tasks that the format supports, keys of `answers.TASKS`.
       write: function that writes the file. Its arguments are a `ModelDirectory`, an object of a class in
@@ -48,7 +48,7 @@ FORMATS = {
 
 
 class Export(NamedTuple):
-    """An export.
+    """A model that was exported as an ONNX or TFLite file.
 
     Attributes:
       directory: the `model_directory.ModelDirectory` of the export. Its weights are the ONNX or TFLite file.
@@ -74,8 +74,8 @@ def default_directory(model_dir, file_format):
 
 
 def export(model, directory, file_format, task=None, quantize=False):
-    """Exports a model. The new export appears only when it is complete and a prediction with its file has
-    succeeded.
+    """Exports a model as an ONNX or TFLite file. The directory of the new export gets its final name only
+    when it is complete and a prediction with the exported model has succeeded.
 
     Args:
       model: a `model_directory.ModelDirectory`.
@@ -88,8 +88,8 @@ def export(model, directory, file_format, task=None, quantize=False):
       the directory of the new export.
 
     Raises:
-      ValueError, OSError: the format cannot hold the model or the task, the weights are damaged, or the
-        directory cannot be written.
+      ValueError, OSError: the format does not support the task or the graph of the model, the weights are
+        damaged, or the directory cannot be written.
       ImportError: a package is not installed.
     """
     task, chosen = answers.resolve_task(model, task), FORMATS[file_format]
@@ -113,8 +113,8 @@ def export(model, directory, file_format, task=None, quantize=False):
 
 @contextlib.contextmanager
 def _remove_empty(directory):
-    """A context manager that removes the directory of all exports if its block fails and the directory is
-    empty."""
+    """Returns a context manager. If its block fails, it removes `directory`, the directory of all exports,
+    provided that this directory is empty."""
     try:
         yield
     except BaseException:
@@ -124,7 +124,8 @@ def _remove_empty(directory):
 
 
 def _hash_weights(model):
-    # The index of a checkpoint contains the checksum of each tensor.
+    # The index file of a checkpoint contains the checksum of each tensor. So other weights have another index
+    # file.
     return fingerprints.hash_files([f"{model.checkpoint}.index"])["fingerprint"]
 
 
@@ -169,7 +170,8 @@ def read(directory, task=None):
       task: the requested task; None for the task of the export.
 
     Raises:
-      ValueError, OSError: a file is missing, damaged or changed; or the export is for another task.
+      ValueError, OSError: a file is missing, damaged or changed; or the export is for another task than
+        `task`.
     """
     path = os.path.join(directory, DESCRIPTION)
     description = files.read_json_object(path)

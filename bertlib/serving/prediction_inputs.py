@@ -1,7 +1,7 @@
 """Reads the inputs of predictions from a file or stream: plain text, CSV, TSV, JSON Lines or CoNLL columns.
 
 An input is, for example, a text to classify. Each input is yielded as soon as its line has arrived.
-`bertlib.rows.columns` reads the rows and columns, as in a training.
+`bertlib.rows.columns` reads the rows and columns, in the same way as for a training.
 """
 
 import json
@@ -64,8 +64,8 @@ class InputReader:
         self._has_endings = model.kind == "multiple_choice"
         self._is_tagger = fields == answers.Tagging.fields and model.kind == "tagging"
         has_text_column = flags.get("text_column") is not None
-        # --text_column was passed, so the columns of this file differ from those of the training file. This
-        # file may lack the labels and the header row.
+        # If --text_column was passed, this file has other columns than the training file. So the file may
+        # also lack the labels or the header row.
         if has_text_column:
             flags = {"label_column": None, "header": "auto", **flags}
 
@@ -98,7 +98,7 @@ class InputReader:
           name: name of the file, for error messages.
           input_format: one of `FORMATS`. Sentences in CoNLL's columns are yielded after the whole file is
             read.
-          ahead: number of rows that may be read before the first one is yielded; see `columns.TextReader`.
+          ahead: number of rows that may be read before the first row is yielded; see `columns.TextReader`.
 
         Raises:
           ValueError: the columns of the texts are missing, or cannot be determined.
@@ -156,8 +156,8 @@ class InputReader:
             yield Input(row.line, fields, row.texts, problem)
 
     def _has_second_text(self, fields):
-        """Returns whether a row has a text_b that the model would ignore: the model takes single texts, and
-        the model reads its text from the column text_a."""
+        """Returns whether a row has a text_b that would be ignored. This is true if the row has a text_b,
+        the model takes single texts, and the text of the model is read from the column text_a."""
         place, chosen = self._reader.place, self._reader.text_places
         return self._fields == ["text_a"] and "text_b" in fields and place.names is not None and (
             [place.name_of(chosen[0])] == self._fields)

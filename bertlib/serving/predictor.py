@@ -20,15 +20,16 @@ class Predictor:
     An input consists of the texts that the task takes. An answer is a dict that can be written as JSON. It
     has these keys, which depend on the task:
 
-    - classification: "label", and "probabilities", {label: probability}
-    - multilabel: "labels", the labels with a probability of at least the threshold, and "probabilities"
+    - classification: "label" and "probabilities". "probabilities" is {label: probability}
+    - multilabel: "labels" and "probabilities". "labels" contains each label whose probability is at least the
+      threshold
     - regression: "score"
-    - tagging: "words", "tags", and "entities", a list of {"type", "text", "score", "start", "end",
-      "start_word", "end_word"}. "start" and "end" are indices of characters in the text. If the input is a
-      list of words, the text consists of these words with single spaces between them
-    - questions: "answer", "probability", "start" and "end", which are indices of characters in the context;
-      also "null_odds" if the model was trained on SQuAD 2.0
-    - masked_words: "masks", the likeliest tokens of each [MASK]
+    - tagging: "words", "tags" and "entities". "entities" is a list of {"type", "text", "score", "start",
+      "end", "start_word", "end_word"}. "start" and "end" are indices of characters in the text. If the input
+      is a list of words, the text consists of these words with single spaces between them
+    - questions: "answer", "probability", "start" and "end". "start" and "end" are indices of characters in
+      the context. If the model was trained on SQuAD 2.0, the answer also has the key "null_odds"
+    - masked_words: "masks", a list with the likeliest tokens of each [MASK]
     - vectors: "vector", a list of floats
 
     Without replicas, several threads may call one predictor at the same time. With replicas, all replicas
@@ -67,7 +68,7 @@ class Predictor:
           task: "vectors", or None for the task that the model was trained for.
           step: a `StepConfig` with the precision and the kernels; None for fp32 and TensorFlow's ops.
           batch_size: largest number of windows in a batch.
-          group: the `replica_group.Group` of the replicas among which the batches are distributed, or None.
+          group: the `replica_group.Group` of the replicas, which share the batches. None without replicas.
           model: the loaded model, an object that is used like a `session.LoadedModel`; None to load the
             weights of the directory into TensorFlow.
 
@@ -116,8 +117,8 @@ class Predictor:
         """Returns an object that reads inputs for this model from files and streams.
 
         Args:
-          flags: {name: value} of the flags in `prediction_inputs.COLUMN_FLAGS` that replace the values of the
-            training; None for the columns of the training.
+          flags: {name: value} of flags in `prediction_inputs.COLUMN_FLAGS`. These values replace the values
+            of the training. None to read the same columns as the training.
 
         Raises:
           ValueError: flags contradict each other.
@@ -126,7 +127,7 @@ class Predictor:
 
     def read(self, path: str, input_format: str | None = None,
              **flags: Any) -> Iterator[prediction_inputs.Input]:
-        """Yields a `prediction_inputs.Input` for each row of a file. The rows are read as by `predict.py`.
+        """Yields a `prediction_inputs.Input` for each row of a file. `predict.py` reads rows in the same way.
 
         A row that cannot be used does not end the reading. For such a row, the attribute `problem` of the
         yielded object says why the row cannot be used.
@@ -169,8 +170,9 @@ class Predictor:
           **fields: see `__call__`.
 
         Returns:
-          a pair: the arguments of the model for each window of the input, and details for the task. Pass the
-          pair to `answer` unchanged.
+          a pair (windows, details). `windows` contains the arguments of the model for each window of the
+          input. `details` contains further data that the task needs for the answer. Pass the pair to
+          `answer` unchanged.
 
         Raises:
           ValueError: see `__call__`.

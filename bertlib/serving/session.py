@@ -65,7 +65,7 @@ def check_weights(head, bert_config, path):
 
 
 class LoadedModel:
-    """Holds a trained model: a graph, and a session that has loaded the weights.
+    """A trained model in TensorFlow: a graph, and a session that has loaded the weights.
 
     Several threads may call the model at the same time, because the model does not change after its weights
     are loaded.

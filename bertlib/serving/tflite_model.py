@@ -17,8 +17,8 @@ def write(model, task, quantize, path):
     Args:
       model: a `model_directory.ModelDirectory`.
       task: an object of a class in `answers.TASKS`, made for the model.
-      quantize: whether the weights are stored in int8. The matrix products with these weights are then
-        computed in int8, and the other inputs of the products are quantized when the model runs (dynamic
+      quantize: whether the weights are stored in int8. If true, matrix products with these weights are also
+        computed in int8: the other inputs of the products are quantized when the model runs (dynamic
         quantization).
       path: the new file.
 

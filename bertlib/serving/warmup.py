@@ -1,12 +1,12 @@
 """Writes warm-up requests. TensorFlow Serving sends these requests to itself when it loads a model, so that
 the first request of a client is not slower than later requests.
 
-The file is a TFRecord file of PredictionLog messages (tensorflow_serving/apis/prediction_log.proto). This
-module encodes the messages byte by byte, as `example_encoding` does, because the classes of the messages are
-in the package tensorflow-serving-api, which is not required here. Only these fields are needed:
+The file is a TFRecord file of PredictionLog messages (tensorflow_serving/apis/prediction_log.proto). The
+classes of these messages are in the package tensorflow-serving-api, which this project does not require. So
+this module encodes the messages byte by byte, like `example_encoding`. Only these fields are needed:
 
     PredictionLog { 6: PredictLog { 1: PredictRequest } }
-    PredictRequest { 1: ModelSpec { 3: signature name }, 2: map of an input's name to its TensorProto }
+    PredictRequest { 1: ModelSpec { 3: signature name }, 2: map from the name of an input to its TensorProto }
 """
 
 import tensorflow.compat.v1 as tf
@@ -19,8 +19,8 @@ MAX_REQUESTS = 1000
 
 
 def _field(number, content):
-    """Returns an encoded field of a message. `content` is the encoded value as bytes: a text or another
-    message."""
+    """Returns an encoded field of a message. `content` is the value of the field in bytes: a text, or an
+    encoded message."""
     return example_encoding.varints([number << 3 | 2, len(content)]) + content
 
 

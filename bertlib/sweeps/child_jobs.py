@@ -1,5 +1,5 @@
-"""Starts the runs of a sweep as child processes and waits for their ends. A fixed number of children run at
-the same time.
+"""Starts the runs of a sweep as child processes and waits until they have ended. At most a fixed number of
+children run at the same time.
 
 The children end when this process ends, even if this process was killed.
 """
@@ -36,7 +36,7 @@ class Slot(NamedTuple):
 
 
 class End(NamedTuple):
-    """The end of a child process: its key, its exit code (-n if signal n ended it), and its time in
+    """The end of a child process: its key, its exit code (-n if signal n ended it), and its running time in
     seconds."""
 
     key: object
@@ -45,8 +45,8 @@ class End(NamedTuple):
 
 
 def divide_machine(jobs):
-    """Returns a list of `jobs` `Slot`s. Each has its own GPU, or its own CPU cores on a machine without GPUs.
-    A single job gets the whole machine.
+    """Returns a list of `jobs` `Slot`s. Each slot has a separate GPU. On a machine without GPUs, each slot
+    has separate CPU cores. A single job gets the whole machine.
 
     Raises:
       ValueError: the machine has fewer GPUs or cores than `jobs`.
@@ -75,8 +75,8 @@ def no_other_children(path):
     """A context manager that waits until the children of an earlier sweep have ended. It yields the
     descriptor of a lock file.
 
-    The new children inherit the descriptor. The kernel holds the lock until this process and all of its
-    children have ended.
+    The new children inherit the descriptor. So the kernel releases the lock only when this process and all of
+    its children have ended.
 
     Args:
       path: the lock file. It is removed at the end.
@@ -103,8 +103,8 @@ def no_other_children(path):
 
 
 def _is_locked(descriptor):
-    """Tries to lock an open file. Returns False if another process holds the lock, otherwise True. Also
-    returns True if the file system has no locks."""
+    """Tries to lock an open file. Returns False if another process holds the lock. Returns True if this
+    process got the lock, or if the file system has no locks."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -119,7 +119,7 @@ def run_all(keys, start, slots, descriptor):
 
     If the caller stops the iteration, or after Ctrl-C or SIGTERM, the children get SIGTERM. This function
     then waits until they have ended, because a training first saves its last complete step. The whole
-    iteration must happen in one thread.
+    iteration must happen in one thread; see `child_command.ending_with_caller`.
 
     Args:
       keys: list of objects.

@@ -1,4 +1,4 @@
-"""Makes the runs of a sweep from --grid: each combination of the values, or some of them."""
+"""Makes the runs of a sweep from --grid: all combinations of the values, or a random sample of them."""
 
 import hashlib
 import itertools
@@ -62,7 +62,7 @@ def parse(texts, parse_value):
 
 
 def list_runs(grid, samples=None, sample_seed=0):
-    """Returns the runs of a grid, in the order of the grid: the last flag changes first.
+    """Returns the runs of a grid, in the order of the grid. The value of the last flag changes fastest.
 
     Args:
       grid: the result of `parse`.
@@ -92,7 +92,7 @@ def list_runs(grid, samples=None, sample_seed=0):
 
 
 def make_run(settings):
-    """Returns the `Run` of settings. Its name does not depend on the order of the settings."""
+    """Returns the `Run` with the given settings. Its name does not depend on the order of the settings."""
     exact = ".".join(f"{name}={value}" for name, value in sorted(settings.items()))
     readable = re.sub(r"[^\w.+=-]", "_", exact)[:_MAX_NAME]
     if readable != exact:

@@ -1,7 +1,7 @@
-"""The files from which the runs of a sweep were trained: data, vocabulary and starting weights.
+"""Checks that the runs of a sweep were trained from the same data, vocabulary and starting weights.
 
-run.json of a run contains their fingerprints. All runs of a sweep must have read the same content, because
-otherwise their results cannot be compared.
+The run.json of a run contains the fingerprints of these files. If two runs have read different contents,
+their results cannot be compared.
 """
 
 from bertlib.output_directory import output_files
@@ -15,8 +15,8 @@ def read_recorded(output_dir):
     """Returns {path: (fingerprint, flag)} of the data, the vocabulary and the starting weights of a run.
 
     For a vocabulary, flag is "vocab_file" or "spm_model_file", because the fingerprint of a vocabulary is
-    computed from its entries. Otherwise flag is None. The dict is empty if the run has not written its record
-    yet.
+    computed from its entries. For all other files, flag is None. The dict is empty if the run has not written
+    its record yet.
 
     Args:
       output_dir: output directory of the run.

@@ -1,4 +1,4 @@
-"""Holds the result of each run of a sweep, ranks the runs, and computes statistics of their results."""
+"""Defines the result of a run of a sweep. Ranks the runs, and computes statistics of their results."""
 
 import dataclasses
 import math
@@ -12,7 +12,8 @@ from bertlib.system import files
 
 DONE, DIVERGED, FAILED, RUNNING = "finished", "diverged", "failed", "running"
 ENDED = DONE, DIVERGED  # runs with one of these statuses are not repeated
-DEGENERATE = "Degenerate"  # the first word of the message of a finished run that learned nothing
+# If a finished run learned nothing, its message begins with this word.
+DEGENERATE = "Degenerate"
 
 # Matches the messages of `session_hooks.NanLossError`.
 _NOT_FINITE = re.compile(r"The \S+ of step \d+ is -?(nan|inf)|not finite, although", re.IGNORECASE)
@@ -27,7 +28,7 @@ class Row:
       status: DONE, DIVERGED, FAILED or RUNNING.
       metrics: {name: number}, the results of the evaluation. A number that is not finite is None.
       seconds: total time of the run. If the run was started several times, it is the sum.
-      message: the last error line of a failed run, or a warning about the results.
+      message: the error message of a failed or diverged run, or a warning about the results.
       started: time of the last start, in seconds since 1970.
     """
 
@@ -68,8 +69,8 @@ def _number(text):
 def of_ended_run(row, code, error, results, metric):
     """Sets the status, the metrics and the message in the row of a run that has ended.
 
-    A run diverged if its loss or its gradients were not finite, so that the training stopped; or if the
-    evaluation gave no finite number for the metric.
+    A run diverged if the training stopped because the loss or the gradients were not finite. A run also
+    diverged if the value of the metric in the evaluation is not a finite number.
 
     Args:
       row: the `Row`.
@@ -138,11 +139,11 @@ def ranks(ranked, metric):
 
 
 def expected_best(values, lower=False):
-    """Returns a list: element k - 1 is the expected value of the best of k results, for k from 1 to the
-    number of values.
+    """Returns a list with the expected value of the best of k results, for k from 1 to the number of values.
+    Element k - 1 belongs to k.
 
     The k results are drawn from the values at random, with replacement (Dodge et al. 2019, arXiv:1909.03004,
-    and 2020, arXiv:2002.06305). Sort the n values in ascending order: the value number i is then the maximum
+    and 2020, arXiv:2002.06305). If the n values are sorted in ascending order, value number i is the maximum
     of k draws with the probability (i/n)^k − ((i−1)/n)^k.
 
     Args:

@@ -46,7 +46,8 @@ def run(sweep, directory, runs):
       the number of runs in `runs` that failed.
 
     Raises:
-      ValueError: the runs have no metric of this name; or a file was changed after earlier runs have read it.
+      ValueError: the results of the runs do not contain the metric; or a file was changed after earlier runs
+        had read it.
       locks.InUseError: another sweep uses the directory.
     """
     files.make_directories(directory.path)
@@ -78,7 +79,7 @@ def _has_ended(directory, each):
 
 
 def _prepare(sweep, directory, each):
-    """Stores that a run starts; returns (its command, the path of its log)."""
+    """Writes the row of a run that is about to start. Returns (the run's command, the path of its log)."""
     row, log = directory.row(each), directory.log(each)
     seconds = row.seconds if row else 0.0
     if row and row.status == run_rows.RUNNING and os.path.exists(log):

@@ -55,8 +55,8 @@ def _describe(settings, without=()):
 
 
 def _settings_cell(text):
-    """Returns the `Html` of a result of `_describe`. A line break never separates a setting from its value,
-    unless the value is long. No value contains a comma."""
+    """Returns the `Html` of a text that `_describe` returned. A line break never separates a setting from its
+    value, unless the value is long. The text can be split at commas, because no value contains a comma."""
     *parts, last = text.split(", ")
     return Html(" ".join(
         f'<span class="unbroken">{report_page.escape(part)}</span>' if len(part) <= _MAX_LABEL else
@@ -94,7 +94,7 @@ def _settings_section(ranked, settings, metric):
     if not parts:
         return Html()
     note = paragraph("Each point is a run. The vertical line is the mean of a group. The runs of a group "
-                     "differ in all other settings.")
+                     "may differ in all other settings.")
     return section("Metric against each setting", note, *parts)
 
 

@@ -42,8 +42,8 @@ def hash_scripts():
 def check_replicas_agree(group):
     """Checks that all replicas run the same script and have imported equal modules.
 
-    A module that only some replicas have imported is not compared. For example, only replica 0 needs some
-    modules.
+    A module is compared only if all replicas have imported it. For example, modules that only replica 0 needs
+    are not compared.
 
     Args:
       group: the `replica_group.Group`; all replicas must call this function.

@@ -21,9 +21,9 @@ from bertlib.system import terminal
 
 # Whether this process writes files; see `disable_writing`.
 _is_writing_enabled = True
-_MAX_LINKS = 40  # length of a chain of symbolic links; the kernel does not follow longer chains
-# For errors of writing that the user can solve: {errno: (problem, advice)}.
+_MAX_LINKS = 40  # longest chain of symbolic links; the kernel does not follow longer chains
 _RETRY = "then run the same command again"
+# {errno: (problem, advice)} for errors of writing that the user can solve.
 _DISK_ERRORS = {
     errno.ENOSPC: ("the disk is full", f"Make room on the disk, {_RETRY}."),
     errno.EDQUOT: ("the disk quota is used up", f"Remove files, or have the quota raised, {_RETRY}."),
@@ -181,8 +181,9 @@ def describe_disk_error(error, path, needed=None):
     """Returns a pair of texts, (problem, advice), for an error of writing to a disk. Returns None for other
     errors.
 
-    The class of a TensorFlow error does not identify the problem: a full disk is a ResourceExhaustedError, as
-    is a lack of memory. A file above the size limit is an OutOfRangeError, as is the end of the input.
+    The class of a TensorFlow error does not identify the problem. TensorFlow raises a ResourceExhaustedError
+    for a full disk, and also for a lack of memory. It raises an OutOfRangeError for a file above the size
+    limit, and also for the end of the input.
 
     Args:
       error: an OSError, or an error of TensorFlow.
@@ -223,13 +224,13 @@ def readable_size(number):
 
 @contextlib.contextmanager
 def translate_disk_errors(path, kept=None):
-    """A context manager: if the `with` block fails because a disk cannot be written, raises an OSError with a
-    plain message instead of the original error.
+    """Returns a context manager. If its block fails because a disk cannot be written, it raises an OSError
+    with a plain message instead of the original error.
 
     Args:
       path: the file that the block writes. The message names this file if the original error names no file.
-      kept: function that returns a sentence about the files that were kept, which is added to the message;
-        None to add no sentence.
+      kept: function that returns a sentence about the files that were kept. This sentence is added to the
+        message. None to add no sentence.
 
     Raises:
       OSError: the disk is full or read-only, or a size limit is reached. The error has a message and no
@@ -259,10 +260,10 @@ def _path_in_tensorflow_error(error):
 
 
 def file_identity(path):
-    """Returns a value that identifies a file: it is the same for all paths of this file.
+    """Returns a value that identifies a file. All paths of the same file have the same value.
 
-    The paths of a file can differ in spelling or by links, and in letter case if the file system ignores
-    letter case. For a missing file, the value is the path at which the file would be created.
+    The paths of a file can differ in spelling or by links. They can also differ in letter case, if the file
+    system ignores letter case. For a missing file, the value is the path at which the file would be created.
     """
     if is_remote(path):
         return os.fspath(path)
@@ -289,8 +290,8 @@ def is_special(path):
 
 
 def _resolution_steps(path):
-    """Yields the absolute form of a path. As long as the last yielded path is a symbolic link, yields the
-    target of this link."""
+    """Yields the absolute form of a path. If this path is a symbolic link, also yields the target of the
+    link, and so on until the target is not a link."""
     for _ in range(_MAX_LINKS):
         path = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
         yield path
@@ -353,8 +354,8 @@ def atomic_replacement(path, kept=None):
 
 @contextlib.contextmanager
 def _add_path_to_errors(path):
-    """A context manager: if the `with` block raises an error of the operating system that names no file, adds
-    the path to the error."""
+    """Returns a context manager. If its block raises an error of the operating system that names no file, it
+    adds the path to the error."""
     try:
         yield
     except OSError as error:
@@ -393,8 +394,8 @@ def remove(path):
 
 
 def with_progress(items, total, doing, every=10000):
-    """Yields items and shows the progress. On a terminal, a progress bar appears after one second. Otherwise,
-    lines are written to the log.
+    """Yields items and shows the progress. On a terminal, a progress bar appears after one second. If the
+    standard error is not a terminal, lines are written to the log.
 
     Args:
       items: iterable.

@@ -7,8 +7,8 @@ import numpy as np
 
 from bertlib.system import files
 
-# For the fingerprint of a large file, only `_SAMPLED_BYTES` bytes of the file are read. These are evenly
-# distributed blocks of `_BLOCK` bytes.
+# `hash_files` reads about `_SAMPLED_BYTES` bytes at most, in total. From a file that is too large, it reads
+# evenly distributed blocks of `_BLOCK` bytes.
 _SAMPLED_BYTES, _BLOCK = 2**26, 2**16
 
 

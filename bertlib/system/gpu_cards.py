@@ -42,13 +42,13 @@ def tensorflow_reserve(compute_capability):
 
 
 def _logged(title, lowest, highest=None):
-    """Returns the `GpuCard` whose memory is found in logs."""
+    """Returns the `GpuCard` of a card whose memory was found in logs: the lowest and the highest MiB."""
     return GpuCard(title, lowest, f"logs: {lowest:,} to {highest:,} MiB" if highest else
                    f"one log: {lowest:,} MiB")
 
 
 def _calculated(title, total, compute_capability):
-    """Returns the `GpuCard` whose memory is not found in logs.
+    """Returns the `GpuCard` of a card whose memory was not found in logs. The memory is estimated.
 
     Args:
       title: str.

@@ -23,7 +23,7 @@ def has_card():
 
 def missing_libraries():
     """Returns the file names of the libraries that TensorFlow needs for a GPU and that are not installed."""
-    # Imported here: `replica_launcher` imports this module, and does not load TensorFlow.
+    # The import is here because `replica_launcher` imports this module, but must not load TensorFlow.
     import tensorflow.compat.v1 as tf
 
     major = int(tf.compat.v2.sysconfig.get_build_info().get("cuda_version", "0").partition(".")[0])

@@ -346,7 +346,7 @@ def check_free_space(path, needed):
 
 
 def unpack(archive, directory, expected, problem_in=None):
-    """Unpacks one folder of a zip into a new directory. This is the folder that contains the expected files.
+    """Unpacks one folder of a zip into a new directory: the folder that contains the expected files.
 
     The checksum of each file is checked. Files outside of the folder are not unpacked.
 

@@ -24,8 +24,9 @@ from absl import logging
 
 from bertlib.system import files
 
-# The locks that this process holds. A key is (device and inode of the lock file's directory, name of the lock
-# file); a value is [descriptor or None, number of holders, whether no other holder is allowed].
+# The locks that this process holds. A key identifies the directory (by device and inode, or by its path if it
+# is remote) and the name of the lock file. A value is [descriptor or None, number of holders, whether further
+# holders are forbidden].
 _held = {}
 _held_lock = threading.Lock()
 # Error numbers of `flock` on file systems that do not support locks.
@@ -33,7 +34,7 @@ _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.
 
 
 class InUseError(OSError):
-    """The error if another process writes to the same place."""
+    """The error that is raised if another process already writes to the same place."""
 
 
 @contextlib.contextmanager
@@ -108,8 +109,8 @@ def _acquire(what, folder, name, again=True):
       again: whether this process may already hold the lock, and may acquire it again.
 
     Raises:
-      InUseError: another process holds the lock; or this process holds it, and `again` is False or was False
-        when it acquired the lock.
+      InUseError: another process holds the lock. The error is also raised if this process already holds the
+        lock, and `again` is False in this call or was False in the earlier call.
     """
     if files.is_remote(folder):
         key = folder, name

@@ -1,5 +1,5 @@
-"""Closes the ports of a run to other machines and to processes that are not part of the run, with a network
-namespace.
+"""Closes the ports of a run with a network namespace. Other machines, and processes that are not part of the
+run, cannot reach these ports.
 
 The servers of TensorFlow and Apache Beam listen on all interfaces, without authentication. For this reason,
 the processes of a run can be started in a network namespace that has only the loopback interface. A process
@@ -44,11 +44,12 @@ _REMOTE = re.compile(r"(?:^|[=,])(?!file://|ram://)[A-Za-z][A-Za-z0-9+.-]*://")
 _EXPOSED = ("{servers} listen on all interfaces, without authentication. Until the run ends, everyone who "
             "can reach this machine can read and write files with the rights of this user.")
 _REMEDY = (
-    "To close the ports, allow network namespaces: on Ubuntu `sysctl "
-    "kernel.apparmor_restrict_unprivileged_userns=0`, elsewhere `sysctl user.max_user_namespaces=10000`, for "
-    "root in Docker `--cap-add=SYS_ADMIN --cap-add=NET_ADMIN`. Or block them from outside: `iptables -I "
-    "INPUT ! -i lo -p tcp --syn --dport 32768:60999 -j DROP` and the same with ip6tables, for a container "
-    "`--network=none`; then --open_ports=true hides this warning. See docs/howto/cluster.md.")
+    "To close the ports, allow network namespaces: on Ubuntu with `sysctl "
+    "kernel.apparmor_restrict_unprivileged_userns=0`, on other systems with `sysctl "
+    "user.max_user_namespaces=10000`, for root in Docker with `--cap-add=SYS_ADMIN --cap-add=NET_ADMIN`. Or "
+    "block the ports with a firewall: `iptables -I INPUT ! -i lo -p tcp --syn --dport 32768:60999 -j DROP`, "
+    "and the same with ip6tables. For a container, `--network=none` blocks the ports. If the ports are "
+    "blocked, --open_ports=true hides this warning. See docs/howto/cluster.md.")
 
 
 # --- Deciding --------------------------------------------------------------------------------------------
@@ -83,7 +84,7 @@ def for_processes(open_ports, arguments, servers, warn):
         show a warning if the ports cannot be closed.
       arguments: command-line arguments. A remote path, such as gs://bucket/file, needs the network.
       servers: name of the servers that listen, for the warning.
-      warn: function of a text that shows a warning.
+      warn: function that takes a text and shows it as a warning.
 
     Raises:
       ValueError: `open_ports` is False, and the ports cannot be closed.
@@ -105,8 +106,8 @@ def for_processes(open_ports, arguments, servers, warn):
 
 
 def _first_remote(arguments):
-    """Returns the first argument that contains a remote path. Without such an argument, returns the setting
-    of the cache of hub modules if the cache is remote, otherwise None."""
+    """Returns the first argument that contains a remote path. If no argument contains one, but the cache of
+    hub modules is remote, returns the setting of this cache. Returns None if there is no remote path."""
     cache = f"TFHUB_CACHE_DIR={os.environ.get('TFHUB_CACHE_DIR', '')}"
     return next((argument for argument in (*arguments, cache) if _REMOTE.search(argument)), None)
 
@@ -248,10 +249,10 @@ def _main(action, descriptors, *arguments):
 def _create():
     """Moves this process into a new network namespace; returns the descriptors for `_enter`.
 
-    If the user has the right to create a network namespace, as root has, the function creates only a network
-    namespace. In a user namespace, root would lose access to the files of other users. If the user does not
-    have this right, the function also creates a user namespace, in which the process keeps its user and
-    group.
+    If the user has the right to create a network namespace, the function creates only a network namespace.
+    Usually only root has this right. In a user namespace, root would lose access to the files of other users.
+    If the user does not have this right, the function also creates a user namespace, in which the process
+    keeps its user and group.
     """
     user, group = os.geteuid(), os.getegid()
     kinds = ["net"]

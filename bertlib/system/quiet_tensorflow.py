@@ -1,4 +1,5 @@
-"""Imports TensorFlow without the messages of its C++ code on stderr. TF_CPP_MIN_LOG_LEVEL=0 shows them."""
+"""Imports TensorFlow without the messages of its C++ code on stderr. The environment variable
+TF_CPP_MIN_LOG_LEVEL=0 shows these messages."""
 
 import contextlib
 import gc
@@ -28,9 +29,10 @@ def shows_all_messages():
 
 @contextlib.contextmanager
 def _garbage_collection_paused():
-    """A context manager: objects that the `with` block creates are never garbage collected.
+    """Returns a context manager that stops the garbage collector. Objects that its block creates are never
+    garbage collected.
 
-    The block imports modules, which are never collected. The garbage collector would take a fifth of the
+    The block only imports modules, which stay in memory. The garbage collector would take a fifth of the
     import time.
     """
     was_on = gc.isenabled()
@@ -45,7 +47,7 @@ def _garbage_collection_paused():
 
 @contextlib.contextmanager
 def _keras_postponed():
-    """A context manager: if the `with` block imports TensorFlow, this import does not import Keras.
+    """Returns a context manager. If its block imports TensorFlow, this import does not import Keras.
 
     The last step of the import of TensorFlow is the import of Keras. If this step raises an ImportError,
     TensorFlow goes on without Keras. Keras would import scikit-learn, SciPy and h5py if they are installed,

@@ -23,8 +23,8 @@ class StopRequest:
     An evaluation or a prediction checks the request before each batch.
 
     Attributes:
-      awaited: whether a training is running that checks the request. If so, the training will save a
-        checkpoint and stop by itself.
+      awaited: whether the running code checks the request. If true, this code will stop by itself. For
+        example, a training first saves a checkpoint.
     """
 
     def __init__(self):

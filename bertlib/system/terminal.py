@@ -1,4 +1,5 @@
-"""Makes texts for a terminal, and handles standard streams that are closed or cannot be written."""
+"""Makes texts for a terminal. Also raises clear errors for standard streams that are closed or cannot be
+written."""
 
 import io
 import os
@@ -37,8 +38,9 @@ def counted(number, noun):
 
 
 def open_closed_streams():
-    """Opens those standard streams that were closed when the process started. Reading or writing such a
-    stream raises a `StreamError`.
+    """Opens those standard streams that were closed when the process started. Reading the opened standard
+    input, or writing to the opened standard output, raises a `StreamError`. Text for the opened standard
+    error is discarded.
 
     Without this function, after `command >&-`, the next file that the process opens would get the number of
     the closed standard output, and all printed text would be written to this file. After `2>&-`, error
@@ -54,8 +56,8 @@ def open_closed_streams():
 
 
 def guard_output():
-    """Translates errors of the standard output into `StreamError`s. Leaves a replaced `sys.stdout`
-    unchanged."""
+    """Translates errors of the standard output into `StreamError`s. If the program has replaced `sys.stdout`
+    by another object, this object is not changed."""
     stream = sys.stdout
     if stream is not sys.__stdout__ or stream is None:
         return
@@ -78,7 +80,7 @@ def flush_output():
     """
     sys.stdout.flush()
     raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
-    if isinstance(raw, _Output) and raw.error:  # `input` hides errors of the prompt
+    if isinstance(raw, _Output) and raw.error:  # Python's `input` hides the error of writing its prompt
         raise raw.error
 
 
@@ -93,8 +95,8 @@ class _ClosedInput(io.RawIOBase):
 
 
 class _Output(io.FileIO):
-    """The standard output. After an error, it discards all further text. Otherwise, Python would try to write
-    the text again at exit."""
+    """The standard output. After an error, it discards all further text. If it raised the error again, Python
+    would try to write the text again at exit."""
 
     def __init__(self, number, is_closed=False):
         super().__init__(number, "w", closefd=False)

@@ -27,8 +27,8 @@ def ordered_map(function, items, num_workers, chunk_size=1024):
       function: a picklable object. It must be a function at the top level of an importable module, or a
         callable instance of a class at the top level of such a module.
       items: iterable of picklable items.
-      num_workers: number of processes; 0 for one process per core. If it is 1, or if all items fit into one
-        chunk (and `items` has a length), the function runs in this process.
+      num_workers: number of processes; 0 for one process per core. With 1, the function runs in this process.
+        It also runs in this process if `items` has a length, and all items fit into one chunk.
       chunk_size: number of items that are sent to a worker at a time.
 
     Raises:

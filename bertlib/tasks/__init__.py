@@ -2,9 +2,9 @@
 
 The modules of a task make features from text, build the head, and compute answers and scores.
 
-These modules need the `modeling`, `optimization` and `tokenization` of this project. Other projects have
-modules with the same names. If such a module comes first on `sys.path`, importing `bertlib.tasks` raises an
-error.
+These modules import `modeling`, `optimization` and `tokenization` of this project. Other projects have
+modules with the same names. If Python would load a module of another project, importing `bertlib.tasks`
+raises an error.
 """
 
 import importlib.util
@@ -15,15 +15,16 @@ _FOLDER = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file
 
 
 def _check_module_files():
-    """Raises an ImportError if importing `modeling`, for example, would load another project's module."""
+    """Raises an ImportError if `import modeling`, `import optimization` or `import tokenization` would load a
+    module of another project."""
     for name in ("modeling", "optimization", "tokenization"):
         ours = os.path.join(_FOLDER, f"{name}.py")
         found = (getattr(sys.modules[name], "__file__", None) if name in sys.modules
                  else _find_module_file(name))
         if not (found and os.path.exists(found) and os.path.exists(ours) and os.path.samefile(found, ours)):
             raise ImportError(f"bertlib.tasks needs {ours}, but `import {name}` finds {found or 'nothing'}. "
-                              f"{f'Rename {found}, or start' if found else 'Start'} Python in a folder from "
-                              f"which {ours} comes first on sys.path.")
+                              f"{f'Rename {found}, or put' if found else 'Put'} the folder of "
+                              f"{ours} first on sys.path.")
 
 
 def _find_module_file(name):

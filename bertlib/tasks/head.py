@@ -3,22 +3,22 @@
 A head is an object with these attributes and methods:
 
     modes                        the supported modes, a tuple of `estimator.ModeKeys`
-    first_token_only             True if the head uses only the pooled output; the last layer is then computed
-                                 at [CLS] only
+    first_token_only             True if the head uses only the pooled output. The encoder then computes its
+                                 last layer only for the token [CLS]
     shapes(bert_config)          returns {name: shape} of the variables that the head adds to the encoder
     build(bert_config, model, features, mode, micro_batches)
-                                 builds the head and returns a `HeadOutputs`. `model` is the encoder on
-                                 `encoder_inputs`, `features` are the tensors of a micro-batch, and
-                                 `micro_batches` is the number of micro-batches in the effective batch. In
-                                 prediction, features may lack the labels
+                                 builds the head and returns a `HeadOutputs`. `model` is the encoder, applied
+                                 to the tensors that `encoder_inputs` returns. `features` are the tensors of a
+                                 micro-batch; in prediction, they may have no labels. `micro_batches` is the
+                                 number of micro-batches in the effective batch
 
 A head whose examples may be cut into windows also has:
 
     compute_metrics(predictions, label_ids)
-                                 computes the metrics of `HeadOutputs` from arrays. `predictions` contains a
-                                 dict for each example, such as the mean over the example's windows.
-                                 `label_ids` contains the label of each example. Returns (function, arrays)
-                                 for `evaluate_metrics`
+                                 returns (function, arrays). From these, `evaluate_metrics` computes the same
+                                 metrics as those of `HeadOutputs`. `predictions` contains a dict for each
+                                 example, such as the mean over the example's windows. `label_ids` contains
+                                 the label of each example
 """
 
 from typing import Any, NamedTuple
@@ -55,7 +55,7 @@ class HeadOutputs(NamedTuple):
 
 def create_encoder(bert_config, is_training, input_ids, input_mask, segment_ids, use_one_hot_embeddings,
                    step=None, first_token_only=False):
-    """Builds a `modeling.BertModel` with the precision, recomputation and kernels that a step prescribes.
+    """Builds a `modeling.BertModel` with the precision, recomputation and kernels that a `StepConfig` sets.
 
     Args:
       bert_config: a `modeling.BertConfig`.
@@ -90,18 +90,18 @@ def encoder_inputs(features):
 
 def create_train_op(loss, learning_rate, num_train_steps, num_warmup_steps, use_tpu, step,
                     own_micro_batches):
-    """Builds the update of the weights.
+    """Builds the op that updates the weights.
 
-    The learning rate and the numbers of steps come from the command's flags. All other
-    settings of the optimizer come from `step`.
+    The learning rate and the numbers of steps are separate arguments. All other settings of the optimizer
+    come from `step`.
 
     Args:
       loss: scalar, the mean loss over the examples of a micro-batch.
       learning_rate: the `init_lr` of `optimization.create_optimizer`.
       num_train_steps, num_warmup_steps, use_tpu: see `optimization.create_optimizer`.
       step: a `StepConfig`.
-      own_micro_batches: number of micro-batches that this replica accumulates. It may differ from the number
-        in `step`; see `model_fn_builder`.
+      own_micro_batches: number of micro-batches that this replica accumulates. It may differ from
+        `step.gradient_accumulation_steps`; see `model_fn_builder`.
 
     Returns:
       the op that updates the weights.
@@ -127,7 +127,7 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
       num_train_steps, num_warmup_steps, use_tpu: see `optimization.create_optimizer`.
       use_one_hot_embeddings: see `modeling.BertModel`.
       step: a `StepConfig`; None for the published settings. If the params of the Estimator contain
-        gradient_accumulation_steps, this number overrides the number in `step`.
+        gradient_accumulation_steps, this number is used instead of the number in `step`.
       build_encoder: function that takes is_training, input_ids, input_mask and segment_ids, and returns the
         encoder. The head gets this encoder as `model`. None for `create_encoder`.
     """
@@ -153,8 +153,8 @@ def model_fn_builder(head, bert_config, init_checkpoint, learning_rate, num_trai
             update = create_train_op(loss, learning_rate, num_train_steps, num_warmup_steps, use_tpu, step,
                                      own_micro_batches)
             return estimator.EstimatorSpec(mode, loss=loss, train_op=update, scaffold=scaffold)
-        # The predictions also contain these features, so that the caller can assign the predictions to the
-        # examples.
+        # The predictions also contain the features that number the examples. With them, the caller can assign
+        # each prediction to its example.
         numbers = {name: tf.identity(features[name]) for name in ("unique_ids", input_pipeline.EXAMPLE_INDEX)
                    if name in features}
         predictions = {**outputs.predictions, **numbers}

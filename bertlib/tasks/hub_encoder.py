@@ -25,7 +25,7 @@ _TRAIN = frozenset(["train"])
 
 
 class HubEncoder(object):
-    """A hub module that was applied to a batch. Heads get this object as `model`, in place of a
+    """A hub module, applied to a batch. Heads get this object as `model` instead of a
     `modeling.BertModel`."""
 
     def __init__(self, spec, is_training, input_ids, input_mask, segment_ids):
@@ -54,8 +54,8 @@ class EncoderInfo(NamedTuple):
 
     Attributes:
       shapes: {name: shape} of the trainable variables.
-      width: W, the size of a vector.
-      length: F if the module accepts only one sequence length, else None.
+      width: W, the size of the pooled output of a text.
+      length: the sequence length F if the module accepts no other length, else None.
       positions: the largest sequence length, or None if it is unknown.
       vocab_file, do_lower_case: outputs of the signature "tokenization_info"; None if the module does not
         have this signature.
@@ -74,7 +74,8 @@ def describe_encoder(spec, training):
 
     Args:
       spec: a `hub_module.ModuleSpec`.
-      training: whether the module will be trained. If so, also checks that the module has gradients.
+      training: whether the module will be trained. If it is true, the function also checks that the pooled
+        output has a gradient.
 
     Raises:
       ValueError: the module is not an encoder, or it cannot be trained.
@@ -99,8 +100,8 @@ def describe_encoder(spec, training):
 
 
 def _check_signature(spec):
-    """Raises a ValueError if a module lacks the signature "tokens", or if this signature lacks an input or
-    output."""
+    """Raises a ValueError if a module has no signature "tokens", or if the inputs or outputs of this
+    signature are not those of an encoder."""
     if _TOKENS not in spec.get_signature_names():
         raise ValueError(f"The hub module {spec.directory} is not an encoder like the published modules of "
                          f"BERT: it has no signature {_TOKENS!r}. Its signatures: "

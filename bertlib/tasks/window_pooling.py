@@ -7,12 +7,13 @@ def pooled(rows, counts):
     """Averages the predictions for the windows of each text.
 
     Args:
-      rows: list of {name: array or number}, a prediction for each window, in the order of the texts.
+      rows: list of {name: array or number}, a prediction for each window. First come all windows of the first
+        text, then all windows of the second text, and so on.
       counts: list of positive ints, the number of windows of each text.
 
     Returns:
-      list of {name: float32 array or number}: for each text, the mean over its windows. If a text has only
-      one window, the mean is equal to the prediction for this window, bit for bit.
+      list of {name: array or number}, with the dtypes of `rows`: for each text, the mean over its windows. If
+      a text has only one window, the mean is equal to the prediction for this window, bit for bit.
     """
     if not rows:
         return []

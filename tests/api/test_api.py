@@ -22,21 +22,21 @@ ANIMALS = {"cat", "dog", "bird", "fish"}
 
 
 def rows(size, seed):
-    """(text, label) of so many sentences: whether an animal is in it."""
+    """Returns `size` rows (text, label). The label shows whether the text contains an animal."""
     chance = random.Random(seed)
     texts = [tiny.sentence(chance) for _ in range(size)]
     return [(text, "animal" if ANIMALS & set(text.split()) else "none") for text in texts]
 
 
 def weights_in(directory):
-    """All arrays of the newest checkpoint."""
+    """Returns {name: array} of the newest checkpoint."""
     reader = tf.train.load_checkpoint(str(directory))
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
 @pytest.fixture(scope="module", autouse=True)
 def no_pandas():
-    """pandas may be installed. These tests are about lists; those of test_data_frames.py are about pandas."""
+    """Hides pandas, because these tests use lists. The tests in test_data_frames.py use pandas."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "pandas", None)
         yield
@@ -49,7 +49,7 @@ def settings(tiny_model):
 
 
 def process_state():
-    """What a training in this process could change."""
+    """Returns the state of this process that a training could change."""
     numbers = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
     return ([signal.getsignal(number) for number in numbers], list(logging.root.handlers), logging.root.level,
             list(logging.getLogger("absl").handlers), len(tf.get_default_graph().get_operations()))
@@ -57,7 +57,7 @@ def process_state():
 
 @pytest.fixture(scope="module")
 def trained(settings, tmp_path_factory):
-    """(directory, the result of `train`, the state of the process before and after)."""
+    """(directory, result of `train`, state of the process before, state of the process after)."""
     here = tmp_path_factory.mktemp("trained")
     before = process_state()
     result = api.train(rows(24, 1), here / "model", dev=rows(9, 2), verbose=False, **settings)
@@ -98,7 +98,7 @@ def test_the_command_gives_the_same_bits(trained, settings, scripts):
 
 
 def test_an_evaluation_of_a_list_agrees_with_answers_in_this_process(trained, capsys):
-    """The columns are those of the training, and the log is printed."""
+    """The evaluation uses the columns of the training, and prints the log."""
     here, at_the_end, _, _ = trained
     before = sorted((here / "model").iterdir())
     result = api.evaluate(here / "model", rows(9, 2)[:6], eval_batch_size=4)
@@ -160,7 +160,7 @@ def test_the_error_message_of_the_command_is_that_of_the_exception(settings, tmp
     with pytest.raises(ValueError, match=r"train-\w+\.jsonl:2: the text is empty") as caught:
         api.train(data, tmp_path / "new" / "model", verbose=False, **settings)
     assert not str(caught.value).startswith("error") and "\n" not in str(caught.value)
-    assert list(tmp_path.iterdir()) == []  # what was written for the command is gone
+    assert list(tmp_path.iterdir()) == []  # the files for the command were removed
 
 
 @pytest.mark.parametrize("code, lines, kind, message", [
@@ -302,8 +302,8 @@ def test_a_pair_is_no_question_for_a_model_of_single_texts(trained):
             predictor("")
 
 
-# Prints whether the import loads TensorFlow, whether eager execution, Keras and a gradient still work, and
-# the lines that TensorFlow writes into the log of a program that logs at the level INFO.
+# Prints whether the import loads TensorFlow, and whether eager execution, Keras and a gradient still work.
+# Also prints the lines that TensorFlow writes to the log of a program with the log level INFO.
 EAGER = """
 import io
 import logging as standard_logging
@@ -347,8 +347,8 @@ def test_names_of_answers_become_columns():
 
 # --- Interruptions ---------------------------------------------------------------------------------------
 
-# Trains. A signal comes when the training has logged a step. Prints the numbers of the child processes that
-# are left.
+# Trains, and gets a signal when the training has logged a step. Prints the process numbers of the child
+# processes that still run.
 INTERRUPTED = """
 import json, os, signal, sys
 from bertlib import api
@@ -370,7 +370,7 @@ except KeyboardInterrupt:
 
 
 def interrupt(number, settings, directory):
-    """Runs `INTERRUPTED` with a signal; returns the finished process and the step of the checkpoint."""
+    """Runs `INTERRUPTED` with a signal. Returns (finished process, step of the checkpoint)."""
     data = [{"text": text, "label": label} for text, label in rows(24, 1)]
     plain = {name: str(value) for name, value in settings.items() if value is not None}
     done = subprocess.run([sys.executable, "-c", INTERRUPTED, json.dumps(data), directory,
@@ -393,7 +393,7 @@ def test_an_interrupted_training_saves_its_step_and_leaves_no_process(settings, 
 
 @pytest.mark.slow(reason="a process of its own that trains")
 def test_a_training_ends_with_its_caller(settings, tmp_path):
-    """As after the restart of a notebook's kernel."""
+    """The caller ends, for example, when the kernel of a notebook is restarted."""
     done, step = interrupt(signal.SIGKILL, settings, tmp_path / "model")
     assert done.returncode == -signal.SIGKILL
     assert 10 <= step < 3000 and step != 1000

@@ -19,10 +19,10 @@ def test_data_frames_in_and_out(tiny_model, tmp_path):
                         **settings)
     assert isinstance(trained.predictions, pandas.DataFrame) and len(trained.predictions) == 8
     same = api.train(frame, tmp_path / "model", dev_fraction=0.2, text="body", label="kind", verbose=False,
-                     **settings)  # nothing is left to train
+                     **settings)  # this training is complete already
     assert same.predictions.equals(trained.predictions)
     assert len(list((tmp_path / "model" / "data").iterdir())) == 1
-    again = api.evaluate(tmp_path / "model", verbose=False)  # on the rows of --dev_fraction
+    again = api.evaluate(tmp_path / "model", verbose=False)  # evaluates the rows of --dev_fraction
     assert again.metrics == trained.metrics and again.predictions.equals(trained.predictions)
     found = api.evaluate(tmp_path / "model", frame.tail(5), verbose=False).predictions
     assert found["id"].tolist() == ["35", "36", "37", "38", "39"] and found["is_right"].dtype == bool

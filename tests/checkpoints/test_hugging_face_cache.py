@@ -23,7 +23,7 @@ def cache(monkeypatch, tmp_path):
 
 
 def put(cache, repository="org/tiny", commit=COMMITS[0], names=FILES, reference="main"):
-    """Puts a snapshot into the cache; returns its directory."""
+    """Puts a snapshot into the cache, and returns its directory."""
     model = cache / ("models--" + repository.replace("/", "--"))
     snapshot = model / "snapshots" / commit
     snapshot.mkdir(parents=True, exist_ok=True)
@@ -36,7 +36,10 @@ def put(cache, repository="org/tiny", commit=COMMITS[0], names=FILES, reference=
 
 @pytest.fixture
 def hub(monkeypatch, cache):
-    """A Hub that holds org/tiny with the files `names`, raises `error`, and notes downloads in `asked`."""
+    """A fake Hub with the repository org/tiny, which has the files `names`.
+
+    It raises `error` if this is set, and records downloads in `asked`.
+    """
     state = types.SimpleNamespace(names={*FILES, "pytorch_model.bin", "onnx/model.safetensors"}, error=None,
                                   asked=[])
 
@@ -66,7 +69,7 @@ def test_a_model_in_the_cache_is_found_without_the_library(cache, monkeypatch):
     assert hugging_face_cache.describe_snapshot(f"{other}/model.safetensors") == {
         "repository": "org/tiny", "revision": COMMITS[1]}
     assert hugging_face_cache.describe_snapshot(cache) == {}
-    # The first models of the Hub have two names.
+    # The oldest models of the Hub have two names: with and without the organization.
     old = put(cache, "bert-tiny")
     assert hugging_face_cache.find_snapshot("hf:google-bert/bert-tiny") == old
     new = put(cache, "google-bert/bert-small")

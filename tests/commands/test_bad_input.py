@@ -1,7 +1,8 @@
-"""Bad input gets exit code 1 and one message that says what, where and what to do. Nothing is written.
+"""Bad input ends a command with exit code 1 and one message: what is wrong, where, and what to do.
 
-A case is a function that spoils the input of a run that would train, evaluate and predict. Its decorator says
-what must be in the message; {data}, {model}, {output} and {here} stand for directories.
+Nothing is written. A case is a function that spoils the input of a run that would train, evaluate and
+predict. Its decorator lists texts that the message must contain. In them, {data}, {model}, {output} and
+{here} are replaced by directories.
 """
 
 import json
@@ -18,7 +19,7 @@ import run_classifier
 
 
 class Input(object):
-    """What a run is given: files under `here`, and `flags`. All good to begin with."""
+    """The input of a run: files under `here`, and `flags`. At first, all of them are valid."""
 
     def __init__(self, here, model):
         self.here = here
@@ -35,7 +36,7 @@ class Input(object):
         self.arguments = []
 
     def configure(self, **changes):
-        """Changes the configuration; a value of None removes a setting."""
+        """Changes the configuration. A value of None removes a setting."""
         path = self.flags["bert_config_file"]
         settings = {**json.loads(path.read_text()), **changes}
         path.write_text(json.dumps({name: value for name, value in settings.items() if value is not None}))
@@ -48,7 +49,7 @@ class Input(object):
         path.write_bytes(b"".join(lines))
 
     def use_hugging_face(self):
-        """Takes the model from its Hugging Face directory; returns that."""
+        """Changes the flags to the Hugging Face directory of the model. Returns the directory."""
         directory = self.model / "hugging_face"
         for flag in ("vocab_file", "bert_config_file"):
             del self.flags[flag]
@@ -56,7 +57,7 @@ class Input(object):
         return directory
 
     def train_there(self, **arguments):
-        """Leaves a training checkpoint in the output directory; see `tiny.write_training`."""
+        """Writes a training checkpoint into the output directory, see `tiny.write_training`."""
         tiny.write_training(self.output, self.weights, **arguments)
 
 
@@ -64,7 +65,12 @@ CASES = []
 
 
 def case(*expected, **arguments):
-    """Decorates a function that spoils an `Input`: what the message must contain. It gets the arguments."""
+    """Decorates a function that spoils an `Input`.
+
+    Args:
+      *expected: texts that the message must contain.
+      **arguments: arguments of the function.
+    """
     def register(spoil):
         label = " ".join([spoil.__name__, *(f"{name}={value}" for name, value in arguments.items())]).strip()
         CASES.append(pytest.param(spoil, arguments, expected, id=label))
@@ -78,18 +84,19 @@ def truncate(path, size=None):
 
 
 def snapshot(directory):
-    """{path: content} of everything in a directory; None for directories."""
+    """Returns {path: content} of everything in a directory. The content of a directory is None."""
     return {str(path): path.read_bytes() if path.is_file() else None for path in sorted(directory.rglob("*"))}
 
 
 LOG_LINE = re.compile(r"\d\d:\d\d:\d\d ")
-# What the scripts say, and absl of flags it cannot parse.
+# The error messages of the scripts, and of absl if it cannot parse flags.
 ERROR = re.compile(r"(?:run_classifier\.py: error: |FATAL Flags parsing error:\s)(.*?)"
                    r"(?:\nPass --helpshort or --helpfull to see help on flags\.)?\n", re.DOTALL)
 
 
 def message_of(finished):
-    """The error message of a run that must have failed with one, after nothing but its log."""
+    """Returns the error message of a run. The run must have failed, and printed only its log and the message.
+    """
     assert finished.code == 1, finished
     assert not finished.out
     lines = finished.err.splitlines(keepends=True)
@@ -702,14 +709,14 @@ def stray_argument(given):
 # --- TFRecords -------------------------------------------------------------------------------------------
 
 
-# The script writes the records it reads; other programs call this function with files of their own.
+# The script reads only records that it wrote. But other programs call this function with their own files.
 def read_records(path, seq_length=4):
     run_classifier.file_based_input_fn_builder(str(path), seq_length, False, False)({"batch_size": 2})
 
 
 @pytest.fixture
 def records(tmp_path):
-    """A file of three records of four tokens."""
+    """A file with three records of four tokens each."""
     path = tmp_path / "train.tf_record"
     row = {"input_ids": [1, 2, 3, 0], "input_mask": [1, 1, 1, 0], "segment_ids": [0] * 4, "label_ids": 1,
            "is_real_example": 1}

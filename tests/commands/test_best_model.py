@@ -1,4 +1,4 @@
-"""--eval_every_steps, --keep_best, --early_stopping_evals: the best weights, kills, replicas, refusals."""
+"""--eval_every_steps, --keep_best, --early_stopping_evals: best weights, killed runs, replicas and errors."""
 
 import contextlib
 import json
@@ -17,7 +17,7 @@ from bertlib.system import files
 
 _slow = pytest.mark.slow(reason="whole trainings, for what a simulated training shows")
 # Ten steps with checkpoints of the steps 0, 4, 8 and 10, and evaluations of the steps 3, 6, 9 and 10.
-EVALUATE = "--do_eval=true", "--eval_batch_size=3"  # "loss" is the mean of the batches
+EVALUATE = "--do_eval=true", "--eval_batch_size=3"  # "loss" is the mean over the batches
 EVERY = dict(num_train_epochs=2, save_checkpoints_steps=4, eval_each_checkpoint=None, eval_every_steps=3)
 
 
@@ -170,7 +170,7 @@ def test_two_replicas_stop_at_the_step_of_one_process(trainings, whole, tmp_path
     assert_same_weights(*outputs, step=last)
     descriptions = [json.loads((output / "best" / "best.json").read_text()) for output in outputs]
     assert [one["step"] for one in descriptions] == [int(best_row(outputs[0], metric)["global_step"])] * 2
-    trainings.finished("classifier", outputs[0], **{**changes, "num_replicas": 2})  # finished already
+    trainings.finished("classifier", outputs[0], **{**changes, "num_replicas": 2})  # already complete
 
 
 @_slow
@@ -186,7 +186,7 @@ def test_killed_trainings_end_as_if_they_had_not_been_killed(sign, trainings, wh
         with contextlib.suppress(ProcessLookupError):
             os.kill(running.pid, sign)
         done = running.wait()
-        # -15: before the command handles signals. 0: after the training has ended.
+        # The code is -15 if the command did not yet handle signals, and 0 if the training had already ended.
         assert done.code in ({-9} if sign == signal.SIGKILL else {143, -15}) or (
             done.code == 0 and (output / "model.ckpt-10.index").exists()), (
             path, done.code, done.err, sorted(os.listdir(output)))
@@ -207,8 +207,11 @@ class _Killed(BaseException):
 
 
 class _Simulation:
-    """A training of 12 steps whose weight is its step, with checkpoints every 4 steps and evaluations with
-    given results. It may be killed before a change of a file."""
+    """A training of 12 steps whose weight equals its step.
+
+    It saves checkpoints every 4 steps, and its evaluations have given results. A test can kill it before any
+    change of a file.
+    """
 
     values = {0: 0.9, 2: 0.2, 3: 0.2, 4: 0.1, 6: 0.5, 8: 0.4, 9: 0.7, 10: 0.8, 12: 0.3}
 
@@ -275,7 +278,7 @@ def make_directory(directory, **settings):
 
 
 def content(directory):
-    """What the training leaves: the table, the history without times, and the weights in best/."""
+    """Returns the results of a training: the table, the history without times, and the weights in best/."""
     rows = [json.loads(line) for line in files.read_text(f"{directory}/metrics.jsonl").splitlines()]
     best = best_weights.find(directory)
     assert os.path.exists(f"{directory}/best/run.json")

@@ -25,7 +25,7 @@ def count_words(lines, lower=True):
 
 
 def plain_vocab(words, vocab_size, min_frequency):
-    """WordPiece's training as its definition has it: all pairs counted anew for each merge."""
+    """Trains WordPiece by its definition: all pairs are counted again for each merge."""
     splits = {word: [word[0], *("##" + char for char in word[1:])] for word in words}
     vocab = SPECIAL + sorted({char for word in words for char in word})
     vocab += sorted({piece for pieces in splits.values() for piece in pieces[1:]})
@@ -34,7 +34,7 @@ def plain_vocab(words, vocab_size, min_frequency):
         for word, pieces in splits.items():
             for pair in zip(pieces, pieces[1:]):
                 pairs[pair] += words[word]
-        # Of equally frequent pairs the one found first, by its parts.
+        # If several pairs are equally frequent, the pair whose parts are first in the vocabulary is merged.
         best = max(pairs, key=lambda pair: (pairs[pair], *(-vocab.index(piece) for piece in pair)),
                    default=None)
         if best is None or pairs[best] < min_frequency:
@@ -99,7 +99,7 @@ def test_what_was_learned_is_found_again(lower):
     assert not [line for line in LINES if "[UNK]" in tokenizer.tokenize(line)]
     assert tokenizer.tokenize("CAFÉ café") == (["cafe", "cafe"] if lower
                                                else [*tokenizer.tokenize("CAFÉ"), "café"])
-    # With every pair merged, each word is a token.
+    # All pairs are merged, so each word is a token.
     assert tokenizer.tokenize("the cathedral" if lower else "The Cathedral")[1] in ("cathedral", "Cathedral")
     # Chinese characters are words, and so are punctuation marks.
     assert "北" in vocab and not {"北京", "##京", "cat's"} & set(vocab)

@@ -1,4 +1,4 @@
-"""--class_weights: what it may say, and that balanced weights are scikit-learn's."""
+"""--class_weights: allowed values. Balanced weights are equal to those of scikit-learn."""
 
 import types
 
@@ -9,7 +9,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from bertlib.runs.classification import class_weights
 from bertlib.tasks.classification import targets
 
-TARGET = targets.SingleLabel(["no", "yes", "a:b"])  # in another order than sorted
+TARGET = targets.SingleLabel(["no", "yes", "a:b"])  # not in sorted order
 
 
 def settings(weights=None, smoothing=0.0):
@@ -21,7 +21,7 @@ def test_balanced_weights_are_those_of_scikit_learn():
     labels = np.repeat([0, 1, 2], [7, 1, 4])
     found = class_weights.normalize(class_weights.BALANCED, np.bincount(labels))
     np.testing.assert_allclose(found, compute_class_weight("balanced", classes=np.arange(3), y=labels))
-    # A class that is not there changes nothing.
+    # A class without examples does not change the weights of the other classes.
     assert class_weights.normalize(class_weights.BALANCED, [7, 0, 1, 4]) == [found[0], 0, *found[1:]]
 
 

@@ -1,4 +1,4 @@
-"""What the log says of lengths and of examples of predictions."""
+"""Log lines about lengths of texts and about examples of predictions."""
 
 from absl import logging
 import numpy as np
@@ -28,7 +28,7 @@ def test_one_is_right_and_one_wrong_if_there_are_such(right, expected):
 
 
 def shown(monkeypatch, target, numbers, labels, has_labels=True, text="a\tb " + 60 * "long "):
-    """What is logged of examples with these predictions."""
+    """Returns the lines that are logged for examples with these predictions."""
     lines = []
     monkeypatch.setattr(logging, "info", lambda text, *values: lines.append(text % values))
     examples = [classifier_features.InputExample("dev-0", text, "c", label) for label in labels]

@@ -1,4 +1,4 @@
-"""compare_results.py: the numbers of SciPy, each task, sweeps, and refusals."""
+"""compare_results.py: numbers that agree with SciPy, each task, sweeps, and errors."""
 
 import csv
 import json
@@ -14,7 +14,7 @@ COUNT = 60
 
 
 def write(directory, rows):
-    """Writes eval_predictions.csv; returns the directory."""
+    """Writes eval_predictions.csv, and returns the directory."""
     directory.mkdir(parents=True, exist_ok=True)
     with open(directory / "eval_predictions.csv", "w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
@@ -31,13 +31,13 @@ def classified(right, predicted):
 
 
 def wrong(labels, fraction):
-    """Labels, of which a fraction was changed."""
+    """Returns a copy of labels in which a fraction is changed."""
     return [LABELS[(label == "yes") == (CHANCE.random() > fraction)] for label in labels]
 
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory):
-    """(directory, directory, right labels, predictions of the first, predictions of the second)."""
+    """(first directory, second directory, right labels, predictions of the first, those of the second)."""
     folder = tmp_path_factory.mktemp("two")
     right = CHANCE.choice(LABELS, COUNT).tolist()
     first, second = wrong(right, 0.4), wrong(right, 0.1)
@@ -156,8 +156,10 @@ def test_sweeps_are_paired_by_their_settings(scripts, tmp_path):
 
 
 def test_settings_and_metrics_of_a_sweep_come_from_its_record(scripts, tmp_path):
-    """Columns whose names are unknown settings, flags outside of the grid, and metrics for which a lower
-    value is better."""
+    """The record says which columns are settings and which are metrics.
+
+    The sweep has unknown names of settings, flags outside of the grid, and metrics for which lower is better.
+    """
     def write_sweep(name, rate, values, tables=None):
         (tmp_path / name).mkdir()
         lines = ["run,num_warmup_steps,log_steps,eval_mae,HasAns_f1,status,seconds,message,directory"]

@@ -1,4 +1,4 @@
-"""convert_checkpoint.py as a user runs it: what arrives, what comes back, what is refused."""
+"""convert_checkpoint.py as a user runs it: conversions in both directions, and errors."""
 
 import contextlib
 import json
@@ -27,7 +27,7 @@ MASKED_LM = {
     "cls/predictions/transform/dense/bias": (WIDTH,), "cls/predictions/transform/LayerNorm/gamma": (WIDTH,),
     "cls/predictions/transform/LayerNorm/beta": (WIDTH,)}
 NEXT_SENTENCE = {"cls/seq_relationship/output_weights": (2, WIDTH), "cls/seq_relationship/output_bias": (2,)}
-# Hugging Face's names of the heads' tensors that do not follow the encoder's rule, spelled out.
+# {name of a head's tensor: Hugging Face's name}. These names do not follow the rule for the encoder.
 HEAD_NAMES = {
     "output_weights": "classifier.weight", "output_bias": "classifier.bias",
     "cls/squad/output_weights": "qa_outputs.weight", "cls/squad/output_bias": "qa_outputs.bias",
@@ -42,7 +42,7 @@ def random_arrays(shapes):
 
 
 def their_arrays(arrays):
-    """The arrays as Hugging Face's classes hold them; without a head, as BertModel does."""
+    """Returns the arrays in the form of Hugging Face's classes: BertModel if there is no head."""
     heads = {HEAD_NAMES[name]: array for name, array in arrays.items() if name in HEAD_NAMES}
     others = tiny.hugging_face({name: array for name, array in arrays.items() if name not in HEAD_NAMES})
     if not heads:
@@ -56,7 +56,7 @@ def tensors_of(prefix):
 
 
 def assert_same(found, expected):
-    """Bit for bit."""
+    """Checks that two dicts of arrays are equal, bit for bit."""
     assert set(found) == set(expected)
     for name, values in expected.items():
         assert (found[name].dtype, found[name].shape) == (values.dtype, values.shape), name
@@ -64,7 +64,7 @@ def assert_same(found, expected):
 
 
 def write_published(directory, arrays, config=tiny.CONFIG):
-    """A published model's directory, without the file `checkpoint`, as in the downloads."""
+    """Writes the directory of a published model. As in the downloads, it has no file `checkpoint`."""
     tiny.write_tensorflow(directory / "bert_model.ckpt", arrays)
     (directory / "checkpoint").unlink()
     (directory / "bert_model.ckpt.meta").unlink()
@@ -74,13 +74,13 @@ def write_published(directory, arrays, config=tiny.CONFIG):
 
 
 def snapshot(directory):
-    """{path: content} of everything in a directory; None for directories."""
+    """Returns {path: content} of everything in a directory. The content of a directory is None."""
     return {str(path): path.read_bytes() if path.is_file() else None for path in sorted(directory.rglob("*"))}
 
 
 @pytest.fixture
 def convert(scripts, tmp_path):
-    """Runs the script, which must succeed; returns its log's messages."""
+    """A function that runs the script, which must succeed. It returns the messages of the log."""
     def run(**flags):
         finished = scripts.run("convert_checkpoint.py", *tiny.flags(**flags), cwd=tmp_path)
         assert finished.code == 0 and not finished.out, finished.err
@@ -92,7 +92,10 @@ def convert(scripts, tmp_path):
 
 @pytest.fixture
 def refusal(scripts, tmp_path):
-    """Runs the script, which must end with one message and change no file; returns the message."""
+    """A function that runs the script, which must end with one message and change no file.
+
+    It returns the message.
+    """
     def run(**flags):
         before = snapshot(tmp_path)
         finished = scripts.run("convert_checkpoint.py", *tiny.flags(**flags), cwd=tmp_path)
@@ -105,7 +108,7 @@ def refusal(scripts, tmp_path):
     return run
 
 
-# --- There and back --------------------------------------------------------------------------------------
+# --- Conversions in both directions ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("head, architecture", [
@@ -157,7 +160,7 @@ def test_hugging_face_to_tensorflow_and_back(convert, tiny_model, tmp_path):
     tokenizer = {"do_lower_case": False, "model_max_length": 40, "tokenizer_class": "BertTokenizer",
                  "never_split": None}
     (start / "tokenizer_config.json").write_text(json.dumps(tokenizer))
-    # With a buffer and the tied decoder, which are no variables.
+    # The file also contains a buffer and the tied decoder. They are not variables.
     safetensors.save_file({**their_arrays(arrays), "bert.embeddings.position_ids": np.arange(40)[None],
                            "cls.predictions.decoder.weight": np.ones((WORDS, WIDTH), np.float32)},
                           start / "model.safetensors")
@@ -171,7 +174,7 @@ def test_hugging_face_to_tensorflow_and_back(convert, tiny_model, tmp_path):
     convert(input=tmp_path / "tensorflow", output=tmp_path / "back")
     assert_same(safetensors.load_file(tmp_path / "back" / "model.safetensors"), their_arrays(arrays))
     settings = json.loads((tmp_path / "back" / "config.json").read_text())
-    assert {name: settings[name] for name in tiny.CONFIG} == tiny.CONFIG  # its gelu is gelu again
+    assert {name: settings[name] for name in tiny.CONFIG} == tiny.CONFIG  # gelu is converted back
     assert settings["id2label"] == config["id2label"]
     assert settings["label2id"] == {"no": 0, "maybe": 1, "LABEL_2": 2}
     assert json.loads((tmp_path / "back" / "tokenizer_config.json").read_text()) == tokenizer
@@ -179,7 +182,7 @@ def test_hugging_face_to_tensorflow_and_back(convert, tiny_model, tmp_path):
 
 
 def write_trained(directory, arrays, **record):
-    """A directory as a training leaves it, with its record."""
+    """Writes a directory with the files of a training and its record."""
     tiny.write_training(directory, tiny.weights(), **arrays)
     for name in ("vocab.txt", "bert_config.json"):
         (directory / name).write_text("".join(f"{word}\n" for word in tiny.VOCABULARY)
@@ -234,7 +237,7 @@ def test_a_converted_checkpoint_is_restored_by_a_saver(convert, tiny_model, tmp_
 
 
 def test_16_bit_shards_of_a_recent_model_become_float32(convert, tiny_model, tmp_path):
-    """Several files, bfloat16, and the vocabulary in tokenizer.json only."""
+    """The model has several files in bfloat16, and its vocabulary is only in tokenizer.json."""
     start = tmp_path / "start"
     start.mkdir()
     theirs = {name: array.astype(ml_dtypes.bfloat16)
@@ -257,7 +260,7 @@ def test_16_bit_shards_of_a_recent_model_become_float32(convert, tiny_model, tmp
     assert ("WARNING: 39 tensors are stored with 16 bits per number. They are written as float32, with the "
             "same values and twice the size.") in log
     assert (tmp_path / "out" / "vocab.txt").read_bytes() == tiny_model.vocab.read_bytes()
-    assert not (tmp_path / "out" / "tokenizer_config.json").exists()  # nothing is known of letter case
+    assert not (tmp_path / "out" / "tokenizer_config.json").exists()  # the letter case is unknown
 
 
 def test_what_the_tokenizer_does_goes_along(convert, tiny_model, tmp_path):
@@ -296,7 +299,7 @@ FORK = {"crf/transitions": (3, 3), "bert/adapter/kernel": (WIDTH, 2), "temperatu
 
 @pytest.fixture
 def training(tmp_path):
-    """(a training's directory, without .meta files; the model's arrays, a fork's own among them)."""
+    """(directory of a training without .meta files, arrays of the model). A fork added some of the arrays."""
     weights = tiny.weights()
     own = random_arrays(FORK)
     slots = {f"{name}/{slot}": np.ones_like(array) for name, array in own.items()
@@ -354,11 +357,11 @@ def test_letter_case_is_taken_from_a_released_models_name(convert, tmp_path, nam
     assert any(line.startswith(f"--do_lower_case not given: using {lower} ") for line in log)
 
 
-# --- What is in the way ----------------------------------------------------------------------------------
+# --- Existing files --------------------------------------------------------------------------------------
 
 
 def test_nothing_is_replaced_without_force(convert, refusal, tiny_model, tmp_path):
-    out = tmp_path / "with [brackets]"  # which are no pattern
+    out = tmp_path / "with [brackets]"  # brackets must not be read as a pattern
     out.mkdir()
     old = ["config.json", "model-00001-of-00001.safetensors", "model.safetensors.index.json",
            "tokenizer.json"]
@@ -402,11 +405,11 @@ def test_a_failure_half_way_leaves_everything_as_it_was(tiny_model, tmp_path, ki
     assert snapshot(tmp_path) == before
 
 
-# --- What is refused -------------------------------------------------------------------------------------
+# --- Errors ----------------------------------------------------------------------------------------------
 
 
 class Given(object):
-    """A copy of the tiny model to spoil, and flags that convert it."""
+    """A copy of the tiny model that a test can spoil, and the flags that convert it."""
 
     def __init__(self, here, model, kind):
         shutil.copytree(model.directory, here / "model")
@@ -426,7 +429,10 @@ CASES = []
 
 
 def case(*expected, kind="hugging_face"):
-    """Decorates a function that spoils a `Given`: what the message must contain, with {model} and {here}."""
+    """Decorates a function that spoils a `Given`. `expected` are texts that the message must contain.
+
+    In them, {model} and {here} are replaced by directories.
+    """
     def register(spoil):
         CASES.append(pytest.param(spoil, kind, expected, id=spoil.__name__))
         return spoil
@@ -596,7 +602,7 @@ def test_what_a_killed_conversion_left_is_removed_by_the_next(convert, tiny_mode
         for name in (".new_model.killed", kept, held):
             (folder / name).mkdir()
             (folder / name / "model.safetensors").touch()
-        for name in (".new_model.killed", held):  # a killed process leaves its lock's file
+        for name in (".new_model.killed", held):  # a killed process leaves its lock file
             (folder / f"{name}.lock").touch()
     with contextlib.ExitStack() as stack:
         for folder in (tmp_path, tmp_path / "converted"):

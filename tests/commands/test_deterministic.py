@@ -1,4 +1,4 @@
-"""--deterministic: a run repeats, and on a CPU it computes the same numbers as without the flag."""
+"""--deterministic: a repeated run has the same result. On a CPU, the flag does not change the numbers."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ _ONE_MORE = pytest.mark.soak(reason="three trainings; a head whose graph has the
 @pytest.mark.slow(reason="three trainings for each head; test_deterministic_ops.py has the ops of all graphs")
 @pytest.mark.parametrize("build, tolerance", [
     pytest.param(classifier, 0, marks=_ONE_MORE), (ner, 0), pytest.param(squad, 0, marks=_ONE_MORE),
-    (pretraining, 1e-6)])  # TensorFlow then computes this loss by other ops
+    (pretraining, 1e-6)])  # with the flag, TensorFlow computes this loss with other ops
 def test_a_training_repeats_and_has_the_numbers_of_a_training_without_the_flag(
         build, tolerance, scripts, tiny_model, tmp_path):
     (tmp_path / "data").mkdir()

@@ -1,5 +1,6 @@
-"""run_classifier.py --dev_fraction: the development set that a training starts with stays that of its
-directory, whatever a later run is asked for.
+"""run_classifier.py --dev_fraction: the first run in a directory chooses the development set.
+
+Later runs in this directory use the same development set, whatever their flags are.
 """
 
 import csv
@@ -12,7 +13,7 @@ import tiny
 
 from bertlib.tasks.classification import dev_split, row_examples
 
-# 60 texts of their own, a word of three places; the words are in the vocabulary.
+# 60 different texts of three words. All words are in the vocabulary.
 WORDS = ["cat", "dog", "bird", "fish", "man", "child", "house", "paper", "bread", "stone", "river", "song",
          "train"]
 TEXTS = [f"{WORDS[number % 13]} {WORDS[number // 13 % 13]} {WORDS[(number * 5 + 3) % 13]}"
@@ -52,7 +53,8 @@ def trained(scripts, tiny_model, tmp_path_factory):
 
 
 def again(scripts, trained, here, rows=None, **changes):
-    """Another run in a copy of the directory, with these rows as training file; by default an evaluation."""
+    """Runs another command in a copy of the directory, by default an evaluation. `rows` is the training file.
+    """
     if not (here / "output").exists():
         shutil.copytree(trained["output_dir"], here / "output")
     write_csv(here / "all.csv", ROWS if rows is None else rows)
@@ -77,7 +79,10 @@ def test_the_rows_are_stored_and_recorded(trained):
 
 def test_an_evaluation_takes_the_same_rows_without_seed_and_fraction_wherever_they_are(
         scripts, trained, tmp_path):
-    """Two rows were added, and one with the text of a development row; the others stand in another order."""
+    """The training file has two new rows, and a new row with the text of a development row.
+
+    The other rows are in another order.
+    """
     text, label = next(row[1:4:2] for row in dev_split.stratified_split(part_of(ROWS), 0.2).dev.rows)
     rows = [["song song song", "x"], *ROWS[30:], [text.upper(), label], *ROWS[:30], ["man man man", "y"]]
     finished = again(scripts, trained, tmp_path, rows)
@@ -91,8 +96,10 @@ def test_an_evaluation_takes_the_same_rows_without_seed_and_fraction_wherever_th
 
 @pytest.mark.slow(reason="a whole run; that the rows are stored is shown above")
 def test_a_training_that_goes_on_keeps_the_rows(scripts, trained, tmp_path):
-    """For a second epoch, with another seed, without the fraction; the added rows are trained on, but not one
-    with the text of a development row."""
+    """The training continues for a second epoch, with another seed and without --dev_fraction.
+
+    It uses the rows that were added, but not the added row with the text of a development row.
+    """
     text, label = next(row[1:4:2] for row in dev_split.stratified_split(part_of(ROWS), 0.2).dev.rows)
     rows = [["song song song", "x"], [f" {text}", label], *ROWS]
     finished = again(scripts, trained, tmp_path, rows, do_train=True, num_train_epochs=2, seed=8)
@@ -152,7 +159,7 @@ def test_what_contradicts_the_training_is_refused_before_anything_is_written(
 
 @pytest.mark.slow(reason="a whole run")
 def test_a_directory_of_an_earlier_version_keeps_its_rule(scripts, trained, tmp_path):
-    """By the seed of the training, 7, which the evaluation does not name."""
+    """The rule uses the seed of the training, 7. The evaluation does not pass this seed."""
     shutil.copytree(trained["output_dir"], tmp_path / "output")
     (tmp_path / "output" / "dev_rows.txt").unlink()
     change_record(tmp_path / "output", dev_rows=None)

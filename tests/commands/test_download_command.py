@@ -1,4 +1,4 @@
-"""download.py, against a local web server."""
+"""download.py with a local web server."""
 
 import os
 import signal
@@ -31,7 +31,7 @@ def test_checkpoints_and_data_are_fetched_and_then_there(run, tmp_path):
         done = run(*flags, f"--base_url={server.address}")
         assert done.code == 0 and "The connection was interrupted after 100 of" in done.err, done.err
         again = run(*flags, f"--base_url={server.address}")
-        assert len(server.requests) == 5  # of which two are for the zip that broke off
+        assert len(server.requests) == 5  # two of them are for the zip that broke off
     assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()} == {
         *(f"checkpoints/{name}" for name in MODEL), *(f"data/glue/RTE/{name}.tsv" for name in
                                                       ("train", "dev", "test")),
@@ -74,7 +74,7 @@ def test_a_command_that_was_ended_goes_on(scripts, run, tmp_path):
     (SQUAD[:-20], "as it does not have the JSON"), (b"[" * 10**5, "it does not have the JSON")], ids=range(7))
 def test_what_is_not_squad_is_not_done(run, tmp_path, content, says):
     with Server({**FILES, TRAIN: content}) as server:
-        for _ in range(2):  # nothing of the first is taken for done
+        for _ in range(2):  # the second run must not count the first one as complete
             done = run("--data=squad1.1", f"--base_url={server.address}")
             assert done.code == 1 and says in done.err.splitlines()[-1], done.err
             assert not [path for path in tmp_path.rglob("*") if path.is_file()]

@@ -1,5 +1,7 @@
-"""An empty path, as of a variable of the shell that is not set, is refused by every command, for every flag
-that is a path."""
+"""Every command refuses an empty path, for every flag whose value is a path.
+
+An empty path comes, for example, from a shell variable that is not set.
+"""
 
 import pytest
 import tiny

@@ -1,4 +1,4 @@
-"""export.py and --do_export as a user runs them: an output directory in, a SavedModel and errors out."""
+"""export.py and --do_export as a user runs them: from an output directory to a SavedModel, and errors."""
 
 import json
 import random
@@ -20,7 +20,7 @@ from bertlib.tasks.pretraining import pretraining_data
 
 
 def signatures_of(path):
-    """The names of the signatures of the only version in a directory."""
+    """Returns the names of the signatures of the only version in a directory."""
     version, = path.iterdir()
     assert version.name.isdecimal()
     with tf.Session(graph=tf.Graph()) as here:
@@ -55,7 +55,7 @@ def write_masked(path):
     return path
 
 
-# Command: what writes its data, and its flags.
+# {command: (function that writes its data, its flags)}.
 TRAININGS = {
     "run_classifier.py": (write_csv, {}),
     "run_ner.py": (write_words, {}),
@@ -66,7 +66,8 @@ TRAININGS = {
 
 @pytest.fixture
 def train(scripts, tiny_model, tmp_path):
-    """Runs a training command with --do_export on tiny data; returns what `scripts.run` does."""
+    """A function that runs a training command with --do_export on tiny data. It returns `scripts.Finished`.
+    """
     def run(command, **changes):
         write, flags = TRAININGS[command]
         data = "input_file" if command == "run_pretraining.py" else "train_file"
@@ -88,7 +89,7 @@ def check_trained(command, train, directory):
 @pytest.mark.slow(reason="a training; exports of finished directories are shown below")
 def test_a_training_exports_what_it_trained(train, scripts, tmp_path):
     check_trained("run_classifier.py", train, tmp_path)
-    # Once more without training, elsewhere.
+    # The command exports again, without training and into another directory.
     done = train("run_classifier.py", do_train=False, do_eval=True, dev_file="data.csv",
                  results_dir="results")
     assert done.code == 0, done.err
@@ -134,7 +135,7 @@ def test_a_directory_is_exported_into_itself(scripts, model_dir, tmp_path):
     done = scripts.run("export.py", "--model_dir=model", cwd=tmp_path)
     assert done.code == 0 and not done.out, done.err
     assert signatures_of(model_dir / "export") == {"serving_default", "ids", "examples"}
-    # As what a model trained for labels gives, too.
+    # A model that was trained for labels can also be exported for vectors.
     done = scripts.run("export.py", "--model_dir=model", "--task=vectors", "--output_dir=there", cwd=tmp_path)
     assert done.code == 0 and len(list((tmp_path / "there").iterdir())) == 1
 
@@ -200,7 +201,8 @@ def test_the_texts_of_a_training_are_found_again(kind, write, name, texts, tmp_p
         training_texts.read_training_texts(model._replace(record={"files": {}}))
 
 
-# Asks a SavedModel about each line of a file, in an interpreter that has TensorFlow alone.
+# Asks a SavedModel for the answer to each line of a file. The interpreter uses only TensorFlow, not this
+# project.
 ASK = """
 import json, sys, tensorflow as tf, tensorflow_text
 function = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]

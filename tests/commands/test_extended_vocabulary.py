@@ -23,7 +23,8 @@ WIDTH = CONFIG["hidden_size"]
 
 
 def weights():
-    """{name: array}: the encoder, the pre-training heads, and a classifier that is left out."""
+    """Returns {name: array}: the encoder, the pre-training heads, and a classifier. The command removes it.
+    """
     generator = np.random.RandomState(3)
     shapes = {WORD_EMBEDDINGS: (len(VOCABULARY), WIDTH), OUTPUT_BIAS: (len(VOCABULARY),),
               "cls/predictions/transform/dense/kernel": (WIDTH, WIDTH), "output_weights": (2, WIDTH)}
@@ -43,7 +44,7 @@ def model(tmp_path_factory):
 
 @pytest.fixture
 def extend(scripts, model, tmp_path):
-    """Runs the command on TEXT in `tmp_path`. A flag with the value None is left out."""
+    """A function that runs the command on TEXT in `tmp_path`. A flag with the value None is left out."""
     (tmp_path / "text.txt").write_text(TEXT)
 
     def extend(**changes):
@@ -91,7 +92,7 @@ def read_tensors(path):
 
 
 def encode(tensors, vocabulary, text):
-    """The vectors of a text's tokens, and of the text, by a model with these weights."""
+    """Returns (vectors of the tokens of a text, vector of the text) by a model with these weights."""
     config = modeling.BertConfig.from_dict({**CONFIG, "vocab_size": len(vocabulary)})
     tokenizer = tokenization.FullTokenizer({token: index for index, token in enumerate(vocabulary)})
     ids = tokenizer.convert_tokens_to_ids(["[CLS]", *tokenizer.tokenize(text), "[SEP]"])

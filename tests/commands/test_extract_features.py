@@ -1,4 +1,4 @@
-"""`extract_features.py`: recorded vectors, published and other layouts, order, streaming, bad input."""
+"""`extract_features.py`: recorded vectors, published and other formats, order, streaming and bad input."""
 
 import gzip
 import json
@@ -52,7 +52,7 @@ def text(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def extracted(scripts, tiny_model, text):
-    """Runs the script on LINES; returns the path of its output."""
+    """A function that runs the script on LINES. It returns the path of the output."""
     def run(name, **changes):
         path = text.parent / "new" / name
         flags = {**tiny_model.flags, "input_file": text, "output_file": path,
@@ -110,7 +110,8 @@ def test_json_lines_in_the_published_layout(extracted, published):
 
 def test_numbers_are_rounded_as_published(tmp_path):
     values = np.random.RandomState(0).standard_normal([3, 2, 50]).astype(np.float32)
-    values[0, 0, :6] = 0.5**7, 3 * 0.5**7, -1e-7, 0.0, 123.4567895, 1e-6  # the first two are half-way
+    # The first two numbers are in the middle between two rounded numbers.
+    values[0, 0, :6] = 0.5**7, 3 * 0.5**7, -1e-7, 0.0, 123.4567895, 1e-6
     feature = types.SimpleNamespace(unique_id=0, tokens=["a", "b", "c"])
     feature_extraction.write_jsonl(str(tmp_path / "x"), [(feature, values)], [0, 1])
     expected = {"linex_index": 0, "features": [
@@ -134,7 +135,7 @@ def assert_npz(path, published, dtype, tolerance):
 
 
 def assert_tfrecord(path, published, dtype, tolerance):
-    """`published`: see the fixture; pooled or not."""
+    """Checks the vectors in a TFRecord file. `published` are the vectors of the fixture, pooled or not."""
     count = 0
     for index, record in enumerate(tf.python_io.tf_record_iterator(str(path))):
         features = tf.train.Example.FromString(record).features.feature

@@ -82,7 +82,7 @@ class Example:
 
 
 def write_text(directory, name, text="a", delay=0.0):
-    """Writes a file through the cache in a directory; a line in the file `calls` for each conversion."""
+    """Writes a file through the cache in a directory. Each conversion adds a line to the file `calls`."""
     def convert(path):
         with open(directory / "calls", "a") as calls:
             calls.write("call\n")

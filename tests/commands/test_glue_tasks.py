@@ -1,4 +1,4 @@
-"""run_classifier.py on the tasks of GLUE that are special, and glue_submission.py: as a user runs them."""
+"""run_classifier.py on the special tasks of GLUE, and glue_submission.py, as a user runs them."""
 
 import json
 import random
@@ -29,7 +29,7 @@ def last_message(finished):
 
 
 def predictions_in(path):
-    """The column of predictions, after a check of header and indices."""
+    """Returns the column of predictions. Checks the header and the indices."""
     header, *rows = [line.split("\t") for line in path.read_text().splitlines()]
     assert header == ["index", "prediction"]
     assert [row[0] for row in rows] == [str(index) for index in range(len(rows))]
@@ -51,11 +51,11 @@ def write_stsb(directory, **sizes):
 
 @pytest.fixture(scope="module")
 def stsb(scripts, tiny_model, tmp_path_factory):
-    """A run of all phases, and its flags. The test set is the development set, scores included."""
+    """A run of all phases, and its flags. The test set is a copy of the development set, with its scores."""
     here = tmp_path_factory.mktemp("stsb")
     data = write_stsb(here / "data", train=12, dev=25)
     (data / "test.tsv").write_bytes((data / "dev.tsv").read_bytes())
-    # A head that tells examples apart.
+    # A head that gives different answers for different examples.
     head = 3 * np.random.RandomState(1).standard_normal((1, tiny.CONFIG["hidden_size"])).astype(np.float32)
     tiny.write_tensorflow(here / "trained.ckpt", {
         **tiny_model.weights, "output_weights": head, "output_bias": np.full(1, 2, np.float32)})
@@ -77,7 +77,7 @@ def test_the_metrics_of_a_regression_are_those_of_its_scores(stsb):
                 "eval_spearman": stats.spearmanr(scores, labels)[0]}
     for name, value in expected.items():
         np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
-    # The same set in batches of --predict_batch_size; "loss" is the mean over batches.
+    # The test set is the same set, in batches of --predict_batch_size. "loss" is the mean over the batches.
     of_test = results_of(output / "test_eval_results.txt")
     assert sorted(of_test) == sorted(found)
     for name in set(found) - {"loss"}:
@@ -185,7 +185,7 @@ def test_the_diagnostic_set_is_predicted_with_the_model_of_mnli(scripts, mnli, t
     assert finished.code == 0, finished.err
     assert predictions_in(tmp_path / "results" / "AX.tsv") == predictions_in(
         mnli[1]["output_dir"] / "MNLI-m.tsv")
-    assert (tmp_path / "results" / "test_results.tsv").exists()  # a directory of its own
+    assert (tmp_path / "results" / "test_results.tsv").exists()  # in a separate directory
 
     output = mnli[1]["output_dir"]
     names = ("test_results", "test_predictions", "predict", "eval_results", "eval_predictions", "eval_report")
@@ -232,7 +232,7 @@ def test_xnli_is_read_in_the_language_that_is_asked_for(scripts, tiny_model, tmp
 
 
 def write_predictions(directory):
-    """Predictions of all test sets, in directories of their tasks."""
+    """Writes predictions of all test sets, in a directory for each task."""
     for name, test_set in glue_submission_files.test_sets().items():
         label = test_set.labels[-1] if test_set.labels else "2.5"
         rows = "".join(f"{index}\t{label}\n" for index in range(test_set.size))

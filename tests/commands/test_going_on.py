@@ -1,4 +1,4 @@
-"""A training goes on although the file that lists its checkpoints is gone, or the newest one is damaged."""
+"""A training continues even if the list of its checkpoints is missing or its newest checkpoint is damaged."""
 
 import subprocess
 
@@ -8,7 +8,7 @@ import tiny
 
 @pytest.fixture
 def train(scripts, tiny_model, tmp_path):
-    """Trains for some epochs of two steps in tmp_path/output; returns `Finished`."""
+    """A function that trains for some epochs of two steps in tmp_path/output. It returns `Finished`."""
     data = tiny.write_task(tmp_path / "data", "mrpc", train=4, dev=2)
 
     def train(epochs):

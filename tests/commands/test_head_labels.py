@@ -1,4 +1,5 @@
-"""A classifier that comes with a checkpoint is used in the order of the task's labels, or not at all."""
+"""A checkpoint may contain a classifier. It is used only if its labels can be brought into the task's order.
+"""
 
 import json
 import shutil
@@ -42,7 +43,7 @@ def by_id(*names):
 
 
 def starting(path, output, labels=LABELS, do_train=False):
-    """The opened checkpoint that a classifier starts from."""
+    """Returns the opened checkpoint from which a classifier starts."""
     given = types.SimpleNamespace(init_checkpoint=str(path), output_dir=str(output), do_train=do_train)
     wanted = head_labels.Head("classification", labels, len(labels))
     return checkpoint_formats.open_checkpoint(head_labels.starting_checkpoint(given, wanted))
@@ -113,7 +114,7 @@ WANTED.update({"regression": head_labels.Head("regression", None, 1),
 
 
 def trained(directory, tiny_model, arrays, **record):
-    """A directory as a training leaves it: its checkpoint, with the arrays of a head, and its record."""
+    """Writes the directory of a training: its checkpoint, with the arrays of a head, and its record."""
     tiny.write_training(directory, tiny_model.weights, **{**dict.fromkeys(HEAD), **arrays})
     record = {"format": 1, "task": "mine", "bert_config": {}, "settings": {}, "changes": [], "labels": None,
               **record}
@@ -122,7 +123,7 @@ def trained(directory, tiny_model, arrays, **record):
 
 
 def started(path, output, wanted, do_train=True):
-    """The head that a task starts with, {name: array}."""
+    """Returns the head with which a task starts, {name: array}."""
     given = types.SimpleNamespace(init_checkpoint=str(path), output_dir=str(output), do_train=do_train)
     found = checkpoint_formats.open_checkpoint(head_labels.starting_checkpoint(given, WANTED[wanted]))
     return {name: found.read(name) for name in (*HEAD, *CRF, *SQUAD) if name in found.shapes}
@@ -174,7 +175,7 @@ def test_a_published_models_heads_are_left_out_without_a_training_too(tiny_model
 
 def test_a_number_of_labels_without_names_is_compared(tiny_model, tmp_path, caplog):
     path = trained(tmp_path / "trained", tiny_model, {name: values[:2] for name, values in HEAD.items()})
-    (path / "run.json").unlink()  # as the original code leaves it
+    (path / "run.json").unlink()  # the original code writes no such file
     with caplog.at_level("INFO", logger="absl"):
         assert not started(path, tmp_path / "out", "classification")
     assert "of labels: it has 2 labels, but the task has 3. The classifier starts" in \

@@ -1,4 +1,4 @@
-"""--help and --helpfull of each command: its everyday flags, and all of its flags, in sections."""
+"""--help of each command lists the most important flags, and --helpfull lists all flags, in sections."""
 
 import re
 
@@ -6,7 +6,8 @@ from helpers import ROOT
 import pytest
 from test_rooms import OUR_COMMANDS, PUBLISHED_COMMANDS
 
-# Prints the names of the flags that a command defines, and of those of absl and the test's server.
+# Prints the names of the flags that a command defines, and the names of the flags of absl and of the test
+# server.
 PROBE = """
 import runpy, sys
 from absl import app, flags
@@ -37,7 +38,7 @@ ADVANCED = {"use_tpu", "tpu_name", "tpu_zone", "gcp_project", "master", "num_tpu
 
 
 def flags_by_heading(text):
-    """{heading: [names of flags]} of a help text, in its order."""
+    """Returns {heading: [names of flags]} of a help text, in the order of the text."""
     parts = re.split(r"\n\n(\w.*):\n(?=  --)", text)
     return {heading: re.findall(r"^  --(?:\[no\])?(\w+)", flags, re.M)
             for heading, flags in zip(parts[1::2], parts[2::2])}

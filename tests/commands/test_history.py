@@ -1,4 +1,4 @@
-"""metrics.jsonl, --max_steps, and the space on the disk, in whole runs of the commands."""
+"""metrics.jsonl, --max_steps and disk space, in whole runs of the commands."""
 
 import json
 import os
@@ -24,14 +24,14 @@ def trainings(scripts, tiny_model, tmp_path_factory):
 
 
 def rows_of(output):
-    """The rows of the history, after a check that each line ends with a line feed."""
+    """Returns the rows of the history. Checks that the last line ends with a line feed."""
     text = (output / "metrics.jsonl").read_text()
     assert text.endswith("\n")
     return [json.loads(line) for line in text.splitlines()]
 
 
 def steps_of(rows):
-    """(steps of the log lines, pairs of the step and the data of evaluations)."""
+    """Returns (steps of the rows of the training, [(step, data)] of the evaluations)."""
     return ([row["step"] for row in rows if "evaluation" not in row],
             [(row["step"], row["evaluation"]) for row in rows if "evaluation" in row])
 
@@ -76,7 +76,10 @@ def test_a_run_that_stops_early_and_continues_has_each_step_once(name, trainings
 
 
 def test_killed_and_started_again_each_step_is_there_once(trainings, scripts, tmp_path):
-    """Killed between two checkpoints, with lines of later steps; one of them is torn."""
+    """The run is killed between two checkpoints.
+
+    The file has lines of later steps, and the last one is cut off.
+    """
     output, flags = tmp_path / "output", dict(num_train_epochs=40, save_checkpoints_steps=50, log_steps=1,
                                               eval_each_checkpoint=None, do_eval=None)
     running = trainings.start("classifier", output, **flags)
@@ -93,7 +96,7 @@ def test_killed_and_started_again_each_step_is_there_once(trainings, scripts, tm
     trainings.finished("classifier", output, **flags)
     assert [row["step"] for row in rows_of(output)] == list(range(1, 201))
 
-    # A run without training leaves the history as it is, and a new training begins a new one.
+    # A run without training does not change the history. A new training begins a new history.
     content = path.read_bytes()
     trainings.finished("classifier", output, do_train=None, do_eval=True, eval_each_checkpoint=None,
                        train_batch_size=4, num_train_epochs=40)
@@ -124,7 +127,7 @@ def test_lines_that_are_damaged_or_too_late_are_removed(tmp_path):
     path.write_bytes(b'\xff\n{"step": 4}\n[1]\n' + kept.encode() + b'{"step": "1"}\n\n{"step": 3, "lo')
     history.cut(3)
     assert path.read_text() == kept
-    path.write_text(kept.rstrip("\n"))  # as an editor may leave it
+    path.write_text(kept.rstrip("\n"))  # an editor may write the file without a line feed
     history.add_evaluation(3, "test", {"global_step": np.int64(3), "a": np.float32(0.1),
                                        "b": np.float64("nan"), "matrix": np.array([[1, 2], [3, 4]])})
     history.add_evaluation(3, "dev", {"a": 2})

@@ -1,4 +1,4 @@
-"""--init_checkpoint=hf:…: each command takes models from Hugging Face's cache, without network."""
+"""--init_checkpoint=hf:…: each command reads models from the cache of Hugging Face, without network."""
 
 import contextlib
 import hashlib
@@ -18,7 +18,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 @pytest.fixture(scope="module")
 def home(tiny_model, tmp_path_factory):
-    """HF_HOME with the tiny model as org/tiny, in the layout of Hugging Face's programs."""
+    """A directory for HF_HOME. It contains the tiny model as org/tiny, in the layout of Hugging Face."""
     home = tmp_path_factory.mktemp("hf_home")
     model = home / "hub" / "models--org--tiny"
     (model / "refs").mkdir(parents=True)
@@ -68,8 +68,10 @@ def test_vectors(run, home, tmp_path):
 
 @contextlib.contextmanager
 def serve(files):
-    """A Hub of one repository, org/tiny, as far as downloads need it. Gives its address and the list of the
-    paths that were asked for."""
+    """A context manager that runs a fake Hub with one repository, org/tiny. It supports only downloads.
+
+    Yields (its address, list of the paths that were requested).
+    """
     asked = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -122,7 +124,7 @@ def test_a_download_with_the_real_library(scripts, tiny_model, tmp_path):
         assert not [path for path in asked if path.endswith((".bin", ".md"))]
         none = extract("hf:org/none", address, "b.jsonl")
         assert none.code == 1 and "error: --init_checkpoint=hf:org/none: there is no public" in none.err
-    # From now on the cache is enough.
+    # From now on, the files in the cache are enough.
     done = extract("hf:org/tiny", address, "c.jsonl")
     assert done.code == 0 and (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "c.jsonl").read_bytes()
     unreachable = extract("hf:org/none", address, "b.jsonl")

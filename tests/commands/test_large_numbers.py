@@ -1,4 +1,4 @@
-"""Numbers that no command can compute with are refused with their flag's name."""
+"""Commands refuse numbers that are too large. The message contains the flag."""
 
 import pytest
 import tiny

@@ -1,4 +1,4 @@
-"""--layer_decay, --reinit_layers, --freeze_layers, --freeze_embeddings: resumed, recorded and refused."""
+"""--layer_decay, --reinit_layers, --freeze_layers, --freeze_embeddings: resumed runs, run.json and errors."""
 
 import json
 import shutil
@@ -164,7 +164,7 @@ def test_the_random_weights_depend_on_the_seed(reinitialized, training, tmp_path
 def test_a_run_without_training_loads_the_trained_layers(reinitialized, training, tmp_path):
     start = reinitialized[0] / "model.ckpt-4"
     done = training.finished(tmp_path / "eval", do_train=None, do_eval=True, init_checkpoint=start)
-    assert "random: none" in done.err and "--reinit_layers=1" in done.err  # taken over from run.json
+    assert "random: none" in done.err and "--reinit_layers=1" in done.err  # from run.json
 
 
 # --- All commands ----------------------------------------------------------------------------------------
@@ -192,7 +192,7 @@ def test_each_command_has_the_flags_also_with_replicas(build, changes, scripts, 
         assert has_state != is_frozen or "/pooler/" in name
 
 
-# --- What is wrong ---------------------------------------------------------------------------------------
+# --- Errors ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("changes, message", [

@@ -1,4 +1,4 @@
-"""--eval_each_checkpoint in all trainings: the curve, the same weights, kills, replicas, refusals."""
+"""--eval_each_checkpoint in all trainings: the curve, unchanged weights, killed runs, replicas and errors."""
 
 import csv
 import json
@@ -27,7 +27,7 @@ NAMES = ["classifier", *(pytest.param(name, marks=_again) for name in ("squad", 
          *(pytest.param(name, marks=_long) for name in ("ner", "hub"))]
 SCRIPTS = {"classifier": "run_classifier.py", "hub": "run_classifier_with_tfhub.py", "squad": "run_squad.py",
            "ner": "run_ner.py", "pretraining": "run_pretraining.py"}
-# Names of the metrics that the picture shows, and the value that is 100 % there.
+# {name: (names of the metrics in the picture, value that the picture shows as 100 %)}.
 SHOWN = {"classifier": ({"eval_f1": "F1", "eval_accuracy": "accuracy"}, 1),
          "hub": ({"eval_f1": "F1", "eval_accuracy": "accuracy"}, 1),
          "squad": ({"f1": "F1", "exact": "exact match"}, 100),
@@ -36,7 +36,7 @@ SHOWN = {"classifier": ({"eval_f1": "F1", "eval_accuracy": "accuracy"}, 1),
 
 
 class Trainings:
-    """Trainings of five steps that save a checkpoint every three: `flags` of each command."""
+    """Trainings of five steps that save a checkpoint every three steps. `flags` are those of each command."""
 
     def __init__(self, scripts, model, directory):
         self._scripts, self.directory = scripts, directory
@@ -74,11 +74,11 @@ class Trainings:
         return self._scripts.start(*self.command(name, output, **changes), cwd=self.directory)
 
     def run(self, name, output, **changes):
-        """Returns how the command ended."""
+        """Runs a command, and returns `Finished`."""
         return self.start(name, output, **changes).wait()
 
     def finished(self, name, output, **changes):
-        """Returns the output directory of a command that succeeds."""
+        """Runs a command, which must succeed. Returns its output directory."""
         done = self.run(name, output, **changes)
         assert done.code == 0 and "Traceback" not in done.err, done.err
         return output
@@ -91,7 +91,7 @@ def trainings(scripts, tiny_model, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def outputs(trainings):
-    """Returns the directory of a finished training with a curve, by its name."""
+    """A function of a name that returns the directory of a finished training with a curve."""
     done = {}
 
     def output(name):
@@ -107,7 +107,7 @@ def table_of(output):
 
 
 def results_of(output):
-    """The metrics that the command's evaluation wrote at its end, as text."""
+    """Returns the metrics that the last evaluation of a command wrote, {name: text}."""
     if not (output / "eval_results.txt").exists():
         found = json.loads((output / "eval_results.json").read_text())
         return {key: str(value) for key, value in found.items()}
@@ -179,7 +179,7 @@ def test_other_evaluations_have_a_curve(name, changes, trainings, tmp_path):
 
 
 def curve_of(directory, shown, *results):
-    """Adds evaluations, dicts, to the curve in a directory; returns the table."""
+    """Adds evaluations to the curve in a directory, and returns the table. An evaluation is a dict."""
     for result in results:
         curve = learning_curve.LearningCurve(str(directory), lambda result=result: result, "title", shown)
         curve.after_save(None, result["global_step"])
@@ -195,7 +195,8 @@ def test_the_curve_of_a_resumed_run_goes_on(tmp_path):
 
 
 def test_metrics_may_come_and_go(tmp_path):
-    """As those of an entity type that is predicted at some steps only, and a correlation of equal numbers."""
+    """For example, some entity types are predicted only at some steps, and equal numbers have no correlation.
+    """
     found = [{"global_step": 0, "b": np.float32("nan")}, {"global_step": 3, "b": -0.25, "a": 1.0},
              {"global_step": 6, "b": 0.5, "c": 2}]
     assert curve_of(tmp_path, {"b": "B"}, *found) == (
@@ -226,12 +227,12 @@ def test_what_a_killed_run_did_not_evaluate_is_evaluated_when_it_goes_on(trainin
         shutil.copy(path, output)
     (output / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-3"\n')
     lines = (whole / "learning_curve.tsv").read_text().splitlines(keepends=True)
-    (output / "learning_curve.tsv").write_text("".join(lines[:2]))  # of step 0 alone
+    (output / "learning_curve.tsv").write_text("".join(lines[:2]))  # only the row of step 0
     trainings.finished("classifier", output)
     assert (output / "learning_curve.tsv").read_text() == "".join(lines)
     assert_same_weights(whole, output)
 
-    # Killed in the last evaluation: there is nothing left to train.
+    # The run was killed in its last evaluation, so no step has to be trained.
     (output / "learning_curve.tsv").write_text("".join(lines[:3]))
     trainings.finished("classifier", output)
     assert (output / "learning_curve.tsv").read_text() == "".join(lines)
@@ -272,7 +273,7 @@ def test_two_replicas_have_the_curve_of_one_process(name, trainings, tmp_path):
                for key in ("num_replicas", "gradient_accumulation_steps")]
     assert table_of(outputs[0]) == table_of(outputs[1])
     assert_same_weights(*outputs)
-    # Started again, the replicas evaluate the missing checkpoint together.
+    # The replicas are started again. They share the evaluation of the missing checkpoint.
     table = outputs[0] / "learning_curve.tsv"
     lines = table.read_text().splitlines(keepends=True)
     table.write_text("".join(lines[:-1]))

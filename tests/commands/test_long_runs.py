@@ -1,4 +1,4 @@
-"""Long runs use no more of the machine at their end than after their first steps."""
+"""At its end, a long run uses no more resources of the machine than after its first steps."""
 
 import os
 import pathlib
@@ -10,7 +10,7 @@ import tiny
 
 
 def replicas_of(launcher):
-    """Process numbers of the replicas that a launcher started."""
+    """Returns the process numbers of the replicas that a launcher started."""
     return pathlib.Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
 
 
@@ -39,5 +39,5 @@ def test_replicas_start_no_threads_from_step_to_step(scripts, tiny_model, tmp_pa
     assert run.wait().code == 0
     first, last = found
     assert len(first) == len(last) == 2
-    # A few more start with the first uses of TensorFlow's pools.
+    # A few more threads start when TensorFlow first uses its thread pools.
     assert all(later <= earlier + 20 for earlier, later in zip(first, last)), found

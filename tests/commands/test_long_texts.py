@@ -1,4 +1,5 @@
-"""run_classifier.py with windows of long texts: predictions are the means of those of the windows."""
+"""run_classifier.py with windows of long texts: a prediction is the mean of the predictions of the windows.
+"""
 
 import json
 import re
@@ -12,7 +13,7 @@ LENGTH, STRIDE = 8, 3
 
 
 def write_cola(directory, texts, parts=("train", "dev", "test")):
-    """Texts as a single-sentence task; labels take turns."""
+    """Writes texts as a task with single sentences. The labels are 0 and 1 in turn."""
     directory.mkdir()
     for part in parts:
         (directory / f"{part}.tsv").write_text("".join(
@@ -33,7 +34,7 @@ pytestmark = pytest.mark.slow(
 
 @pytest.fixture(scope="module")
 def runs(scripts, tiny_model, tmp_path_factory):
-    """A run of all phases with windows, with its texts; and the predictions of the windows as texts."""
+    """A run of all phases with windows, its texts, and the predictions if each window is a separate text."""
     here = tmp_path_factory.mktemp("long")
     chance = np.random.RandomState(2)
     texts = [" ".join(chance.choice(tiny.WORDS[:20], size)) for size in (3, 6, 7, 20, 9, 12, 4, 30, 8, 6)]
@@ -72,7 +73,7 @@ def test_metrics_are_those_of_texts(runs):
     text = (here / "output" / "eval_results.txt").read_text()
     found = {name: json.loads(value) for name, value in (line.split(" = ") for line in text.splitlines())}
     steps = sum(len(windows_of(text)) for text in texts) // 4
-    # The development set is the test set.
+    # The development set and the test set are equal.
     probabilities = np.loadtxt(here / "output" / "test_results.tsv")
     labels, predicted = np.arange(len(texts)) % 2, probabilities.argmax(axis=1)
     loss = -np.log(probabilities[np.arange(len(texts)), labels]).mean()

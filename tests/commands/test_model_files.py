@@ -1,5 +1,8 @@
-"""What an output directory holds beside its checkpoints, so that it explains itself: written once, never over
-somebody else's files, and enough for what starts from there."""
+"""The files in an output directory in addition to its checkpoints, which make the directory self-contained.
+
+They are written once, they never replace files of the user, and they are enough for runs that start from the
+directory.
+"""
 
 import json
 import os
@@ -19,7 +22,10 @@ CONFIG = modeling.BertConfig.from_dict(tiny.CONFIG)
 
 
 def settings_of(**values):
-    """The `Settings` of a command with the flags of a tagger, given some."""
+    """Returns the `Settings` of a command that has the flags of a tagger.
+
+    `values` are the flags that are given.
+    """
     defined = flags.FlagValues()
     for name in ("vocab_file", "spm_model_file", "init_checkpoint", "output_dir", "bert_config_file",
                  "task_name", "data_dir"):
@@ -36,14 +42,17 @@ def settings_of(**values):
 
 
 def put(directory, wanted, ours=()):
-    """Brings a directory up to date, as a run does; returns the names of what was written and removed."""
+    """Updates the files of a directory, like a run.
+
+    Returns (names of the written files, of the removed files).
+    """
     changed, stale = model_files.list_changed_files(directory, wanted, dict(ours))
     model_files.write(directory, wanted, changed)
     model_files.remove(directory, stale)
     return changed, stale
 
 
-# --- What is written -------------------------------------------------------------------------------------
+# --- Written files ---------------------------------------------------------------------------------------
 
 
 def test_the_files_of_a_run(tiny_model, tmp_path):
@@ -60,7 +69,7 @@ def test_the_files_of_a_run(tiny_model, tmp_path):
     put(tmp_path, found)
     assert model_files.list_missing_files(tmp_path, {**found, "spm.model": b""}) == ["spm.model"]
     assert output_files.read_labels(tmp_path) == ["no", "yes it is"]
-    # A line is a label.
+    # labels.txt has a label in each line, so it cannot contain a label with a line break.
     assert "labels.txt" not in model_files.model_file_contents(given, theirs, ["no", "yes\nit is"])
     model_config.load_config(settings_of(bert_config_file=tmp_path / "bert_config.json", max_seq_length=40))
 
@@ -79,7 +88,7 @@ def test_what_the_tokenizer_does_comes_back_the_same(tiny_model, tmp_path):
     assert [vocabularies.load_tokenizer(again).tokenize(text) for text in texts] == [
         vocabularies.load_tokenizer(first).tokenize(text) for text in texts]
     assert put(output, model_files.model_file_contents(again, CONFIG)) == ([], [])
-    # A vocabulary may be elsewhere than what a converted model says of its tokenizer.
+    # The vocabulary may be in another directory than the settings of a converted model's tokenizer.
     elsewhere = settings_of(vocab_file=tiny_model.vocab, init_checkpoint=start)
     assert model_files.model_file_contents(elsewhere, CONFIG) == model_files.model_file_contents(first,
                                                                                                  CONFIG)
@@ -93,13 +102,13 @@ def test_a_sentence_piece_model_has_a_name_of_its_own(tmp_path):
     (tmp_path / "vocab.txt").write_text("another model's")
     with pytest.raises(ValueError, match=r"contains vocab\.txt, which this training did not write"):
         put(tmp_path, found)
-    # One that an earlier run wrote makes room.
+    # A vocab.txt of an earlier run is removed.
     (tmp_path / "vocab.txt").write_text("x\n")
     ours = {"vocab.txt": "6b596f2745d6830d5f3cf98e9f358682"}  # as in the records of earlier versions
     assert put(tmp_path, found, ours) == (list(found), ["vocab.txt"])
 
 
-# --- What is there already -------------------------------------------------------------------------------
+# --- Existing files --------------------------------------------------------------------------------------
 
 
 def test_what_means_the_same_is_left_alone(tiny_model, tmp_path):
@@ -107,7 +116,7 @@ def test_what_means_the_same_is_left_alone(tiny_model, tmp_path):
     (tmp_path / "bert_config.json").write_text(json.dumps({**tiny.CONFIG, "pooler_type": "first"}))
     (tmp_path / "tokenizer_config.json").write_text('\ufeff{"do_lower_case": true, "name": "mine"}')
     (tmp_path / "vocab.txt").write_bytes(tiny_model.vocab.read_bytes())
-    (tmp_path / "labels.txt").write_text("mine")  # a run without labels has nothing to say of it
+    (tmp_path / "labels.txt").write_text("mine")  # a run without labels does not change it
     assert put(tmp_path, wanted) == ([], [])
 
 
@@ -121,7 +130,7 @@ def test_somebody_elses_file_is_not_replaced(tiny_model, tmp_path, name, text):
     with pytest.raises(ValueError, match=f"--output_dir={tmp_path} contains {name}, which this training did "
                                          "not "):
         put(tmp_path, wanted)
-    # What an earlier run wrote is, as long as it is that.
+    # A file of an earlier run is replaced, if nobody has changed it since.
     ours = model_files.hash_contents({name: text.encode()})
     put(tmp_path, wanted, ours)
     assert (tmp_path / name).read_bytes() == wanted[name]
@@ -148,12 +157,12 @@ def test_labels_that_cannot_be(tmp_path, text):
         output_files.read_labels(tmp_path)
 
 
-# --- What is taken from there ----------------------------------------------------------------------------
+# --- Files that a later run reads ------------------------------------------------------------------------
 
 
 @pytest.fixture
 def output(tiny_model, tmp_path):
-    """A directory as run_ner.py leaves it."""
+    """A directory with the files that run_ner.py writes."""
     directory = tmp_path / "output"
     tiny.write_training(directory, tiny_model.weights)
     put(directory,
@@ -232,7 +241,7 @@ def test_the_models_own_directory_may_be_the_output(scripts, tiny_model, tmp_pat
     record = json.loads((model / "run.json").read_text())
     assert set(record["model_files"]) == {"labels.txt", "tokenizer_config.json"}
     assert record["task_type"] == "classification"
-    # And is all that a prediction needs.
+    # A prediction needs only this directory.
     done = scripts.run("run_classifier.py", *tiny.flags(output_dir=model, do_predict=True), cwd=tmp_path)
     assert done.code == 0 and len((model / "test_results.tsv").read_text().splitlines()) == 3, done.err
 

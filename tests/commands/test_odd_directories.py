@@ -1,4 +1,4 @@
-"""Every command works in a directory whose name TensorFlow would take for a glob."""
+"""Every command works in a directory whose name TensorFlow would read as a glob pattern."""
 
 import json
 import os
@@ -15,7 +15,10 @@ TEXT = "\n".join(["the cat sees a bird .", "a dog hears the old man .", "", "no 
 
 @pytest.fixture
 def run(scripts, tmp_path):
-    """Runs a command in the odd directory, beside one that a glob of its name would match; must succeed."""
+    """A function that runs a command in the odd directory. The command must succeed.
+
+    Another directory has a name that the pattern would match.
+    """
     (tmp_path / "a1 \\ bc").mkdir()
     (tmp_path / ODD).mkdir()
 

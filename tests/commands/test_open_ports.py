@@ -1,4 +1,4 @@
-"""`--open_ports`: who reaches the ports of replicas on one machine, and what is said where they stay open."""
+"""`--open_ports`: which processes can reach the ports of replicas on one machine, and warnings about them."""
 
 import json
 import os
@@ -43,7 +43,8 @@ CLOSED, OPEN = "1 False\n", "1 True\n"
 
 @pytest.fixture
 def command(tmp_path, monkeypatch):
-    """A command that prints in how many namespaces its replicas are, and whether in that of this process."""
+    """A command that prints in how many namespaces its replicas run, and whether one is that of this process.
+    """
     monkeypatch.setenv("OUTSIDE", network_namespaces.namespace_of("self"))
     path = tmp_path / "command.py"
     path.write_text(COMMAND.format(root=str(ROOT)))
@@ -54,7 +55,7 @@ def warnings_in(log):
     return re.findall(r"WARNING: (.*)", log)
 
 
-# --- Which runs are closed -------------------------------------------------------------------------------
+# --- Runs with closed ports ------------------------------------------------------------------------------
 
 
 @pytest.mark.soak(reason="two interpreters, which load TensorFlow; a training below is closed, too")
@@ -131,7 +132,7 @@ def test_a_script_of_tensorflow_1(options, out, warned, command, tmp_path):
 
 
 def training(model, directory, output, **changes):
-    """The command line of a training with two replicas."""
+    """Returns the command line of a training with two replicas."""
     data = directory / "data"
     if not data.exists():
         data.mkdir()
@@ -143,7 +144,7 @@ def training(model, directory, output, **changes):
 
 
 def read_through(port, path, seconds=20):
-    """Reads a file as the process whose TensorFlow listens at a port, in the way of an attacker."""
+    """Reads a file like an attacker: through the port of a TensorFlow process, and with its rights."""
     config = tf.ConfigProto(operation_timeout_in_ms=1000 * seconds)
     with tf.Graph().as_default():
         content = tf.io.read_file(str(path))
@@ -185,7 +186,7 @@ def test_who_reads_files_through_the_ports_of_a_training(is_open, scripts, tiny_
 
 
 def results(directory):
-    """{file: content} of what does not tell times or paths."""
+    """Returns {file: content} of the files that contain no times and no paths."""
     return {str(path.relative_to(directory)): path.read_bytes() for path in sorted(directory.rglob("*"))
             if path.is_file() and not re.search(r"events\.out|graph\.pbtxt|run\.json|\.meta$|replicas/|lock$",
                                                 str(path.relative_to(directory)))}
@@ -206,12 +207,12 @@ def test_results_are_those_of_an_open_run_byte_for_byte(scripts, tiny_model, tmp
 @pytest.mark.soak(reason="a training of two replicas in interpreters; test_network_namespace.py closes "
                   "ports as this user")
 def test_a_user_without_rights_trains_with_closed_ports(tiny_model, tmp_path):
-    """test_replicas_train.py does so as root."""
+    """test_replicas_train.py does the same as root."""
     if os.geteuid():
         pytest.skip("only root can become another user; for others the other tests show it")
     network_namespaces.require(as_nobody)
     network_namespaces.require_namespaces(as_nobody)
-    directory = pathlib.Path(tempfile.mkdtemp(dir="/tmp"))  # pytest's own is for its user alone
+    directory = pathlib.Path(tempfile.mkdtemp(dir="/tmp"))  # other users cannot enter pytest's directory
     try:
         shutil.copytree(tiny_model.directory, directory / "model")
         (directory / "model").chmod(0o755)

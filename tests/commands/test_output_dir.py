@@ -1,4 +1,5 @@
-"""A directory that is there already: another process writes to it, or another run trained what is in it."""
+"""An output directory that exists already: another process writes to it, or it has the model of another run.
+"""
 
 import json
 import os
@@ -20,13 +21,13 @@ STEPS = 4
 
 
 def contents(directory):
-    """{path: content} of the files in a directory."""
+    """Returns {path: content} of the files in a directory."""
     return {str(path.relative_to(directory)): path.read_bytes()
             for path in sorted(directory.rglob("*")) if path.is_file()}
 
 
 def warnings_of(finished):
-    """The warnings of a run, without those that its few examples are all of one class."""
+    """Returns the warnings of a run, without the warning that its few examples all have the same class."""
     return [line.split("WARNING: ", 1)[1] for line in finished.err.splitlines()
             if " WARNING: " in line and "does not distinguish" not in line]
 
@@ -51,7 +52,7 @@ class Mrpc(object):
         return self.scripts.run("run_classifier.py", *tiny.flags(**given), cwd=self.directory)
 
     def copy(self, directory, steps=STEPS):
-        """A copy of the output as it was after so many steps."""
+        """Returns a copy of the output directory in its state after `steps` steps."""
         output = directory / "output"
         shutil.copytree(self.output, output)
         (output / "checkpoint").write_text(f'model_checkpoint_path: "model.ckpt-{steps}"\n')
@@ -104,7 +105,7 @@ def test_a_training_that_goes_on_is_evaluated_and_predicted_with_elsewhere(mrpc,
     assert {"eval_results.txt", "test_results.tsv", "test_predictions.tsv", "eval.tf_record",
             "predict.tf_record", "eval"} <= {path.name for path in results.iterdir()}
     assert "global_step = 4\n" in (results / "eval_results.txt").read_text()
-    # The same as without it.
+    # The results are the same as in a run without the other process.
     here = mrpc.copy(tmp_path)
     assert mrpc.run(here, do_train=None, do_eval=True, do_predict=True).code == 0
     for name in ("eval_results.txt", "test_results.tsv"):
@@ -136,12 +137,12 @@ def test_the_record_says_what_trained(mrpc):
     assert found["task"] == "mrpc" and found["labels"] == ["0", "1"]
     assert found["do_lower_case"] is True and found["from_step"] == 0 and found["changes"] == []
     assert found["settings"]["learning_rate"] == 0.01 and found["settings"]["seed"] == 12345
-    assert found["settings"]["trim_padding"] is True  # what a classifier does if no flag says so
+    assert found["settings"]["trim_padding"] is True  # the default of a classifier
     assert found["bert_config"]["num_hidden_layers"] == 1 and found["train_data"]["examples"] == 8
     start = found["init_checkpoint"]
     assert start["path"] == str(mrpc.model.checkpoint) and start["fingerprint"]
     assert found["files"]["vocab_file"] == str(mrpc.model.vocab)
-    # What leaves the weights alone is no difference between two runs.
+    # Flags that do not change the weights are not recorded as settings.
     without_effect = {"output_dir", "do_train", "log_steps", "num_workers", "recompute", "verbosity"}
     assert not without_effect & set(found["settings"])
 
@@ -212,7 +213,7 @@ def test_evaluation_with_another_vocabulary_is_refused_and_of_other_data_is_not(
     assert done.code == 0 and not warnings_of(done), done.err
     taken, = re.findall(r"have their values from the training \(\S+\): (.*)\.\n", done.err)
     assert {"--learning_rate=0.01", "--train_batch_size=4"} <= set(taken.split(", "))
-    # Another length: said, and done.
+    # Another length is accepted, with a warning.
     done = mrpc.run(mrpc.output, **flags, data_dir=data, max_seq_length=12)
     assert done.code == 0, done.err
     assert warnings_of(done) == [f"Flags with other values than in the training ({mrpc.output}/run.json): "
@@ -256,7 +257,7 @@ def test_other_settings_are_listed_where_nothing_is_left_to_train(mrpc, tmp_path
         r"init_checkpoint: \S+/bert_model\.ckpt \(\w{8}\) -> \S+/other\.ckpt \(\w{8}\); "
         r"training data: 8 examples \(\w{8}\) -> 8 examples \(\w{8}\)\.", warning), warning
     assert (mrpc.output / "run.json").read_bytes() == before
-    # The last line says that the results are not those of the new values.
+    # The last line of the log warns that the results do not belong to the new values.
     assert "Training on" not in done.err and "The learning rate rises" not in done.err
     assert re.search(r"WARNING: The results above are those of the earlier training in \S+\. No step was "
                      r"trained with the new values: .*learning_rate: 0\.01 -> 0\.02.* To train with them, "
@@ -277,7 +278,7 @@ def test_a_training_that_goes_on_with_other_settings_lists_and_records_them_once
     assert change["step"] == 2 and change["changed"] == {"learning_rate": [0.01, 0.02],
                                                          "num_train_epochs": [2.0, 1.5]}
     assert found["started"] == first["started"] and found["settings"]["learning_rate"] == 0.02
-    # Killed, and the same command again.
+    # The run is killed, and the same command starts again.
     (output / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-2"\n')
     before = (output / "run.json").read_bytes()
     again = mrpc.run(output, learning_rate=0.02, num_train_epochs=1.5)
@@ -302,7 +303,7 @@ def test_what_two_replicas_trained_goes_on_with_two_micro_batches(mrpc, tmp_path
 
 
 def test_the_same_model_elsewhere_is_the_same(mrpc, tmp_path):
-    """Moved, or gone: what a training that goes on does not read."""
+    """Files that a continued training does not read may be moved or removed."""
     moved = tmp_path / "moved"
     shutil.copytree(mrpc.model.directory, moved)
     data = tmp_path / "data"
@@ -327,7 +328,7 @@ def test_a_directory_without_a_record_works_and_gets_one_that_says_from_where(mr
 
 @pytest.mark.slow(reason="a whole run")
 def test_a_directory_without_checkpoints_is_nobodys(mrpc, tmp_path):
-    """As a run leaves it that was killed before its first checkpoint."""
+    """A run that was killed before its first checkpoint leaves such a directory."""
     output = tmp_path / "output"
     output.mkdir()
     shutil.copy(mrpc.output / "run.json", output)
@@ -414,7 +415,7 @@ def test_fingerprints_of_files_are_of_sizes_and_contents(tmp_path, monkeypatch):
     assert len(seen) == 5
 
     (tmp_path / "huge").touch()
-    os.truncate(tmp_path / "huge", 2**40)  # a terabyte, of which nothing is on the disk
+    os.truncate(tmp_path / "huge", 2**40)  # a sparse file: one terabyte that takes no space on the disk
     assert fingerprints.hash_files([str(tmp_path / "huge")])["bytes"] == 2**40
 
 
@@ -431,7 +432,8 @@ def test_what_shapes_the_weights_is_recorded(mrpc, name):
 
 
 def test_two_at_once_do_not_write_the_same_pretraining_data(scripts, tiny_model, tmp_path):
-    """Also where they share but one of the files. The second one leaves the first one's work alone."""
+    """This also holds if they share only one of the files. The second one does not change files of the first.
+    """
     chance = random.Random(1)
     documents = ("\n".join(tiny.sentence(chance) for _ in range(4)) for _ in range(9))
     (tmp_path / "text").write_text("\n\n".join(documents))
@@ -468,7 +470,7 @@ def test_two_at_once_do_not_write_the_same_vocabulary(tmp_path, monkeypatch):
     path = str(tmp_path / "vocab.txt")
     with pytest.raises(ValueError, match=r"vocab\.txt already exists, and models may depend on the ids"):
         with monkeypatch.context() as patch:
-            # Another process is faster.
+            # Another process writes the file first.
             patch.setattr(build_vocab.files, "make_directories",
                           lambda _: (tmp_path / "vocab.txt").write_text("x\n"))
             build_vocab.write_vocab(path, tiny.VOCABULARY)
@@ -484,7 +486,7 @@ def test_two_at_once_do_not_mix_their_models(scripts, tiny_model, tmp_path, monk
         assert refused.code == 1 and f"error: {tmp_path}/model is in use" in refused.err
     assert contents(tmp_path) == before
 
-    # Another process wrote there after it was seen to be free.
+    # Another process writes files after the check that the directory is empty.
     source = checkpoint_formats.open_checkpoint(tiny_model.checkpoint)
 
     def write_meanwhile(path, *_):

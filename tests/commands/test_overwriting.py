@@ -1,5 +1,7 @@
-"""No command writes over a file that it reads, however the two are named; nothing is written before that is
-known."""
+"""No command overwrites a file that it reads, whatever the names of the two files are.
+
+The command checks this before it writes anything.
+"""
 
 import json
 import os
@@ -22,7 +24,7 @@ def squad(path):
 
 @pytest.fixture
 def here(tiny_model, tmp_path):
-    """A directory with a model, text and data, and other names of the text."""
+    """A directory with a model, text and data. The text has several names."""
     shutil.copytree(tiny_model.directory, tmp_path / "model")
     tiny.write_task(tmp_path / "data", "mrpc", train=4, dev=2, test=2)
     for name in ("text.txt", "new.npz.partial", "new.partial.block", "new.manifest.json",
@@ -125,9 +127,9 @@ def test_what_is_read_is_not_overwritten(case, here, scripts):
 
 @pytest.mark.slow(reason="whole runs; below pre-training reads records in its output directory")
 def test_an_output_directory_may_be_the_data_directory(here, scripts):
-    flags = dict(CLASSIFIER, output_dir="other", num_train_epochs=1)  # the same directory by a link
+    flags = dict(CLASSIFIER, output_dir="other", num_train_epochs=1)  # a link to the data directory
     train = (here / "data" / "train.tsv").read_bytes()
-    for _ in range(2):  # a second time over its own output
+    for _ in range(2):  # the second run overwrites the output of the first
         finished = scripts.run("run_classifier.py", *tiny.flags(**flags), cwd=here)
         assert finished.code == 0, finished.err
     assert (here / "data" / "test_results.tsv").exists()

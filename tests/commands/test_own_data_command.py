@@ -1,4 +1,4 @@
-"""run_classifier.py on one's own CSV, TSV and JSON Lines, as a user runs it."""
+"""run_classifier.py on a user's own CSV, TSV and JSON Lines files, as a user runs it."""
 
 import csv
 import gzip
@@ -14,13 +14,13 @@ from sklearn import metrics as sklearn_metrics
 import tensorflow.compat.v1 as tf
 import tiny
 
-# Kinds of news, and what each is about.
+# {kind of news: words that occur in it}.
 NEWS = {"sport": "cat dog bird", "trade": "house paper bread", "world": "river song train"}
 TOPICS = {"animals": "cat dog bird fish", "people": "man child", "things": "house paper bread stone"}
 
 
 def news(size, seed):
-    """(title, text, kind) of so many pieces of news."""
+    """Returns `size` pieces of news as (title, text, kind)."""
     chance = random.Random(seed)
     found = []
     for _ in range(size):
@@ -38,7 +38,7 @@ def write_csv(path, rows, header):
 
 
 def topics(size, seed):
-    """Objects of JSON Lines: a sentence, and what it is about."""
+    """Returns `size` objects for JSON Lines: a sentence and its topics."""
     chance = random.Random(seed)
     texts = [tiny.sentence(chance) for _ in range(size)]
     return [{"text": text, "labels": [name for name, words in TOPICS.items() if set(text.split())
@@ -57,7 +57,7 @@ def results_of(path):
 
 
 def predictions_in(path):
-    """The column of predictions, after a check of header and indices."""
+    """Returns the column of predictions. Checks the header and the indices."""
     header, *rows = [line.split("\t") for line in path.read_text().splitlines()]
     assert header == ["index", "prediction"]
     assert [row[0] for row in rows] == [str(index) for index in range(len(rows))]
@@ -80,7 +80,10 @@ KINDS = sorted(NEWS)
 
 @pytest.fixture(scope="module")
 def classified(scripts, tiny_model, tmp_path_factory):
-    """A run of all phases on CSV files, from a head that tells examples apart, and its flags."""
+    """A run of all phases on CSV files, and its flags.
+
+    Its head gives different answers for different examples.
+    """
     here = tmp_path_factory.mktemp("news")
     header = ["title", "text", "kind"]
     for part, size in (("train", 24), ("dev", 15)):
@@ -107,7 +110,7 @@ def test_files_are_enough_to_train_evaluate_and_predict(classified):
         finished.err)
     assert "test, test.csv: 9 examples, without labels." in finished.err
     assert re.search(r"Example dev-2, label \w+ \(id \d\): \[CLS\]", finished.err)
-    assert re.search(r"Example test-2: \[CLS\]", finished.err)  # what stands for its label is nobody's
+    assert re.search(r"Example test-2: \[CLS\]", finished.err)  # the log must not show its placeholder label
     matrix = found["eval_confusion_matrix"]
     assert np.sum(matrix, axis=1).tolist() == [sum(row[2] == kind for row in news(15, "dev"))
                                                for kind in KINDS]
@@ -161,7 +164,7 @@ def test_texts_of_more_than_a_line_and_pairs_are_fed_whole(classified):
 
 @pytest.mark.slow(reason="two runs; test_predict.py answers from an output directory")
 def test_a_training_is_all_that_a_prediction_needs(scripts, classified, tmp_path):
-    """The columns, the labels and their order are those of the training; the file is of another format."""
+    """The columns, the labels and their order come from the training. The file has another format."""
     finished, flags, here = classified
     output = here / "output" / "train"
     write_lines(tmp_path / "new.jsonl.gz", [{"text": text, "title": title, "kind": kind}
@@ -206,8 +209,10 @@ def test_what_another_training_left_is_not_gone_on_with(changes, expected, scrip
 
 @pytest.fixture(scope="module")
 def several(scripts, tiny_model, tmp_path_factory):
-    """A run of all phases on JSON Lines with several labels, a part taken out to evaluate on, and its flags.
-    The test file has the labels."""
+    """A run of all phases on JSON Lines with several labels, and its flags.
+
+    A part of the training file is used for the evaluation. The test file has labels.
+    """
     here = tmp_path_factory.mktemp("topics")
     write_lines(here / "all.jsonl", topics(40, "train"))
     write_lines(here / "test.jsonl", topics(20, "test"))
@@ -295,7 +300,7 @@ def test_scores_by_number_of_their_column(scripts, tiny_model, tmp_path):
     assert "dev, scores.tsv: 4 examples, scores from " in finished.err
 
 
-# --- What is wrong ---------------------------------------------------------------------------------------
+# --- Errors ----------------------------------------------------------------------------------------------
 
 ROWS = [["a cat", "x"], ["a dog", "y"], ["a bird", "x"]]
 GOOD = dict(train_file="train.csv", dev_file="dev.csv", test_file="test.csv")

@@ -1,4 +1,4 @@
-"""predict.py as a user runs it: lines in; answers, in order, and errors out."""
+"""predict.py as a user runs it: it reads lines, and writes answers in the same order, or errors."""
 
 import csv
 import gzip
@@ -22,7 +22,7 @@ def model_dir(tiny_model, tmp_path_factory):
 
 @pytest.fixture
 def predict(scripts, model_dir, tmp_path):
-    """Runs predict.py on lines in a file; returns (what `scripts.run` does, the answers)."""
+    """A function that runs predict.py on lines in a file. It returns (`scripts.Finished`, the answers)."""
     def run(lines, name="lines.txt", **flags):
         (tmp_path / name).write_bytes(lines if isinstance(lines, bytes) else lines.encode())
         done = scripts.run("predict.py", *tiny.flags(**{"model_dir": model_dir, "input_file": name, **flags}),
@@ -124,7 +124,7 @@ ROWS = [[str(number), f"the {word}", "a dog", "yes"] for number, word in enumera
 
 @pytest.fixture(scope="module")
 def of_plain_rows(scripts, pair_dir, tmp_path_factory):
-    """The probabilities of `ROWS` when they are plain lines of text."""
+    """The probabilities of `ROWS` if they are plain lines of text."""
     here = tmp_path_factory.mktemp("plain")
     (here / "lines.txt").write_text("".join(f"{' ||| '.join(row[1:3])}\n" for row in ROWS))
     done = scripts.run("predict.py", *tiny.flags(model_dir=pair_dir, input_file="lines.txt"), cwd=here)
@@ -220,7 +220,7 @@ def test_a_line_of_a_pipe_is_answered_before_the_next_one_comes(model_dir, flags
             process.stdin.write(f"{text}\n")
             process.stdin.flush()
             assert json.loads(process.stdout.readline())["text_a"] == text
-        # The writer dies in the middle of a line.
+        # The writer ends in the middle of a line.
         process.stdin.write("a bird")
         process.stdin.close()
         assert json.loads(process.stdout.readline())["text_a"] == "a bird"
@@ -264,7 +264,7 @@ def test_replicas_answer_as_one_process_does(predict):
 
 
 def test_csv_in_csv_out(predict, tmp_path):
-    """A file that ends in .csv contains CSV; the rows are those of JSON Lines."""
+    """A file whose name ends in .csv contains CSV, with the same rows as JSON Lines."""
     lines = 'id,text_a,label\r\n1,"the cat, ""a\r\ndog""",=x\r\n2,,y\r\n3,a bird,-1\r\n'
     done, _ = predict(lines, "lines.csv", output_file="answers.csv.gz", skip_bad_lines=True, csv_safe=True)
     assert done.code == 0, done.err

@@ -1,5 +1,8 @@
-"""The tables eval_predictions.csv and test_predictions.csv: each number of the official results follows from
-the table, and the table contains the unchanged texts of the right lines."""
+"""The tables eval_predictions.csv and test_predictions.csv.
+
+Each number in the result files can be computed from the table. The table contains the unchanged texts of the
+right lines.
+"""
 
 import csv
 import dataclasses
@@ -31,7 +34,7 @@ def write_csv(path, header, rows):
 
 
 def results_in(path):
-    """The metrics in a file of results, after a check that the JSON file contains the same metrics."""
+    """Returns the metrics in a file of results. Checks that the JSON file contains the same metrics."""
     lines = dict(line.split(" = ") for line in path.read_text().splitlines())
     found = {name: None if value == "nan" else json.loads(value) for name, value in lines.items()}
     as_json = json.loads(path.with_suffix(".json").read_text())
@@ -45,7 +48,8 @@ def numbers(rows, *names):
 
 
 def start(tiny_model, here, size, **flags):
-    """Returns the flags of a training from a head with `size` outputs that gives different answers."""
+    """Returns the flags of a training. Its head has `size` outputs, and its answers differ between examples.
+    """
     draw = np.random.RandomState(3 if size == 3 else 1)
     head = draw.standard_normal((size, tiny.CONFIG["hidden_size"])).astype(np.float32)
     checkpoint = tiny.write_tensorflow(here / "trained.ckpt", {
@@ -80,7 +84,7 @@ def check_classification(rows, result, labels):
 
 
 def test_mrpc(scripts, tiny_model, tmp_path):
-    """The known tasks have the columns of their files; the test set has no labels."""
+    """The tables of the known tasks have the columns of their files. The test set has no labels."""
     finished = scripts.run("run_classifier.py", *start(
         tiny_model, tmp_path, 2, task_name="MRPC", do_train=True, do_eval=True, do_predict=True),
                            cwd=tmp_path)
@@ -129,8 +133,10 @@ def test_rows_of_a_processor_that_changes_its_examples(tmp_path):
 
 @pytest.fixture(scope="module")
 def messy(scripts, tiny_model, tmp_path_factory):
-    """A training with --dev_fraction and windows, on texts that are difficult to write as CSV. Returns the
-    directory and the rows of the training file."""
+    """A training with --dev_fraction and windows, on texts that are difficult to write as CSV.
+
+    Returns (directory, rows of the training file).
+    """
     here, draw = tmp_path_factory.mktemp("messy"), random.Random(4)
     rows = []
     for number in range(64):

@@ -1,4 +1,4 @@
-"""Profiles trace the steps asked for, where TensorBoard looks, with a table in the log; no run breaks."""
+"""Profiles trace the requested steps, for TensorBoard and with a table in the log. They never end a run."""
 
 import glob
 import logging
@@ -15,7 +15,7 @@ PICOSECONDS = 10**12
 
 
 def read_traces(directory):
-    """An XSpace for each trace under an output directory."""
+    """Returns the traces under an output directory, a list of XSpace."""
     paths = sorted(glob.glob(f"{glob.escape(str(directory))}/plugins/profile/*/*.xplane.pb"))
     return [xplane_pb2.XSpace.FromString(open(path, "rb").read()) for path in paths]
 
@@ -24,7 +24,7 @@ def read_traces(directory):
 
 
 def train(directory, first, last, num_steps=6, start=0, hooks=()):
-    """Trains a graph that does nothing but count; returns the step that it came to."""
+    """Trains a graph that only counts steps. Returns the last step."""
     with tf.Graph().as_default():
         global_step = tf.train.create_global_step()
         step = tf.assign_add(global_step, 1)
@@ -77,7 +77,7 @@ def test_training_goes_on_if_the_trace_cannot_be_written(tmp_path, caplog):
     file.write_text("")
     assert train(file, 2, 3) == 6
     assert "No profile of steps 2 to 3, training goes on: " in caplog.text
-    # And a later one works.
+    # A later trace works.
     train(tmp_path / "later", 2, 3)
     assert len(read_traces(tmp_path / "later")) == 1
 
@@ -86,7 +86,7 @@ def test_training_goes_on_if_the_trace_cannot_be_written(tmp_path, caplog):
 
 
 def plane_of(space, name, *lines):
-    """Adds a plane to an XSpace; an event is (name, start, end[, what tf_op says]), in seconds."""
+    """Adds a plane to an XSpace. An event is (name, start, end[, value of tf_op]), with times in seconds."""
     plane = space.planes.add(name=name)
     plane.stat_metadata[1].name = "tf_op"
     for events in lines:

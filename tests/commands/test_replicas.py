@@ -1,6 +1,6 @@
-"""Replicas of a command, as a user starts them: on one machine, on several, and a cluster's evaluator.
+"""Replicas of a command, as a user starts them: on one machine, on several, and with an evaluator.
 
-The command is a short one that computes nothing: what replicas compute is tested elsewhere.
+The command is short and computes nothing. Other tests check the computations of replicas.
 """
 
 import json
@@ -77,13 +77,14 @@ print(group.index, group.all_gather(group.index ** 2))
     assert ", replica 1 of 2.\n" in log and log.endswith("1 [0, 1]\n")
 
 
-# Acts, and how replicas end then. `_SLOW_ENDS` are an error in one replica and a signal.
+# (code that the replicas execute, exit code, message). The indices in `_SLOW_ENDS` are an error in one
+# replica and a signal.
 _SLOW_ENDS = (5, 9)
 _ENDS = [
     ("raise ValueError('the sky is down')", 1, r"error: the sky is down"),
     ("raise ValueError(f'{group.index} is odd') if group.index else group.barrier()", 1,
      r"error: replica 1: 1 is odd"),
-    # It explains its error for a minute, and the others wait in a collective.
+    # The replica reports its error and does not end for a minute. The others wait in a collective.
     ("group.report_error(ValueError('no room\\nat all')) if group.index else None; time.sleep(60)", 1,
      r"error: replica 1 \(process \d+ on .+\): no room\. Run the same command again to continue\."),
     ("raise OSError('the disk is full') if group.index == 0 else group.barrier()", 1,
@@ -179,7 +180,7 @@ def test_a_port_that_is_taken_is_named(command, scripts, tmp_path):
         done = scripts.run(command, cwd=tmp_path, TF_CONFIG=machine(0, port))
         assert done.code == 1 and (f"command.py: error: This machine cannot listen at port {port}, which "
                                    f"TF_CONFIG names") in done.err
-        # The only machine of its cluster needs it for its evaluator alone.
+        # If the cluster has only one machine, only the evaluator needs this port.
         done = scripts.run(command, "--act=print('done')", cwd=tmp_path, TF_CONFIG=machine(0, port, 1))
         assert (done.code, done.out) == (0, "done\n") and "An evaluator will not see" in done.err
 
@@ -198,7 +199,7 @@ with open(flags.FLAGS.results_dir + "/eval_results.json", "w") as file:
 
 
 def save(directory, step):
-    """What there is of a checkpoint for who looks for it."""
+    """Writes empty files of a checkpoint, so that the evaluator finds it."""
     (directory / f"model.ckpt-{step}.index").touch()
     (directory / f"model.ckpt-{step}.data-00000-of-00001").touch()
     (directory / "checkpoint").write_text(f'model_checkpoint_path: "model.ckpt-{step}"\n'
@@ -225,7 +226,7 @@ def test_the_evaluator_follows_a_training_to_its_end(command, scripts, tmp_path)
 
 @pytest.mark.slow(reason="starts a fresh interpreter, and evaluates a model")
 def test_the_evaluator_goes_by_the_settings_of_the_weights_that_are_there(scripts, tiny_model, tmp_path):
-    """The training may go on with others, and has not written them down yet."""
+    """The training may continue with other settings, which it has not recorded yet."""
     output = model_directories.write(tmp_path / "output", tiny_model, "classification",
                                      model_directories.linear(2), ["0", "1"], task="mrpc", learning_rate=0.01)
     data = tiny.write_task(tmp_path / "data", "mrpc", dev=3)

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow(reason="starts two launchers, each with a fresh in
 
 
 def run_on_two_machines(port, directory, commands):  # noqa: F811 (the fixture's value)
-    """Runs a command on two machines at the same time; returns the exit code and the log of each."""
+    """Runs a command on two machines at the same time. Returns the exit code and the log of each machine."""
     started = [subprocess.Popen([sys.executable, *map(str, command)], cwd=directory,
                                 env=running.environment(TF_CONFIG=machine(index, port),
                                                         PYTHONPATH=str(running.ROOT)),
@@ -33,7 +33,7 @@ def check_refused(found, *words):
 
 @pytest.fixture
 def extraction(tiny_model, tmp_path):
-    """Makes the command of one machine."""
+    """A function that returns the command of one machine."""
     def command(name, lines="the cat\na dog\n", **changes):
         (tmp_path / f"{name}.txt").write_text(lines)
         flags = dict(tiny_model.flags, input_file=f"{name}.txt", output_file="vectors.jsonl", layers="-1",
@@ -44,7 +44,7 @@ def extraction(tiny_model, tmp_path):
 
 @pytest.mark.soak(reason="two launchers; the other tests show that files are compared")
 def test_vectors_of_other_lines_are_refused(extraction, port, tmp_path):  # noqa: F811
-    # As many lines and tokens.
+    # The numbers of lines and tokens are equal, but the lines differ.
     check_refused(run_on_two_machines(port, tmp_path, [extraction("one"), extraction(
         "two", "a cat\na dog\n")]), "input is 2 lines, ")
     assert not (tmp_path / "vectors.jsonl").exists()

@@ -1,4 +1,5 @@
-"""Two replicas end in the weights of two micro-batches on one, bit for bit, or fail as these do."""
+"""Two replicas end with the same bits of the weights as one process with two micro-batches, or fail like it.
+"""
 
 import random
 
@@ -41,7 +42,7 @@ def ner(directory):
 
 
 def trained(scripts, model, here, output, command, **changes):
-    """Trains; returns {name: array} of the last checkpoint, and {file: content} of the results."""
+    """Trains. Returns ({name: array} of the last checkpoint, {file: content} of the results)."""
     script, flags = command
     own = {name: value for name, value in model.flags.items()
            if name in ("vocab_file", "init_checkpoint") and script != "run_pretraining.py"}
@@ -127,8 +128,10 @@ if __name__ == "__main__":
 
 @pytest.fixture
 def broken(scripts, tmp_path):
-    """Trains on gradients of which some are not finite; returns what `scripts.run` does, and the steps of the
-    checkpoints with the last one's tensors."""
+    """A function that trains on gradients, some of which are not finite.
+
+    It returns (`scripts.Finished`, steps of the checkpoints, tensors of the last checkpoint).
+    """
     (tmp_path / "train.py").write_text(BROKEN.format(root=str(ROOT)))
 
     def run(bad, **changes):

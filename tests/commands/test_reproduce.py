@@ -1,4 +1,4 @@
-"""reproduce.py: the same bits, each kind of difference, records of older versions, and refusals."""
+"""reproduce.py: equal bits, each kind of difference, records of older versions, and errors."""
 
 import json
 import os
@@ -18,7 +18,7 @@ NEW_FIELDS = ("flags", "arguments", "working_directory", "inputs", "code", "envi
 
 @pytest.fixture(scope="module")
 def training(scripts, tiny_model, tmp_path_factory):
-    """The directory of a training in the folder `output` beside its data, which relative paths named."""
+    """The directory `output` of a training. Its data are in the same folder, and had relative paths."""
     folder = tmp_path_factory.mktemp("training")
     (folder / "data").mkdir()
     tiny.write_task(folder / "data", "mrpc", train=20, dev=7)
@@ -41,7 +41,7 @@ def copy(training, tmp_path):
 
 
 def change(directory, function):
-    """Applies a function to run.json; returns the new content."""
+    """Changes the content of run.json by a function. Returns the new content."""
     record = json.loads((directory / "run.json").read_text())
     function(record)
     (directory / "run.json").write_text(json.dumps(record))

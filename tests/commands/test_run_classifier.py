@@ -1,4 +1,4 @@
-"""run_classifier.py as a user runs it: arguments in; files, log and exit code out. The BERT is a tiny one."""
+"""run_classifier.py as a user runs it, with a tiny BERT. The tests check files, log and exit code."""
 
 import collections
 import importlib.util
@@ -21,14 +21,17 @@ from bertlib.tasks.classification import classification_head
 import run_classifier
 import tokenization
 
-# --- Reading what a run leaves ---------------------------------------------------------------------------
+# --- Readers of the output of a run ----------------------------------------------------------------------
 
 LOG_LINE = re.compile(r"(\d\d:\d\d:\d\d )(.*)")
 Step = collections.namedtuple("Step", ["number", "last", "values"])
 
 
 def log_of(finished):
-    """The messages that a run logged, of one line or more; it must have succeeded and printed only these."""
+    """Returns the messages that a run logged. A message has one line or more.
+
+    The run must have succeeded, and must have printed nothing else.
+    """
     assert finished.code == 0, finished.err
     assert finished.out == ""
     messages = []
@@ -40,14 +43,17 @@ def log_of(finished):
             # The results are one message of several lines.
             assert messages and messages[-1].startswith("Results") and re.match(r"  \w+ = ", line), line
             messages[-1] += "\n" + line
-    # Few examples may well be predicted alike.
+    # A few examples may all get the same prediction, so this warning is allowed.
     assert not any(message.startswith(("WARNING", "ERROR", "FATAL"))
                    and "does not distinguish" not in message for message in messages)
     return messages
 
 
 def steps_of(text):
-    """The steps in a log, as `Step`: number, last step, {name: printed value} without speed, memory, time."""
+    """Returns the steps in a log as a list of `Step`: number, last step, {name: printed value}.
+
+    Speed, memory and time are left out.
+    """
     found = re.findall(r"step (\d+)/(\d+)  (.*)", text)
     left_out = "global_step/sec", "examples/sec", "peak_memory_gb", "remaining"
     return [Step(int(number), int(last), {name: value for name, value in re.findall(r"(\S+) (\S+)", values)
@@ -56,14 +62,14 @@ def steps_of(text):
 
 
 def message(messages, start):
-    """The one message that starts so."""
+    """Returns the message that begins with `start`. There must be only one."""
     found = [text for text in messages if text.startswith(start)]
     assert len(found) == 1, (start, messages)
     return found[0]
 
 
 def results_of(path):
-    """The content of a results file: {name: value}, after a check of its form."""
+    """Returns the content of a results file, {name: value}. Checks its form."""
     text = path.read_text()
     assert text.endswith("\n")
     pairs = [line.split(" = ") for line in text.splitlines()]
@@ -72,25 +78,25 @@ def results_of(path):
 
 
 def probabilities_of(path):
-    """test_results.tsv as an array [examples, labels]."""
+    """Returns the content of test_results.tsv as an array [examples, labels]."""
     return np.array([[float(value) for value in line.split("\t")] for line in path.read_text().splitlines()])
 
 
 def tensors_of(prefix):
-    """{name: array} of a checkpoint."""
+    """Returns {name: array} of a checkpoint."""
     reader = tf.train.load_checkpoint(str(prefix))
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
 def assert_same_tensors(first, second):
-    """Bit for bit."""
+    """Checks that two dicts of tensors are equal, bit for bit."""
     assert set(first) == set(second)
     for name, values in first.items():
         assert values.tobytes() == second[name].tobytes(), name
 
 
 def expected_results(probabilities, labels, batch_size):
-    """The metrics of predictions, by their definitions."""
+    """Returns the metrics of predictions, computed from their definitions."""
     classes = probabilities.shape[1]
     predicted = probabilities.argmax(axis=1)
     confusion = [[sum((labels == row) & (predicted == column)) for column in range(classes)]
@@ -102,7 +108,8 @@ def expected_results(probabilities, labels, batch_size):
         found, real = sum(predicted == label), sum(labels == label)
         precision, recall = hits / found if found else 0, hits / real if real else 0
         f1.append(2 * precision * recall / (precision + recall) if hits else 0)
-    # Matthews' coefficient is the correlation of prediction's and label's indicators, summed over classes.
+    # Matthews' coefficient is the correlation between the one-hot predictions and the one-hot labels. The
+    # products are summed over all classes.
     x, y = np.eye(classes)[predicted], np.eye(classes)[labels]
     x, y = x - x.mean(axis=0), y - y.mean(axis=0)
     deviation = np.sqrt((x * x).sum() * (y * y).sum())
@@ -131,7 +138,8 @@ def labels_in(path, column, task):
 
 
 class Run(object):
-    """A run of the script: its `flags`, `output` directory, end (`finished`) and log (`messages`)."""
+    """A run of the script: its `flags`, its `output` directory, its `Finished`, and the messages of its log.
+    """
 
     def __init__(self, scripts, here, flags):
         self.flags = flags
@@ -142,9 +150,9 @@ class Run(object):
 
 @pytest.fixture(scope="module")
 def mrpc(scripts, tiny_model, tmp_path_factory):
-    """All three phases on MRPC in one run, from a model with a head that tells examples apart.
+    """A run with all three phases on MRPC. Its head gives different answers for different examples.
 
-    The test set is the development set, labels included.
+    The test set is a copy of the development set, with its labels.
     """
     here = tmp_path_factory.mktemp("mrpc")
     data = tiny.write_task(here / "data", "mrpc", train=12, dev=10)
@@ -163,7 +171,8 @@ def mrpc(scripts, tiny_model, tmp_path_factory):
 def test_eval_results_are_the_metrics_of_the_probabilities(mrpc):
     probabilities = probabilities_of(mrpc.output / "test_results.tsv")
     labels = labels_in(mrpc.flags["data_dir"] / "dev.tsv", 0, "mrpc")
-    assert 0 < (probabilities.argmax(axis=1) == labels).mean() < 1  # else half of the formulas would do
+    # Without right and wrong predictions, the test would check only some of the formulas.
+    assert 0 < (probabilities.argmax(axis=1) == labels).mean() < 1
     assert len(set(probabilities.argmax(axis=1))) == 2
     assert_results(mrpc.output / "eval_results.txt", probabilities, labels, batch_size=4, step=6)
 
@@ -233,7 +242,7 @@ def test_records_have_the_published_features(mrpc, name, examples):
         assert list(features["is_real_example"].int64_list.value) == [1]
     labels = [features["label_ids"].int64_list.value[0] for features in records]
     file = mrpc.flags["data_dir"] / {"train": "train.tsv", "eval": "dev.tsv", "predict": "test.tsv"}[name]
-    # The published code gives test examples the first label; what the file says is better.
+    # The published code gives all test examples the first label. Here, they have the labels of the file.
     assert labels == labels_in(file, 0, "mrpc").tolist()
 
 
@@ -256,7 +265,7 @@ def test_a_run_leaves_these_files(mrpc):
 def test_the_log_tells_the_run(mrpc):
     messages, output = mrpc.messages, mrpc.output
     assert re.match(r"TensorFlow 2\.\d+\.\d+ on ", messages[0])
-    # Everything was said, so nothing is announced.
+    # All flags were given, so the log mentions no defaults.
     assert not any("not given" in text for text in messages)
     message(messages, "Training on 12 examples: --num_train_epochs=2 means 6 steps with a batch size of 4.")
     message(messages, f"Training in {output}, from step 0 to step 6.")
@@ -275,13 +284,13 @@ def test_the_log_tells_the_run(mrpc):
     # Linear decay over six steps; warm-up is int(0.1 · 6) = 0 steps.
     np.testing.assert_allclose([float(step.values["learning_rate"]) for step in steps],
                                [0.005 * (1 - step / 6) for step in range(6)], rtol=1e-4)
-    assert "\r" not in mrpc.finished.err  # the progress bar
+    assert "\r" not in mrpc.finished.err  # no progress bar
 
 
 @pytest.mark.slow(reason="a whole run; test_featurization.py has workers, test_tokenization.py protected "
                          "tokens")
 def test_workers_and_protected_tokens(scripts, tiny_model, tmp_path):
-    data = tiny.write_task(tmp_path / "data", "mrpc", dev=1100)  # more than one worker gets at a time
+    data = tiny.write_task(tmp_path / "data", "mrpc", dev=1100)  # more than a worker gets at a time
     lines = [line + " [MASK]" for line in (data / "dev.tsv").read_text().splitlines()]
     (data / "dev.tsv").write_text("\n".join(lines) + "\n")
     finished = scripts.run("run_classifier.py", *tiny.flags(**dict(
@@ -314,7 +323,7 @@ def test_task(task, part_with_labels, scripts, tiny_model, tmp_path):
     data = tiny.write_task(tmp_path / "data", name, train=4, dev=5, test=6)
     test_file = data / tiny.FILES[name]["test"]
     rows = [line.split("\t") for line in test_file.read_text().splitlines()]
-    if task == "CoLA":  # GLUE's test file
+    if task == "CoLA":  # the test file of GLUE has a header
         rows = [["index", "sentence"], *([str(index), row[3]] for index, row in enumerate(rows))]
     elif task == "MNLI":
         rows = [row[:-2] for row in rows]
@@ -364,7 +373,7 @@ def evaluated(scripts, tiny_model, tmp_path_factory):
 
 @pytest.mark.slow(reason="a whole run for a line; which predictions are meant is shown below without one")
 def test_it_is_said_if_all_predictions_are_one_class(scripts, tiny_model, tmp_path):
-    """In the evaluation and on a labelled test set."""
+    """The warning appears in the evaluation, and on a test set with labels."""
     data = tiny.write_task(tmp_path / "data", "mrpc", dev=3, test=2)
     head = {"output_weights": np.zeros((2, 16), np.float32), "output_bias": np.array([9, 0], np.float32)}
     checkpoint = tiny.write_tensorflow(tmp_path / "weights" / "bert_model.ckpt",
@@ -431,7 +440,7 @@ def test_evaluation_alone_uses_the_starting_weights(evaluated):
 @pytest.mark.slow(reason="two whole runs; test_checkpoints.py compares the formats")
 def test_the_same_weights_from_tensorflow_and_hugging_face_give_the_same_results(
         scripts, tiny_model, evaluated, tmp_path):
-    """Given the same gelu: Hugging Face's is the erf form, the published one the tanh form."""
+    """The results are equal if gelu is the same: Hugging Face uses the erf form, the published code tanh."""
     published = {**json.loads(tiny_model.shallow.read_text()), "hidden_act": "gelu_erf"}
     theirs = {**json.loads((tiny_model.hugging_face / "config.json").read_text()), "num_hidden_layers": 1}
     found = []
@@ -444,14 +453,14 @@ def test_the_same_weights_from_tensorflow_and_hugging_face_give_the_same_results
         assert f"from {checkpoint};" in run.finished.err
         found.append(run.results)
     assert found[0] == found[1]
-    assert found[0]["eval_loss"] != evaluated.results["eval_loss"]  # the tanh form, otherwise the same
+    assert found[0]["eval_loss"] != evaluated.results["eval_loss"]  # this run has the tanh form
 
 
 # --- Defaults --------------------------------------------------------------------------------------------
 
 
 def defaults_in(text):
-    """What a run says it takes for flags that were not given."""
+    """Returns the log messages about the values of flags that were not given."""
     return re.findall(r"(?<=^\d\d:\d\d:\d\d )--\w+ not given.*", text, re.MULTILINE)
 
 
@@ -469,7 +478,7 @@ DEFAULTS = [
 
 
 def test_a_task_name_is_enough_to_know_all_that_is_needed(scripts, tmp_path):
-    """That with these flags it trains is the next test."""
+    """The next test checks that these flags are enough for a training."""
     finished = scripts.run("run_classifier.py", "--task_name=MRPC", "--num_train_epochs=0.0001", cwd=tmp_path)
     assert finished.code == 1 and "make no batch of --train_batch_size=32" in finished.err
     assert defaults_in(finished.err) == DEFAULTS
@@ -478,8 +487,8 @@ def test_a_task_name_is_enough_to_know_all_that_is_needed(scripts, tmp_path):
 
 @pytest.mark.slow(reason="trains and evaluates the real installed model")
 def test_a_task_name_is_enough(scripts):
-    """The README's command, cut to one step: the real installed model, the real sample."""
-    # Not in tmp_path: pytest would keep half a gigabyte of checkpoints.
+    """Runs the command of the README for only one step, with the installed model and the MRPC sample."""
+    # The directory is not tmp_path, because pytest would keep half a gigabyte of checkpoints.
     with tempfile.TemporaryDirectory() as here:
         finished = scripts.run("run_classifier.py", "--task_name=MRPC", "--max_seq_length=8",
                                "--train_batch_size=4", "--num_train_epochs=0.01", cwd=here)
@@ -501,7 +510,10 @@ LAST_STEP, SAVE_STEPS = 8, 2
 
 @pytest.fixture(scope="module")
 def training(tiny_model, tmp_path_factory):
-    """Flags of a training of eight steps, but for the output directory. Untrimmed: parts draw equal masks."""
+    """The flags of a training of eight steps, without the output directory.
+
+    The batches are not trimmed, so micro-batches draw the same masks as the whole batch.
+    """
     data = tiny.write_task(tmp_path_factory.mktemp("training"), "mrpc", train=16, dev=3)
     return dict(tiny_model.flags, bert_config_file=tiny_model.shallow, task_name="mrpc", data_dir=data,
                 do_train=True, train_batch_size=4, num_train_epochs=2, learning_rate=0.01,
@@ -530,7 +542,7 @@ def test_interrupted_it_says_whether_the_same_command_goes_on(phase, goes_on, sc
     os.kill(run.pid, signal.SIGINT)
     finished = run.wait()
     assert finished.code == 130, finished.err
-    # A training that has begun saves its last step.
+    # If the training has begun, its last step is saved.
     saved = (f" The last step is saved in {tmp_path / 'output'}/model.ckpt-N: run the same command again to "
              "continue." if goes_on else "")
     last = re.sub(r"ckpt-\d+", "ckpt-N", finished.err.splitlines()[-1])
@@ -547,7 +559,8 @@ def other(scripts, training, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def resumed(scripts, training, tmp_path_factory):
-    """A run that was killed between checkpoints, `killed` by its log, started again and evaluated."""
+    """A run that was killed between two checkpoints, started again, and evaluated. `killed` is the first log.
+    """
     here = tmp_path_factory.mktemp("resumed")
     flags = dict(training, output_dir=here / "output", do_eval=True)
     killed = scripts.start("run_classifier.py", *tiny.flags(**flags), cwd=here)
@@ -562,14 +575,14 @@ def resumed(scripts, training, tmp_path_factory):
 
 
 def test_killed_and_started_again_it_ends_in_the_same_weights(resumed, uninterrupted):
-    """Once through the script. tests/estimator/test_estimator.py does it at all moments of a save."""
+    """One test of the whole script. tests/estimator/test_estimator.py kills runs at all moments of a save."""
     assert_same_tensors(tensors_of(resumed.output / f"model.ckpt-{LAST_STEP}"),
                         tensors_of(uninterrupted.output / f"model.ckpt-{LAST_STEP}"))
     expected = steps_of(uninterrupted.finished.err)
     before, after = steps_of(resumed.killed.err), steps_of(resumed.finished.err)
     assert before == expected[:len(before)] and len(before) >= 3
     start = len(expected) - len(after)
-    # The steps since the last checkpoint are done again.
+    # The steps after the last checkpoint are repeated.
     assert after == expected[start:] and len(before) - SAVE_STEPS <= start <= len(before)
     message(resumed.messages,
             f"Resuming from {resumed.output}/model.ckpt-{start}: step {start} to step {LAST_STEP}.")
@@ -605,7 +618,7 @@ def test_a_training_of_tensorflow_1_is_resumed_at_its_step(scripts, tiny_model, 
     assert not any(text.startswith("Starting weights") for text in run.messages)
 
     after = tensors_of(output / "model.ckpt-5")
-    # Nothing in the data is a [MASK]: its embedding moves by the optimizer's state alone.
+    # The data contain no [MASK]. So its embedding changes only by the state of the optimizer.
     name, row = "bert/embeddings/word_embeddings", tiny.VOCABULARY.index("[MASK]")
     w, m, v = (before[key][row].astype(np.float64) for key in (name, f"{name}/adam_m", f"{name}/adam_v"))
     for step in (3, 4):
@@ -618,11 +631,12 @@ def test_a_training_of_tensorflow_1_is_resumed_at_its_step(scripts, tiny_model, 
 
 # --- Memory ----------------------------------------------------------------------------------------------
 
-TIGHT_GB = 0.00008  # less than a batch of the tiny model needs, more than an example
+TIGHT_GB = 0.00008  # enough for one example of the tiny model, but not for a batch
 
 
 def assert_starts_alike(run, uninterrupted):
-    """The same losses and weights in the first steps, up to the rounding of float32 sums in another order."""
+    """Checks that losses and weights of the first steps are equal, up to rounding: the order of sums differs.
+    """
     losses, expected = ([float(step.values["loss"]) for step in steps_of(other.finished.err)[:4]]
                         for other in (run, uninterrupted))
     assert len(losses) == 4
@@ -630,7 +644,7 @@ def assert_starts_alike(run, uninterrupted):
     tensors, expected = (tensors_of(other.output / "model.ckpt-4") for other in (run, uninterrupted))
     assert sorted(tensors) == sorted(expected)
     for name, value in comparable(expected).items():
-        if "/adam_" not in name:  # a tiny second moment's error: Adam's root makes it larger
+        if "/adam_" not in name:  # Adam's square root enlarges the error of a tiny second moment
             np.testing.assert_allclose(tensors[name], value, atol=2e-4, err_msg=name)
 
 
@@ -646,7 +660,7 @@ def test_padding_is_left_out_of_training_unless_it_is_not_to_be_trimmed(mrpc, un
     reason="six more simulations; a tutorial runs it, and test_memory_planner.py has the choice"))])
 def test_what_saves_memory_is_found_and_trains_the_same_model(scripts, uninterrupted, training, tmp_path,
                                                               recompute):
-    """Micro-batches and recomputation change no number: once through a script."""
+    """Micro-batches and recomputation change no number. This is one test of the whole script."""
     run = Run(scripts, tmp_path, dict(training, output_dir=tmp_path / "output", gradient_accumulation_steps=0,
                                       recompute=recompute, memory_limit_gb=TIGHT_GB))
     found, = (text for text in run.messages if text.startswith("--recompute="))
@@ -678,7 +692,8 @@ def test_what_cannot_fit_is_refused_before_anything_is_written(scripts, training
     ids=["layers", "attention"])
 def test_what_will_not_fit_is_said_before_training_and_an_end_of_memory_says_what_would(
         scripts, training, tmp_path, recompute, changes):
-    # Less than four examples need, more than one needs in either mode.
+    # The limit is less than four examples need, and more than one example needs, with and without
+    # recomputation.
     flags = dict(training, output_dir=tmp_path / "output", memory_limit_gb=TIGHT_GB, train_batch_size=4,
                  recompute=recompute)
     finished = scripts.run("tests/tight_memory.py", *tiny.flags(**flags, most=1), cwd=tmp_path)
@@ -733,14 +748,14 @@ def test_a_training_does_not_go_on_with_another_optimizer(scripts, uninterrupted
 
 @pytest.mark.slow(reason="two more trainings; that another one is refused is shown above")
 def test_a_training_goes_on_with_its_own_optimizer(scripts, other, tmp_path):
-    """Once through the script; each optimizer is tested in tests/test_optimization.py."""
+    """One test of the whole script. tests/test_optimization.py tests each optimizer."""
     output = tmp_path / "output"
     shutil.copytree(other.output, output)
-    (output / "run.json").unlink()  # it would list the change
+    (output / "run.json").unlink()  # with this file, the run would list the change of the flag
     run = Run(scripts, tmp_path, dict(other.flags, output_dir=output, num_train_epochs=0.5))
     message(run.messages, f"{output} has no run.json, so this run cannot be compared")
     message(run.messages, f"Resuming from {output}/model.ckpt-1: step 1 to step 2.")
-    # The schedule is the one asked for: the published one would end in a lower rate.
+    # The schedule is the one from the flag. The published schedule would end with a lower rate.
     assert steps_of(run.finished.err)[-1].values["learning_rate"] == "0.01"
     names = set(tensors_of(output / "model.ckpt-2"))
     assert "bert/pooler/dense/kernel/lamb_m" in names

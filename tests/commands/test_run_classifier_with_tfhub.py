@@ -49,7 +49,7 @@ def output(scripts, flags, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def weights(tiny_model):
-    """The module's: {name there: array}."""
+    """The weights of the module, {name in the module: array}."""
     return {name: array for name, array in tiny_model.weights.items() if "layer_1" not in name}
 
 
@@ -147,7 +147,7 @@ def test_a_module_without_tokenization_info_is_given_a_vocabulary(scripts, flags
     assert done.code == 1 and "accepts only sequences of the length 20. Pass --max_seq_length=20" in done.err
 
 
-# --- What is wrong ---------------------------------------------------------------------------------------
+# --- Errors ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("changes", "message"), [
@@ -176,7 +176,7 @@ def test_wrong_flags(scripts, flags, tmp_path, changes, message):
 
 
 def clipped(outputs):
-    """With a gradient that is a Python function here."""
+    """Returns outputs whose gradient is a Python function of this process."""
     @tf.custom_gradient
     def identity(value):
         return tf.identity(value), lambda gradient: gradient * 2

@@ -1,4 +1,5 @@
-"""run_ner.py as a user runs it: files in CoNLL's columns in; scores, tagged files and errors out."""
+"""run_ner.py as a user runs it: it reads files with the columns of CoNLL, and writes scores and tagged files.
+"""
 
 import csv
 import itertools
@@ -18,7 +19,7 @@ TYPES = {**dict.fromkeys(["cat", "dog", "bird"], "ANIMAL"),
 
 
 def write_conll(path, count, scheme="IOB1", seed=1, tags=True):
-    """Writes sentences of some words, each with a column of numbers and its tag; some are long."""
+    """Writes sentences. A line has a word, a number and a tag. Some sentences are long."""
     chance, lines = random.Random(seed), ["-DOCSTART- -1 O"]
     for index in range(count):
         words = [chance.choice([*TYPES, "the", "sees", "here", "cats"])
@@ -34,7 +35,7 @@ def write_conll(path, count, scheme="IOB1", seed=1, tags=True):
 
 @pytest.fixture(scope="module")
 def flags(tiny_model, tmp_path_factory):
-    """Flags of a training on the data in data/, which has all three files."""
+    """The flags of a training on the directory data/, which has all three files."""
     data = tmp_path_factory.mktemp("ner") / "data"
     for seed, (name, count) in enumerate({"train.txt": 40, "dev.conll": 12, "test.txt": 12}.items()):
         write_conll(data / name, count, seed=seed)
@@ -48,7 +49,7 @@ def results_of(path):
 
 
 def columns_of(path):
-    """The rows of each sentence in a file that run_ner.py wrote."""
+    """Returns the rows of each sentence in a file that run_ner.py wrote."""
     found = [[]]
     for line in path.read_text().splitlines():
         if line and not line.startswith(("#", "-DOCSTART-")):
@@ -60,7 +61,7 @@ def columns_of(path):
 
 @pytest.fixture(scope="module")
 def run(scripts, flags, tmp_path_factory):
-    """All three phases, with all that there is: (the output directory, how it ended)."""
+    """A run of all three phases with all options: (output directory, `Finished`)."""
     here = tmp_path_factory.mktemp("run")
     done = scripts.run("run_ner.py", *tiny.flags(**flags, output_dir="out", do_eval=True, do_predict=True,
                                                  crf=True, label_all_pieces=True, num_train_epochs=10,
@@ -136,7 +137,7 @@ def test_the_table_of_words_has_the_scores_of_the_results(run):
 
 
 def test_json_lines_give_the_same_model_and_predictions(run, scripts, flags, tmp_path):
-    """The same sentences as JSON Lines: the same features, and the same tags by the trained model."""
+    """The same sentences as JSON Lines give the same features, and the trained model gives the same tags."""
     for name in ("train.txt", "dev.conll", "test.txt"):
         sentences = tagging_data.read_conll(str(flags["data_dir"] / name)).sentences
         path = tmp_path / "data" / f"{name.split('.')[0]}.jsonl"
@@ -163,12 +164,12 @@ def test_json_lines_give_the_same_model_and_predictions(run, scripts, flags, tmp
 
 
 def test_the_trained_model_tags_a_file_without_tags(run, scripts, flags, tmp_path):
-    again = dict(output_dir=run[0], results_dir=tmp_path / "new")  # the directory says all else
+    again = dict(output_dir=run[0], results_dir=tmp_path / "new")  # the directory has all other settings
     test = write_conll(tmp_path / "plain.txt", 12, seed=2, tags=False)
     done = scripts.run("run_ner.py", *tiny.flags(**again, do_predict=True, test_file=test), cwd=tmp_path)
     assert done.code == 0 and "plain.txt: 12 sentences" in done.err and "without tags" in done.err
     assert not (tmp_path / "new" / "test_eval_results.txt").exists()
-    # The same sentences, and so the same tags.
+    # The sentences are the same, so the tags must be the same.
     found = columns_of(tmp_path / "new" / "test_predictions.conll")
     assert found == [[[row[0], row[1], row[3]] for row in rows]
                      for rows in columns_of(run[0] / "test_predictions.conll")]

@@ -1,4 +1,5 @@
-"""`run_pretraining.py`: heads, shards, training, evaluation, curve, resumption, refusals, on a tiny model."""
+"""`run_pretraining.py` on a tiny model: heads, shards, training, evaluation, curve, resumed runs and errors.
+"""
 
 import functools
 import json
@@ -33,7 +34,7 @@ METRICS = ["global_step", "loss", "masked_lm_accuracy", "masked_lm_baseline", "m
 
 
 def make_instances(count):
-    """{field: array [count, …]}: random words, of which 1 to PREDICTIONS are to predict."""
+    """Returns {field: array [count, …]}: random words. 1 to PREDICTIONS words of an instance are masked."""
     chance = np.random.RandomState(4)
     lengths = chance.randint(8, LENGTH + 1, size=[count, 1])
     mask = (np.arange(LENGTH) < lengths).astype(np.int32)
@@ -42,7 +43,7 @@ def make_instances(count):
     weights = (np.arange(PREDICTIONS) < chance.randint(1, PREDICTIONS + 1,
                                                        size=[count, 1])).astype(np.float32)
     real = weights.astype(np.int32)
-    # Few words, so that predicting one of them pays.
+    # The masked words are only 4 different words, so the model can learn to predict them.
     labels = 5 + chance.randint(4, size=[count, PREDICTIONS])
     return {"input_ids": ids, "input_mask": mask, "segment_ids": (np.arange(LENGTH) > 5) * mask,
             "masked_lm_positions": positions * real, "masked_lm_ids": labels * real,
@@ -58,7 +59,7 @@ def rows(start, end):
 
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory):
-    """TFRecord files that hold INSTANCES one after the other."""
+    """TFRecord files that contain INSTANCES in order."""
     directory, ends = tmp_path_factory.mktemp("shards"), np.cumsum(SHARDS)
     paths = [str(directory / f"part-{index}.tfrecord") for index in range(len(SHARDS))]
     for path, size, end in zip(paths, SHARDS, ends):
@@ -115,7 +116,7 @@ def test_heads_compute_the_published_formulas():
 
 
 def first_batches(paths, is_training, step, threads, count=9):
-    """The input_ids of the first batches of 3, in micro-batches if training."""
+    """Returns the input_ids of the first batches of 3 examples. In training, they are micro-batches."""
     with tf.Graph().as_default(), tf.Session() as session:
         tf.train.get_or_create_global_step().load(step, session)
         params = {"batch_size": 3, "gradient_accumulation_steps": 2 if is_training else 1}
@@ -190,7 +191,8 @@ def pretraining(scripts, tiny_model, shards, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trained(pretraining, shards):
-    """A training of 6 steps with an evaluation at each checkpoint: its directory and how it ended."""
+    """A training of 6 steps with an evaluation of each checkpoint. It has its directory and its `Finished`.
+    """
     pretraining.output = pretraining.directory / "output"
     pretraining.finished = pretraining.run(pretraining.output, do_eval=True, eval_each_checkpoint=True,
                                            max_eval_steps=2, eval_batch_size=3, eval_file=shards[2])
@@ -208,7 +210,7 @@ def results_of(directory):
 
 
 def metrics_by_hand(checkpoint, config, chosen):
-    """What METRICS are for the instances of a slice, from log probabilities of one batch."""
+    """Computes METRICS for the instances of a slice, from the log probabilities of one batch."""
     with tf.Graph().as_default(), tf.Session() as session:
         batch = {name: tf.constant(values[chosen], tf.float32 if name.endswith("weights") else tf.int32)
                  for name, values in INSTANCES.items()}
@@ -237,7 +239,8 @@ def test_training_writes_the_published_variables_and_metrics(trained, tiny_model
     assert list(results_of(trained.output)) == METRICS
     found = {name: float(value) for name, value in results_of(trained.output).items()}
     assert found["global_step"] == 6 and "step 6/6" in trained.finished.err
-    assert_metrics(found, trained.output, tiny_model, slice(8, 14))  # two batches of three of the last file
+    # The evaluation used two batches of three instances from the last file.
+    assert_metrics(found, trained.output, tiny_model, slice(8, 14))
 
 
 def assert_metrics(found, output, model, chosen):
@@ -249,7 +252,7 @@ def assert_metrics(found, output, model, chosen):
 @pytest.mark.soak(reason="two whole runs; test_accumulation.py splits the same loss without a script")
 def test_micro_batches_with_different_numbers_of_masked_words_make_the_same_step(
         pretraining, tiny_model, tmp_path):
-    """Also with dropout, because the batches are not trimmed."""
+    """This also holds with dropout, because the batches are not trimmed."""
     parts = {tmp_path / "whole": 1, tmp_path / "split": 4}
     for output, count in parts.items():
         done = pretraining.run(output, trim_padding=False, gradient_accumulation_steps=count, do_eval=True)
@@ -283,7 +286,7 @@ WITHOUT_DROPOUT = {**tiny.CONFIG, "hidden_dropout_prob": 0.0, "attention_probs_d
 
 
 def assert_same_update(start, found, expected, tolerance):
-    """The weights differ by at most this part of the update, for each variable."""
+    """Checks that each variable differs by at most `tolerance` times the size of its update."""
     assert set(found) == set(expected)
     for name, values in comparable(expected).items():
         update = np.linalg.norm(values - start[name])
@@ -313,8 +316,10 @@ def test_without_padding_each_step_has_the_same_losses_and_weights(pretraining, 
 
 @pytest.fixture(scope="module")
 def losses_and_weights(shards, tmp_path_factory):
-    """Function that trains a few steps without a script, and returns the losses of an evaluation and the
-    weights."""
+    """A function that trains a few steps without a script.
+
+    It returns (losses of an evaluation, weights).
+    """
     @functools.cache
     def train(steps=3, **changes):
         step = StepConfig(train_batch_size=8, max_seq_length=LENGTH, **changes)
@@ -353,8 +358,8 @@ def test_records_that_cannot_be_trimmed_are_refused(pretraining, tmp_path):
             ("hole", {"input_mask": [1, 0, *[1] * (LENGTH - 2)]},
              "input_mask has padding before a real token"),
             ("masked", {"masked_lm_positions": [2, length, 0, 0]},
-             rf"masked_lm_positions has {length} at place 1 \(from 0\), but by input_mask, only the first "
-             rf"{length} positions are real tokens")]:
+             rf"masked_lm_positions has {length} at place 1 \(from 0\), but according to input_mask, only "
+             rf"the first {length} positions are real tokens")]:
         path = tmp_path / name
         record_files.write_records(str(path), FIELDS, [good, {**good, **record}])
         refused = pretraining.run(tmp_path / "output", input_file=path)
@@ -366,7 +371,8 @@ def test_records_that_cannot_be_trimmed_are_refused(pretraining, tmp_path):
 
 
 def test_a_classifier_starts_from_it(trained, tiny_model, tmp_path):
-    # Instances are numbers: which words they mean, only their maker knows.
+    # Instances contain only ids. So the vocabulary of the pre-training is not known here, and the flag is
+    # needed.
     flags = dict(init_checkpoint=trained.output, vocab_file=tiny_model.vocab, max_seq_length=tiny.SEQ_LENGTH)
     done = trained.scripts.run("run_classifier.py", *tiny.flags(
         task_name="MRPC", data_dir=tiny.write_task(tmp_path, "mrpc", train=4), do_train=True,
@@ -424,7 +430,7 @@ def test_the_vocabulary_of_the_sample_knows_its_text():
      r"it must"
      " be from 0 to 1. Write the file again"),
     (dict(eval_file="strange"), "--eval_file: strange contains a record that is not a tf.train.Example"),
-    (dict(input_file="text.txt"), "--input_file: text.txt holds no TFRecords, or is damaged"),
+    (dict(input_file="text.txt"), "--input_file: text.txt contains no TFRecords, or is damaged"),
     (dict(input_file=None), "--input_file is required"), (dict(do_train=False), "Nothing to do"),
     (dict(use_tpu=True), "TPUs are not supported")], ids=str)
 def test_what_cannot_be_is_refused_before_anything_is_written(pretraining, tmp_path, changes, complaint):
@@ -442,7 +448,7 @@ def test_what_cannot_be_is_refused_before_anything_is_written(pretraining, tmp_p
 @pytest.mark.parametrize("phase", ["do_train", pytest.param("do_eval", marks=pytest.mark.slow(
     reason="a whole run; test_input_pipeline.py locates such values"))])
 def test_a_record_that_cannot_be_used_is_named_when_it_is_read(pretraining, tmp_path, phase):
-    """One after those that are looked at before the start."""
+    """The record comes after the records that are checked before the start."""
     spoilt = {**rows(0, 1)[0], "masked_lm_weights": [float("nan"), *[0.0] * (PREDICTIONS - 1)]}
     path = tmp_path / "records"
     record_files.write_records(str(path), FIELDS, [*rows(0, 1) * 101, spoilt])

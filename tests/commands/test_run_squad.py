@@ -1,4 +1,4 @@
-"""`run_squad.py` as its users run it: what it writes, scores, resumes, refuses, on tiny data."""
+"""`run_squad.py` on tiny data, as a user runs it: written files, scores, resumed runs and errors."""
 
 import csv
 import json
@@ -21,7 +21,10 @@ FILES = {"predictions.json", "nbest_predictions.json", "answer_offsets.json", "e
 
 
 def write_squad(path, chance, size, version_2):
-    """Questions about contexts of the tiny vocabulary; the answer is the word after the question's last."""
+    """Writes questions about contexts of the tiny vocabulary.
+
+    The answer is the word that follows the last word of the question in the context.
+    """
     paragraphs = []
     for index in range(size):
         words = chance.sample(tiny.WORDS[:24], 14)
@@ -183,7 +186,7 @@ def test_what_saves_memory_gives_the_same_losses(trained, tmp_path):
 @_through_another_script
 @pytest.mark.parametrize("trained", [False], indirect=True, ids=["v1.1"])
 def test_going_on_after_the_last_step_but_one_changes_nothing(trained, tmp_path):
-    """As after a kill: the checkpoints of the last steps are gone."""
+    """The checkpoints of the last steps are missing, as after a kill."""
     for path in trained.output.glob("model.ckpt-[03]*"):
         (tmp_path / path.name).write_bytes(path.read_bytes())
     (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-3"\n')
@@ -233,7 +236,8 @@ def test_a_threshold_is_for_questions_without_an_answer(trained, tmp_path):
 
 @pytest.mark.parametrize("trained", [True], indirect=True, ids=["v2.0"])
 def test_the_best_threshold_is_used_and_json_lines_are_scored_like_squad(trained, tmp_path):
-    """The same questions as JSON Lines, answers as texts only: the same answers, scores and report."""
+    """The same questions as JSON Lines, with answers only as texts, give the same answers, scores and report.
+    """
     found = trained.run(trained.output, find_null_threshold=True, do_train=None)
     assert found.code == 0, found.err
     scores = json.loads((trained.output / "eval_results.json").read_text())

@@ -1,4 +1,4 @@
-"""run_swag.py as a user runs it: CSV in; scores, tables, exports, answers and errors out."""
+"""run_swag.py as a user runs it: it reads CSV, and writes scores, tables, exports and answers."""
 
 import csv
 import json
@@ -36,7 +36,7 @@ def table(path):
 
 @pytest.fixture(scope="module")
 def trained(scripts, tiny_model, tmp_path_factory):
-    """A training with all phases; (its end, its directory)."""
+    """A training with all phases: (`Finished`, its directory)."""
     here = tmp_path_factory.mktemp("swag")
     (here / "data").mkdir()
     # The development questions are those of the training, so that a small model learns them.
@@ -75,7 +75,7 @@ def test_scores_tables_and_files(trained):
 
 
 def test_later_commands_give_the_same_answers(trained, scripts):
-    """The settings of the training are taken over. The exported model scores single sequences."""
+    """The commands use the settings of the training. The exported model scores single sequences."""
     _, here = trained
     before = table(here / "output" / "eval_predictions.csv")
     again = scripts.run("run_swag.py", "--do_eval", "--output_dir=output", "--dev_file=data/val.csv",
@@ -152,7 +152,9 @@ def test_a_loaded_model_and_its_export(trained):
 
 
 def change(here, name, rename=lambda column: column, more=()):
-    """Writes the development questions with renamed and additional columns, the latter with the text "more".
+    """Writes the development questions with renamed columns and additional columns.
+
+    The additional columns contain the text "more".
     """
     with open(here / "data" / "val.csv", newline="") as source, open(here / name, "w", newline="") as file:
         header, *rows = csv.reader(source)
@@ -220,7 +222,7 @@ def test_micro_batches_change_nothing(scripts, tiny_model, trained):
         assert done.code == 0, done.err
         vectors[name] = tf.train.load_variable(str(here / name / "model.ckpt-8"), WEIGHTS)
     np.testing.assert_allclose(vectors["split"], vectors["whole"], atol=1e-5)
-    # Trimmed micro-batches have other dropout masks.
+    # If micro-batches are trimmed, their dropout masks change.
     assert 0 < np.abs(vectors["tokens"] - vectors["whole"]).max() < 0.1
 
 

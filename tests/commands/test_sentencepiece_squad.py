@@ -1,4 +1,4 @@
-"""SQuAD with a SentencePiece model: answers to tokens and back to the same characters of the context."""
+"""SQuAD with a SentencePiece model: answers become tokens, and tokens become the same characters again."""
 
 import json
 
@@ -10,8 +10,8 @@ import tiny
 from bertlib.tasks.squad import squad_answers, squad_data
 import tokenization
 
-# Contexts, and in each the answers to find: within words, across them, and where characters change their
-# number or case.
+# {context: answers to find in it}. Answers are inside of words, or contain several words. In some answers,
+# the tokenizer changes the number or the case of characters.
 CONTEXTS = {
     "Steve  Smith's café\t(in Oslo), naïve since 1,999, sold ½ cups… and ﬁn.":
         ["Smith", "Oslo", "Steve  Smith", "café", "1,999", "½ cups", "½", "cups", "naïve since", "ﬁn"],
@@ -25,7 +25,7 @@ CONTEXTS = {
 
 @pytest.fixture(scope="module")
 def spm_model_file(tmp_path_factory):
-    """A model that splits all of it into characters, so that each answer has tokens of its own."""
+    """A model that splits texts into characters, so that each answer consists of whole tokens."""
     path = tmp_path_factory.mktemp("spm") / "spiece.model"
     path.write_bytes(train(model_type="char"))
     return path
@@ -50,7 +50,8 @@ def test_answers_come_back_with_their_places(spm_model_file, squad_file, lower, 
     features = list(squad_data.generate_features(examples, tokenizer, length, 12, 8, True, report=False))
     results = []
     for feature in features:
-        # What a perfect model says: the answer, or nothing where the window does not have it.
+        # The logits of a perfect model: they select the answer, or no answer if the window does not contain
+        # it.
         sure = 9.0 if feature.start_position else -9.0
         logits = [np.where(np.arange(length) == place, sure, -20.0)
                   for place in (feature.start_position, feature.end_position)]

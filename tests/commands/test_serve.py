@@ -31,7 +31,7 @@ def model(tiny_model, tmp_path_factory):
 
 
 def error_of(done):
-    """The message of a run that ended with an error of one line."""
+    """Returns the message of a run that ended with an error of one line."""
     last = done.err.splitlines()[-1]
     assert done.code == 1 and last.startswith("serve.py: error: ") and "Traceback" not in done.err, done.err
     return last
@@ -74,7 +74,7 @@ def test_a_missing_package_is_named_with_its_extra(model, scripts, tmp_path):
 
 
 class Process:
-    """`serve.py` in a process of its own, at any unused port."""
+    """`serve.py` in a separate process, at an unused port."""
 
     def __init__(self, directory, model, *flags):
         self._log = directory / "log"
@@ -112,8 +112,11 @@ class Process:
 
 
 def keep_asking(server, stop, found):
-    """Asks on one connection until it is closed. Adds a pair to `found` for each request: the time at which
-    it was sent, and the status, or None if there was no answer."""
+    """Sends requests on one connection until the connection is closed.
+
+    Adds a pair to `found` for each request: the time at which it was sent, and the status. The status is None
+    if there was no answer.
+    """
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
     while not stop.is_set():
         sent = time.monotonic()

@@ -1,4 +1,7 @@
-"""SIGTERM, SIGHUP, Ctrl-C: one line, an exit code, nothing half-written, the same weights when it goes on."""
+"""SIGTERM, SIGHUP and Ctrl-C end a command with one line and an exit code, and without half-written files.
+
+If the command continues later, its weights are the same as without the signal.
+"""
 
 import contextlib
 import fcntl
@@ -20,7 +23,7 @@ LAST_STEP = 8
 
 @pytest.fixture(scope="module")
 def training(tiny_model, tmp_path_factory):
-    """The flags of a training that saves nothing by itself between its first and its last step."""
+    """The flags of a training that saves a checkpoint only at its first and its last step."""
     data = tiny.write_task(tmp_path_factory.mktemp("training"), "mrpc", train=32, dev=3, test=3)
     return dict(tiny_model.flags, bert_config_file=tiny_model.shallow, task_name="mrpc", data_dir=data,
                 train_batch_size=4, num_train_epochs=LAST_STEP / 8, learning_rate=0.01, log_steps=1,
@@ -28,7 +31,7 @@ def training(tiny_model, tmp_path_factory):
 
 
 def start(scripts, here, flags, until, script="run_classifier.py"):
-    """Starts a script and waits for some text in its log."""
+    """Starts a script, and waits until its log contains the pattern `until`."""
     run = scripts.start(script, *tiny.flags(**flags), cwd=here)
     while not re.search(until, run.read("stderr")) and os.path.exists(f"/proc/{run.pid}"):
         time.sleep(0.001)
@@ -114,7 +117,7 @@ def test_what_does_not_train_ends_at_once(phase, until, number, scripts, trainin
 
 
 def test_features_that_were_half_written_are_gone(scripts, training, tmp_path):
-    """Training has begun, but not to train: nothing is awaited."""
+    """The training has begun, but no step has. So the command does not wait for the end of a step."""
     data = tiny.write_task(tmp_path / "data", "mrpc", train=20000)
     flags = dict(training, do_train=True, data_dir=data, output_dir=tmp_path / "output")
     run = start(scripts, tmp_path, flags, "Converting example|Example: 0|Training on")
@@ -132,7 +135,7 @@ def test_features_that_were_half_written_are_gone(scripts, training, tmp_path):
 
 
 def start_at_a_terminal(flags, hang_up=signal.SIG_DFL):
-    """Starts run_classifier.py as a shell in a terminal does; returns (process, terminal)."""
+    """Starts run_classifier.py like a shell in a terminal. Returns (process, terminal)."""
     terminal, side = os.openpty()
 
     def take_terminal():
@@ -183,13 +186,16 @@ def test_under_nohup_a_training_goes_on(training, tmp_path):
 
 # --- Ctrl-C while modules are loaded ---------------------------------------------------------------------
 
-# Stands for a module that takes seconds to load: it is interrupted when it has begun.
+# A fake module that takes a long time to load. It interrupts itself at its beginning.
 SLOW = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n"
 AFTER = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
 
 
 def run_python(code, here):
-    """Runs a script named command.py that finds the modules of a directory first, then ours."""
+    """Runs a script with the name command.py.
+
+    It finds the modules of `here` first, then those of this project.
+    """
     (here / "command.py").write_text(AFTER + code)
     return subprocess.run([sys.executable, "command.py"], cwd=here, capture_output=True, encoding="utf-8",
                           timeout=100, env={**os.environ, "PYTHONPATH": str(running.ROOT)})
@@ -232,7 +238,10 @@ def test_a_signal_in_a_function_that_tensorflow_calls_is_answered_alike(error, c
 @pytest.mark.slow(reason="interpreters of their own, which load TensorFlow")
 @pytest.mark.parametrize("error, code", [("KeyboardInterrupt", 130), ("Stopped", 143), ("ValueError", 1)])
 def test_a_signal_that_replaces_an_error_in_c_is_answered_alike(error, code, tmp_path):
-    """The reader of a checkpoint takes a RuntimeError for damage. Only the message names the signal."""
+    """The reader of a checkpoint treats a RuntimeError as damage.
+
+    Only the message shows that it was a signal.
+    """
     done = run_python("from bertlib.command_line import launch\n"
                       "from bertlib.checkpoints import checkpoint_formats\n"
                       "def interrupted(name):\n"

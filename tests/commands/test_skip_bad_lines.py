@@ -1,5 +1,6 @@
-"""run_classifier.py on a file with lines that cannot be used, in another encoding, with pipes between the
-columns; and on a part of the examples.
+"""run_classifier.py on a file with bad lines, another encoding, and pipes between the columns.
+
+Also tests a training on a part of the examples.
 """
 
 import csv
@@ -11,7 +12,7 @@ import tiny
 
 WORDS = ["cat", "dog", "bird", "fish", "man", "child", "house"]
 ROWS = [[f"{WORDS[number % 7]} {WORDS[number // 7 % 7]} café", "xy"[number % 2]] for number in range(48)]
-BAD = {5: "|x", 17: "cat|x|more", 20: "", 30: "dog|"}  # {number of lines before: the line}
+BAD = {5: "|x", 17: "cat|x|more", 20: "", 30: "dog|"}  # {number of the lines before a bad line: bad line}
 
 
 def write(path, rows, bad):

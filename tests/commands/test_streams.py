@@ -22,7 +22,7 @@ def model_dir(tiny_model, tmp_path_factory):
 
 
 def in_shell(redirection, cwd, script, *flags):
-    """Runs a command as a shell does, with what redirects its streams; returns `scripts.Finished`."""
+    """Runs a command in a shell, with a redirection of its streams. Returns `scripts.Finished`."""
     command = shlex.join([sys.executable, str(runs.ROOT / script), *map(str, flags)])
     done = subprocess.run(["sh", "-c", f"{command} {redirection}"], cwd=cwd, env=runs.environment(),
                           capture_output=True, encoding="utf-8", stdin=subprocess.DEVNULL)
@@ -76,7 +76,7 @@ def test_closed_streams_that_are_not_needed_change_nothing(model_dir, tmp_path):
     done = in_shell("<&- >&-", tmp_path, "predict.py", *flags, "--output_file=answers.jsonl")
     assert done.code == 0 and "Lines answered: 1." in done.err, done.err
     assert '"label"' in (tmp_path / "answers.jsonl").read_text()
-    done = in_shell("2>&-", tmp_path, "predict.py", *flags)  # messages do not get among the answers
+    done = in_shell("2>&-", tmp_path, "predict.py", *flags)  # no messages are mixed with the answers
     assert done.code == 0 and len(done.out.splitlines()) == 1 and '"label"' in done.out
     done = in_shell("<&-", tmp_path, "predict.py", flags[0])
     assert_one_line(done, "predict.py",

@@ -1,4 +1,5 @@
-"""Disks that cannot be written, and clusters: one message of a command, and nothing half-written."""
+"""Disks that cannot be written, and clusters: a command prints one message and leaves no half-written file.
+"""
 
 import json
 import os
@@ -30,7 +31,7 @@ def assert_disk_is_named(done, script, path):
 
 
 def test_features_on_a_full_disk(scripts, tiny_model, tmp_path):
-    """As a link to a device that is always full."""
+    """The file of features is a link to a device that is always full."""
     data = tiny.write_task(tmp_path / "data", "mrpc", train=4)
     (tmp_path / "output").mkdir()
     path = tmp_path / "output" / "train.tf_record"

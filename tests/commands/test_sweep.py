@@ -44,14 +44,15 @@ def test_a_sweep_is_killed_and_extended(scripts, command, tmp_path):
     assert [(row["learning_rate"], row["seed"], row["status"]) for row in rows] == [
         ("0.001", "0", "finished"), ("0.001", "1", "finished")]
     outputs = [tmp_path / row["directory"] for row in rows]
-    # A run that was killed went on from its checkpoint, and the second run linked the features of the first.
+    # The run that was killed continued from its checkpoint. The second run has links to the features of the
+    # first.
     logs = [(tmp_path / "sweep" / "logs" / f"{output.name}.log").read_text() for output in outputs]
     assert any("Resuming from" in log for log in logs)
     assert [os.stat(output / "train.tf_record").st_nlink for output in outputs] == [3, 3]
     assert len(list(tmp_path.glob("sweep/runs/*/checkpoint"))) == 1
     assert b"Distribution over seeds" in (tmp_path / "sweep" / "sweep.html").read_bytes()
 
-    # The results are those of the command alone.
+    # The command without a sweep gives the same results.
     alone = scripts.run("run_classifier.py", *command[3:], "--learning_rate=1e-3", "--seed=1",
                         f"--output_dir={tmp_path / 'alone'}", cwd=tmp_path)
     assert alone.code == 0

@@ -1,4 +1,7 @@
-"""What a command without training takes over from run.json and what it refuses, by the class of each flag."""
+"""A command without training uses the values of flags in run.json, or refuses other values.
+
+The class of a flag decides which of these happens.
+"""
 
 import json
 import random
@@ -13,7 +16,7 @@ from bertlib.runs.settings import CLASSES
 
 TRAINING_COMMANDS = ("run_classifier", "run_classifier_with_tfhub", "run_squad", "run_pretraining", "run_ner")
 
-# Prints {name: class} of a command's flags; without a class it is null.
+# Prints {name: class} of the flags of a command. A flag without a class has null.
 _CLASSES = """
 import json, runpy, sys
 from absl import app
@@ -54,7 +57,7 @@ def test_each_flag_of_a_training_has_a_class(classes_of, command):
 
 # --- Tags ------------------------------------------------------------------------------------------------
 
-# An index, the word, its tag.
+# The columns are an index, a word and its tag.
 _COLUMNS = "1 the O\n2 cat B-ANIMAL\n3 eats O\n\n1 a O\n2 dog B-ANIMAL\n"
 
 
@@ -80,7 +83,7 @@ def test_a_tagger_reads_the_columns_of_its_training(scripts, tiny_model, tmp_pat
     assert f"from the training ({output}/run.json): --token_column=2, --tag_column=3, " in done.err
     assert "5 words, IOB2: 2 ANIMAL." in done.err  # the tags are read, too
     assert taken == predict("told", token_column=2, tag_column=3)[1]
-    # A file of other columns is read as it is said to be.
+    # For a file with other columns, the flags override the columns of the training.
     done, _ = predict("other", token_column=1)
     assert "Flags with other values than in the training" in done.err
     assert "--token_column=1 (in the training: 2)" in done.err
@@ -93,7 +96,7 @@ def test_a_record_of_an_older_version_contradicts_nothing(scripts, tiny_model, t
         do_predict=True, test_file="test.conll", output_dir=output, learning_rate=0.5, crf=False),
                        cwd=tmp_path)
     assert done.code == 0 and "token_column" not in done.err, done.err
-    # This flag is not taken over, because it is a flag of the speed.
+    # The value of this flag is not taken from run.json, because the flag only affects speed.
     assert done.err.count("The model was trained with --precision=fp16, and now answers in fp32. With "
                           "--precision=fp16, it answers in fp16.") == 1
 

@@ -48,8 +48,7 @@ def results_of(path):
 
 @pytest.fixture(scope="module")
 def trained(scripts, tiny_model, tmp_path_factory):
-    """A directory with the page's module, the page's data and the result of the page's command; the run; and
-    its flags."""
+    """(directory, run, flags). The directory contains the module of the page, its data, and the output."""
     here = tmp_path_factory.mktemp("reviews")
     write_reviews(here / "reviews")
     (here / "my_task.py").write_text(example_of_the_page(), encoding="utf-8")
@@ -129,7 +128,7 @@ def test_another_module_is_named_and_other_labels_are_refused(scripts, trained, 
     # The directory of a checkpoint may come from a stranger, so its module is only executed on request.
     done = evaluate(scripts, tmp_path, init_checkpoint="output/my_task", output_dir="new")
     assert done.code == 1 and "a copy in output/my_task/task_module.py. The module is exec" in done.err
-    # Other commands on a model of a module: the user's own file.
+    # A model of a module can also evaluate a user's own file.
     (tmp_path / "dev.csv").write_text("text,label\nthe cat,good\nthe dog,bad\n")
     done = evaluate(scripts, tmp_path, dev_file="dev.csv", results_dir="of_file")
     assert done.code == 0 and "Own data dev: accuracy" in done.err, done.err
@@ -140,7 +139,7 @@ def test_a_changed_module_continues_the_training_and_is_copied(scripts, trained,
     (tmp_path / "my_task.py").write_text(example_of_the_page() + "\n# changed\n")
     flags = [*trained[2], "--num_train_epochs=2", "--do_train=true"]
     done = scripts.run("run_classifier.py", *flags, cwd=tmp_path)
-    # Another file of the same name: it has the same default directory.
+    # Another module file with the same name has the same default directory.
     assert done.code == 1 and f"already contains a training with a different module, {trained[0]}" in done.err
     done = scripts.run("run_classifier.py", *flags, "--output_dir=output/my_task", cwd=tmp_path)
     assert done.code == 0, done.err
@@ -360,7 +359,7 @@ def test_metrics_that_cannot_be_used(load, returned, said):
 
 
 def test_declared_files_of_a_module(load, tmp_path):
-    """As in "Declared files" of the page, but for the class's import."""
+    """The module is that of the section "Declared files" of the page, without the import of the class."""
     page = PAGE.read_text(encoding="utf-8").partition("## Declared files")[2]
     code = textwrap.dedent("\n".join(line for line in page.splitlines() if line.startswith("    "))
                            .partition("    python ")[0])

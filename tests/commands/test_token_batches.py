@@ -1,4 +1,7 @@
-"""Micro-batches cut by token count: as small as can be, weighed, and together the step of the whole batch."""
+"""Micro-batches that are cut by the number of tokens.
+
+They are as small as possible, and their losses are weighted. Together they give the step of the whole batch.
+"""
 
 import itertools
 import json
@@ -23,7 +26,7 @@ import run_classifier
 
 
 def sizes(lengths, bounds):
-    """Tokens of each part."""
+    """Returns the number of tokens of each part, with padding."""
     return [(end - start) * max(lengths[start:end]) for start, end in zip(bounds, bounds[1:])]
 
 
@@ -48,11 +51,11 @@ def test_a_large_batch_is_cut_in_no_time_and_no_micro_batch_is_above_its_share_o
 
 # --- The dataset -----------------------------------------------------------------------------------------
 
-LENGTH, BATCH, PARTS = 33, 10, 3  # neither is a multiple of what it might have to be
+LENGTH, BATCH, PARTS = 33, 10, 3  # chosen so that nothing divides evenly
 
 
 def examples(count=25):
-    """Features of examples of different lengths; label_ids tell them apart."""
+    """Returns the features of examples with different lengths. Each example has a different label_ids."""
     chance = np.random.RandomState(4)
     mask = (np.arange(LENGTH) < chance.randint(1, LENGTH + 1, [count, 1])).astype(np.int32)
     return {"input_ids": mask * chance.randint(1, 30, [count, LENGTH]).astype(np.int32), "input_mask": mask,
@@ -67,7 +70,7 @@ def make_dataset(**changes):
 
 
 def run_batches(fetches, iterator, count, step=0):
-    """The fetches of `count` batches; the input starts at that step."""
+    """Returns the fetches of `count` batches. The input starts at the step `step`."""
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
         tf.train.get_global_step().load(step, session)
@@ -104,7 +107,7 @@ def test_micro_batches_are_the_step_cut_where_it_is_best_each_with_its_weight():
 def test_lengths_are_rounded_up_to_the_length_of_the_features_at_most():
     mask = (np.arange(LENGTH) < np.where(np.arange(BATCH) == 3, 33, 32)[:, None]).astype(np.int32)
     found = take(2, arrays=dict.fromkeys(SEQUENCES, mask), micro_batches=2)
-    # At 40 tokens it would be 4 and 6.
+    # If the length were rounded up to 40, the parts would have 4 and 6 examples.
     assert [part["input_ids"].shape for part in found] == [(5, 33), (5, 32)]
 
 
@@ -150,7 +153,7 @@ def test_dropout_of_parts_of_different_sizes_has_no_number_in_common(graph):
 
 
 def gradients(**options):
-    """Gradients of a step's loss, the mean over its micro-batches."""
+    """Returns the gradients of the loss of a step. The loss is the mean over the micro-batches."""
     config = modeling.BertConfig.from_dict({**tiny.CONFIG, "hidden_dropout_prob": 0.0,
                                             "attention_probs_dropout_prob": 0.0,
                                             "num_hidden_layers": 1, "initializer_range": 0.5})
@@ -177,7 +180,7 @@ def test_the_mean_gradient_of_the_micro_batches_is_that_of_the_batch():
 
 # --- The scripts -----------------------------------------------------------------------------------------
 
-# run_classifier.py, without the dropout that no flag and no configuration turns off.
+# Runs run_classifier.py without the dropout of the head. No flag and no configuration turns this dropout off.
 WITHOUT_DROPOUT = """from bertlib.command_line import launch
 from bertlib.tasks.classification import classification_head
 import run_classifier
@@ -189,7 +192,7 @@ launch.run(run_classifier.main)
 
 @pytest.fixture(scope="module")
 def flags(tiny_model, tmp_path_factory):
-    """Flags of a training of four steps of 5 examples."""
+    """The flags of a training with four steps of 5 examples each."""
     here = tmp_path_factory.mktemp("token_batches")
     (here / "config.json").write_text(json.dumps({**tiny.CONFIG, "num_hidden_layers": 1,
                                                   "hidden_dropout_prob": 0.0,
@@ -253,7 +256,10 @@ def test_flags_that_contradict_each_other_are_refused_before_anything_is_written
 
 @pytest.fixture
 def run_squad(scripts, flags, tmp_path):
-    """Runs run_squad.py(output directory, flags) on contexts of one length: the loss depends on padding."""
+    """A function of an output directory and flags that runs run_squad.py.
+
+    All contexts have the same length, because the loss depends on padding.
+    """
     chance = random.Random(3)
     contexts = [" ".join(["cat", *chance.sample(tiny.WORDS[:24], 8)]) for _ in range(10)]
     data = [{"title": "t", "paragraphs": [{"context": context, "qas": [{

@@ -1,5 +1,7 @@
-"""What the files of a Hugging Face model say about its tokenizer is done, or refused; so is a case that does
-not suit the vocabulary."""
+"""The settings in the tokenizer files of a Hugging Face model are applied or refused.
+
+A letter case that does not fit the vocabulary is also refused.
+"""
 
 import itertools
 import json
@@ -18,8 +20,10 @@ SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
 def vocabulary():
-    """Every character of the texts in each form that an option gives it, as a beginning and as a
-    continuation."""
+    """Returns all characters of TEXTS as tokens, at the beginning and inside of a word.
+
+    A character occurs in each form into which an option of the tokenizer converts it.
+    """
     characters = set()
     for lower, strips in itertools.product((False, True), repeat=2):
         normalizer = tokenizers.normalizers.BertNormalizer(True, False, strips, lower)
@@ -31,7 +35,7 @@ def vocabulary():
 
 
 def settings_of(directory, *arguments):
-    """The `Settings` of a command that is given the vocabulary in a directory, and some flags."""
+    """Returns the `Settings` of a command with the vocabulary in a directory and with some flags."""
     values = flags.FlagValues()
     for name in ("vocab_file", "spm_model_file", "init_checkpoint"):
         flags.DEFINE_string(name, None, "", flag_values=values)

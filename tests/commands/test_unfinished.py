@@ -1,4 +1,7 @@
-"""A training that has not taken a step, or was killed: refused, or said, by whatever reads its weights."""
+"""Commands that read the weights of an unfinished training refuse them or print a warning.
+
+They are refused if the training has not taken a step.
+"""
 
 import json
 import os
@@ -28,7 +31,7 @@ def trained(scripts, tiny_model, tmp_path_factory):
 
 
 def at_step(trained, directory, step, **changes):
-    """A copy of the training as it was at a step, its run.json changed."""
+    """Returns a copy of the training in its state after a step, with changes in run.json."""
     output = shutil.copytree(trained[0] / "output", directory / "output")
     (output / "checkpoint").write_text(f'model_checkpoint_path: "model.ckpt-{step}"\n')
     for path in output.glob("model.ckpt-*"):
@@ -82,7 +85,7 @@ def test_an_unfinished_training_is_said_once(trained, scripts, tmp_path, command
 @pytest.mark.parametrize("step, changes", [
     (4, {}), (4, dict(finished_step=None)),  # killed after its last step
     (2, dict(finished_step=2)),  # it ended by itself, as early stopping does
-    (2, dict(planned_steps=None, finished_step=None))])  # of a version that did not know
+    (2, dict(planned_steps=None, finished_step=None))])  # of a version that did not record these values
 def test_what_is_finished_or_not_known_is_not_warned_of(trained, tmp_path, step, changes, caplog):
     output = at_step(trained, tmp_path, step, **changes)
     output_files.check_trained(output_files.read_record(output), str(output / f"model.ckpt-{step}"))
@@ -93,7 +96,7 @@ def test_published_weights_are_not_concerned(trained, tiny_model, tmp_path):
     weights = tiny.write_tensorflow(tmp_path / "bert_model.ckpt", tiny_model.weights)
     output_files.check_trained(json.loads((trained[0] / "output" / "run.json").read_text()), str(weights))
     state = {**tiny_model.weights, "global_step": np.int64(0)}
-    tiny.write_tensorflow(tmp_path / "old" / "model.ckpt-0", state)  # the original's, without a run.json
+    tiny.write_tensorflow(tmp_path / "old" / "model.ckpt-0", state)  # the original code writes no run.json
     assert output_files.read_record(tmp_path / "old") is None
 
 

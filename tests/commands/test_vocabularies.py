@@ -1,5 +1,7 @@
-"""A vocabulary in another order is refused, from the records of a pre-training to what starts from its
-weights: tokens would get the vectors of others."""
+"""A vocabulary in another order is refused, because tokens would get the vectors of other tokens.
+
+The check begins with the records of a pre-training, and includes all runs that start from its weights.
+"""
 
 import json
 import random
@@ -13,7 +15,7 @@ from bertlib.output_directory import output_files
 
 
 def reordered(model, path):
-    """The vocabulary with its words in the opposite order, the special tokens where they were."""
+    """Writes the vocabulary with its words in reverse order. The special tokens keep their places."""
     words = model.vocab.read_text().splitlines()
     path.write_text("".join(f"{word}\n" for word in [*words[:5], *words[:4:-1]]))
     return path
@@ -21,7 +23,7 @@ def reordered(model, path):
 
 @pytest.fixture(scope="module")
 def records(scripts, tiny_model, tmp_path_factory):
-    """Records for a pre-training, beside their manifest."""
+    """The directory of records for a pre-training and their manifest."""
     here = tmp_path_factory.mktemp("records")
     chance = random.Random(1)
     documents = ("".join(tiny.sentence(chance) + "\n" for _ in range(6)) for _ in range(6))
@@ -35,7 +37,7 @@ def records(scripts, tiny_model, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pretrain(scripts, tiny_model, records):
-    """A function that pre-trains for a step on the second of the files, with some flags."""
+    """A function that pre-trains for one step on the second file of records, with some flags."""
     def run(output, **flags):
         given = dict(do_train=True, input_file=records / "b.tfrecord", bert_config_file=tiny_model.shallow,
                      max_seq_length=tiny.SEQ_LENGTH, max_predictions_per_seq=3, train_batch_size=2,
@@ -47,7 +49,7 @@ def pretrain(scripts, tiny_model, records):
 
 @pytest.fixture(scope="module")
 def pretrained(pretrain, tmp_path_factory):
-    """The output directory of a pre-training that was told of no vocabulary."""
+    """(`Finished`, output directory) of a pre-training without a flag for the vocabulary."""
     output = tmp_path_factory.mktemp("pretrained") / "output"
     done = pretrain(output)
     assert done.code == 0, done.err
@@ -86,9 +88,8 @@ def test_a_pre_training_knows_the_vocabulary_of_records_that_moved(pretrain, rec
 
 
 @pytest.mark.parametrize("flags, said", [
-    (lambda model, path: dict(vocab_file=reordered(model, path)), "--vocab_file={path} differs in its "
-                                                                  "entries, "
-     "or in their order, from the vocabulary ({model}"),
+    (lambda model, path: dict(vocab_file=reordered(model, path)),
+     "--vocab_file={path} differs from the vocabulary of the records ({model}): other entries, or another "),
     (lambda model, path: dict(do_lower_case=False), "--do_lower_case=false, but the records' manifest ")])
 def test_a_pre_training_refuses_another_vocabulary(pretrain, tiny_model, tmp_path, flags, said):
     path = tmp_path / "other.txt"
@@ -111,7 +112,7 @@ def test_records_of_two_vocabularies_are_refused(pretrain, records, tiny_model, 
 
 @pytest.fixture
 def fine_tune(scripts, pretrained, tmp_path):
-    """A function that trains a classifier, from a pre-training, with some flags."""
+    """A function that trains a classifier with some flags. It starts from a pre-training."""
     data = tiny.write_task(tmp_path / "data", "mrpc", train=4)
 
     def run(start=pretrained[1], **flags):
@@ -126,8 +127,8 @@ def fine_tune(scripts, pretrained, tmp_path):
 def test_fine_tuning_refuses_another_vocabulary(fine_tune, pretrained, tiny_model, tmp_path):
     refused = fine_tune(vocab_file=reordered(tiny_model, tmp_path / "other.txt"))
     assert refused.code == 1 and not (tmp_path / "classifier").exists()
-    said = (f"--vocab_file={tmp_path}/other.txt differs in its entries, or in their order, from the "
-            "vocabulary with which --init_checkpoint={start} was trained, according to {start}/run.json. A "
+    said = (f"--vocab_file={tmp_path}/other.txt differs from the vocabulary of --init_checkpoint={{start}}: "
+            "other entries, or another order. {start}/run.json records the vocabulary of the checkpoint. A "
             f"token would get the vector of another token. Pass --vocab_file={tiny_model.vocab}.\n")
     assert said.replace("{start}", str(pretrained[1])) in refused.err
 
@@ -140,7 +141,7 @@ def test_fine_tuning_takes_the_vocabulary_that_run_json_names(fine_tune, pretrai
     assert done.code == 0 and f"--vocab_file not given: using {tiny_model.vocab}\n" in done.err, done.err
 
 
-# --- What answers ----------------------------------------------------------------------------------------
+# --- Commands that answer --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("script, flags", [
@@ -158,8 +159,9 @@ def test_a_reordered_vocabulary_beside_the_weights_is_refused(scripts, tiny_mode
     before = sorted(tmp_path.rglob("*"))
     refused = scripts.run(script, *tiny.flags(**flags(output)), cwd=tmp_path)
     assert refused.code == 1 and sorted(tmp_path.rglob("*")) == before
-    assert (f"error: {output}/vocab.txt differs in its entries, or in their order, from the vocabulary with "
-            f"which the model was trained, according to {output}/run.json.") in refused.err, refused.err
+    assert (f"error: {output}/vocab.txt differs from the vocabulary with which the model was trained: other "
+            f"entries, or another order. {output}/run.json records the vocabulary of the training."
+            ) in refused.err, refused.err
 
 
 @pytest.mark.parametrize("script, flags", [

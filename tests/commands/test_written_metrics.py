@@ -1,5 +1,7 @@
-"""The metrics of an evaluation are those of the predictions that are written: scikit-learn and SciPy compute
-them again from test_results.tsv. The heads are so flat that many predictions are equal after rounding.
+"""The metrics of an evaluation agree with the predictions in the written files.
+
+scikit-learn and SciPy compute the metrics again from test_results.tsv. The weights of the heads are so small
+that many predictions are equal after rounding.
 """
 
 import csv
@@ -17,7 +19,7 @@ SIZE = 40
 
 
 def written(directory, task_type):
-    """A labelled file of texts; returns its path and its labels."""
+    """Writes a file of texts with labels. Returns (its path, its labels)."""
     chance = random.Random(task_type)
     labels = {"classification": lambda: chance.choice(LABELS),
               "regression": lambda: repr(chance.uniform(-3, 3)),
@@ -34,7 +36,7 @@ def results_of(path):
 
 
 def run(scripts, tiny_model, here, task_type, **more):
-    """Evaluates and predicts a file with an untrained head; returns (its labels, the finished run)."""
+    """Evaluates and predicts a file with an untrained head. Returns (its labels, `Finished`)."""
     labels = written(here, task_type)
     (here / "labels.txt").write_text("".join(f"{label}\n" for label in LABELS))
     outputs = 1 if task_type == "regression" else len(LABELS)
@@ -58,7 +60,7 @@ FLAT = {"classification": 1e-8, "regression": 1e-7, "multilabel": 1e-7}
 def of_classification(labels, file):
     best = [LABELS[row.argmax()] for row in np.loadtxt(file, dtype=np.float32)]
     accuracy = np.float32(sklearn_metrics.accuracy_score(labels, best))
-    return {"eval_accuracy": float(str(accuracy)),  # it is written so
+    return {"eval_accuracy": float(str(accuracy)),  # as in the written file
             "eval_f1": sklearn_metrics.f1_score(labels, best, labels=LABELS, average="macro",
                                                 zero_division=0),
             "eval_matthews": sklearn_metrics.matthews_corrcoef(labels, best),
@@ -93,9 +95,10 @@ def test_metrics_are_those_of_the_written_predictions(task_type, expected, scrip
     output = tmp_path / "output"
     found = results_of(output / "test_eval_results.txt")
     rows = np.loadtxt(output / "test_results.tsv", dtype=np.float32).reshape(SIZE, -1)
-    assert len(np.unique(rows)) < rows.size  # some tie
+    assert len(np.unique(rows)) < rows.size  # some values are equal
     for name, value in expected(labels, output / "test_results.tsv").items():
-        # Scores that differ in the 7th digit alone leave 9 digits for their deviations from the mean.
+        # The scores differ only from the 7th digit on. So their deviations from the mean have only 9 exact
+        # digits.
         rtol = 1e-7 if name == "eval_pearson" else 1e-12
         np.testing.assert_allclose(found[name], value, rtol=rtol, err_msg=name)
     assert "Own data dev: " in finished.err and "; test: " in finished.err
@@ -107,6 +110,6 @@ def assert_development_set_is_scored_by_its_predictions_too(labels, output):
     found = results_of(output / "eval_results.txt")
     for name, value in of_classification(labels, output / "test_results.tsv").items():
         np.testing.assert_allclose(found[name], value, rtol=1e-12, err_msg=name)
-    # The published file: its loss is that of the logits.
+    # The names are those of the published results file. Its loss is computed from the logits.
     assert set(found) == {"eval_accuracy", "eval_confusion_matrix", "eval_f1", "eval_loss", "eval_matthews",
                           "global_step", "loss"}

@@ -3,7 +3,7 @@
 import json
 import sys
 
-import conftest  # noqa: F401  which sets up the path, also of the process below
+import conftest  # noqa: F401  sets the module path, also in the process that `run` starts
 from helpers import comparable
 import numpy as np
 import pytest
@@ -19,11 +19,11 @@ from bertlib.graph.recompute_grad import recompute_grad
 import modeling
 
 ROWS, FEW, WIDTH, LAYERS = 1 << 17, 50, 16, 12
-PRODUCTS = 3  # in a layer
-TENSOR = 4 * ROWS * WIDTH / 2**20  # MiB of one
+PRODUCTS = 3  # number of products in a layer
+TENSOR = 4 * ROWS * WIDTH / 2**20  # MiB of a tensor
 
 
-# --- Recomputation, in a process of its own: XLA is asked for before the first session --------------------
+# --- Recomputation, in a separate process: XLA must be requested before the first session -----------------
 
 
 def layer(index, x):
@@ -38,13 +38,16 @@ def layer(index, x):
 
 
 def resident(field):
-    """A size of this process in MiB: "VmRSS" now, "VmHWM" at most."""
+    """Returns a size of this process in MiB: "VmRSS" is the present size, "VmHWM" the largest size so far."""
     with open("/proc/self/status", encoding="utf-8") as lines:
         return next(int(line.split()[1]) for line in lines if line.startswith(field + ":")) / 1024
 
 
 def measure(wrap, compiles, rows, layers):
-    """(gradients for the kernels by a few rows, resident MiB then, the most that so many rows made of it)."""
+    """Computes the gradients of the kernels, first with a few rows, and then with `rows` rows.
+
+    Returns (gradients from a few rows, resident MiB after them, largest resident MiB with all rows).
+    """
     with tf.Graph().as_default() as graph, tf.Session() as session:
         tf.train.get_or_create_global_step()
         if compiles:
@@ -65,7 +68,7 @@ def measure(wrap, compiles, rows, layers):
 
 
 def run(rows, layers, cwd):
-    """What `main` prints."""
+    """Runs `main` in a new process, and returns the values that it prints."""
     done = run_fresh("tests/commands/test_xla.py", str(rows), str(layers), cwd=cwd,
                       PYTHONPATH=f"{ROOT}:{ROOT / 'tests'}")
     assert not done.code, done.err
@@ -87,8 +90,9 @@ def test_what_is_recomputed_where_xla_compiles_is_not_kept_and_has_the_same_grad
 
 
 def main(*sizes):
-    """Prints as JSON: a step's MiB with and without recomputation; the gradients' relative difference."""
-    # The one that needs less first: memory that was allocated once stays.
+    """Prints as JSON the MiB of a step with and without recomputation, and the difference of the gradients.
+    """
+    # The step that needs less memory runs first, because the process keeps memory that it has allocated.
     recomputed, before, least = measure(recompute_grad, True, *sizes)
     kept, _, most = measure(lambda function: function, True, *sizes)
     plain, _, _ = measure(lambda function: function, False, FEW, sizes[1])
@@ -111,11 +115,11 @@ def train(scripts, model, directory, output_dir, **flags):
 
 @pytest.mark.slow(reason="XLA compiles the formulas of a training step, and the step runs as a user runs it")
 def test_a_compiled_run_is_the_same_run(scripts, tiny_model, tmp_path):
-    # With random numbers everywhere: head and pooler, order of the examples, dropout.
+    # The run has random numbers in the head, in the pooler, in the order of the examples and in dropout.
     tiny.write_task(tmp_path, "mrpc", train=12)
     calls, weights = [], []
     for name, flags in (("plain", {}), ("compiled", {"use_xla": True, "recompute": "layers"})):
-        flags["trim_padding"] = False  # trimmed lengths, and with them the masks, differ with XLA
+        flags["trim_padding"] = False  # with XLA, trimmed lengths differ, and so do the masks
         done = train(scripts, tiny_model, tmp_path, tmp_path / name, **flags)
         assert done.code == 0, done.err
         graph = tf.MetaGraphDef.FromString((tmp_path / name / "model.ckpt-3.meta").read_bytes()).graph_def

@@ -44,7 +44,7 @@ def test_lines_are_compared_without_times_and_missing_ones_are_named(tmp_path):
 
 
 def write_training(directory, best_step=2, changes=(), step=3, rows=({"step": 1, "loss": 2.0},)):
-    """Writes a training with best weights; returns its directory."""
+    """Writes the directory of a training with best weights, and returns the directory."""
     arrays = {"a": np.ones(4, np.float32)}
     write(directory, arrays, rows)
     (directory / "model.ckpt-3.index").rename(directory / f"model.ckpt-{step}.index")

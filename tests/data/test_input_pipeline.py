@@ -1,4 +1,4 @@
-"""Records: written, read, refused, and the order in which training takes them."""
+"""Records are written, read and refused. Training reads them in the right order."""
 
 import os
 import pathlib
@@ -18,7 +18,7 @@ FIELDS = [Field("input_ids", "int64", (4,)), Field("label_ids", "int64", ()),
 
 
 def make_arrays(count):
-    """{name: array} of the dtypes that the datasets give; input_ids[i][0] is i."""
+    """Returns {name: array} with the dtypes of the datasets. input_ids[i][0] is i."""
     return {"input_ids": np.arange(count, dtype=np.int32)[:, None] + np.arange(4, dtype=np.int32) * 100,
             "label_ids": np.arange(count, dtype=np.int32) % 3,
             "weights": np.arange(2 * count, dtype=np.float32).reshape(count, 2) / 8}
@@ -35,7 +35,8 @@ def path(tmp_path):
 
 
 def batches(dataset, count=None, step=None):
-    """The dataset's batches, at most `count`, in a session with global step `step` as the iterator starts."""
+    """Returns the batches of a dataset, at most `count`. When the iterator starts, the global step is `step`.
+    """
     iterator = tf.data.make_initializable_iterator(dataset)
     following = iterator.get_next()
     taken = []
@@ -74,7 +75,7 @@ def test_what_is_written_is_read_in_the_declared_types(path):
     assert os.listdir(os.path.dirname(path)) == ["train.tf_record"]
 
 
-# What run_classifier.py publishes: the names, all of them int64.
+# The names of run_classifier.py in the published code. All fields are int64.
 PUBLISHED = [Field("input_ids", "int64", (4,)), Field("input_mask", "int64", (4,)),
              Field("segment_ids", "int64", (4,)), Field("label_ids", "int64", ()),
              Field("is_real_example", "int64", ())]
@@ -166,7 +167,7 @@ def test_text_that_cannot_be_written_leaves_an_earlier_file_as_it_was(tmp_path):
     assert (tmp_path / "results.txt").read_text() == "first"
 
 
-# --- What is refused -------------------------------------------------------------------------------------
+# --- Refused files ---------------------------------------------------------------------------------------
 
 
 def refusal(path, fields=FIELDS, error=ValueError):
@@ -190,7 +191,7 @@ def test_a_truncated_file_is_refused_with_the_place(path, left):
     record_files.write_records(path, FIELDS, make_rows(3))
     data = pathlib.Path(path).read_bytes()
     record = len(data) // 3
-    size = 2 * record + left % record  # so much of the last record is left
+    size = 2 * record + left % record  # bytes that are left: two records and a part of the last one
     pathlib.Path(path).write_bytes(data[:size])
     message = refusal(path)
     assert f"at record 2 (byte {2 * record} of {size})" in message
@@ -244,7 +245,7 @@ FAULTS = {
     "id": ({"input_ids": [0, 351, 0, 0]},
            "input_ids has 351 at place 1 (from 0); it must be from 0 to 350"),
     "negative id": ({"input_ids": [0, 1, 2, -1]}, "input_ids has -1 at place 3"),
-    # as int32 it would be 5
+    # Converted to int32, this id would be 5.
     "large id": ({"input_ids": [2**32 + 5, 0, 0, 0]}, "input_ids has 4294967301 at place 0"),
     "label": ({"label_ids": 3}, "label_ids has 3 at place 0 (from 0); it must be from 0 to 2"),
     "nan": ({"weights": [1, float("nan")]},
@@ -337,7 +338,7 @@ def test_the_stream_does_not_depend_on_the_batch_size():
 
 @pytest.fixture(params=["records", "arrays"])
 def make_dataset(request, path):
-    """Builds the same dataset from a file or from memory."""
+    """A function that builds a dataset, from a file or from memory. The dataset must be the same."""
     def make(count, *arguments, **options):
         if request.param == "arrays":
             return input_pipeline.array_dataset(make_arrays(count), *arguments, **options)
@@ -364,7 +365,7 @@ def test_evaluation_takes_everything_once_in_order_with_a_smaller_last_batch(mak
     tf.train.get_or_create_global_step()
     dataset = make_dataset(5, 2, is_training=False, drop_remainder=False)
     expected = [take(make_arrays(5), slice(start, start + 2)) for start in (0, 2, 4)]
-    assert_equal(batches(dataset, step=3), expected)  # whatever the global step
+    assert_equal(batches(dataset, step=3), expected)  # at any global step
 
 
 def test_drop_remainder_leaves_the_smaller_batch_out(make_dataset):
@@ -418,7 +419,10 @@ TRIM = ("input_mask", "input_ids")
 
 
 def make_padded():
-    """Sequences of LENGTHS in [90, 40]; input_ids[i][:length] is i + 1, label_ids[i] is i."""
+    """Returns sequences with LENGTHS real tokens, padded to [90, 40].
+
+    input_ids[i][:length] is i + 1, and label_ids[i] is i.
+    """
     mask = (np.arange(40) < LENGTHS[:, None]).astype(np.int32)
     return {"input_ids": mask * np.arange(1, 91, dtype=np.int32)[:, None], "input_mask": mask,
             "label_ids": np.arange(90, dtype=np.int32)}
@@ -457,7 +461,7 @@ def test_evaluation_sorts_batches_and_results_are_put_back_in_order(monkeypatch,
     monkeypatch.setattr(input_pipeline, "_SORTED_BATCHES", 4)
     found = batches(input_pipeline.array_dataset(make_padded(), 8, False, drop_remainder,
                                                  trimmed_fields=TRIM))
-    # The last, smaller batch holds what it would without sorting.
+    # The last, smaller batch has the same examples as without sorting.
     assert [len(batch["label_ids"]) for batch in found] == [8] * 11 + [2] * (not drop_remainder)
     for batch in found:
         assert_trimmed(batch, len(batch["label_ids"]))

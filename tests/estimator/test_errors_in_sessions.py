@@ -1,4 +1,4 @@
-"""What TensorFlow takes for a lost worker ends training, evaluation and prediction: nothing begins anew."""
+"""Errors that mean a lost worker in TensorFlow end training, evaluation and prediction, without a restart."""
 
 import pytest
 import tensorflow.compat.v1 as tf
@@ -8,7 +8,7 @@ from bertlib.tasks.vectors import feature_extraction
 
 
 class Failure:
-    """Raises an error each time that it is called; another one if it is called again and again."""
+    """A function that raises an error in its first three calls, and a RuntimeError in later calls."""
 
     def __init__(self, error):
         self.error, self.calls = error, 0

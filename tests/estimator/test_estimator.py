@@ -1,7 +1,7 @@
-"""`estimator`: TensorFlow's semantics on models of a few numbers; what killed processes, full disks leave.
+"""`estimator`: TensorFlow's semantics on tiny models, and directories after killed processes and full disks.
 
-`counting_model` counts its steps in a variable, so its weight tells what was trained. `regression_model` has
-an optimizer with slots, and data that depend on the step, as the scripts have.
+`counting_model` counts its steps in a variable, so the value of the variable shows how many steps were
+trained. `regression_model` has an optimizer with slots, and data that depend on the step, like the scripts.
 """
 
 import contextlib
@@ -46,14 +46,14 @@ import optimization
 
 
 def count_step(loss, amount=1.0):
-    """The variable `total`, and the op of a training step that adds to it."""
+    """Returns (variable `total`, op of a training step that adds `amount` to it)."""
     total = tf.get_variable("total", [], initializer=tf.zeros_initializer())
     with tf.control_dependencies([loss]):
         return total, tf.group(tf.assign_add(total, amount), tf.assign_add(tf.train.get_global_step(), 1))
 
 
 def counting_model(features, labels, mode, params):
-    """Adds 1 to `total` a step. The loss is the mean of x; predicts x and x + total."""
+    """Adds 1 to `total` in each step. The loss is the mean of x. The model predicts x and x + total."""
     del labels
     x = features["x"] if isinstance(features, dict) else features
     loss = tf.reduce_mean(x)
@@ -68,14 +68,17 @@ def counting_model(features, labels, mode, params):
 
 
 def adding_model(features, labels, mode, params):
-    """Adds its loss to `total`."""
+    """Adds the loss to `total` in each step."""
     loss = tf.reduce_mean(features["x"])
     _, train_op = count_step(loss, loss)
     return EstimatorSpec(mode, loss=loss, train_op=train_op)
 
 
 def regression_model(features, labels, mode, params):
-    """Linear regression on 4 numbers under BERT's optimizer. `ballast` enlarges the checkpoint by so many."""
+    """A linear regression on 4 numbers with the optimizer of BERT.
+
+    params["ballast"] is a number of additional values in the checkpoint.
+    """
     weights = tf.get_variable("weights", [4], initializer=tf.random_normal_initializer())
     bias = tf.get_variable("bias", [], initializer=tf.zeros_initializer())
     if params.get("ballast"):
@@ -90,7 +93,7 @@ def regression_model(features, labels, mode, params):
 
 
 def examples_from_step(params):
-    """Endless batches that depend on the global step they are trained at, and on nothing else."""
+    """Returns endless batches that depend only on the global step."""
     def batch(step):
         x = tf.random.stateless_normal([params["batch_size"], 4], seed=tf.stack([step, 7]))
         return {"x": x}, tf.reduce_sum(x, axis=1) + 1.0
@@ -100,7 +103,7 @@ def examples_from_step(params):
 
 
 def batches(*values):
-    """An input_fn: each value is a batch of features x."""
+    """Returns an input_fn. Each value is a batch of the feature x."""
     def input_fn():
         return tf.data.Dataset.from_generator(
             lambda: ({"x": np.float32(value)} for value in values), output_types={"x": tf.float32},
@@ -113,18 +116,18 @@ def endless():
 
 
 def steps_of(model_dir, basename="model.ckpt"):
-    """The steps of the checkpoints that are there."""
+    """Returns the steps of the checkpoints in a directory."""
     found = [re.fullmatch(re.escape(basename) + r"-(\d+)\.index", name) for name in os.listdir(model_dir)]
     return sorted(int(match.group(1)) for match in found if match)
 
 
 def checkpoint_values(prefix):
-    """{name: array} of a checkpoint."""
+    """Returns {name: array} of a checkpoint."""
     return {name: tf.train.load_variable(prefix, name) for name, _ in tf.train.list_variables(prefix)}
 
 
 def summaries_in(directory):
-    """{tag: [(step, value)]} of a directory's event files."""
+    """Returns {tag: [(step, value)]} of the event files in a directory."""
     found = {}
     for path in sorted(glob.glob(os.path.join(glob.escape(str(directory)), "*tfevents*"))):
         for event in tf.train.summary_iterator(path):
@@ -134,13 +137,13 @@ def summaries_in(directory):
 
 
 def snapshot(directory):
-    """{file: (content, time)} below a directory."""
+    """Returns {file: (content, time of the last change)} below a directory."""
     return {path: (path.read_bytes(), path.stat().st_mtime_ns)
             for path in pathlib.Path(directory).rglob("*") if path.is_file()}
 
 
 class Recorder(tf.train.SessionRunHook):
-    """A hook that notes its calls in a list that several share."""
+    """A hook that records its calls in a list. Several hooks can share the list."""
 
     def __init__(self, name, calls):
         self.name, self.calls = name, calls
@@ -166,7 +169,7 @@ class Recorder(tf.train.SessionRunHook):
 
 
 class Listener(tf.train.CheckpointSaverListener):
-    """A saving listener that notes its calls, and may ask to stop at a step."""
+    """A listener of a saver. It records its calls, and can request a stop at a step."""
 
     def __init__(self, calls, stop_at=None):
         self.calls, self.stop_at = calls, stop_at
@@ -214,7 +217,10 @@ def counting(tmp_path):
 
 @pytest.fixture(scope="module")
 def trained_dir(tmp_path_factory):
-    """A counting model after 3 steps, with checkpoints at 0, 1, 2 and 3. Not to be changed."""
+    """The directory of a counting model after 3 steps, with checkpoints at 0, 1, 2 and 3.
+
+    Tests share the directory, so they must not change it.
+    """
     path = tmp_path_factory.mktemp("trained")
     Estimator(counting_model, str(path), RunConfig(save_checkpoints_steps=1)).train(endless, steps=3)
     return path
@@ -222,7 +228,7 @@ def trained_dir(tmp_path_factory):
 
 @pytest.fixture
 def trained(trained_dir, tmp_path):
-    """An Estimator of a counting model after 3 steps, in a directory of its own."""
+    """An Estimator of a counting model after 3 steps, in a new directory for each test."""
     shutil.copytree(trained_dir, tmp_path / "trained")
     return Estimator(counting_model, str(tmp_path / "trained"))
 
@@ -297,7 +303,7 @@ def test_each_mode_gets_its_batch_size(counting):
 def test_batch_size_in_params_is_refused_only_beside_batch_sizes(counting):
     assert counting({"batch_size": 8}).params == {"batch_size": 8}
     for sizes in ({"train_batch_size": 8}, {"eval_batch_size": 8}, {"predict_batch_size": 8}):
-        with pytest.raises(ValueError, match="params must not hold batch_size"):
+        with pytest.raises(ValueError, match="params must not contain batch_size"):
             counting({"batch_size": 8}, batch_sizes=sizes)
 
 
@@ -367,7 +373,7 @@ def test_input_fn_gets_the_arguments_that_it_takes(counting, input_fn):
 
 
 def labelled(labels, mode, extra):
-    """What the model_fns below return: the loss tells whether they got everything."""
+    """Returns the `EstimatorSpec` of the model_fns below. The loss shows whether they got all arguments."""
     assert (mode, extra) == (ModeKeys.EVAL, 5.0)
     return EstimatorSpec(mode, loss=tf.reduce_sum(labels) + extra)
 
@@ -425,7 +431,7 @@ def test_the_same_seed_gives_the_same_starting_weights(tmp_path):
 
 
 def published_model_fn(host_calls, as_dict):
-    """A model_fn in the published style: TPUEstimatorSpec's arguments."""
+    """Returns a model_fn in the published style, with the arguments of TPUEstimatorSpec."""
     def pack(*names_and_tensors):
         return dict(names_and_tensors) if as_dict else [tensor for _, tensor in names_and_tensors]
 
@@ -477,7 +483,7 @@ def test_a_published_model_fn_trains_evaluates_and_predicts(tmp_path, trained_di
         return data.batch(params["batch_size"], drop_remainder=False)
 
     model.train(input_fn=input_fn, max_steps=2)
-    # total starts at init_checkpoint's 3
+    # `total` starts with the value 3 of the init_checkpoint.
     assert [tuple(map(float, call)) for call in host_calls] == [(4, 1), (5, 2)]
     results = model.evaluate(input_fn=input_fn, steps=None)
     assert results.pop("eval_accuracy") == pytest.approx(1 / 3)  # argmax is 1 everywhere
@@ -541,7 +547,7 @@ def test_evaluation_and_prediction_hooks_run_after_the_users(trained):
 
     model = Estimator(model_fn, trained.model_dir)
     model.evaluate(batches([1.0]), hooks=[Recorder("user", calls)])
-    # The input ends in the second run.
+    # The input ends in the second run of the session.
     once = ["begin", "after_create_session", "before_run", "after_run", "before_run", "end"]
     assert calls == [f"{hook}.{call}" for call in once for hook in ("user", "eval")]
     calls.clear()
@@ -558,7 +564,7 @@ def test_checkpoints_are_saved_at_the_start_every_n_steps_and_at_the_end(countin
     for step in (0, 2, 4, 5):
         values = checkpoint_values(f"{model.model_dir}/model.ckpt-{step}")
         assert values == {"total": step, "global_step": step}
-    # The directory can be moved.
+    # The paths are relative, so the directory can be moved.
     assert model.model_dir not in pathlib.Path(model.model_dir, "checkpoint").read_text()
 
 
@@ -751,7 +757,7 @@ def test_a_metric_that_is_no_pair_is_refused_by_its_name(trained):
     lambda model, path: model.evaluate(batches([1.0]), checkpoint_path=path),
     lambda model, path: list(model.predict(batches([1.0]), checkpoint_path=path))])
 def test_a_checkpoint_that_is_named_is_used_whatever_the_directory_lists(trained, call):
-    # As programs do that give the best checkpoint a name of their own.
+    # Some programs rename the best checkpoint in this way.
     for path in sorted(glob.glob(f"{trained.model_dir}/model.ckpt-*")):
         os.rename(path, re.sub(r"ckpt-\d", "ckpt-best", path))
     with pytest.raises(FileNotFoundError, match="names model.ckpt-3"):
@@ -806,7 +812,7 @@ def test_prediction_of_a_single_tensor(trained):
 def test_prediction_runs_only_as_far_as_it_is_read(trained):
     batches_read, calls = [], []
 
-    def input_fn():  # tensors: a dataset may read ahead
+    def input_fn():  # returns tensors, because a dataset may read ahead
         def read():
             batches_read.append(len(batches_read))
             return np.float32([batches_read[-1], batches_read[-1] + 0.5])
@@ -873,7 +879,7 @@ def test_other_graphs_can_be_used_while_predictions_are_read(trained):
         assert next(first)["sum"] == 5
         assert session.run(two + 1.0) == 3
     trained.train(endless, steps=1)
-    assert next(second)["sum"] == 23  # the weights are those of the start
+    assert next(second)["sum"] == 23  # the weights from the start of the prediction
     assert list(first) == list(second) == []
     assert tf.get_default_graph() is outside
 
@@ -991,7 +997,7 @@ def test_the_newest_checkpoint_and_its_variables(counting, trained):
 
 
 def name_absolute_paths(model_dir):
-    """Rewrites the file `checkpoint` as TensorFlow 1's default wrote it."""
+    """Rewrites the file `checkpoint` with absolute paths, like TensorFlow 1 by default."""
     path = pathlib.Path(model_dir, "checkpoint")
     path.write_text(re.sub(r'path(s?): "', rf'path\1: "{model_dir}/', path.read_text()))
 
@@ -1058,7 +1064,7 @@ def test_a_checkpoint_with_another_type_of_number_is_refused(trained, call):
 
 def damage_data(path):
     content = bytearray(path.read_bytes())
-    content[-1] ^= 0xFF  # the variables lie in the order of their names: `total` is last
+    content[-1] ^= 0xFF  # the variables are sorted by name, and `total` is the last one
     path.write_bytes(content)
 
 
@@ -1190,7 +1196,7 @@ def test_summaries_and_lines_can_be_switched_off(counting, tmp_path, log, none):
 
 @contextlib.contextmanager
 def terminal(monkeypatch):
-    """Makes stderr a pseudo-terminal; yields a list that gets what it showed."""
+    """Makes stderr a pseudo-terminal. Yields a list to which its output is added."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 120, 0, 0))
     shown, filters = [], list(logging.get_absl_logger().filters)
@@ -1309,7 +1315,7 @@ def test_model_dir_comes_from_either_side_but_not_from_both(tmp_path):
 # --- Killed processes ---------------------------------------------------------------------------------
 
 LAST_STEP, SAVE_STEPS, KEPT = 8, 2, 2
-# A process that has TensorFlow loaded and never ran it; forking it takes no time.
+# A process that has loaded TensorFlow but never used it. To fork it takes almost no time.
 _FORKSERVER = multiprocessing.get_context("forkserver")
 _FORKSERVER.set_forkserver_preload(["tensorflow.compat.v1", export_output.__name__, "pytest"])
 
@@ -1322,7 +1328,7 @@ def _in_child(function, arguments):
 
 
 def exit_code_of(function, *arguments):
-    """Runs a function in a process of its own; a negative result is the signal that ended it."""
+    """Runs a function in a new process. Returns the exit code; -N means that signal N ended the process."""
     child = _FORKSERVER.Process(target=_in_child, args=(function, arguments))
     child.start()
     child.join(120)
@@ -1333,7 +1339,10 @@ def exit_code_of(function, *arguments):
 
 
 def killable(model_dir, **settings):
-    """This section's Estimator: a regression with optimizer slots, checkpoints every 2 steps, the last 2."""
+    """Returns the Estimator of this section: a regression with optimizer slots.
+
+    It saves a checkpoint every 2 steps, and keeps the last 2 checkpoints.
+    """
     config = RunConfig(**{"save_checkpoints_steps": SAVE_STEPS, "keep_checkpoint_max": KEPT, **settings})
     return Estimator(regression_model, str(model_dir), config, train_batch_size=2)
 
@@ -1347,7 +1356,7 @@ def limit_file_size(size):
 
 
 def die_while_writing():
-    """Lets the kernel end the process in the middle of the next write, as SIGKILL would."""
+    """Makes the kernel end the process in the middle of the next write, as with SIGKILL."""
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     limit_file_size(40)
 
@@ -1359,11 +1368,12 @@ def kill_between_two_removals():
 
 
 def kill_at(owner, name):
-    """Returns a function that makes the next call of owner.name the last thing that the process does."""
+    """Returns a function after which the next call of owner.name kills the process."""
     return lambda: setattr(owner, name, kill_this_process)
 
 
-# What is armed when the saving of a checkpoint starts, and whether that checkpoint is there afterwards.
+# {moment: (function that is called when the saving of a checkpoint starts, and that leads to the kill;
+# whether this checkpoint exists afterwards)}.
 MOMENTS = {
     "before anything is written": (kill_this_process, False),
     "while tensors are written": (die_while_writing, False),
@@ -1396,14 +1406,14 @@ def train_until_killed_after_step(model_dir, step):
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory):
-    """{step: {name: array}}: the checkpoints of a run that nothing disturbed."""
+    """The checkpoints of an undisturbed run: {step: {name: array}}."""
     model_dir = tmp_path_factory.mktemp("uninterrupted")
     killable(model_dir, keep_checkpoint_max=None).train(examples_from_step, max_steps=LAST_STEP)
     return {step: checkpoint_values(f"{model_dir}/model.ckpt-{step}") for step in steps_of(model_dir)}
 
 
 def assert_same(values, expected):
-    """Bit for bit, optimizer slots included."""
+    """Checks that all values have the same bits, also the slots of the optimizer."""
     assert {name: value.tobytes() for name, value in values.items()} == {
         name: value.tobytes() for name, value in expected.items()}
 
@@ -1430,13 +1440,13 @@ def test_the_uninterrupted_run_has_slots_that_move(uninterrupted):
 
 
 def test_stopping_and_resuming_changes_nothing(tmp_path, uninterrupted):
-    for max_steps in (1, 4, LAST_STEP):  # before, at and after a checkpoint in the course of training
+    for max_steps in (1, 4, LAST_STEP):  # before, at, and after the step of a checkpoint
         killable(tmp_path).train(examples_from_step, max_steps=max_steps)
         values = checkpoint_values(checkpoint_formats.latest_checkpoint(str(tmp_path)))
     assert_same(values, uninterrupted[LAST_STEP])
 
 
-# Of each state that a kill can leave behind, one moment is in the fast tests.
+# A kill can leave several states behind. The fast tests have one moment for each state.
 _FAST_MOMENTS = ("while tensors are written", "while checkpoint is replaced", "while old ones are removed")
 
 
@@ -1479,7 +1489,10 @@ def with_ballast(model_dir):
 
 
 def train_on_a_full_disk(model_dir, report, estimator_of, limit, full_after):
-    """Trains where no file can grow beyond a limit after some step; writes down what is raised."""
+    """Trains, and writes the error to `report`.
+
+    After the step `full_after`, no file can become larger than `limit` bytes.
+    """
     try:
         estimator_of(model_dir).train(examples_from_step, max_steps=LAST_STEP,
                                       hooks=[AtStep(full_after, lambda: limit_file_size(limit))])
@@ -1548,7 +1561,7 @@ def test_an_error_of_a_listener_is_not_taken_for_a_full_disk(tmp_path, uninterru
 def test_a_gradient_that_is_not_finite_under_a_finite_loss_saves_no_weights(tmp_path):
     def root_model(features, labels, mode, params):
         weight = tf.get_variable("weight", [], initializer=tf.zeros_initializer())
-        loss = tf.sqrt(weight) + 0.0 * tf.reduce_mean(features["x"])  # 0, with the slope of infinity
+        loss = tf.sqrt(weight) + 0.0 * tf.reduce_mean(features["x"])  # 0, with an infinite slope
         return EstimatorSpec(mode, loss=loss,
                              train_op=optimization.create_optimizer(loss, 0.1, 100, 0, use_tpu=False))
 
@@ -1563,7 +1576,7 @@ def test_a_gradient_that_is_not_finite_under_a_finite_loss_saves_no_weights(tmp_
 
 
 def accumulating_model(features, labels, mode, params):
-    """`regression_model` with a loss of 1 + |difference|², to have clipping; accumulated as params say."""
+    """`regression_model` with gradient accumulation by params. The loss is large, to make clipping active."""
     weights = tf.get_variable("weights", [4], initializer=tf.random_normal_initializer())
     loss = 1.0 + 100.0 * tf.reduce_mean(tf.square(tf.linalg.matvec(features["x"], weights) - labels))
     params["losses"].append(loss)
@@ -1573,7 +1586,7 @@ def accumulating_model(features, labels, mode, params):
 
 
 def micro_batches_from_step(params):
-    """The examples of `examples_from_step`, in micro-batches."""
+    """Returns the examples of `examples_from_step`, in micro-batches."""
     steps, size = params["gradient_accumulation_steps"], params["batch_size"]
 
     def split(step):

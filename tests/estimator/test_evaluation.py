@@ -1,4 +1,4 @@
-"""`evaluation`: with and without evaluations a training is the same, whatever triggers them."""
+"""`evaluation`: evaluations during a training do not change the training, whatever triggers them."""
 
 import pathlib
 import random
@@ -18,7 +18,7 @@ LAST_STEP = 6
 
 
 def model_fn(features, labels, mode):
-    """Linear regression with random numbers in each step; its evaluation has random numbers, too."""
+    """A linear regression with random numbers, in each training step and in the evaluation."""
     weights = tf.get_variable("weights", [4], initializer=tf.random_normal_initializer())
     scale = randomness.uniform([4], randomness.new_site("noise")) + 0.5
     outputs = tf.linalg.matvec(features["x"] * scale, weights)
@@ -30,7 +30,7 @@ def model_fn(features, labels, mode):
 
 
 def input_fn():
-    """Endless batches of numbers from the global generators of NumPy and Python, as forks draw them."""
+    """Returns endless batches from the global random generators of NumPy and Python, as in some forks."""
     def batches():
         while True:
             x = np.random.standard_normal([3, 4]).astype(np.float32)
@@ -50,7 +50,7 @@ class EachCheckpoint(tf.train.CheckpointSaverListener):
 
 
 class EachStep(tf.train.SessionRunHook):
-    """Triggers an evaluation of the live session's weights before the first and after each step."""
+    """Triggers an evaluation of the session's weights before the first step and after each step."""
 
     def __init__(self, evaluate):
         self._evaluate = evaluate
@@ -71,7 +71,7 @@ class EachStep(tf.train.SessionRunHook):
 
 
 def train(directory, trigger=None):
-    """Trains; returns (the Estimator, the results of its evaluations)."""
+    """Trains. Returns (the Estimator, the results of its evaluations)."""
     random.seed(5)
     np.random.seed(5)
     trained = Estimator(model_fn, str(directory), RunConfig(
@@ -95,7 +95,7 @@ def tensors_of(prefix):
 
 
 def summaries_of(directory):
-    """[(step, tag, value)] of the event files in a directory, without its folders."""
+    """Returns [(step, tag, value)] of the event files in a directory, but not in its subdirectories."""
     return [(event.step, value.tag, value.simple_value) for path in sorted(directory.glob("events.*"))
             for event in tf.train.summary_iterator(str(path)) for value in event.summary.value]
 
@@ -110,7 +110,7 @@ def without(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trainings(tmp_path_factory):
-    """{trigger: (the directory of a training with evaluations, its Estimator, their results)}."""
+    """{trigger: (directory of a training with evaluations, its Estimator, results of the evaluations)}."""
     directories = {trigger: tmp_path_factory.mktemp(trigger.__name__)
                    for trigger in (EachCheckpoint, EachStep)}
     return {trigger: (directory, *train(directory, trigger)) for trigger, directory in directories.items()}
@@ -146,7 +146,7 @@ def test_weights_of_a_session_are_evaluated_as_those_of_its_checkpoint(trainings
 
 
 def batches_of(count=3):
-    """An input_fn of some batches."""
+    """Returns an input_fn with `count` batches."""
     def made():
         chance = np.random.RandomState(0)
         x = chance.standard_normal([count, 3, 4]).astype(np.float32)
@@ -160,5 +160,5 @@ def test_replicas_that_cannot_share_the_input_leave_the_evaluation_to_replica_0(
     alone = evaluation.evaluate(builder, config, None, batches_of())
     assert evaluation.evaluate(builder, config, None, batches_of(), group=Replica(0, 2)) == alone
     assert alone["global_step"] == 0 and not list(tmp_path.iterdir())
-    # Replica 1 computes nothing: it has what it is told, here nothing.
+    # Replica 1 computes nothing. It only returns the value that replica 0 broadcasts, and here this is None.
     assert evaluation.evaluate(builder, config, None, batches_of(), group=Replica(1, 2)) is None

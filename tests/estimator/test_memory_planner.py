@@ -1,4 +1,4 @@
-"""`memory_planner` on graphs whose memory can be told by hand, and `plan_memory.py` as a user runs it."""
+"""`memory_planner` on graphs whose memory can be computed by hand, and `plan_memory.py` as a user runs it."""
 
 import json
 import re
@@ -20,7 +20,8 @@ pytestmark = pytest.mark.usefixtures("graph")
 
 
 def chain(batch_size, variable=256):
-    """A step of three products of a batch and a variable, each of which needs the last: [B, 256] floats."""
+    """Builds a step of three products with a variable. Each product, [B, 256] floats, needs the previous one.
+    """
     tf.train.get_or_create_global_step()
     weights = tf.get_variable("weights", [variable, variable])
     x = tf.placeholder(tf.float32, [batch_size, variable])
@@ -30,7 +31,7 @@ def chain(batch_size, variable=256):
 
 
 def trained(**options):
-    """A step of BERT's optimizer on 620 weights, which all have a gradient."""
+    """Builds a step of the optimizer of BERT on 620 weights. All of them have a gradient."""
     tf.train.get_or_create_global_step()
     outputs = (tf.placeholder(tf.float32, [2, 30]) @ tf.get_variable("kernel", [30, 20])
                + tf.get_variable("bias", [20]))
@@ -49,7 +50,7 @@ def test_a_chain_holds_its_input_and_two_products_at_most():
                          ids=str)
 def test_variables_count_with_their_slots_and_accumulators(options, times):
     found = memory_planner.predict_memory(lambda: trained(**options)).variables
-    # Beside them the global step and a few sums of micro-batches.
+    # The tolerance is for the global step and a few sums over the micro-batches.
     assert found == pytest.approx(times * 620 * 4, abs=100)
 
 
@@ -90,7 +91,7 @@ def test_nothing_fits_where_the_variables_alone_do_not():
     assert found.batch_size == 0 and found.need is None and found.one_more.total > 100_000
 
 
-# The wider, the more memory and time.
+# A larger width needs more memory and more time.
 WIDTHS = {"none": 256, "attention": 128, "layers": 2048}
 
 
@@ -118,11 +119,11 @@ def test_advice_names_the_flags_that_would_fit():
     usable = memory_planner.predict_memory(chain, 300, WIDTHS["attention"]).total
     first, _, *rows = memory_planner.advice(alternatives, needs_of_step, usable).splitlines()
     assert first.startswith("By simulation a micro-batch of 500 needs")
-    # 250 are a quarter of 1000
+    # 4 micro-batches of 250 examples are needed, because 500 do not fit and 250 divides 1000.
     assert rows[0].split() == ["as", "it", "is", "300", "--gradient_accumulation_steps=4"]
     assert int(rows[1].split()[1]) < 300
     assert rows[2].startswith("  widest    none; a single example needs")
-    # It ran out of memory although it should have fit.
+    # This step ran out of memory, although it fits according to the simulation.
     smaller = {"as it is": step.replace(gradient_accumulation_steps=4)}
     assert "other programs use memory too" in memory_planner.advice(smaller, needs_of_step, usable)
 
@@ -169,7 +170,7 @@ def test_the_script_says_whether_a_batch_fits(scripts, tmp_path):
         r"^ +16 +none +3 +([\d.]+) MB = 1.07 × .* \(([\d.]+) MB variables, ([\d.]+) MB activations\); fits$",
         done.out, re.MULTILINE).groups())
     assert needed == pytest.approx(1.07 * (variables + activations), abs=0.002)
-    # A hidden state of 3 × 16 × hidden_size floats is there at least.
+    # At least one hidden state of 3 × 16 × hidden_size floats is in memory.
     assert activations >= 3 * 16 * tiny.CONFIG["hidden_size"] * 4 / 1e6
 
 
@@ -203,7 +204,7 @@ def test_a_plan_leaves_room_for_fragmentation():
 
 @pytest.fixture
 def gpu_of_10_gb(monkeypatch):
-    """TensorFlow lists a GPU."""
+    """Makes TensorFlow list a GPU of 10 GB."""
     devices = [types.SimpleNamespace(device_type="CPU", memory_limit_bytes=268435456),
                types.SimpleNamespace(device_type="GPU", memory_limit_bytes=10 * GB)]
     monkeypatch.setattr(tf.Session, "list_devices", lambda session: devices)
@@ -212,13 +213,13 @@ def gpu_of_10_gb(monkeypatch):
 
 def test_a_step_on_a_gpu_leaves_room_for_fragmentation(gpu_of_10_gb):
     usable, source = memory_planner.usable_memory()
-    assert usable == 10 * GB / 1.07 and source == "10.00 GB of GPU memory less the margin for fragmentation"
+    assert usable == 10 * GB / 1.07 and source == "10.00 GB of GPU memory minus the margin for fragmentation"
 
 
 def test_a_step_on_a_cpu_may_use_the_free_memory_but_half_a_gigabyte(monkeypatch):
     monkeypatch.setattr(memory_planner, "available_ram", lambda: 8 * GB)
     assert memory_planner.usable_memory() == (
-        7.5 * GB, "free RAM less 0.50 GB for workspaces and fragmentation")
+        7.5 * GB, "free RAM minus 0.50 GB for workspaces and fragmentation")
 
 
 @pytest.mark.parametrize("changes, complaint", [

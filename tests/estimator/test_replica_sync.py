@@ -1,4 +1,4 @@
-"""What replicas do together: their parts of a batch, shared evaluation and prediction, a vote."""
+"""Work that replicas share: their parts of a batch, evaluation, prediction, and votes."""
 
 import concurrent.futures
 import functools
@@ -19,7 +19,8 @@ EXAMPLES = 24
 
 
 class Replica:
-    """A group of one process that plays replica `index` of `count`: it hears what `said` holds."""
+    """A fake group of one process: replica `index` of `count`. The function `said` returns the values of all.
+    """
 
     def __init__(self, index, count, said=None):
         self.index, self.count, self.said = index, count, said
@@ -37,7 +38,7 @@ class Replica:
 
 
 def batches(replica, steps=2, micro_batches=2, **options):
-    """What a replica trains on in some steps: list of batches, each a dict of arrays."""
+    """Returns the batches on which a replica trains in some steps, a list of dicts of arrays."""
     generator = np.random.RandomState(0)
     lengths = generator.randint(1, 33, EXAMPLES)
     mask = (np.arange(32) < lengths[:, np.newaxis]).astype(np.int32)
@@ -134,7 +135,7 @@ def test_what_is_shared_out_comes_in_order_and_each_replica_computes_its_own():
         computed.append(item)
         return item * item
 
-    def said(own):  # replica 0 and 2 of three, as replica 1 hears them
+    def said(own):  # the values of replicas 0 and 2 of three, which replica 1 receives
         start = len(rounds) * 3
         rounds.append(own)
         others = [item * item if item < 7 else None for item in range(start, start + 3)]
@@ -147,7 +148,7 @@ def test_what_is_shared_out_comes_in_order_and_each_replica_computes_its_own():
 
 
 class Training:
-    """A training's session, as far as a vote asks, of which each run gives its own number."""
+    """A fake training session with the methods that a vote needs. A run returns the number of the run."""
 
     def __init__(self):
         self.runs, self.stops = itertools.count(), False
@@ -160,7 +161,10 @@ class Training:
 
 
 def vote_of(said):
-    """A vote of replica 0; the other one says `said` of what it says itself, and has its weights."""
+    """Returns (a vote of replica 0, a session).
+
+    The other replica answers with `said(answer of replica 0)`, and has the same weights.
+    """
     with tf.Graph().as_default():
         replica = Replica(0, 2, lambda own: [own, said(own) if isinstance(own, tuple) else own])
         tf.add_to_collection(graph_keys.ALL_REDUCE, collectives.AllReduce(replica))
@@ -188,7 +192,7 @@ def test_weights_are_compared_after_each_checkpoint_and_in_the_end():
         training.stops = ends
         vote.exchange(training, stopping.StopRequest())
         compared.append(next(training.runs))
-    assert compared == [0, 2, 3, 5]  # a comparison is a run between
+    assert compared == [0, 2, 3, 5]  # a comparison is an additional run
 
 
 class Threads:
@@ -198,7 +202,7 @@ class Threads:
         self.values, self.barrier = [None] * count, threading.Barrier(count)
 
     def run(self, function):
-        """Returns what function(group) gives for each."""
+        """Calls function(group) for each group at the same time. Returns the list of results."""
         groups = [Replica(index, len(self.values)) for index in range(len(self.values))]
         for group in groups:
             group.all_gather = functools.partial(self._all_gather, group.index)
@@ -238,14 +242,15 @@ def test_weights_that_have_moved_away_become_those_of_replica_0(monkeypatch):
 
     assert Threads(3).run(work) == [[[[1, 2, 3], [1, 2], [5]]] * 2] * 3
     assert [line.partition(". This replica continues")[0] for line in lines] == [
-        "replica 1 computed other weights than replica 0: 2 of 3 variables differed, most of all slot, by 1",
-        "replica 2 computed other weights than replica 0: 1 of 3 variables differed, most of all halves, "
-        "by 0.00098"]
+        "replica 1 computed other weights than replica 0: 2 of 3 variables differed. The variable slot "
+        "differed most, by 1",
+        "replica 2 computed other weights than replica 0: 1 of 3 variables differed. The variable halves "
+        "differed most, by 0.00098"]
 
 
 @pytest.mark.parametrize("limit, runs", [(2**28, 1), (1, 5)])
 def test_weights_are_given_in_few_runs(limit, runs, monkeypatch):
-    """Not in one for each variable: TensorFlow prepares each anew, and BERT-Large has 1,200."""
+    """A run for each variable would be slow: TensorFlow prepares each new run, and BERT-Large has 1,200."""
     monkeypatch.setattr(replica_sync, "_BATCH_BYTES", limit)
 
     def work(group):

@@ -1,4 +1,4 @@
-"""The session of a run."""
+"""The session configuration of a run."""
 
 import tensorflow.compat.v1 as tf
 

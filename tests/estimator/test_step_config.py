@@ -1,4 +1,4 @@
-"""What a training step is, settled from flags, free memory and a simulation; all of it without TensorFlow."""
+"""Tests how flags, free memory and a simulation determine a training step. No test loads TensorFlow."""
 
 import collections
 import subprocess
@@ -30,7 +30,11 @@ FLAGS = dict(
 
 
 class Simulation:
-    """A fake that counts calls. Examples take 1 GB, "attention" half, "layers" a tenth; variables 2 GB."""
+    """A fake simulation that records its calls.
+
+    The variables take 2 GB. An example takes 1 GB without recomputation, 0.5 GB with recompute="attention",
+    and 0.1 GB with recompute="layers".
+    """
 
     def __init__(self):
         self.steps = []
@@ -73,7 +77,7 @@ def test_replicas_share_the_batch_with_their_micro_batches():
 
 
 def test_of_replicas_each_has_as_many_micro_batches_as_it_takes():
-    # 8 of 32 examples for each of 4 replicas: 2 GB of variables, and a GB per example.
+    # Each of 4 replicas has 8 of the 32 examples. It needs 2 GB for the variables, and 1 GB for each example.
     step, _, _ = settled(6.5, num_replicas=4, gradient_accumulation_steps=0)
     assert (step.gradient_accumulation_steps, step.micro_batch_size) == (2, 4)
 
@@ -88,7 +92,7 @@ def test_a_batch_that_replicas_cannot_share_is_refused_with_sizes_that_they_can(
 
 
 def test_by_tokens_replicas_share_the_micro_batches():
-    step, messages, _ = settled(num_replicas=4, tokens_per_micro_batch=256)  # of 2 examples at full length
+    step, messages, _ = settled(num_replicas=4, tokens_per_micro_batch=256)  # 2 examples of full length
     assert (step.gradient_accumulation_steps, step.micro_batches) == (4, 16)
     assert "on each of 4 replicas" in messages[0][1]
     with pytest.raises(ValueError, match="on each of 4 replicas: --train_batch_size=32 can be split"):
@@ -174,7 +178,7 @@ def test_by_tokens_there_are_as_many_micro_batches_as_the_longest_examples_take(
     step, messages, _ = settled(tokens_per_micro_batch=1000)
     assert (step.gradient_accumulation_steps, step.unequal_micro_batches) == (5, True)
     assert "--gradient_accumulation_steps not given: using 5" in messages[0][1]
-    # They need not divide the batch, and may be more.
+    # The number of micro-batches need not divide the batch. It may be larger than necessary.
     assert settled(tokens_per_micro_batch=1000,
                    gradient_accumulation_steps=7)[0].gradient_accumulation_steps == 7
     assert settled(tokens_per_micro_batch=1000, gradient_accumulation_steps=7)[0].micro_batch_size == 5

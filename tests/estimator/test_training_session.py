@@ -1,4 +1,4 @@
-"""The steps of a training session, for inputs that `input_pipeline` did not make."""
+"""The steps of a training session whose input does not come from `input_pipeline`."""
 
 import types
 

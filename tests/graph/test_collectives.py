@@ -1,4 +1,4 @@
-"""Sums over replicas, in the graph of one of them: what travels, in which order, in which dtype, where."""
+"""Sums over replicas in the graph of one replica: which tensors are sent, in which order, dtype and place."""
 
 import time
 
@@ -12,7 +12,7 @@ MEGABYTE = 2**20
 
 
 class Group:
-    """Stands for a `replica_group.Group`: replica 1 of 3, alone."""
+    """A fake `replica_group.Group`: replica 1 of 3, without the other replicas."""
 
     count, index = 3, 1
 
@@ -27,8 +27,11 @@ def graph():
 
 
 def added_up(megabytes, exchange_dtype=None, dtypes=(tf.float32,)):
-    """Builds sums of variables of these sizes; returns (Exchange, the ops that made the variables ready, ops
-    that assign the sums)."""
+    """Builds sums of variables with these sizes.
+
+    Returns:
+      (the `AllReduce`, ops after which the variables are ready, ops that assign the sums).
+    """
     all_reduce = collectives.AllReduce(Group(), exchange_dtype)
     pairs = []
     for index, size in enumerate(megabytes):
@@ -40,7 +43,7 @@ def added_up(megabytes, exchange_dtype=None, dtypes=(tf.float32,)):
 
 
 def journeys(graph):
-    """The all-reduces of a graph, in the order in which they were built."""
+    """Returns the all-reduce ops of a graph, in the order in which they were built."""
     return [op for op in graph.get_operations() if op.type == "CollectiveReduceV2"]
 
 
@@ -115,11 +118,12 @@ def test_only_the_clock_is_pinned_to_a_device_the_cpu(graph):
 
 
 def test_the_clock_waits_for_a_copy_of_a_value_that_the_device_computes_last(graph):
-    # An op of a GPU is only started before the ops that depend on it by control; its value is waited for.
+    # With a control dependency, an op on a GPU is only started before the next op runs. To know when it has
+    # ended, an op must read its value.
     all_reduce, adds, _ = added_up([20, 3])
     value, = all_reduce.gradients_ready.op.inputs
     assert set(adds) <= ancestors(value.op) and not value.op.device.endswith("CPU:0")
-    assert "Timestamp" not in {op.type for op in graph.get_operations()}  # refused if ops are deterministic
+    assert "Timestamp" not in {op.type for op in graph.get_operations()}  # not allowed with deterministic ops
 
 
 @pytest.mark.parametrize("value", [[[1.0, 2.0]], 3.0, []])

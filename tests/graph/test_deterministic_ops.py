@@ -5,8 +5,9 @@ from tensorflow.python.framework import config
 import test_gpu_kernels
 from test_gpu_kernels import PREDICT, TRAIN
 
-# The ops whose GPU kernels raise an error, by the messages in the library of TensorFlow 2.21 ("Determinism
-# is not yet supported …", "A deterministic GPU implementation of … is not currently available").
+# The ops whose GPU kernels raise an error. The list was made from the messages in the library of TensorFlow
+# 2.21: "Determinism is not yet supported …", "A deterministic GPU implementation of … is not currently
+# available".
 REFUSED = {
     "AdjustContrast", "AdjustContrastv2", "Bincount", "CropAndResizeGradBoxes", "CropAndResizeGradImage",
     "DebugNumericSummaryV2", "DenseBincount", "DepthwiseConv2dNativeBackpropFilter",

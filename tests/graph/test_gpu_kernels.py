@@ -1,8 +1,8 @@
 """Each op of a training, an evaluation or a prediction has a kernel for GPUs.
 
-The wheel of TensorFlow is a build with CUDA: its registry names the kernels for GPUs also on a machine
-without one. An op without such a kernel runs on the CPU, and its inputs and outputs travel between GPU and
-CPU in each step. The graphs are those of a machine with a GPU: they have no kernels in C++.
+The wheel of TensorFlow is built with CUDA. So its registry lists the kernels for GPUs, also on a machine
+without a GPU. An op without such a kernel runs on the CPU, and its inputs and outputs are copied between GPU
+and CPU in each step. The graphs are those of a machine with a GPU: they have no kernels in C++.
 """
 
 import functools
@@ -33,7 +33,7 @@ import optimization
 from tests import tiny
 
 TRAIN, EVAL, PREDICT = (getattr(estimator_spec.ModeKeys, mode) for mode in ("TRAIN", "EVAL", "PREDICT"))
-# The ops without a kernel for GPUs, (type, type of the first input), and why they may stay on the CPU.
+# {(type of an op without a kernel for GPUs, type of its first input): why it may stay on the CPU}.
 ON_THE_CPU = {
     ("Const", None): "the names of summaries: text has no kernel for GPUs",
     ("DenseToDenseSetOperation", "int32"): "tf.metrics compares static ranks",
@@ -65,7 +65,7 @@ HEADS = {
 
 @functools.cache
 def gpu_kernels(op_type):
-    """The constraints of the kernels for GPUs, [{name of an attribute: allowed types or texts}]."""
+    """Returns the constraints of the kernels for GPUs: [{name of an attribute: allowed types or texts}]."""
     return [{constraint.name: {*constraint.allowed_values.list.type, *constraint.allowed_values.list.s}
              for constraint in kernel.constraint}
             for kernel in kernels.get_registered_kernels_for_op(op_type).kernel
@@ -73,7 +73,7 @@ def gpu_kernels(op_type):
 
 
 def runs_on_a_gpu(op):
-    """Whether a kernel for GPUs takes the types of an op."""
+    """Returns whether some kernel for GPUs supports the types of an op."""
     def values(name):
         value = op.node_def.attr[name]
         kind = value.WhichOneof("value")
@@ -84,13 +84,13 @@ def runs_on_a_gpu(op):
 
 
 def placeholder(field):
-    """A feature as it arrives from the input: a trimmed sequence has no static length."""
+    """Returns a placeholder like a feature of the input. A trimmed sequence has no static length."""
     shape = [None, *(None if size == SEQ_LENGTH else size for size in field.shape)]
     return tf.placeholder(tf.int32 if field.dtype == "int64" else tf.as_dtype(field.dtype), shape)
 
 
 class Group:
-    """Stands for a `replica_group.Group`: replica 1 of 3, alone."""
+    """A fake `replica_group.Group`: replica 1 of 3, without the other replicas."""
 
     count, index = 3, 1
 
@@ -118,14 +118,17 @@ def build(model_fn, fields, totals, mode, step):
 
 
 def ops_without_kernel(*arguments):
-    """{(type of an op, type of its first input): name of such an op} in the graph that `build` returns."""
+    """Returns the ops without a kernel for GPUs in the graph that `build` returns.
+
+    The result is {(type of an op, type of its first input): name of such an op}.
+    """
     return {(op.type, op.inputs[0].dtype.base_dtype.name if op.inputs else None): op.name
             for op in build(*arguments).get_operations()
             if not op.device.endswith("CPU:0") and not runs_on_a_gpu(op)}
 
 
 def arguments_of(name, mode, **settings):
-    """The arguments of `build` for a head and the settings of a `StepConfig`."""
+    """Returns the arguments of `build` for a head and the settings of a `StepConfig`."""
     task_head, fields, totals = HEADS[name]
     step = StepConfig(train_batch_size=8, max_seq_length=SEQ_LENGTH, trims_training=True, **settings)
     config = modeling.BertConfig.from_dict({**tiny.CONFIG, "num_hidden_layers": 1})
@@ -159,7 +162,7 @@ def test_all_ops_have_a_kernel_for_gpus(name, mode, settings):
 
 def test_replicas_start_their_sums_in_one_order():
     # NCCL waits forever if two replicas start two sums in different orders. So each sum waits for the
-    # previous one, and no sum is inside of a conditional, which a replica may skip.
+    # previous one. No sum is inside of a conditional, because a replica may skip a conditional.
     graph = build(*arguments_of("classifier", TRAIN, precision="fp16", num_replicas=3,
                                 gradient_accumulation_steps=2))
     sums = [op for op in graph.get_operations() if op.type == "CollectiveReduceV2"]

@@ -1,4 +1,4 @@
-"""Random numbers are a function of (seed, step, place, site), and of nothing else."""
+"""Random numbers depend only on (seed, step, place, site)."""
 
 import contextlib
 
@@ -18,7 +18,7 @@ IDS = np.arange(12).reshape(2, 6)
 
 @contextlib.contextmanager
 def keyed_session(seed, part):
-    """Gives (session, global step) of a new graph with that seed, for that part of the batch."""
+    """Yields (session, global step) of a new graph with a seed, for a part of the batch."""
     with tf.Graph().as_default(), tf.Session() as session:
         if seed is not None:
             tf.set_random_seed(seed)
@@ -29,7 +29,7 @@ def keyed_session(seed, part):
 
 
 def draw(shape=(4, 6), site="here#0", seed=None, step=0, part=None):
-    """One draw in a graph and a session of its own."""
+    """Returns random numbers that are drawn once, in a new graph and session."""
     with keyed_session(seed, part) as (session, global_step):
         numbers = randomness.uniform(shape, site)
         global_step.load(step, session)
@@ -51,7 +51,7 @@ def test_another_seed_step_or_site_gives_other_numbers(change):
 
 
 def test_numbers_are_what_they_were_when_this_was_written():
-    # A resumed run must go on with the numbers of the version that began it.
+    # A resumed run must continue with the same numbers, also if an older version of this project started it.
     numbers = draw((4,), "bert/embeddings/dropout#0", seed=12345, step=700)
     np.testing.assert_array_equal(numbers,
                                   np.float32([0.5370358228683472, 0.9231173992156982, 0.9202401638031006,
@@ -80,7 +80,8 @@ def test_a_part_of_the_effective_batch_draws_its_slice_of_the_wholes_numbers(par
 
 
 def test_parts_share_no_numbers_also_if_they_fill_no_whole_blocks():
-    # 3 · 1 values, in blocks of 4: a part that started where the one before it ended would repeat numbers.
+    # Each part has 3 · 1 values, and numbers are made in blocks of 4. Without its own block, a part would
+    # repeat numbers of the part before it.
     parts = [draw((3, 1), part=part) for part in range(3)]
     assert len(np.unique(parts)) == 9
 
@@ -144,7 +145,7 @@ def test_a_repeatable_function_takes_its_sites_once(graph):
     def function():
         made = getattr(tf.get_default_graph(), "made", False)
         tf.get_default_graph().made = True
-        # As a variable's initializer, which takes a site where the variable is made only.
+        # Like the initializer of a variable: it uses a site only in the call that creates the variable.
         return [randomness.new_site(kind) for kind in ("dropout", "dropout")
                 + (() if made else ("initializer",))]
 
@@ -175,7 +176,7 @@ def test_a_repeatable_function_draws_the_same_numbers_whatever_became_of_step_se
 
 
 def run_model(steps=(0,), seed=None, before=False, after=False, part=None, ids=IDS):
-    """The sequence outputs at those steps, in a graph and a session of its own."""
+    """Returns the sequence outputs at some steps, in a new graph and session."""
     with keyed_session(seed, part) as (session, global_step):
         if before:
             tf.get_variable("head", [3], initializer=modeling.create_initializer())
@@ -209,7 +210,8 @@ def test_a_head_beside_the_encoder_changes_neither_its_masks_nor_its_initial_wei
 
 
 def test_micro_batches_use_the_masks_of_the_effective_batch():
-    # Up to rounding: a matrix product may add in another order for another number of rows.
+    # The results are equal up to rounding: the order of additions in a matrix product may depend on the
+    # number of rows.
     whole, = run_model(ids=np.concatenate([IDS, IDS]))
     for part in range(2):
         np.testing.assert_allclose(run_model(part=part)[0], whole[2 * part:2 * part + 2], rtol=0, atol=1e-5)
@@ -230,7 +232,7 @@ def test_every_dropout_of_a_model_has_its_own_mask_of_the_right_share(graph):
 
 
 def test_a_mask_is_not_drawn_before_what_it_applies_to_is_there(graph):
-    # Otherwise a step could draw, and hold, all masks at its start.
+    # Without this order, a step could draw all masks at its start, and keep them all in memory.
     tf.train.get_or_create_global_step()
     x = tf.placeholder(tf.float32, [2, 3], name="x")
     modeling.dropout(x, 0.5)
@@ -291,6 +293,6 @@ def test_permutations_differ_by_epoch_and_seed_and_repeat():
 
 
 def test_permutations_are_what_they_were_when_this_was_written():
-    # A resumed run must go on in the order in which the version that began it shuffled.
+    # A resumed run must continue in the same order, also if an older version of this project started it.
     assert randomness.permutation(12345, 0, 8).tolist() == [7, 1, 3, 6, 2, 4, 0, 5]
     assert randomness.permutation(12345, 1, 8).tolist() == [7, 1, 2, 6, 0, 3, 5, 4]

@@ -1,4 +1,4 @@
-"""Recomputation changes memory and time, and no number."""
+"""Recomputation changes only memory and time. All computed numbers stay the same."""
 
 import functools
 import gc
@@ -26,20 +26,24 @@ IDS = np.arange(24).reshape(4, 6) % 20
 
 
 def evaluate(tensors, feed=None, **options):
-    """Values in a new session with initialized variables."""
+    """Returns the values of tensors in a new session with initialized variables."""
     with tf.Session(config=tf.ConfigProto(**options)) as session:
         session.run(tf.global_variables_initializer())
         return session.run(tensors, feed)
 
 
 def gradients(target, sources):
-    """Dense gradients; None stays None."""
+    """Returns dense gradients. A missing gradient is None."""
     return [None if gradient is None else tf.convert_to_tensor(gradient)
             for gradient in tf.gradients(target, sources)]
 
 
 def assert_equal(ours, expected, tolerance=1e-6):
-    """Equal up to rounding: `tolerance` of an array's largest value, or of a tenth of that of all arrays."""
+    """Checks that arrays are equal up to rounding.
+
+    The tolerance is relative to the largest value of the array. For an array whose values are all small, it
+    is relative to a tenth of the largest value of all arrays.
+    """
     assert len(ours) == len(expected)
     largest = [np.abs(b).max() for b in expected]
     for a, b, size in zip(ours, expected, largest):
@@ -47,7 +51,10 @@ def assert_equal(ours, expected, tolerance=1e-6):
 
 
 def weighted_sum(tensor):
-    """A scalar whose gradient differs at all positions. (A normalized layer's sum of squares has none.)"""
+    """Returns a scalar whose gradient is different at each position.
+
+    A sum of squares would not work, because its gradient is zero after a layer normalization.
+    """
     weights = np.random.RandomState(1).standard_normal(256).astype(np.float32)
     flat = tf.reshape(tensor, [-1])
     return tf.reduce_sum(flat * tf.tile(weights, [8])[:tf.size(flat)])
@@ -64,9 +71,10 @@ def pooled_loss(model):
 
 
 def run_model(mode="none", segment=1, loss=pooled_loss, ids=IDS):
-    """(all layers' outputs, {variable's name: gradient}, initial values) in a graph of its own."""
+    """Returns (outputs of all layers, {name of a variable: gradient}, initial values), from a new graph."""
     config = tf.ConfigProto()
-    # It adds in another order where a sum has another shape: without it, all numbers are the same to the bit.
+    # The arithmetic optimization changes the order of additions if a sum has another shape. Without it, all
+    # numbers are equal to the bit.
     config.graph_options.rewrite_options.arithmetic_optimization = rewriter_config_pb2.RewriterConfig.OFF
     with tf.Graph().as_default(), tf.Session(config=config) as session:
         global_step = tf.train.get_or_create_global_step()
@@ -81,7 +89,7 @@ def run_model(mode="none", segment=1, loss=pooled_loss, ids=IDS):
 
 
 def assert_same_model(ours, expected, tolerance=0):
-    """Equal to the bit, or up to rounding: outputs, gradients and initial weights."""
+    """Checks that outputs, gradients and initial weights are equal: to the bit, or up to `tolerance`."""
     assert list(ours[1]) == list(expected[1])
     assert_equal(*[[*outputs, *found.values(), *weights] for outputs, found, weights in (ours, expected)],
                  tolerance)
@@ -102,7 +110,7 @@ def test_activations_gradients_names_and_initial_weights_are_those_without(plain
 
 @pytest.mark.slow(reason="two more models")
 def test_batch_and_length_may_be_unknown_when_the_graph_is_built(plain):
-    """In segments of two layers and one: the same, too."""
+    """The test uses segments of two layers and of one layer."""
     def ids():
         tf.add_to_collection("feed", tf.placeholder(tf.int32, [None, None]))
         return tf.get_collection("feed")[0]
@@ -111,16 +119,20 @@ def test_batch_and_length_may_be_unknown_when_the_graph_is_built(plain):
 
 
 def test_gradients_reach_every_layer_whose_output_is_used():
-    """Within a segment of two layers and at its end; the last layer, a segment of its own, has no use."""
+    """The loss uses outputs inside and at the end of a segment of two layers.
+
+    The last layer is a separate segment, and nothing uses its output.
+    """
     def loss(model):
         return tf.add_n([weighted_sum(model.get_all_encoder_layers()[index]) for index in (0, 1)])
 
-    # Where two gradients meet in a layer's output they are added in another order.
+    # If a layer's output has two gradients, they are added in another order.
     assert_same_model(run_model("layers", 2, loss), run_model(loss=loss), 1e-6)
 
 
 def test_an_output_in_a_segment_that_nothing_uses_is_not_kept(graph):
-    # tf.gradients makes zeros in its shape, and would keep it for that.
+    # For an unused output, tf.gradients would create zeros of the same shape, and would keep the output for
+    # this.
     found = gradients(pooled_loss(build_model("layers", 2)), tf.trainable_variables())
     assert not [op for op in ancestors(tf.group(*found)) if op.type == "ZerosLike"]
 
@@ -208,7 +220,7 @@ def test_replicas_of_a_mirrored_strategy():
 
 
 def layer(x, scale, factor=None):
-    """A layer with a variable and a mask: [rows, 4] -> [rows, 4]."""
+    """Computes a layer with a variable and a dropout mask: [rows, 4] -> [rows, 4]."""
     with tf.variable_scope("layer", reuse=tf.AUTO_REUSE):
         kernel = tf.get_variable("kernel", [4, 4], initializer=modeling.create_initializer(0.5))
         y = modeling.dropout(tf.tanh(tf.matmul(x, kernel)), 0.4) * tf.cast(scale, tf.float32)
@@ -219,7 +231,10 @@ X = np.random.RandomState(0).standard_normal([3, 4]).astype(np.float32)
 
 
 def compare(build, wraps=(recompute_grad, lambda layer: layer)):
-    """Asserts that a recomputed `layer` builds the tensors of the plain one. Returns their values."""
+    """Asserts that `build` gives the same values with a recomputed `layer` and with the plain one.
+
+    Returns these values.
+    """
     values = []
     for wrap in wraps:
         with tf.Graph().as_default():
@@ -263,7 +278,7 @@ def test_inside_a_cond(branch):
 
 def test_inside_a_while_loop():
     def build(layer, x):
-        layer(x, 1)  # makes the variable, which an initializer inside the loop could not
+        layer(x, 1)  # creates the variable here, because an initializer cannot be inside of the loop
         _, y = tf.while_loop(lambda i, _: i < 3, lambda i, y: (i + 1, layer(y, i + 1)), [0, x])
         return loss_and_gradients(y, x)
 
@@ -298,7 +313,7 @@ def test_gradients_of_gradients():
 def test_several_outputs_of_which_one_or_another_is_used():
     def build(function, x):
         first, second = function(x)  # a list stays a list
-        # The latter a sparse one.
+        # The second gradient is sparse.
         return [*loss_and_gradients(second, x), *gradients(tf.gather(first, [1, 1]), [x])]
 
     def pair(layer):
@@ -342,7 +357,8 @@ def test_default_names_are_taken_in_the_forward_pass_only(graph):
 
 @pytest.mark.parametrize("has_step", [True, False])
 def test_masks_are_drawn_again_for_the_step_and_the_part_of_the_forward_pass(graph, has_step):
-    # A global step made, or a part declared, in between counts for what comes after it.
+    # The global step and the part of the batch are set between the forward pass and the gradients. They must
+    # have no effect on the mask that is drawn again.
     if has_step:
         tf.train.get_or_create_global_step()
     x = tf.ones([20, 4])
@@ -383,7 +399,7 @@ def test_a_graph_can_be_collected(function):
     assert reference() is None
 
 
-# --- A gradient of one's own -----------------------------------------------------------------------------
+# --- A custom gradient -----------------------------------------------------------------------------------
 
 
 def cube(x, scale):
@@ -415,7 +431,7 @@ def test_what_the_output_was_computed_from_is_not_kept():
         return tf.gradients(y, [x])[0]
 
     size = 4 * 1024 * 1024
-    # The input of each of 8, and what one of them needs for its gradient.
+    # Only the inputs of the 8 functions are kept, and one function at a time needs memory for its gradient.
     for gelu in (modeling.gelu, modeling.gelu_erf):
         assert memory_planner.predict_memory(build, gelu).activations < (8 + 8) * size
     plain = memory_planner.predict_memory(build, lambda x: x * (0.5 * (1.0 + tf.math.erf(x))))
@@ -430,7 +446,7 @@ SIZES = dict(vocab_size=100, hidden_size=64, num_hidden_layers=4, num_attention_
 
 
 def simulated(mode):
-    """Bytes beside the variables that all gradients for 8 sequences of 128 tokens need, simulated."""
+    """Returns the simulated bytes, without variables, of all gradients for 8 sequences of 128 tokens."""
     def build():
         tf.train.get_or_create_global_step()
         loss = tf.reduce_mean(tf.square(build_model(mode, ids=tf.placeholder(tf.int32, [8, 128]),
@@ -443,8 +459,9 @@ def simulated(mode):
 @pytest.mark.soak(reason="simulates three graphs; below, memory is measured")
 def test_simulated_memory():
     none, attention, layers = map(simulated, modeling.RECOMPUTE)
-    scores = 4 * 8 * 2 * 128 * 128  # bytes of one layer's
-    # Kept otherwise: the probabilities, and a byte each of the mask. One layer's are there at a time.
+    scores = 4 * 8 * 2 * 128 * 128  # bytes of the attention scores of one layer
+    # Without recomputation, each layer keeps its probabilities, and one byte of the mask for each of them.
+    # With recomputation, they exist for only one layer at a time.
     assert attention < none - (SIZES["num_hidden_layers"] - 1) * 1.25 * scores
     assert layers < none / 2
 

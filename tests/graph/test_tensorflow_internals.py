@@ -1,4 +1,4 @@
-"""Names outside of TensorFlow's public interface: each is still as we use it, and no other file has one."""
+"""Names outside of TensorFlow's public interface: they work as expected, and only one file uses them."""
 
 import ast
 import collections
@@ -16,8 +16,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODULES = {ROOT / "bertlib" / "graph" / "tensorflow_internals.py", ROOT / "tf1" / "_names" / "internals.py"}
 FILES = sorted([*ROOT.glob("*.py"), *(ROOT / "bertlib").rglob("*.py"), *(ROOT / "tf1").rglob("*.py")])
 INTERNALS = re.compile(r"tensorflow\.(?!compat\.v1$)|tf_keras\.")
-# Private names that are not TensorFlow's: the methods of a namedtuple, the end of a process, the name of a
-# function in an arg_scope, the scopes of tf_slim, the names of a `Namespace` of tf1.
+# Private names that do not belong to TensorFlow: methods of a namedtuple, the function that ends a process,
+# the name of a function in an arg_scope, the scopes of tf_slim, and names of a `Namespace` of tf1.
 NOT_OF_TENSORFLOW = {"_asdict", "_field_defaults", "_fields", "_make", "_replace", "_exit", "_key_op",
                      "_ARGSTACK", "_DECORATED_OPS", "_own"}
 # The methods that tf.train.Optimizer documents for its subclasses.
@@ -29,14 +29,15 @@ OPTIMIZER_STEPS = {"_prepare", "_apply_dense", "_apply_sparse", "_resource_apply
 
 
 def test_the_suite_passed_with_this_release_of_tensorflow():
-    # A failure, no warning: nobody reads a warning among a thousand tests, and only a person can say that all
-    # of them were run with the new release. A user's run does not look at the number.
+    # This is a failure and not a warning, because a warning among a thousand tests is easily overlooked. Only
+    # a person can confirm that all tests were run with the new release. The commands do not check the
+    # release.
     assert tf.__version__ in tensorflow_internals.SEEN_WITH, (
         f"TensorFlow {tf.__version__} is new here. Go through 'When TensorFlow has a new release' in "
         "docs/development/house.md, then add it to SEEN_WITH in bertlib/graph/tensorflow_internals.py.")
 
 
-# The arguments that we pass, by position (those before "*") or by name.
+# The arguments that this project passes. Arguments before "*" are passed by position, the others by name.
 ARGUMENTS = {
     "op_definition": "name",
     "apply_op": "op_type_name name",
@@ -161,7 +162,7 @@ def test_a_hook_that_saves(graph, tmp_path):
     hook.after_create_session = Restored().after_create_session
     with tf.train.SingularMonitoredSession([hook]) as session:
         session.run(tf.train.get_global_step())
-        assert not list(tmp_path.glob("model.ckpt-*"))  # or the first step would save
+        assert not list(tmp_path.glob("model.ckpt-*"))  # the first step has not saved
 
 
 def test_writers_of_summaries_are_forgotten(tmp_path):
@@ -200,11 +201,11 @@ def test_records_are_read_at_an_offset(tmp_path):
 
 
 def uses_of_internals(path, classes=None):
-    """Lists the imports of TensorFlow's internals in a file, and its private names that are not ours.
+    """Lists the imports of TensorFlow's internals in a file, and the private names of other packages.
 
     Args:
       path: a Python file.
-      classes: see `classes_of`: those of all files; None for those of this file.
+      classes: the classes of all files, see `classes_of`. With None, the classes of this file.
     """
     tree = _tree(path)
     found = [(node.lineno, module) for node in ast.walk(tree) for module in _imported(node)
@@ -245,7 +246,7 @@ def _tree(path):
 
 
 def _imported(node):
-    """The modules that a statement or a call imports."""
+    """Returns the modules that a statement or a call imports."""
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
     if isinstance(node, ast.ImportFrom):
@@ -263,7 +264,7 @@ def _is_self(node):
 
 
 def classes_of(paths):
-    """{name: the classes of that name in some files}."""
+    """Returns {name: list of the classes with this name in some files}."""
     found = collections.defaultdict(list)
     for path in paths:
         for node in ast.walk(_tree(path)):
@@ -273,19 +274,22 @@ def classes_of(paths):
 
 
 def _bases(owner, classes):
-    """The base classes of a class that are ours, by name: there may be others of the same name."""
+    """Returns the base classes of a class that this project defines. They are found by name.
+
+    If several classes have the name of a base class, all of them are returned.
+    """
     names = [ast.unparse(base).rpartition(".")[2] for base in owner.bases]
     return [base for name in names for base in classes.get(name, []) if base is not owner]
 
 
 def _bases_of_tensorflow(owner, classes):
-    """The base classes of a class, and of its bases, that are TensorFlow's."""
+    """Returns the base classes from TensorFlow of a class, and those of its own base classes."""
     own = [_public(text) for text in map(ast.unparse, owner.bases) if text.startswith("tf.")]
     return own + [found for base in _bases(owner, classes) for found in _bases_of_tensorflow(base, classes)]
 
 
 def _names_of(owner, classes):
-    """The names that a class of ours defines, or a base of it that is ours."""
+    """Returns the names that a class of this project, or one of its base classes in this project, defines."""
     return _own_names(owner).union(*(_names_of(base, classes) for base in _bases(owner, classes)))
 
 
@@ -299,7 +303,7 @@ def _own_names(owner):
 
 
 def _public(text):
-    """The object with a dotted name, tf.…"""
+    """Returns the object with a dotted name such as tf.…"""
     found = tf
     for part in text.split(".")[1:]:
         found = getattr(found, part, None)

@@ -1,4 +1,4 @@
-"""The kernels are their formulas, gradients by hand included: plain or native, in 32 and 16 bits."""
+"""The kernels agree with their formulas, also in their gradients: plain and native, in 32 and 16 bits."""
 
 import collections
 import concurrent.futures
@@ -26,11 +26,12 @@ KEEP_PROBABILITY = 0.75
 NORM_SHAPES = {"gamma": [6], "beta": [6]}
 RESIDUAL_SHAPES = {"inputs": [8, 6], "residual": [8, 6], "bias": [6], **NORM_SHAPES}
 ATTENTION_SHAPES = {"query": [2, 3, 5, 4], "key": [2, 3, 6, 4], "value": [2, 3, 6, 4]}
-# What stays float32 whatever the precision.
+# Arguments that are float32 at every precision.
 PARAMETERS = {"bias", "bias_2", "kernel", "kernel_2", "gamma", "beta", "score_bias"}
 
-# What makes the kernels: None, TensorFlow's ops; "native", ops for this machine's CPU; "no compiler", what
-# takes their place. In training also "xla": formulas that XLA compiles.
+# Implementations of the kernels. None: ops of TensorFlow. "native": ops in C++ for this machine's CPU.
+# "no compiler": the ops that replace native ops on a machine without a compiler. Only in training, there is
+# also "xla": formulas that XLA compiles.
 MODES = [None, "no compiler", "native"]
 NEEDS_ONE_DNN = pytest.mark.skipif(
     op_def_registry.get("_MklNativeFusedMatMul") is None or not one_dnn.cpu_supports(tf.bfloat16),
@@ -91,7 +92,8 @@ def plain_gelu_norm(inputs, kernel, bias, kernel_2, bias_2, gamma, beta, activat
     return plain_norm(inputs + activation(inputs @ kernel + bias) @ kernel_2 + bias_2, gamma, beta)
 
 
-# Kernel, which takes the choice of kernels first; formula; {argument: shape}; whether it is compiled.
+# `kernel`: function whose first argument is the choice of kernels. `plain`: its formula. `shapes`: {argument:
+# shape}. `compiles`: whether there are native and XLA versions of the kernel.
 Case = collections.namedtuple("Case", ["kernel", "plain", "shapes", "compiles"])
 CASES = {
     "linear": Case(lambda kernels, inputs, kernel: kernels.linear(inputs, [kernel]),
@@ -126,7 +128,7 @@ CASES = {
     "attention-bias-mask": Case(attention, plain_attention, {
         **ATTENTION_SHAPES, "score_bias": [2, 1, 1, 6], "mask": [2, 3, 5, 6]}, True),
 }
-# Several of them, of which inference makes other ops.
+# Several kernels in a row. In inference, they become other ops.
 GELU_NORM_SHAPES = {"inputs": [8, 6], "kernel": [6, 4], "bias": [4], "kernel_2": [4, 6], "bias_2": [6],
                     **NORM_SHAPES}
 CHAINS = {
@@ -137,14 +139,17 @@ CHAINS = {
                           functools.partial(plain_gelu_norm, activation=plain_gelu_erf), GELU_NORM_SHAPES,
                           True),
 }
-# What inference has of them.
+# The cases that inference uses.
 IN_INFERENCE = ["linear-bias", "linear-two", "gelu", "gelu-erf", "layer_norm", "attention", "attention-bias",
                 *CHAINS]
 COMPILABLE = [name for name, case in CASES.items() if case.compiles]
 
 
 def trained(kernel):
-    """A case's kernel as training has it in the current graph, by the dtype of the first argument."""
+    """Returns the kernel of a case with the choice of kernels for training in the current graph.
+
+    The choice depends on the dtype of the first argument.
+    """
     def run(**arguments):
         dtype = next(iter(arguments.values())).dtype
         return kernel(kernel_choice.choose_kernels(True, dtype), **arguments)
@@ -153,20 +158,20 @@ def trained(kernel):
 
 
 def arrays_of(case):
-    """{argument: array}."""
+    """Returns {argument: array} for a case."""
     chance = np.random.RandomState(len(case.shapes))
     return {name: chance.random_sample(shape) < KEEP_PROBABILITY if name == "mask"
             else chance.standard_normal(shape).astype(np.float32) for name, shape in case.shapes.items()}
 
 
 def gradient_for(shape):
-    """A gradient for an output of that shape, other numbers everywhere."""
+    """Returns a gradient for an output of this shape. All its numbers are different."""
     return np.cos(np.arange(math.prod(shape), dtype=np.float32)).reshape(shape)
 
 
 @contextlib.contextmanager
 def made_by(mode):
-    """The kernels that this block adds to the current graph are made by one of `MODES`, or "xla"."""
+    """A context manager: the kernels that its block adds to the graph have a mode of `MODES`, or "xla"."""
     if mode == "xla":
         tf.get_collection_ref(graph_keys.USES_XLA)[:] = [True]
         yield
@@ -182,13 +187,16 @@ def made_by(mode):
 
 @pytest.fixture
 def native():
-    """The native ops."""
+    """The native ops. Without them, the test is skipped."""
     return native_kernels.load_ops() or pytest.skip("no native kernels on this machine")
 
 
 @contextlib.contextmanager
 def derivative(function, arrays, dtype=tf.float32, mode=None, check=None):
-    """A function of {argument: array} that returns what `differentiate` does, for arrays of these shapes."""
+    """Yields a function of {argument: array} that returns the result of `differentiate`.
+
+    Its arrays must have the shapes of `arrays`.
+    """
     with tf.Graph().as_default() as graph, tf.Session() as session, made_by(mode):
         arguments = {name: tf.placeholder(array.dtype if array.dtype == bool or name in PARAMETERS else dtype,
                                           array.shape)
@@ -205,23 +213,25 @@ def derivative(function, arrays, dtype=tf.float32, mode=None, check=None):
 
 
 def differentiate(function, arrays, dtype=tf.float32, mode=None, check=None):
-    """{name: array} of the function's output and all gradients of arguments, in a graph of its own.
+    """Returns {name: array}: the output of a function and all gradients of its arguments, from a new graph.
 
     Args:
-      function: takes the arguments by name.
+      function: function that gets the arguments by name.
       arrays: {argument: array}.
-      dtype: of the arguments that are no parameters.
-      mode: of `MODES`.
-      check: called with (arguments, their gradients, ops that were there before these).
+      dtype: dtype of the arguments that are not in `PARAMETERS`.
+      mode: one of `MODES`, or "xla".
+      check: function that is called with (arguments, their gradients, ops of the forward pass).
     """
     with derivative(function, arrays, dtype, mode, check) as run:
         return run(arrays)
 
 
 def assert_close(ours, expected, tolerance):
-    """Equal up to `tolerance` of an array's largest value, or of a tenth of that of all.
+    """Checks that arrays are close.
 
-    A gradient may be zero in theory, as that of the scores of one key alone: what there is of it is rounding.
+    The tolerance is relative to the largest value of the array, or to a tenth of the largest value of all
+    arrays if this is larger. The reason: a gradient may be zero in theory, for example the gradient of the
+    scores if there is only one key. Its values are then only rounding errors.
     """
     assert ours.keys() == expected.keys()
     expected = {name: values.astype(np.float32) for name, values in expected.items()}
@@ -233,7 +243,7 @@ def assert_close(ours, expected, tolerance):
 
 
 def makers(ops):
-    """The subset of {"native", "xla"} that made some of these ops."""
+    """Returns the subset of {"native", "xla"} to which some of these ops belong."""
     return {"xla" if op.type == "PartitionedCall" else "native" for op in ops
             if op.type == "PartitionedCall" or op.type.startswith("Bert")}
 
@@ -242,8 +252,11 @@ def makers(ops):
 
 
 def expect_makers(mode):
-    """A `check` that ops in C++ or compiled by XLA are in the forward and in the backward pass if `mode` is
-    the mode that makes them, and otherwise in neither pass."""
+    """Returns a `check` of the ops in both passes.
+
+    Ops in C++ must be in the forward and in the backward pass if `mode` is "native", and ops compiled by XLA
+    if it is "xla". In other modes, they must be in neither pass.
+    """
     def check(arguments, gradients, forward):
         made = set(tf.get_default_graph().get_operations()) - set(forward)
         assert [makers(forward), makers(made)] == [{mode} & {"native", "xla"}] * 2
@@ -279,13 +292,14 @@ def test_in_16_bits_outputs_and_gradients_have_the_dtype_of_their_inputs_and_are
     found = differentiate(trained(case.kernel), arrays, dtype, mode, check)
     assert {name: array.dtype for name, array in found.items()} == {
         name: np.float32 if name in PARAMETERS else dtype.as_numpy_dtype for name in found}
-    # Inputs, outputs and what is between two products are rounded, to 8 and 11 bits.
+    # Inputs, outputs and values between two products are rounded to 8 bits (bfloat16) or 11 bits (float16).
     assert_close(found, differentiate(case.plain, arrays), {tf.bfloat16: 2**-5, tf.float16: 2**-8}[dtype])
 
 
 @pytest.mark.parametrize("dtype, tolerance", [(tf.bfloat16, 2**-6), (tf.float16, 2**-9)])
 def test_in_training_a_session_may_run_batches_of_all_sizes(dtype, tolerance, graph):
-    # As pixels of 1, 2, 4 and 8 images; 523 rows stay one.
+    # The rows are pixels of 1, 2, 4 or 8 images. 523 rows cannot be divided into images, so they are one
+    # image.
     kernel_choice.compile_kernels()
     chance = np.random.RandomState(0)
     kernel = chance.standard_normal([512, 576]).astype(np.float32)
@@ -305,7 +319,10 @@ def test_in_training_a_session_may_run_batches_of_all_sizes(dtype, tolerance, gr
 
 
 def kept_by(gradients, forward):
-    """The forward pass's tensors that gradients are computed from; what passes them on counts as they do."""
+    """Returns the tensors of the forward pass from which gradients are computed.
+
+    A tensor that is only passed on by Identity ops counts as the original tensor.
+    """
     forward, seen, kept = set(forward), set(), set()
     waiting = [gradient.op for gradient in gradients]
     while waiting:
@@ -341,7 +358,7 @@ def test_gradients_keep_the_inputs_and_of_attention_the_probabilities(name, dtyp
     else:
         probabilities, = [reference.deref() for reference in others]
         assert (probabilities.shape, probabilities.dtype) == ([2, 3, 5, 6], dtype)
-        # Before dropout, so that there is nothing random in them.
+        # The probabilities before dropout are kept, so they do not depend on the random mask.
         assert "mask" not in case.shapes or arguments["mask"].op not in ancestors(probabilities.op)
 
 
@@ -371,7 +388,7 @@ def test_in_inference_outputs_are_those_of_the_formula_too(dtype, tolerance, mod
 
 
 def inference_ops(dtype):
-    """Types of the ops of a feed-forward sublayer in inference with kernels of this machine."""
+    """Returns the types of the ops of a feed-forward sublayer in inference, with kernels for this machine."""
     kernel_choice.compile_kernels()
     kernel, bias = tf.ones([6, 6]), tf.ones([6])
     gelu_norm(kernel_choice.choose_kernels(False, dtype), tf.ones([8, 6], dtype), kernel, bias, kernel, bias,
@@ -388,7 +405,7 @@ def test_in_inference_a_product_and_what_follows_are_one_op_that_keeps_the_weigh
 
 
 def test_in_inference_a_session_may_run_batches_of_all_sizes(graph):
-    # oneDNN chooses the order of the weights by the size of the first.
+    # oneDNN chooses the layout of the weights by the size of the first batch.
     kernel_choice.compile_kernels()
     chance = np.random.RandomState(0)
     kernel = chance.standard_normal([64, 48]).astype(np.float32)
@@ -406,7 +423,7 @@ def test_in_inference_a_session_may_run_batches_of_all_sizes(graph):
 
 
 def training_ops(dtype, width=512):
-    """Types of the ops of a linear layer and of its gradients, with kernels of this machine."""
+    """Returns the types of the ops of a linear layer and its gradients, with kernels for this machine."""
     kernel_choice.compile_kernels()
     inputs, kernel, bias = tf.ones([8, width], dtype), tf.ones([width, 512]), tf.ones([512])
     tf.gradients(kernel_choice.choose_kernels(True, dtype).linear(inputs, [kernel], [bias]),
@@ -432,8 +449,8 @@ def test_without_instructions_for_the_dtype_there_are_no_ops_of_one_dnn(ops, gra
 @pytest.mark.parametrize("dtype", [tf.bfloat16, tf.float16])
 @pytest.mark.parametrize("name", ["linear-bias", "gelu_linear"])
 def test_the_gradient_of_a_bias_is_summed_in_32_bits(name, dtype, graph):
-    # In 16 bits a sum of ones gets no further than 256, or 2048.
-    # where gelu is the identity
+    # In 16 bits, a sum of ones does not exceed 256 (bfloat16) or 2048 (float16). At the bias of 10, gelu is
+    # the identity.
     kernel, bias = tf.ones([6, 1]), tf.fill([1 if name == "linear-bias" else 6], 10.0)
     output = trained(CASES[name].kernel)(inputs=tf.zeros([4096, 6], dtype), kernel=kernel, bias=bias)
     gradient, = tf.gradients(tf.cast(output, tf.float32), bias)
@@ -443,7 +460,7 @@ def test_the_gradient_of_a_bias_is_summed_in_32_bits(name, dtype, graph):
 
 @pytest.mark.parametrize("name", ["linear-bias", "gelu_linear"])
 def test_the_gradient_of_a_bias_in_fp16_may_be_larger_than_fp16_can_hold(name, graph):
-    # 8 rows with gradients of 2¹⁵, the first scale of the loss.
+    # 8 rows with gradients of 2¹⁵. This is the initial loss scale.
     kernel, bias = tf.ones([6, 1]), tf.fill([1 if name == "linear-bias" else 6], 10.0)
     output = trained(CASES[name].kernel)(inputs=tf.zeros([8, 6], tf.float16), kernel=kernel, bias=bias)
     gradient, = tf.gradients(tf.cast(output, tf.float32) * 2.0**15, bias)
@@ -453,7 +470,7 @@ def test_the_gradient_of_a_bias_in_fp16_may_be_larger_than_fp16_can_hold(name, g
 
 @pytest.mark.parametrize("name", ["gelu", "gelu_linear"])
 def test_gelu_of_large_values_in_fp16_has_a_finite_gradient(name):
-    # Its powers leave float16's range at 41.
+    # From 41 on, powers of x in the formula exceed the range of float16.
     x = np.float32([[-1000, -41, 41, 1000]])
     arrays = {"x": x}
     if name == "gelu_linear":
@@ -470,7 +487,7 @@ def test_gelu_of_large_values_in_fp16_has_a_finite_gradient(name):
 
 
 def test_normalization_of_large_values_in_fp16_is_finite():
-    # Their squares leave float16's range.
+    # The squares of these values exceed the range of float16.
     arrays = arrays_of(CASES["residual_norm"])
     arrays["inputs"] *= 1000
     assert_close(differentiate(trained(residual_norm), arrays, tf.float16),
@@ -507,8 +524,8 @@ def test_recomputed_kernels_draw_the_same_masks_and_have_the_same_gradients(mode
 
 # --- Native kernels --------------------------------------------------------------------------------------
 
-# Name of a case, shapes: they fill no vectors, no 64 rows and no 16 of attention. Or have one column, or no
-# rows at all.
+# (name of a case, shapes). The kernels use vectors, blocks of 64 rows, and blocks of 16 rows in attention.
+# These shapes are not multiples of these sizes, or have one column, or no rows.
 ODD = [
     ("gelu", {"x": [131, 83]}),
     ("gelu-erf", {"x": [131, 83]}),
@@ -533,7 +550,7 @@ ODD = [
 ]
 WIDE = [(name, shapes) for name, shapes in ODD
         if all(shape[0] and shape[-1] > 1 for shape in shapes.values())]
-# Two NaNs, of which the second one has all bits of the mantissa, and infinity.
+# Two NaNs and both infinities. The second NaN has all bits of the mantissa set.
 NOT_FINITE = np.uint32([0x7fc00000, 0x7fffffff, 0x7f800000, 0xff800000]).view(np.float32)
 
 
@@ -557,7 +574,7 @@ def test_native_kernels_take_all_shapes(name, shapes):
 @pytest.mark.parametrize("name, shapes", WIDE, ids=name_of)
 def test_what_is_not_finite_comes_out_of_native_kernels_as_the_formula_has_it(
         name, shapes, dtype, monkeypatch):
-    def softmax(scores):  # TensorFlow's has NaN in one place of the row only
+    def softmax(scores):  # not tf.nn.softmax, which has NaN at only one place of the row
         powers = tf.exp(scores - tf.reduce_max(scores, axis=-1, keepdims=True))
         return powers / tf.reduce_sum(powers, axis=-1, keepdims=True)
 
@@ -612,7 +629,7 @@ def test_native_gelu_of_large_values_is_exact(name, dtype):
 
 @pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16], ids=name_of)
 def test_native_attention_gives_masked_scores_a_probability_of_zero(dtype):
-    # Values of one at one position each, so that the outputs are the probabilities.
+    # Each row of the values is 1 at one position and 0 elsewhere, so the outputs are the probabilities.
     arrays = {name: np.random.RandomState(0).standard_normal([1, 2, 37, 37]).astype(np.float32)
               for name in ("query", "key")}
     masked = np.random.RandomState(1).random_sample([37, 37]) < 0.5
@@ -632,9 +649,9 @@ def test_native_attention_gives_masked_scores_a_probability_of_zero(dtype):
 def test_native_kernels_round_to_the_nearest_bfloat16_and_halves_to_the_even_one():
     bfloat16 = tf.bfloat16.as_numpy_dtype
     bits = np.random.RandomState(0).randint(0, 2**32, 4099, np.uint32)
-    bits[::2] = bits[::2] >> 16 << 16 | 0x8000  # between two
-    bits[:3] = 0x7f7fffff, 0xff7f8000, 0x7f7f7fff  # to infinity, or just not
-    bits[(bits & 0x7f800000) == 0] |= 0x3f800000  # not as small as to be flushed to 0
+    bits[::2] = bits[::2] >> 16 << 16 | 0x8000  # in the middle between two bfloat16 numbers
+    bits[:3] = 0x7f7fffff, 0xff7f8000, 0x7f7f7fff  # the first two round to infinity, the third just does not
+    bits[(bits & 0x7f800000) == 0] |= 0x3f800000  # numbers that are large enough not to be flushed to 0
     numbers = bits.view(np.float32)
     ones = np.ones_like(numbers)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -643,7 +660,8 @@ def test_native_kernels_round_to_the_nearest_bfloat16_and_halves_to_the_even_one
         expected = numbers.astype(bfloat16).astype(np.float32)
     np.testing.assert_array_equal(found["output"].astype(np.float32), np.stack([expected] * 2))
     assert np.isnan(numbers).any()
-    # Where gelu is the identity, a bias comes between the numbers: 257 becomes 256, and 259 becomes 260.
+    # For these large numbers, gelu is the identity. Some sums with the bias are in the middle between two
+    # bfloat16 numbers: 257 becomes 256, and 259 becomes 260.
     arrays = {"inputs": np.full([3, 83], 256, np.float32), "bias": np.arange(83, dtype=np.float32),
               "kernel": np.eye(83, dtype=np.float32)}
     for name in ("gelu_linear", "gelu_linear-erf"):
@@ -652,13 +670,16 @@ def test_native_kernels_round_to_the_nearest_bfloat16_and_halves_to_the_even_one
 
 
 def _run_native_kernels(numbers_of_threads):
-    """What native kernels made of the same inputs, by number of threads. For a process without a session."""
-    # Else all sessions of the process share the first one's threads.
+    """Returns the results of the native kernels for the same inputs, for each number of threads.
+
+    The function must run in a process that has no session yet.
+    """
+    # Otherwise, all sessions of the process would share the threads of the first session.
     os.environ["TF_OVERRIDE_GLOBAL_THREADPOOL"] = "1"
     tf.disable_v2_behavior()
     ops, chance, feed = native_kernels.load_ops(), np.random.RandomState(0), {}
 
-    def fed(array):  # of constants TensorFlow would compute everything beforehand, on threads of its own
+    def fed(array):  # TensorFlow would compute ops of constants before the run, on other threads
         tensor = tf.placeholder(array.dtype, array.shape)
         feed[tensor] = array
         return tensor
@@ -668,7 +689,7 @@ def _run_native_kernels(numbers_of_threads):
 
     found = []
     for dtype in (tf.float32, tf.bfloat16):
-        # Neither 64 nor 16 are a divisor of the numbers of rows.
+        # The numbers of rows are not multiples of 64 or 16.
         rows, others = [tf.cast(normal(1003, 509), dtype) for _ in range(2)]
         vectors, scores = [normal(509) for _ in range(3)], tf.cast(normal(4, 6, 31, 67), dtype)
         mask = ops.bert_dropout_mask(shape=[1003, 509], key=fed(np.uint64([12345])),
@@ -700,8 +721,8 @@ def test_native_kernels_return_the_same_bits_on_any_number_of_threads(native):
         np.testing.assert_array_equal(ours, theirs)
 
 
-# Name: an op of inputs whose shapes are not known before they are fed. f(shape) makes such an input, b(shape)
-# one of booleans.
+# {name: function that builds an op with inputs of wrong sizes}. The shapes are known only when the inputs are
+# fed. f(shape) creates such an input of floats, and b(shape) one of booleans.
 WRONG_SIZES = {
     "gelu-bias": lambda ops, f, b: ops.bert_gelu(f([4, 6]), [f([5])], True),
     "gelu_gradient-bias": lambda ops, f, b: ops.bert_gelu_gradient(f([4, 6]), f([4, 6]), [f([7])], True),
@@ -751,7 +772,8 @@ WRONG_SIZES = {
 
 
 def norm(op, f, b, shapes, changed):
-    """BertNorm or its gradient of inputs of these shapes, but for those that are changed."""
+    """Builds BertNorm or its gradient. `shapes` are those of its inputs, and `changed` replaces some of them.
+    """
     shapes = {"inputs": [4, 6], "bias": [6], "residual": [4, 6], "mask": [4, 6], "gamma": [6], **shapes,
               **changed}
     inputs = {name: b(shape) if name == "mask" else f(shape) for name, shape in shapes.items()}
@@ -761,7 +783,7 @@ def norm(op, f, b, shapes, changed):
 
 
 def variable_of(shape):
-    """The handle of a new variable."""
+    """Returns the handle of a new variable."""
     return tf.Variable(tf.zeros(shape), use_resource=True).handle
 
 
@@ -782,11 +804,14 @@ def test_native_ops_refuse_inputs_that_do_not_fit(name, native, graph):
 
 
 def adam_steps(mode, reads):
-    """{number: weights before and after each of three steps, slots} of a clipped and decayed variable.
+    """Takes three steps of a variable with clipping and weight decay.
 
     Args:
-      mode: of `MODES`.
-      reads: whether somebody reads the weights before each step, and holds what was read.
+      mode: one of `MODES`.
+      reads: whether an op reads the weights before each step. The value that it read is compared.
+
+    Returns:
+      {number: array}: the weights before each step, the weights after the last step, and the slots.
     """
     chance = np.random.RandomState(0)
     with tf.Graph().as_default() as graph, tf.Session() as session, made_by(mode):
@@ -817,11 +842,11 @@ def test_adam_in_one_pass_takes_the_same_steps_and_overwrites_nothing_that_is_he
     assert_close(adam_steps(mode, reads), adam_steps(None, False), 1e-6)
 
 
-# --- Where dropout keeps ------------------------------------------------------------------------------------
+# --- Dropout masks ------------------------------------------------------------------------------------------
 
 
 def draw(shape, probability=0.9, part=None, step=0, unequal=False, mode=None):
-    """One draw in a graph and a session of its own."""
+    """Returns a mask that is drawn once, in a new graph and session."""
     with tf.Graph().as_default(), tf.Session() as session, made_by(mode):
         global_step = tf.train.get_or_create_global_step()
         if part is not None:
@@ -836,7 +861,7 @@ def draw(shape, probability=0.9, part=None, step=0, unequal=False, mode=None):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_booleans_are_what_they_were_when_this_was_written(mode):
-    # A resumed run must go on with the masks of the version that began it.
+    # A resumed run must continue with the same masks, also if an older version of this project started it.
     found = draw([40], 0.5, step=700, mode=mode)
     assert "".join("01"[int(mask)] for mask in found) == "0110010101000010101001000111100010010000"
 
@@ -845,7 +870,8 @@ def test_booleans_are_what_they_were_when_this_was_written(mode):
 def test_booleans_have_their_share(probability):
     mask = draw([100, 1000], probability)
     assert mask.dtype == bool
-    # 0 and 1 are exact, the others within five standard deviations; at all columns, so at all of a block.
+    # The probabilities 0 and 1 are exact, and the others are within five standard deviations. This also holds
+    # for each of the 8 places in a block.
     assert abs(mask.mean() - probability) <= 5 * (probability * (1 - probability) / mask.size)**0.5
     for place in range(8):
         share = mask.reshape(-1, 8)[:, place].mean()
@@ -861,7 +887,7 @@ def test_booleans_of_any_number_are_the_first_of_more(shape):
 
 @pytest.mark.parametrize("parts", [2, 4])
 def test_a_part_of_the_effective_batch_draws_its_slice_of_the_wholes_booleans(parts):
-    whole, size = draw([8, 20], 0.5), 8 // parts  # 40 booleans in the smallest part, 8 to a block
+    whole, size = draw([8, 20], 0.5), 8 // parts  # at least 40 booleans in a part, 8 in a block
     for part in range(parts):
         np.testing.assert_array_equal(draw([size, 20], 0.5, part), whole[part * size:(part + 1) * size])
 

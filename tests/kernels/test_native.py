@@ -1,6 +1,7 @@
-"""Building and caching the native kernels: in the tests' own caches, mostly by compilers of a line or two.
+"""Building and caching the native kernels. Each test has its own cache.
 
-Those that are to succeed copy the library that one real build made.
+Most tests use a fake compiler, a shell script of one or two lines. To succeed, it copies the library of one
+real build.
 """
 
 import collections
@@ -16,12 +17,13 @@ import numpy as np
 import pytest
 import tiny
 
-# test_formulas.py and test_packing.py run the kernels that the user's cache holds.
+# The kernels themselves are tested in test_formulas.py and test_packing.py, with the cache of the user.
 pytestmark = pytest.mark.slow(reason="builds all kernels with the real compiler, "
                               "and starts a process for each case")
 
 INPUTS = [-1.0, 0.5, 2.0]
-# Asks for the ops as a script does, in one process or two, after the test's statements; prints gelu.
+# Executes statements of a test, and then loads the ops like a script, in one process or in two. Prints values
+# of gelu.
 PROBE = f"""
 import json, logging, os, pathlib, sys, tempfile
 import bertlib.command_line  # noqa: F401
@@ -52,7 +54,10 @@ Compiler = collections.namedtuple("Compiler", ["path", "calls"])
 
 
 def write_compiler(path, *lines):
-    """A compiler that notes its arguments, then runs lines of shell; $target is the file it is to write."""
+    """Writes a fake compiler that logs its arguments, and then runs lines of shell.
+
+    In these lines, $target is the file that the compiler must write.
+    """
     calls = path.with_name(path.name + ".calls")
     path.write_text("\n".join([
         "#!/bin/sh", f"PATH={shlex.quote(os.environ['PATH'])}", f'echo "$*" >> {shlex.quote(str(calls))}',
@@ -62,7 +67,10 @@ def write_compiler(path, *lines):
 
 
 class Machine(object):
-    """A user's machine: cache, folder for temporary files and path of its own, as yet empty; no compiler."""
+    """A user's machine without a compiler.
+
+    Its cache, its folder for temporary files, and the folder in its PATH are empty at first.
+    """
 
     def __init__(self, scripts, here):
         self._scripts, self.here = scripts, here
@@ -75,9 +83,17 @@ class Machine(object):
         (here / "probe.py").write_text(PROBE)
 
     def probe(self, before="", both=(), with_end=False, **changes):
-        """Asks for the ops; returns whether they were had, or a list of that, and what was logged.
+        """Loads the ops in a new process.
 
-        The end of a build, which is logged only if the build took long, is left out unless `with_end`.
+        Args:
+          before: statements that run first.
+          both: with a value, a second process loads the ops at the same time.
+          with_end: whether the log contains the message at the end of a build. It is written only after a
+            long build.
+          changes: environment variables.
+
+        Returns:
+          (whether the ops were loaded, lines of the log). With two processes, the first one is a list.
         """
         finished = self._scripts.run(self.here / "probe.py", before, *both, cwd=self.here,
                                      **{**self.environment, **changes})
@@ -95,7 +111,7 @@ class Machine(object):
         return (had if both else had[0]), [line for line in log if with_end or not BUILT.fullmatch(line)]
 
     def kept(self):
-        """The files in the cache, which has the kernels' folder or nothing; the folder has only libraries."""
+        """Returns the names of the libraries in the cache. Checks that the cache contains nothing else."""
         assert not set(os.listdir(self.cache)) - {"bert-kernels"} and not os.listdir(self.temporary)
         files = sorted(path.name for path in self.cache.rglob("*") if path.parent != self.cache)
         assert all(re.fullmatch(r"[0-9a-f]{32}\.so", name) for name in files), files
@@ -112,7 +128,7 @@ Build = collections.namedtuple("Build", ["machine", "compiler", "had", "log", "l
 
 @pytest.fixture(scope="module")
 def build(scripts, tmp_path_factory):
-    """A real build."""
+    """A machine with the library of a real build."""
     real = shutil.which("g++") or shutil.which("c++")
     if real is None:
         pytest.skip("needs g++ or c++")
@@ -126,7 +142,7 @@ def build(scripts, tmp_path_factory):
 
 @pytest.fixture
 def copying(machine, build):
-    """The machine's g++, which writes the library of the real build."""
+    """A fake g++ of the machine. It writes the library of the real build."""
     return write_compiler(machine.path / "g++", f'cp {shlex.quote(str(build.library))} "$target"')
 
 
@@ -160,7 +176,7 @@ def test_without_cxx_the_compiler_is_gxx_or_cxx(machine, copying):
     assert machine.probe() == (True, [BUILDING.format("g++")])
     copying.path.rename(machine.path / "c++")
     assert machine.probe() == (True, [BUILDING.format("c++")])
-    assert len(machine.kept()) == 2  # one compiler's library is not the other's
+    assert len(machine.kept()) == 2  # each compiler has its own library
 
 
 def test_cxx_is_a_command_line(machine, copying):
@@ -169,7 +185,7 @@ def test_cxx_is_a_command_line(machine, copying):
 
 
 def test_two_processes_build_at_once(machine, copying):
-    # Neither links before the other does.
+    # Each process waits before linking until the other one also links.
     with copying.path.open("a") as writer:
         writer.write('case "$*" in *-shared*)\n'
                      f"  until [ $(grep -c -e -shared {copying.path}.calls) -ge 2 ]; do sleep 0.02; done ;; "
@@ -205,10 +221,10 @@ def test_a_cache_that_cannot_be_written(cache, machine, copying):
     assert had and len(log) == 2 and log[0] == BUILDING.format("g++")
     assert log[1].startswith("WARNING The kernels are built for this run only")
     assert cache in log[1] and "XDG_CACHE" in log[1]
-    assert len(copying.calls()) == 3 and not machine.kept()  # nor a temporary file
+    assert len(copying.calls()) == 3 and not machine.kept()  # also no temporary file
 
 
-# --- Without one, or with one that fails -----------------------------------------------------------------
+# --- Without a compiler, or with one that fails ----------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["", "no-such-compiler -O1", " "])
@@ -227,7 +243,7 @@ ERRORS = ["echo In file included from here:", "echo '  a.h:3: error: no such thi
     (["echo first", "echo last >&2", "echo", "exit 1"], "last"),
     (["exit 1"], "returned non-zero exit status 1."),
     (["kill -9 $$"], "died with <Signals.SIGKILL: 9>."),
-    ([], "library.so: .* No such file or directory"),  # it did not write one
+    ([], "library.so: .* No such file or directory"),  # the compiler did not write a library
     (["echo In file included from errors.h:3:", *ERRORS, "exit 1"], "a.h:3: error: no such thing"),
     (["echo /bin/ld: no room", "echo collect2: error: ld returned 1 exit status", "echo /bin/ld: no room",
       "exit 1"], "/bin/ld: no room"),
@@ -296,7 +312,10 @@ def test_a_cxx_that_is_no_command_line(machine):
 
 @pytest.fixture(scope="module")
 def train(scripts, tiny_model, tmp_path_factory):
-    """Function of environment and flags: trains the tiny model for 4 steps; returns losses, log, graph."""
+    """A function of environment and flags that trains the tiny model for 4 steps.
+
+    It returns the losses, the log and the graph.
+    """
     data = tiny.write_task(tmp_path_factory.mktemp("data"), "mrpc", train=16)
     flags = dict(tiny_model.flags, bert_config_file=tiny_model.shallow, task_name="mrpc", data_dir=data,
                  do_train=True, train_batch_size=4, num_train_epochs=1, learning_rate=0.01, log_steps=1,

@@ -1,4 +1,4 @@
-"""Without padding: which positions become rows, and that the encoder computes the same from them."""
+"""Removal of padding: which positions become rows, and that the outputs of the encoder do not change."""
 
 import functools
 
@@ -13,7 +13,7 @@ import modeling
 
 CONFIG = modeling.BertConfig.from_dict({**tiny.CONFIG, "hidden_dropout_prob": 0.0,
                                         "attention_probs_dropout_prob": 0.0})
-# 203 real tokens at 480 positions: 256 rows.
+# 480 positions with 203 real tokens. They become 256 rows.
 LENGTHS = np.array([33, 1, 40, 12, 7, 22, 3, 9, 31, 5, 26, 14])
 MASK = (np.arange(40) < LENGTHS[:, np.newaxis]).astype(np.int32)
 PADDING_IN_ROWS = 256 - 203
@@ -21,7 +21,7 @@ IDS = np.where(MASK, np.random.RandomState(4).randint(5, CONFIG.vocab_size, size
 
 
 def is_row():
-    """Where a position of `MASK` should be a row."""
+    """Returns a boolean array: which positions of `MASK` must be rows."""
     rows = MASK.astype(bool)
     rows.flat[np.flatnonzero(MASK == 0)[:PADDING_IN_ROWS]] = True
     return rows
@@ -29,7 +29,10 @@ def is_row():
 
 @functools.cache
 def run_model(remove_padding, dropout=0.0, **options):
-    """({name: array} of a model's outputs; that of the gradients of a loss of the real ones)."""
+    """Returns ({name: array} of a model's outputs, {name: array} of the gradients).
+
+    The loss of the gradients uses only the outputs of real tokens.
+    """
     config = modeling.BertConfig.from_dict({
         **CONFIG.to_dict(), "hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout})
     with tf.Graph().as_default(), tf.Session() as session:
@@ -58,7 +61,7 @@ def test_rows_are_the_real_tokens_then_padding_up_to_a_multiple_of_128(graph):
 @pytest.mark.parametrize(("mask", "expected"), [
     (np.ones([2, 3]), [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]),
     ([[1, 0], [1, 1]], [(0, 0), (1, 0), (1, 1), (0, 1)]),
-    # The first position is a row even of an example without any token.
+    # The first position of an example is always a row, also if the example has no tokens.
     ([[0, 0], [1, 1]], [(0, 0), (1, 0), (1, 1), (0, 1)]),
 ])
 def test_a_small_batch_has_no_more_rows_than_positions(graph, mask, expected):

@@ -1,4 +1,5 @@
-"""TF_CONFIG as Kubernetes' training operators, Vertex AI and SageMaker write it, and what can be wrong."""
+"""TF_CONFIG as Kubernetes' training operators, Vertex AI and SageMaker write it, and TF_CONFIG with errors.
+"""
 
 import json
 
@@ -15,7 +16,7 @@ def config(task="worker", index=0, **jobs):
     return {"cluster": jobs, "task": {"type": task, "index": index}}
 
 
-# --- As they are written ---------------------------------------------------------------------------------
+# --- Forms of services -----------------------------------------------------------------------------------
 
 TFJOB = {"chief": ["bert-chief-0.team.svc:2222"],
          "worker": ["bert-worker-0.team.svc:2222", "bert-worker-1.team.svc:2222"]}
@@ -50,7 +51,7 @@ def test_sagemaker():
     found = read({"cluster": {"worker": ["algo-1:8890", "algo-2:8890"]}, "environment": "cloud",
                   "task": {"index": 1, "type": "worker"}})
     assert (found.index, found.host, found.coordinator) == (1, "algo-2", ("algo-1", 8890))
-    # As for parameter servers, without them.
+    # The form for parameter servers, but without parameter servers.
     found = read({"cluster": {"master": ["algo-1:2222"], "worker": ["algo-2:2222"]}, "environment": "cloud",
                   "task": {"index": 0, "type": "master"}})
     assert (found.index, found.addresses) == (0, ("algo-1:2222", "algo-2:2222"))
@@ -79,7 +80,7 @@ def test_all_machines_have_one_key_and_other_clusters_another():
     assert read(config(worker=["a:1", "b:2"])).key != read(config(worker=["a:1", "b:1"])).key
 
 
-# --- What is wrong ---------------------------------------------------------------------------------------
+# --- Errors ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("text, said", [

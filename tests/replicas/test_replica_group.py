@@ -1,4 +1,4 @@
-"""How replicas meet, exchange values and learn of a failure. Each is a thread with a group of its own."""
+"""Replicas connect, exchange values and learn about failures. Each replica is a thread with its own group."""
 
 import concurrent.futures
 import contextlib
@@ -34,7 +34,7 @@ class Meeting:
         return found
 
     def run(self, function, groups=None):
-        """Calls function(group) for all at the same time; returns what they give or raise."""
+        """Calls function(group) for all groups at the same time. Returns their results or exceptions."""
         def one(group):
             try:
                 group.meet()
@@ -128,7 +128,7 @@ def test_a_connection_that_breaks_is_an_error(meeting):
 def test_of_replicas_that_do_not_come_the_numbers_are_named(meeting):
     run = meeting(3, timeout=0.2)
     first, second = run.run(lambda group: group.barrier(), [run.group(0), run.group(2)])
-    assert "Of 3 replicas, these did not connect within" in str(first)
+    assert "Not all 3 replicas connected within" in str(first)
     assert isinstance(second, ReplicaError)
 
 
@@ -137,7 +137,7 @@ def test_who_counts_otherwise_is_named_on_both_sides(meeting):
     first, second = run.run(lambda group: group.barrier(), [run.group(0), run.group(1, count=3)])
     assert ("belongs to a run of 3 replicas, but replica 0 to a run of 2. Pass the same "
             "--num_replicas") in str(second)
-    assert "Of 2 replicas, these did not connect within" in str(first) and str(first).endswith(str(second))
+    assert "Not all 2 replicas connected within" in str(first) and str(first).endswith(str(second))
 
 
 @pytest.mark.parametrize("index, told, words", [
@@ -147,7 +147,7 @@ def test_an_error_that_is_told_ends_what_others_wait_for(meeting, index, told, w
         if group.index != index:
             return group.barrier()
         group.report_error(told)
-        # What else breaks there is no further failure.
+        # An error that follows from this failure is not reported as a new failure.
         return group.find_cause(OSError("the connection was closed"))
 
     for error in meeting(2).run(work):
@@ -202,11 +202,11 @@ def test_of_two_replicas_with_one_number_one_is_refused(meeting):
             one.result()
 
 
-# --- Strangers, silent connections, replicas that end while others are awaited ---------------------------
+# --- Unknown and silent connections, replicas that end before all have connected -------------------------
 
 
 def drip(address, done):
-    """Sends a byte from time to time, as the beginning of a message that never ends."""
+    """Sends the beginning of a message, and then a byte from time to time. The message never ends."""
     with socket.create_connection(address) as connection, contextlib.suppress(OSError):
         connection.sendall(b"\0\0\0\x30BERT replicas 1\n"[:4])
         while not done.wait(0.1):
@@ -230,7 +230,7 @@ def test_a_slow_connection_is_cut_and_holds_no_deadline(meeting, monkeypatch):
     slow.start()
     begun = time.monotonic()
     found, = run.run(lambda group: None, [run.group(0)])
-    assert "Of 2 replicas, these did not connect within 2 s" in str(found) and time.monotonic() - begun < 10
+    assert "Not all 2 replicas connected within 2 s" in str(found) and time.monotonic() - begun < 10
     done.set()
     slow.join(10)
 
@@ -252,7 +252,10 @@ def test_a_slow_program_at_the_address_holds_no_other_replica(meeting, monkeypat
 
 
 def introduced(run, index):
-    """A connection that introduced itself as a replica, as its process would before it ends."""
+    """Returns a connection that has introduced itself as a replica.
+
+    A test closes it, as if the process of the replica had ended.
+    """
     visit = replica_meeting._Visit(socket.create_connection(tuple(run.address)), 10)
     visit.prove(bytes.fromhex("c0ffee"), False)
     visit.connection.send_bytes(value_encoding.encode({
@@ -278,7 +281,7 @@ def test_a_replica_that_ended_while_others_are_awaited_counts_as_missing(meeting
         chief = pool.submit(run.group(0).meet)
         introduced(run, 1).close()
         pool.submit(run.group(2).meet)
-        assert "Of 3 replicas, these did not connect within" in str(chief.exception())
+        assert "Not all 3 replicas connected within" in str(chief.exception())
 
 
 def test_replicas_meet_at_an_address_of_ipv6(meeting):
@@ -295,7 +298,7 @@ def test_replicas_meet_at_an_address_of_ipv6(meeting):
 
 
 class Runs:
-    """What pickle makes of its own bytes: a file."""
+    """An object that creates a file if pickle loads its bytes."""
 
     def __reduce__(self):
         return open, ("pickled", "w")
@@ -354,7 +357,7 @@ def test_replica_0_listens_at_its_own_address_only(host, address):
 
 @pytest.mark.parametrize("resolved", ["192.0.2.1", "127.0.1.1", None])
 def test_replica_0_listens_everywhere_where_its_address_is_of_another_machine(resolved, monkeypatch):
-    """As behind a router that forwards the port, or with Debian's /etc/hosts, and not without a word."""
+    """This happens behind a router that forwards the port, or with Debian's /etc/hosts. It is logged."""
     def resolve(host, port, **options):
         if resolved is None:
             raise socket.gaierror("Name or service not known")

@@ -1,4 +1,4 @@
-"""The launcher of replicas, with replicas that are a few lines of Python and load nothing."""
+"""The launcher of replicas. The replicas are a few lines of Python without TensorFlow, so they start fast."""
 
 import json
 import os
@@ -15,7 +15,7 @@ import pytest
 from bertlib.replicas import cluster, replica_launcher
 from bertlib.system import network_namespace
 
-# What a replica knows of itself, and how it says what it ends with.
+# The first lines of a replica: they read its own settings, and define how it reports its end.
 PRELUDE = """
 import json, os, signal, sys, time
 me = json.loads(os.environ["BERT_REPLICA"])
@@ -35,7 +35,7 @@ def wait():
 
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
-    """A directory of the test, without GPUs and without settings of threads."""
+    """A new working directory, in an environment without GPUs and without numbers of threads."""
     monkeypatch.chdir(tmp_path)
     for name in ("CUDA_VISIBLE_DEVICES", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS",
                  "OMP_NUM_THREADS"):
@@ -44,7 +44,7 @@ def here(tmp_path, monkeypatch):
 
 
 def run(code, count=2, log=None, timeout=20, patience=20, **plan):
-    """Runs replicas, each of which executes some code; returns the `End`."""
+    """Runs replicas that execute `code`, and returns the `End`."""
     command = (sys.executable, "-S", "-c", PRELUDE + code)
     begun = time.monotonic()
     end = replica_launcher.run(replica_launcher.Plan(count, timeout, patience=patience, command=command,
@@ -54,7 +54,7 @@ def run(code, count=2, log=None, timeout=20, patience=20, **plan):
 
 
 def when_ready(here, names, action):
-    """Does something in a thread when all replicas wait."""
+    """Calls `action` in a thread when all files `names` exist: then, all replicas wait."""
     def watch():
         while not all((here / name).exists() for name in names):
             time.sleep(0.01)
@@ -66,7 +66,7 @@ def when_ready(here, names, action):
 
 
 def values(here, count):
-    """What each replica wrote into a file of its own."""
+    """Returns the value that each replica wrote into its own file."""
     return [json.loads((here / str(index)).read_text()) for index in range(count)]
 
 
@@ -122,7 +122,7 @@ def test_the_evaluator_of_one_machine_sees_its_replicas_in_a_namespace(here, nam
     assert reached == [True] and values(here, 2)[1]["host"] == "127.0.0.1"
 
 
-# --- What replicas are told ------------------------------------------------------------------------------
+# --- Settings that the launcher passes to replicas -------------------------------------------------------
 
 
 def test_replicas_of_one_machine(here, monkeypatch):
@@ -240,7 +240,7 @@ def test_output_of_replica_0_is_the_launchers_and_of_others_in_their_logs(capfd)
 def test_what_all_say_is_said_as_by_one():
     assert run("end('error: --max_seq_length=1 is wrong')", 3) == (
         1, "error: --max_seq_length=1 is wrong", False)
-    # One was faster than the others.
+    # One replica is faster than the others.
     code = "if index: end('error: no data')\ntime.sleep(0.3)\nend('error: no data', own=False, about=1)"
     assert run(code).message == "error: no data"
 
@@ -266,7 +266,8 @@ end("error: {which} was lost", own=False, about={which})
 
 
 def test_the_replica_that_others_speak_of_is_at_fault():
-    """Not one that crashed since the connection broke, though it was seen first."""
+    """A replica that crashed after the connection broke is not at fault, even if the launcher saw it first.
+    """
     code = """
 if index == 0:
     os.abort()
@@ -371,7 +372,7 @@ wait()
 
 @pytest.fixture
 def hangs_up():
-    """Has SIGHUP its usual meaning, unless the test changes it; the tests may run under nohup."""
+    """Sets SIGHUP to its default during the test, because the tests may run under nohup."""
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, before)

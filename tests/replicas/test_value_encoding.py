@@ -1,4 +1,4 @@
-"""Plain values as bytes and back."""
+"""Plain values are encoded as bytes and decoded again."""
 
 import math
 import pickle
@@ -47,7 +47,7 @@ def test_an_array_can_be_changed_and_keeps_no_message_in_memory():
 
 
 class Named(NamedTuple):
-    """A tuple whose type would be lost."""
+    """A named tuple. The encoding would lose its type."""
 
     a: int
 

@@ -37,7 +37,7 @@ def test_a_safe_table_contains_no_formula(text, expected):
 
 
 def test_columns_keep_their_contents(tmp_path):
-    """The second row has other fields; a field has the name of a probability."""
+    """The second row has different fields. One field has the same name as a column of probabilities."""
     rows = [PredictedRow(1, {"probability_a": "p", "line": "l"}, ("t",), ("a", "b"), ("b",),
                          {"a": 0.1, "b": math.nan}, False, 0.25, 7, {"f1": 0.5}),
             PredictedRow(None, {"x": "y", "input_line": "m"}, ("t",), None, (), {"a": 1e-30, "b": 1.0})]

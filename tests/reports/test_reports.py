@@ -1,4 +1,4 @@
-"""The HTML reports: their numbers against scikit-learn and seqeval, escaping, size, and a real browser."""
+"""The HTML reports: numbers compared with scikit-learn and seqeval, escaping, size, and a real browser."""
 
 import collections
 import html.parser
@@ -23,8 +23,14 @@ NASTY = ("<script>document.title = 'run'</script> &amp; \"quotes\"",
 
 
 class Page(html.parser.HTMLParser):
-    """A page in a browser: `tables` (lists of rows; a cell is a text or a number), `articles` (texts), `tags`
-    and the whole `text`."""
+    """A parsed page.
+
+    Attributes:
+      tables: list of tables. A table is a list of rows, and a cell is a text or a number.
+      articles: list of texts.
+      tags: number of each tag.
+      text: the whole text.
+    """
 
     def __init__(self, path):
         super().__init__()
@@ -104,7 +110,7 @@ def test_the_numbers_of_a_classification(tmp_path):
     assert f"predicted {wrong[0].prediction} (" in page.articles[0] and wrong[0].texts[0] in page.articles[0]
     assert ["train_data.fingerprint", "f00d"] in page.tables[3] and ["settings.seed", "12"] in page.tables[3]
     assert page.tags["svg"] == page.tags["polyline"] == 2 and not page.tags["circle"]
-    # Each row is the accuracy of the texts of a range of lengths, and all ranges together are all texts.
+    # Each row has the accuracy of the texts in a range of lengths. The ranges together contain all texts.
     assert page.tables[2][0] == ["tokens", "accuracy", "examples", ""]
     for span, share, count, _ in page.tables[2][1:]:
         low, high = map(int, span.split(" to "))
@@ -207,7 +213,8 @@ def test_the_numbers_and_the_marks_of_a_tagging(tmp_path):
     assert [page.source.count(f'class="type {status}"')
             for status in ("found", "false", "missed")] == totals.tolist()
     assert len(page.articles) == 80 and "dev.txt, line" in page.articles[0]
-    # A browser takes the direction of a sentence from text outside of <bdi>, so only the types are inside.
+    # A browser ignores text inside of <bdi> when it determines the direction of a sentence. So only the types
+    # of entities are inside of <bdi>.
     assert set(re.findall("<bdi>(.*?)</bdi>", page.source.split("<article")[1])) <= set(kinds)
 
 

@@ -1,9 +1,12 @@
-"""Runs SavedModels as somebody does who has TensorFlow and nothing of this project.
+"""Runs SavedModels with TensorFlow alone, without this project.
 
     python plain_tensorflow.py CALLS RESULTS [tensorflow_text]
 
-CALLS is a JSON file of [SavedModel, signature, {input: nested lists}], RESULTS becomes one of {output: nested
-lists}, or of the error's message, for each. JSON has no bytes: those of "examples" are Latin letters.
+CALLS is a JSON file with a list of [SavedModel, signature, {input: nested lists}]. RESULTS is the JSON file
+to
+write: for each call, {output: nested lists}, or the message of an error. JSON cannot contain bytes, so the
+  bytes
+of "examples" are encoded as Latin-1 characters.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""Exports of each head: loaded by TensorFlow alone, they give what the predictor is given."""
+"""Exports of each head. If TensorFlow loads them without this project, they give the predictor's answers."""
 
 import importlib.util
 import json
@@ -30,7 +30,7 @@ EXAMPLES = 60
 SIGNATURES = ("serving_default", "ids", "examples")
 CONFIG = modeling.BertConfig.from_dict(tiny.CONFIG)
 TAGS = model_directories.TAGS
-# Name of a model: the kind of its head, the head's variables, labels, and what its training had for flags.
+# {name of a model: (kind of its head, variables of the head, labels, flags of its training)}.
 MODELS = {
     "classification": ("classification", linear(3), ["no", "yes", "ünsure"], {}),
     "multilabel": ("multilabel", linear(3), ["red", "green", "blue"], {"threshold": 0.4}),
@@ -45,7 +45,7 @@ SLOW = ("multilabel", "questions", "pre-training")
 
 
 def written(directory, tiny_model, name):
-    """Writes a model of `MODELS`; returns its `ModelDirectory`."""
+    """Writes a model of `MODELS`, and returns its `ModelDirectory`."""
     kind, head, labels, settings = MODELS[name]
     return model_directory.read(str(model_directories.write(directory, tiny_model, kind, head, labels,
                                                             **settings)))
@@ -56,7 +56,7 @@ def task_of(name):
 
 
 def asked(name, chance):
-    """What is asked of a model of a kind, in texts."""
+    """Returns a random input for a model of `MODELS`: a tuple of texts."""
     one, two = tiny.sentence(chance), tiny.sentence(chance)
     if task_of(name) == "masked_words":
         return one.replace(" ", " [MASK] ", 1).removesuffix(" ."),
@@ -66,19 +66,21 @@ def asked(name, chance):
 
 
 def padded(rows, name):
-    """The values of some rows as nested lists [B, longest]."""
+    """Returns the values of some rows, padded, as nested lists [B, longest]."""
     longest = max(len(row[name]) for row in rows)
     return [list(row[name]) + [0] * (longest - len(row[name])) for row in rows]
 
 
 def serialized(row, names):
-    """A `tf.train.Example` as text that is written as JSON: protobuf's bytes as Latin letters."""
+    """Returns a `tf.train.Example` as text for JSON: its bytes are encoded as Latin-1 characters."""
     return warmup.example({name: row[name] for name in names}).decode("latin-1")
 
 
 def run_plainly(calls, directory, *packages, **changes):
-    """The results of calls in an interpreter without this project on its path and with changed environment
-    variables; see plain_tensorflow.py."""
+    """Returns the results of calls by plain_tensorflow.py.
+
+    It runs in an interpreter without this project on its path, and with changed environment variables.
+    """
     (directory / "calls.json").write_text(json.dumps(calls))
     places = {pathlib.Path(importlib.util.find_spec(package).origin).parents[1] for package in packages}
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, places)), **changes}
@@ -88,7 +90,7 @@ def run_plainly(calls, directory, *packages, **changes):
 
 
 class Exported:
-    """A model, its export, what it is fed, and what the predictor gets of that."""
+    """A model, its export, inputs for both, and the results of the predictor."""
 
     def __init__(self, name, directory, tiny_model):
         self.model = written(directory / name, tiny_model, name)
@@ -114,7 +116,7 @@ class Exported:
 
 
 def export_and_run(names, directory, tiny_model):
-    """{(kind, signature): (`Exported`, outputs of the signature)} of some kinds."""
+    """Exports some models. Returns {(name, signature): (`Exported`, outputs of the signature)}."""
     made = {name: Exported(name, directory, tiny_model) for name in names}
     calls = [(name, call) for name, one in made.items() for call in one.calls()]
     results = run_plainly([call for _, call in calls], directory)
@@ -137,7 +139,7 @@ def variants(tmp_path_factory, tiny_model):
                           tmp_path_factory.mktemp("variants"), tiny_model)
 
 
-# --- What the signatures answer --------------------------------------------------------------------------
+# --- Answers of the signatures ---------------------------------------------------------------------------
 
 
 def compare_probabilities(one, index, result):
@@ -217,7 +219,7 @@ def test_an_export_answers_in_tf1_as_the_predictor_does(exported):
     result = predictor({"input_ids": padded(one.rows, "input_ids")})
     np.testing.assert_allclose(result["probabilities"], [row["probabilities"] for row in one.expected],
                                atol=1e-5)
-    # The checkpoint's own answers: another one's would differ by more than that.
+    # The answers for different inputs differ by more than 0.1. So these are the answers of this checkpoint.
     assert np.ptp(result["probabilities"], axis=0).max() > 0.1
     with pytest.raises(tf.errors.InvalidArgumentError, match="longer than the 40 positions of the model"):
         predictor({"input_ids": [[5] * 41]})
@@ -261,7 +263,7 @@ def test_only_tensorflows_plain_ops_are_in_an_export(exported):
     assert set(variables.values()) == {tf.float32} and weights == 1
 
 
-# --- What travels along ----------------------------------------------------------------------------------
+# --- Files in an export ----------------------------------------------------------------------------------
 
 
 def test_vocabulary_labels_and_configuration_travel_along(exported):
@@ -272,8 +274,10 @@ def test_vocabulary_labels_and_configuration_travel_along(exported):
 
 
 def prediction_log():
-    """TensorFlow Serving's message (tensorflow_serving/apis/prediction_log.proto and what it imports), as far
-    as it is needed here."""
+    """The message class of TensorFlow Serving (tensorflow_serving/apis/prediction_log.proto).
+
+    It contains only the fields that are needed here.
+    """
     pool = descriptor_pool.DescriptorPool()
 
     def add(file):
@@ -388,8 +392,10 @@ OF_TEXTS = tuple(name for name in MODELS if task_of(name) in export_text.TASKS a
 
 @pytest.fixture(scope="module")
 def of_texts(tmp_path_factory, tiny_model):
-    """Returns (`Exported`, outputs of each signature) of an export that takes text, of those of `QUICK` or of
-    `OF_TEXTS`."""
+    """A function of the name of a model in `QUICK` or `OF_TEXTS`. The export of this model takes text.
+
+    The function returns (`Exported`, outputs of each signature).
+    """
     made = {}
 
     def found(name):
@@ -401,7 +407,7 @@ def of_texts(tmp_path_factory, tiny_model):
 
 
 def export_texts_and_run(names, directory, tiny_model):
-    """{kind: (`Exported`, outputs of each signature)} of exports of some kinds that take text."""
+    """Exports some models with text as input. Returns {name: (`Exported`, outputs of each signature)}."""
     made, calls = {}, []
     for name in names:
         one = made[name] = Exported(name, directory, tiny_model)
@@ -425,7 +431,8 @@ needs_package = pytest.mark.slow(reason="graphs and SavedModels of two heads, an
 
 
 def with_heads(*names):
-    """Names of heads, of which only those of `QUICK` are not for `make soak` alone."""
+    """Returns parameters of tests: names of heads. Those that are not in `QUICK` run only with `make soak`.
+    """
     more = pytest.mark.soak(reason="more heads of the same texts")
     return [name if name in QUICK else pytest.param(name, marks=more) for name in names]
 
@@ -436,7 +443,7 @@ def test_text_in_gives_what_the_predictor_gives(of_texts, name):
     one, pairs, single = of_texts(name)
     lone = [index for index, texts in enumerate(one.texts) if len(texts) == 1]
     assert 10 < len(lone) < EXAMPLES - 10
-    assert tiny.SEQ_LENGTH in [len(row["input_ids"]) for row in one.rows]  # some were cut
+    assert tiny.SEQ_LENGTH in [len(row["input_ids"]) for row in one.rows]  # some texts were truncated
     for index in range(EXAMPLES):
         COMPARE[name](one, index, pairs)
     for index in lone:

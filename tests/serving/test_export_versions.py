@@ -1,4 +1,7 @@
-"""Versions of exports: each of several at a time gets its own; leftovers of killed ones are removed."""
+"""Versions of exports. Exports that run at the same time get different versions.
+
+The files of killed exports are removed.
+"""
 
 import concurrent.futures
 import os
@@ -20,7 +23,7 @@ def export(directory, content, wait=0):
 
 
 def in_child(function, *arguments):
-    """Starts a function in a forked child; returns its process id."""
+    """Starts a function in a forked child. Returns the process id of the child."""
     pid = os.fork()
     if not pid:
         code = 1
@@ -33,7 +36,8 @@ def in_child(function, *arguments):
 
 
 def contents(directory):
-    """{name: content} of the versions; {name: None} of all else."""
+    """Returns {name: content} of the entries in a directory. The content is None if an entry is no version.
+    """
     return {path.name: (path / "content").read_text() if path.name.isdecimal() else None
             for path in directory.iterdir()}
 
@@ -56,10 +60,10 @@ def test_what_a_killed_export_left_is_removed_by_the_next(tmp_path):
     while not list(directory.glob("temp-*/content")):
         time.sleep(0.01)
     first = export(directory, "first")
-    assert list(directory.glob("temp-*/content"))  # of a process that lives
+    assert list(directory.glob("temp-*/content"))  # files of a process that still runs
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
-    (directory / "temp-1").mkdir()  # without a lock: nobody knows whose
+    (directory / "temp-1").mkdir()  # without a lock file, its process is unknown
     second = export(directory, "second")
     assert contents(directory) == {os.path.basename(first): "first", os.path.basename(second): "second",
                                    "temp-1": None}
@@ -69,7 +73,7 @@ def test_an_export_does_not_begin_in_a_directory_that_another_thread_is_removing
     monkeypatch.setattr(time, "time", lambda: 1700000000.5)
     left = tmp_path / "temp-1700000000"
     left.mkdir()
-    (tmp_path / "temp-1700000000.lock").touch()  # of a killed process
+    (tmp_path / "temp-1700000000.lock").touch()  # belongs to a killed process
     remove, made = shutil.rmtree, []
 
     def remove_slowly(path, **options):

@@ -95,7 +95,7 @@ def test_an_answer_is_not_delayed_by_the_network(predictor):
             connection.getresponse().read()
             seconds.append(time.monotonic() - start)
         connection.close()
-    # A second packet that waits for the acknowledgement of the first one takes 40 ms.
+    # If an answer had two packets, the second one would wait 40 ms for the acknowledgement of the first one.
     assert min(seconds[20:]) < 0.03
 
 
@@ -230,7 +230,7 @@ def test_the_window_limit_holds_for_long_texts(tiny_model, tmp_path):
 
 
 def answer_of(client):
-    """The bytes that a client gets until the server closes the connection."""
+    """Returns the bytes that a client gets until the server closes the connection."""
     found = b""
     while part := client.recv(10_000):
         found += part
@@ -396,7 +396,7 @@ def test_a_token_is_needed_for_answers_only(predictor):
                         {"Authorization": f"Basic {TOKEN}"}):
             status, found = server.ask(ASK, **headers)
             assert status == 401 and TOKEN not in found["detail"]
-        # The token says who asks, so any name of this machine is accepted in Host.
+        # The token authorizes the client, so any name of this machine is accepted in the header Host.
         found = server.ask(ASK, Authorization=f"Bearer {TOKEN}", Host="this.machine.example")
         assert found == (200, predictor(**ASK))
         assert server.ask(ASK, Authorization=f"Bearer {TOKEN}", Origin="http://evil.example")[0] == 403
@@ -435,7 +435,7 @@ def test_requests_under_way_are_answered_at_the_end(predictor):
 
 
 def test_idle_connections_do_not_delay_the_end(predictor):
-    threads = threading.active_count()  # the other tests of this process leave threads of TensorFlow
+    threads = threading.active_count()  # other tests may have left threads of TensorFlow
     with running(predictor) as server:
         idle, used = server.connect(), server.connect()
         used.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")

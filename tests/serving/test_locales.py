@@ -17,7 +17,7 @@ from bertlib.output_directory import model_directory
 from bertlib.serving import answers, export_text, session
 import tokenization
 
-# Of these languages ICU has lower-case rules of their own, installed in the system or not.
+# For the first three languages, ICU has special lower-case rules, also if the locale is not installed.
 LOCALES = ("tr_TR.UTF-8", "lt_LT.UTF-8", "az_AZ.UTF-8", "C")
 WORDS = ["I", "İ", "ı", "i\u0307", "DIŞ", "KIRIK", "İSTANBUL", "Į\u0301", "I\u0300", "J\u0303",
          "Ì", "Í", "Ĩ", "Į\u0307", "Σ", "ΑΣ",
@@ -35,7 +35,10 @@ print(json.dumps([export_text.compare_tokens(tokenizer, test_locales.texts(*map(
 
 
 def texts(end, step):
-    """Words, and each character up to a code point inside of a word and at both places around a sigma."""
+    """Returns `WORDS`, and words with each character below the code point `end`.
+
+    A character occurs inside of a word, and before and after a sigma.
+    """
     characters = [chr(code) for code in range(end) if not 0xd800 <= code <= 0xdfff]
     changed = [character for character in characters if unicodedata.category(character) != "Cn"
                and (character.lower() != character or unicodedata.category(character) in ("Lm", "Mn", "Sk"))]
@@ -56,7 +59,7 @@ def tokenizers():
 
 
 def differences(locale, end, step):
-    """What `export_text.compare_tokens` counts of the tokenizers in a process of that locale."""
+    """Returns the counts of `export_text.compare_tokens` for the tokenizers, in a process with a locale."""
     paths = [str(pathlib.Path(__file__).parents[2]), str(pathlib.Path(__file__).parents[1]),
              str(pathlib.Path(__file__).parent)]
     done = subprocess.run([sys.executable, "-c", CHECK, str(end), str(step)], capture_output=True,

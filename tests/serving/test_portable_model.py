@@ -1,4 +1,4 @@
-"""ONNX and TFLite files of each head: they give the answers of the predictor; what they refuse."""
+"""ONNX and TFLite files of each head: they give the answers of the predictor. Some inputs are refused."""
 
 import collections
 import importlib.util
@@ -25,8 +25,10 @@ needs_onnx = pytest.mark.skipif(not HAS_ONNX, reason="the extra [onnx] is not in
 
 @pytest.fixture(scope="module")
 def wide_model(tmp_path_factory):
-    """A model with the exact gelu, and with matrices that are large enough for TFLite to quantize them: they
-    have at least 1024 weights."""
+    """A model with the exact gelu and with large matrices.
+
+    They have at least 1024 weights, because TFLite does not quantize smaller matrices.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(tiny.CONFIG, "intermediate_size", 80)
         patch.setitem(tiny.CONFIG, "hidden_act", "gelu_erf")
@@ -37,7 +39,7 @@ def wide_model(tmp_path_factory):
 
 
 def differences(model_dir, export, name, count=40):
-    """The `Differences` of an export from the predictor, on inputs of different lengths."""
+    """Returns the `Differences` between an export and the predictor, on inputs of different lengths."""
     chance = random.Random(name)
     with serving.load(model_dir, export_task(name)) as ours, serving.load(export) as theirs:
         return answer_differences.compare(ours, theirs, [asked(task_of(name), chance) for _ in range(count)])
@@ -94,7 +96,8 @@ def test_the_graph_has_the_ops_that_onnx_runtime_can_fuse_and_the_weights_are_in
     ops = [collections.Counter(node.op_type for node in onnx.load(f"{path}/model.onnx").graph.node)
            for path in (plain, quantized)]
     assert ops[0]["Erf"] == ops[1]["Erf"] == tiny.CONFIG["num_hidden_layers"] and not ops[0]["Erfc"]
-    # Four products of a layer with weights, segment embeddings, pooler and head.
+    # Each layer has at least four products with weights. The segment embeddings, the pooler and the head have
+    # more.
     assert not ops[0]["MatMulInteger"]
     assert ops[1]["MatMulInteger"] >= 4 * tiny.CONFIG["num_hidden_layers"]
     assert differences(str(wide_model), plain, "classification").largest < 5e-4
@@ -106,7 +109,7 @@ def test_a_tflite_file_with_weights_in_int8_gives_nearly_the_answers_of_the_mode
     check_near(str(wide_model), portable_model.export(model, str(tmp_path), "tflite", quantize=True))
 
 
-# --- What is refused -------------------------------------------------------------------------------------
+# --- Refused exports and inputs --------------------------------------------------------------------------
 
 
 @needs_onnx
@@ -193,7 +196,7 @@ def test_a_file_of_another_task_or_program_is_refused(exported, tmp_path):
     shutil.copy(f"{export}/model.onnx", tmp_path)
     with pytest.raises(ValueError, match="has no export.json, so this file was not written by export.py"):
         serving.load(tmp_path / "model.onnx")
-    # The description does not mention the model's file.
+    # The file export.json of this copy does not list the model file.
     shutil.copytree(export, tmp_path / "copy")
     description = json.loads((tmp_path / "copy" / "export.json").read_text())
     (tmp_path / "copy" / "model.onnx").write_bytes(b"no model")

@@ -1,4 +1,4 @@
-"""`bertlib.serving.prediction_inputs`: lines in five formats, read by the columns of a training."""
+"""`bertlib.serving.prediction_inputs` reads lines in five formats, with the columns of the training."""
 
 import io
 import json

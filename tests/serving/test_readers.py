@@ -1,5 +1,7 @@
-"""Training, evaluation, predict.py, export and the predictor see the same in a file: 300 of the files of
-benchmarks/attacks/readers.py, and what that finds if one of them reads otherwise."""
+"""Training, evaluation, predict.py, export and the predictor read the same content from a file.
+
+The tests use 300 files of benchmarks/attacks/readers.py. They also check that it finds a reader that differs.
+"""
 
 import importlib.util
 import pathlib
@@ -29,7 +31,7 @@ def test_all_readers_see_the_same_examples_or_refuse_the_same_line(readers):
 
 
 def names_as_they_stand(monkeypatch):
-    """Header names with the spaces around them."""
+    """Makes readers compare names of columns without removing the spaces around them."""
     monkeypatch.setattr(columns.ColumnIndex, "find", lambda place, column, flag: place.names.index(
         f"{column} ") if f"{column} " in (place.names or ()) else 0)
 
@@ -43,7 +45,7 @@ def words_of_python(monkeypatch):
 
 
 def inputs_without_header(monkeypatch):
-    """The first row of a file is answered, whatever it is."""
+    """Makes predict.py answer the first row of a file, also if it is a header."""
     source = prediction_inputs.InputReader.__init__
 
     def init(self, *arguments):

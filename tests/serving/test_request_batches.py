@@ -11,8 +11,10 @@ from bertlib.server import request_batches
 
 
 class Echo:
-    """A predictor that answers with the text. A text of n words has n windows; "bad" is refused; "lost"
-    breaks the model."""
+    """A fake predictor that answers with the text. A text of n words has n windows.
+
+    The text "bad" is refused, and the text "lost" breaks the model.
+    """
 
     def __init__(self, is_open=True):
         self.go, self.batches = threading.Event(), []
@@ -41,7 +43,7 @@ def inputs(*texts):
 
 
 def held(batches, predictor):
-    """The future of a request that the model is busy with until `predictor.go` is set."""
+    """Submits a request, and returns its future. The model computes it until `predictor.go` is set."""
     first = batches.submit(inputs("first"))
     wait_until(lambda: predictor.batches)
     return first
@@ -95,7 +97,7 @@ def test_a_full_queue_refuses_until_answers_are_given():
         second = batches.submit(inputs("a", "b"))
         with pytest.raises(request_batches.QueueFull):
             batches.submit(inputs("c"))
-        second.cancel()  # makes room
+        second.cancel()  # so the queue is no longer full
         third = batches.submit(inputs("c", "d"))
         predictor.go.set()
         concurrent.futures.wait([first, third])

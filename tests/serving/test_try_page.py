@@ -37,7 +37,7 @@ def open_page(browser, server, path="/"):
 
 
 def answer(browser):
-    """Clicks the button, waits for the result and returns its visible text."""
+    """Clicks the button, waits for the result, and returns its visible text."""
     browser.run('document.querySelector("#result").hidden = true')
     browser.click("#send")
     browser.wait_for('!document.querySelector("#result").hidden')
@@ -45,7 +45,7 @@ def answer(browser):
 
 
 def check_quiet(browser):
-    """Nothing was blocked, and no script failed."""
+    """Checks that the browser blocked nothing, and that no script failed."""
     assert browser.messages() == [] and browser.run("return document.title") != "broken"
 
 
@@ -69,7 +69,7 @@ def test_an_error_is_shown(browser, classifier):
     with running(classifier) as server:
         open_page(browser, server)
         assert answer(browser) == "text_a is empty."
-        browser.messages()  # the console lists the answer 422
+        browser.messages()  # removes the message about status 422
         browser.click("#example")
         assert browser.run('return document.querySelector("#text_a").value') == "The cat sleeps."
     assert "The server cannot be reached" in answer(browser)
@@ -96,7 +96,7 @@ def marks(browser):
 
 def test_entities_are_marked_at_their_characters(browser, tiny_model, tmp_path):
     path = write(tmp_path / "tags", tiny_model, "tagging", linear(5), TAGS)
-    # 🙂 has two units in JavaScript's strings, and one character in Python.
+    # 🙂 counts as two units in a string of JavaScript, and as one character in Python.
     text = "🙂🙂 the <b>cat</b> sees 🙂 the dog <i> today the house"
     with serving.load(str(path)) as predictor, running(predictor) as server:
         open_page(browser, server)
@@ -136,7 +136,7 @@ def test_no_answer_and_other_tasks(browser, classifier):
             return [self.value] * len(prepared)
 
     model = Fixed(classifier)
-    del model.prepare  # the one of the classifier
+    del model.prepare  # the method of the classifier
     for task, value, words in (
             ("questions", {"answer": "", "probability": 0.9, "start": 0, "end": 0}, "contains no answer"),
             ("multilabel", {"labels": [], "probabilities": {"a": 0.25}}, "no label"),

@@ -1,4 +1,4 @@
-"""Sweeps: grids, samples, statistics, and the loop with a command that takes no time."""
+"""Sweeps: grids, samples, statistics, and the loop over the runs. A fake command replaces the trainings."""
 
 import csv
 import itertools
@@ -21,8 +21,8 @@ from bertlib.system import gpu_libraries
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-# Trains in place of a command: "a" is its accuracy. a=0.3 fails, a=0.2 has two classes but predicts one.
-# It notes its start in the file `starts`. While the file `wait` exists, it does not end.
+# A fake training command: its accuracy is the flag "a". With a=0.3 it fails, and with a=0.2 it predicts only
+# one of two classes. It adds a line to the file `starts`. While the file `wait` exists, it does not end.
 COMMAND = """
 import hashlib, json, os, pathlib, sys, time
 flags = dict(word.removeprefix("--").split("=", 1) for word in sys.argv[1:])
@@ -63,7 +63,7 @@ def runs_of(values):
 
 
 def sweep(values, jobs=1, metric="eval_accuracy", keep="best", **base):
-    """Runs a sweep in the working directory; returns the number of failed runs."""
+    """Runs a sweep in the working directory. Returns the number of failed runs."""
     child_command.command_line = lambda script: [sys.executable, "command.py"]
     return sweep_loop.run(
         sweep_loop.Sweep("train.py", [], metric, keep, [child_jobs.Slot()] * jobs),
@@ -75,7 +75,7 @@ def directory(tmp_path, monkeypatch):
     (tmp_path / "command.py").write_text(COMMAND)
     (tmp_path / "driver.py").write_text(DRIVER)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(child_command, "command_line", None)  # restored after `sweep`
+    monkeypatch.setattr(child_command, "command_line", None)  # so that the change by `sweep` is undone
     return tmp_path
 
 
@@ -100,7 +100,7 @@ def test_each_run_has_a_row_and_only_the_best_keeps_its_weights(directory):
     assert "no such file" in rows["0.3"]["message"] and "Degenerate" in rows["0.2"]["message"]
     assert rows["0.9"]["eval_accuracy"] == "0.9" and rows["0.5"]["message"] == ""
     assert rows["0.5"]["directory"] == os.path.join("sweep", "runs", "a=0.5")
-    assert weights(directory) == ["a=0.3", "a=0.9"]  # a failed run is repeated from its checkpoint
+    assert weights(directory) == ["a=0.3", "a=0.9"]  # a failed run will continue from its weights
     assert all((directory / row["directory"] / "eval_results.json").exists()
                for row in rows.values() if row["status"] == "finished")
     page = (directory / "sweep" / "sweep.html").read_text()
@@ -113,7 +113,7 @@ def test_each_run_has_a_row_and_only_the_best_keeps_its_weights(directory):
     assert sweep(["0.5", "0.95"], jobs=2) == 0 and starts(directory)[6:] == ["0.95"]
     assert list(table(directory)) == ["0.2", "0.3", "0.5", "0.9", "0.6", "0.95"]
     assert weights(directory) == ["a=0.3", "a=0.95"]
-    # With another metric nothing is repeated.
+    # With another metric, no run is repeated.
     assert sweep(["0.5", "0.95"], metric="eval_loss") == 0 and len(starts(directory)) == 7
     with pytest.raises(ValueError, match="eval_f1.*eval_accuracy, eval_loss"):
         sweep(["0.5"], metric="eval_f1")
@@ -144,9 +144,9 @@ def test_runs_with_other_data_are_not_compared(directory):
         sweep(["0.5", "0.6"])
     assert list(table(directory)) == ["0.5"] and starts(directory) == ["0.5"]
     assert json.loads((directory / "sweep" / "sweep.json").read_text())["runs"] == [{"a": "0.5"}]
-    assert sweep(["0.5"]) == 0  # nothing is missing
+    assert sweep(["0.5"]) == 0  # the run is complete
 
-    # A file that changes while the sweep waits for a run.
+    # The data file changes while the sweep waits for a run.
     data.write_text("one")
     (directory / "wait").touch()
     with subprocess.Popen([sys.executable, "driver.py", "1", "0.7", "0.8"], cwd=directory) as process:
@@ -221,7 +221,7 @@ def test_a_killed_sweep_goes_on_and_its_children_end(directory):
     (directory / "wait").touch()
     command = [sys.executable, "driver.py", "2", "0.5", "0.7", "0.9"]
     with subprocess.Popen(command, cwd=directory) as process:
-        # Two runs have ended beside the run that waits.
+        # Two runs have ended, and a third one waits.
         wait_for(lambda: (directory / "sweep" / "sweep.csv").exists() and len(table(directory)) == 2)
         child, = [int(line.split()[1]) for line in (directory / "starts").read_text().splitlines()
                   if line.startswith("0.7")]

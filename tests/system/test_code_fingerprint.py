@@ -12,7 +12,7 @@ from bertlib.system import code_fingerprint
 
 @pytest.fixture
 def module(tmp_path, monkeypatch):
-    """A module of a fork, loaded."""
+    """A loaded module of a fork."""
     (tmp_path / "module_of_a_fork.py").write_text("RATE = 1\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     yield importlib.import_module("module_of_a_fork")
@@ -43,7 +43,7 @@ def test_the_package_is_fingerprinted_with_files_that_are_not_loaded(tmp_path, m
 
 
 class Replicas:
-    """A group in which another replica has loaded `others`."""
+    """A fake group. Another replica of this group has loaded the modules `others`."""
 
     def __init__(self, others):
         self._others, self.compared = others, None

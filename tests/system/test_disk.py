@@ -1,6 +1,7 @@
-"""A disk that cannot be written: what is said of it, and what is left.
+"""A disk that cannot be written: the error messages, and the files that are left.
 
-A link to /dev/full stands for a file on a full disk, the limit on the size of files for that of `ulimit -f`.
+A link to /dev/full replaces a file on a full disk. In other tests, the process has a limit on the size of
+files, as with `ulimit -f`.
 """
 
 import contextlib
@@ -114,7 +115,7 @@ def endless():
 
 
 class AtStep(tf.train.SessionRunHook):
-    """Calls a function after so many steps."""
+    """Calls a function after a number of steps."""
 
     def __init__(self, step, function):
         self.left, self.function = step, function
@@ -159,7 +160,7 @@ def test_a_hook_that_cannot_write_is_not_the_end_of_the_input(error, strerror, t
 
 @pytest.fixture
 def traces(monkeypatch):
-    """What threads did not catch."""
+    """A list of the exceptions that threads did not catch."""
     found = []
     monkeypatch.setattr(threading, "excepthook", found.append)
     return found
@@ -171,7 +172,7 @@ NO_SPACE = RuntimeError("/tmp/events.out; No space left on device\n\tFailed to f
 
 
 def broken_writer(monkeypatch, error):
-    """Lets writers of events fail in their threads."""
+    """Makes writers of events fail in their threads."""
     from tensorflow.python.summary.writer import event_file_writer as module
 
     def fail(self, *_):

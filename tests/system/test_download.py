@@ -1,4 +1,5 @@
-"""Fetching files from a web server that breaks off, changes, refuses or lies; unpacking zips."""
+"""Downloads files from a web server that breaks off, changes files, refuses requests or lies. Unpacks zips.
+"""
 
 import io
 import os
@@ -60,7 +61,7 @@ def test_a_connection_that_breaks_off_is_taken_up_again(server, path):
 
 
 def break_off(server, path, cut=30_000):
-    """Leaves the first bytes of the file behind, as of a command that was ended."""
+    """Interrupts a download after `cut` bytes, which are kept, as if the command had been ended."""
     server.cuts = [cut, 0 if server.ranges and server.tags else cut]
     with pytest.raises(http_download.ServerError,
                        match=rf"was interrupted after {cut:,} of 100,000 bytes.*are kept"):
@@ -83,7 +84,7 @@ def test_a_file_that_has_changed_is_fetched_anew(server, path):
 
 def test_a_file_that_has_become_shorter_than_what_has_come_is_fetched_anew(server, path):
     break_off(server, path)
-    # A server that knows of no versions answers that there are no such bytes.
+    # A server without ETags answers that the requested bytes do not exist.
     server.files["/a/file.bin"] = b"short"
     server.answer = lambda handler, data, answer=server.answer: (
         handler.send_error(416) if "Range" in handler.headers else answer(handler, data))
@@ -99,7 +100,7 @@ def test_a_server_without_ranges_or_versions_sends_all_of_it_again(server, path,
 
 
 def test_what_has_come_from_another_address_is_not_gone_on_with(server, path):
-    server.tag = '"same"'  # tells versions of one file apart, not files
+    server.tag = '"same"'  # both files have the same tag
     break_off(server, path)
     server.files["/b"] = other = DATA[1:] + b"."
     assert http_download.fetch(f"{server.address}/b", path) and content(path) == other
@@ -242,7 +243,7 @@ def test_a_zip_without_a_folder_is_unpacked_as_it_is(tmp_path):
 
 
 def damaged(data):
-    """A zip with a byte of its stored content changed."""
+    """Returns a zip in which one byte of the stored content is changed."""
     at = data.index(b"stored")
     return data[:at] + b"S" + data[at + 1:]
 
@@ -256,7 +257,7 @@ def stored():
 
 
 def link(name):
-    """What `zipfile` needs to know of a symbolic link."""
+    """Returns the `ZipInfo` of a symbolic link."""
     info = zipfile.ZipInfo(name)
     info.external_attr = (stat.S_IFLNK | 0o777) << 16
     return info
@@ -269,7 +270,7 @@ def test_a_link_in_a_zip_becomes_a_plain_file(tmp_path):
 
 
 def twice(contents):
-    """A zip that has the first of its files twice."""
+    """Returns a zip that contains its first file twice."""
     names = [*contents, next(iter(contents))]
     with io.BytesIO() as buffer:
         with zipfile.ZipFile(buffer, "w") as zipped, warnings.catch_warnings():
@@ -305,7 +306,8 @@ def test_zips_that_are_damaged_or_dangerous_leave_nothing(tmp_path, data, says):
 
 
 def test_a_directory_is_there_whole_or_not_at_all(tmp_path, monkeypatch):
-    # As if killed at the end: what was unpacked aside is in nobody's way.
+    # The command is killed at the end, and leaves its temporary directory. This does not disturb the next
+    # command.
     monkeypatch.setattr(os, "rename", lambda *names: (_ for _ in ()).throw(KeyboardInterrupt))
     monkeypatch.setattr(shutil, "rmtree", lambda *args, **options: None)
     with pytest.raises(KeyboardInterrupt):

@@ -1,4 +1,4 @@
-"""Files: JSON that is no JSON, and paths that could be globs."""
+"""Files: text that is not valid JSON, and paths that could be read as glob patterns."""
 
 import pytest
 

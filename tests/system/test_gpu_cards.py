@@ -1,4 +1,4 @@
-"""The memory that TensorFlow can use on known GPUs: its formula, its numbers, and their page."""
+"""The memory that TensorFlow can use on known GPUs: the formula, the numbers, and their page in docs."""
 
 import mmap
 import pathlib
@@ -22,7 +22,7 @@ def test_the_reserve_is_that_of_the_installed_tensorflow():
     library = pathlib.Path(tf.sysconfig.get_lib()) / "libtensorflow_framework.so.2"
     with open(library, "rb") as stream, mmap.mmap(stream.fileno(), 0, prot=mmap.PROT_READ) as code:
         place = code.find(others[0])
-        while place >= 0:  # some instructions in which all of these numbers occur
+        while place >= 0:  # looks for a piece of code that contains all of these numbers
             near = code[max(0, place - 120):place + 120]
             if all(constant in near for constant in (first, *others)):
                 return
@@ -33,7 +33,8 @@ def test_the_reserve_is_that_of_the_installed_tensorflow():
 def test_a_card_has_less_memory_than_its_name_says():
     for card in gpu_cards.CARDS.values():
         nominal = int(re.search(r"(\d+) GB", card.title).group(1)) * 1024
-        # Driver, CUDA context and the smallest reserve take 700 MiB; with a display, at most 5 GiB.
+        # The driver, the CUDA context and the reserve take at least 700 MiB and, with a display, at most 5
+        # GiB.
         assert nominal - 5120 < card.usable_mib < nominal - 700
         assert f"{card.usable_mib:,}" in card.source or card.source.startswith("formula: ")
     assert gpu_cards.CARDS["a10"].usable_mib == 23028 - 1024 - 1536

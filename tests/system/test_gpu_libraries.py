@@ -1,4 +1,4 @@
-"""A card that TensorFlow does not use is explained."""
+"""A message explains why TensorFlow does not use a card."""
 
 import logging
 import os
@@ -22,7 +22,7 @@ CUDA_12 = ["libcudart.so.12", "libcublas.so.12", "libcublasLt.so.12", "libcufft.
 
 @pytest.fixture(autouse=True)
 def machine(monkeypatch, tmp_path):
-    """A machine with a card and its driver, and without a library of CUDA."""
+    """A fake machine with a card and its driver, but without the libraries of CUDA."""
     def load(name):
         if name != "libcuda.so.1":
             raise OSError
@@ -118,7 +118,8 @@ def test_a_script_is_warned_of_an_unused_card_before_tensorflow_looks_for_gpus(
 
 @pytest.fixture
 def command_flags(monkeypatch):
-    """Flags of a command, as `launch` sees them. TensorFlow's settings are restored."""
+    """Flags of a command, in the form that `launch` gets. TensorFlow's settings are restored after the test.
+    """
     found = flags.FlagValues()
     flags.DEFINE_bool("tf32", True, "", flag_values=found)
     flags.DEFINE_bool("gpu_allow_growth", False, "", flag_values=found)

@@ -1,5 +1,8 @@
-"""`locks`: one process at a time writes to a directory or a file. The other processes here are forks and
-fresh interpreters, as a lock behaves otherwise within one process."""
+"""`locks`: only one process at a time writes to a directory or a file.
+
+The tests use forks and new interpreters as other processes, because a lock works differently inside of one
+process.
+"""
 
 import errno
 import os
@@ -16,7 +19,7 @@ import tensorflow.compat.v1 as tf
 from bertlib.estimator import estimator
 from bertlib.system import locks
 
-# Takes the lock of a directory and says so; holds it until its stdin ends.
+# Takes the lock of a directory and prints a line. Holds the lock until its stdin ends.
 HOLDER = """
 import sys
 from bertlib.system import locks
@@ -27,7 +30,7 @@ with locks.lock_directory(sys.argv[1]):
 
 
 class Holder(object):
-    """Another process that holds a directory's lock; a context manager that ends it."""
+    """A context manager that runs another process, which holds the lock of a directory."""
 
     def __init__(self, directory):
         self._process = subprocess.Popen([sys.executable, "-c", HOLDER, directory], cwd=ROOT,
@@ -47,7 +50,7 @@ class Holder(object):
 
 
 def in_child(function):
-    """Calls a function in a forked child; returns whether it found a lock taken."""
+    """Calls a function in a forked child. Returns whether it found a lock taken."""
     pid = os.fork()
     if not pid:
         code = 2
@@ -111,14 +114,14 @@ def test_a_child_neither_has_it_nor_keeps_it(tmp_path):
         with locks.lock_directory(tmp_path):
             child = os.fork()
             if not child:
-                os.read(reader, 1)  # outlives its parent
+                os.read(reader, 1)  # so this process ends after its parent
                 os._exit(0)
-            os._exit(0)  # without giving anything back
+            os._exit(0)  # without releasing the lock
     os.waitpid(holder, 0)
     take(tmp_path)
     os.write(writer, b".")
 
-    # A child that leaves its parent's block gives nothing back.
+    # If a child leaves the block of its parent, it does not release the lock.
     with locks.lock_directory(tmp_path):
         assert not in_child(lambda: None)
         pid = os.fork()
@@ -209,7 +212,7 @@ def test_training_is_refused_where_another_process_trains_and_evaluation_is_not(
         with pytest.raises(locks.InUseError, match=f"process {holder.pid}"):
             trained.train(input_fn, max_steps=2)
         assert sorted(tmp_path.iterdir()) == before
-        # As a process that evaluates each new checkpoint does.
+        # A process that evaluates each new checkpoint does the same.
         assert trained.evaluate(input_fn)["global_step"] == 1
         assert len(list(trained.predict(input_fn))) == 6
     assert trained.train(input_fn, max_steps=2).evaluate(input_fn)["global_step"] == 2

@@ -1,4 +1,5 @@
-"""Processes in a network namespace of their own: what they see, what sees them, and what is unchanged."""
+"""Processes in their own network namespace: what they can reach, who can reach them, and what stays the same.
+"""
 
 import contextlib
 import json
@@ -21,7 +22,7 @@ from bertlib.system import network_namespace
 USERS = {"this user": list, "nobody": as_nobody}
 SERVERS = "The servers of a test"
 
-# Creates a namespace beside another thread, as a launcher has some, and runs the last argument in it.
+# Creates a namespace in a process that has another thread, like a launcher, and runs the last argument in it.
 CREATE = """
 import json, os, subprocess, sys, threading
 sys.path.insert(0, sys.argv[1])
@@ -41,7 +42,7 @@ print(code == 0 and process.pid)
 
 @pytest.fixture(params=list(USERS))
 def prefix(request):
-    """Makes the command line that runs a command as a user."""
+    """A function that returns the command line that runs a command as some user."""
     if request.param == "nobody" and os.geteuid():
         pytest.skip("only root can become another user")
     network_namespaces.require(USERS[request.param])
@@ -56,7 +57,7 @@ def namespace():
 
 
 def create(prefix, code, **options):
-    """Runs code in a namespace that an interpreter creates; returns how that ended."""
+    """Runs code in a namespace that an interpreter creates. Returns the `CompletedProcess`."""
     return subprocess.run([str(part) for part in prefix([sys.executable, "-S", "-c", CREATE, ROOT, code])],
                           capture_output=True, encoding="utf-8", timeout=60, **options)
 
@@ -144,7 +145,7 @@ def test_a_signal_ends_it_as_outside(namespace):
     assert process.wait(timeout=30) == -signal.SIGTERM
 
 
-# --- Where it cannot be created --------------------------------------------------------------------------
+# --- Machines that forbid namespaces ---------------------------------------------------------------------
 
 
 def test_a_machine_that_forbids_namespaces_is_an_error(prefix):

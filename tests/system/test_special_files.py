@@ -1,4 +1,4 @@
-"""Writing to devices and FIFOs, which stay and get the bytes; to links, which stay and lead to the file."""
+"""Writes to special files. Devices and FIFOs get the bytes; a link stays, and its target is written."""
 
 import contextlib
 import errno
@@ -15,7 +15,10 @@ from bertlib.system import files, locks
 
 @pytest.fixture
 def fifo(tmp_path):
-    """A FIFO and a function that returns all that was written into it, once."""
+    """(path of a FIFO, function that returns all bytes that were written into it).
+
+    Call the function only once.
+    """
     path, found = tmp_path / "fifo", []
     os.mkfifo(path)
     reader = threading.Thread(target=lambda: found.append(path.read_bytes()), daemon=True)

@@ -1,4 +1,4 @@
-"""`stopping`: where training, evaluation and prediction look whether they are to end."""
+"""`stopping`: the places at which training, evaluation and prediction check whether they must end."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,8 @@ import optimization
 
 
 def model_fn(features, labels, mode, params):
-    """A weight that is trained on the means of batches; `ran` is called for each micro-batch."""
+    """A model with one weight that is trained on the means of batches. `ran` is called for each micro-batch.
+    """
     ran = tf.numpy_function(params["ran"], [], tf.float32)
     ran.set_shape([])
     weight = tf.get_variable("weight", [], initializer=tf.zeros_initializer())
@@ -25,7 +26,7 @@ def model_fn(features, labels, mode, params):
 
 
 class Stopping:
-    """An Estimator whose request is made while micro-batch number `at`, counted from 1, is at work."""
+    """An Estimator that gets a request to stop while it computes micro-batch number `at`, counted from 1."""
 
     def __init__(self, directory, at=None, micro_batches=1, **settings):
         self.at, self.micro_batches = at, 0
@@ -43,7 +44,7 @@ class Stopping:
 
 
 def batches_from_step(params):
-    """Batches that depend on the step and the micro-batch; they begin at the global step."""
+    """Returns batches that depend on the step and the micro-batch. They begin at the global step."""
     tf.add_to_collection("input_starts_at_global_step", True)
     steps = params["gradient_accumulation_steps"]
     first = tf.cast(tf.train.get_global_step(), tf.int64) * steps
@@ -97,7 +98,7 @@ def test_an_evaluation_of_a_checkpoint_in_training_ends_too(tmp_path):
 
     class Evaluate(tf.train.CheckpointSaverListener):
         def after_save(self, session, step):
-            if step == 2:  # after three micro-batches: two steps, and one of the evaluation before
+            if step == 2:  # three micro-batches before: two of steps, one of the evaluation
                 stopped.model.evaluate(foreign_batches)
 
     with pytest.raises(stopping.Stopped, match="ckpt-2$"):

@@ -1,4 +1,4 @@
-"""Texts that are shown: nothing in them controls a terminal or misleads a reader."""
+"""Shown texts: they cannot control a terminal, and they cannot mislead a reader."""
 
 import subprocess
 import sys
@@ -28,7 +28,7 @@ def test_only_controls_formats_separators_and_surrogates_are_escaped():
     escaped = {character for character in map(chr, range(sys.maxunicode + 1))
                if terminal.printable(character) != character}
     kinds = {unicodedata.category(character) for character in escaped}
-    assert kinds == {"Cc", "Cf", "Cn", "Cs", "Zl", "Zp"}  # Cn: tags to be
+    assert kinds == {"Cc", "Cf", "Cn", "Cs", "Zl", "Zp"}  # Cn: characters that may become tags
     assert {chr(code) for code in [*range(32), *range(127, 160)]} - escaped == {"\n", "\t"}
     # Unicode's own list of characters that change the direction of text.
     assert {character for character in map(chr, range(0x3000)) if unicodedata.bidirectional(character) in (

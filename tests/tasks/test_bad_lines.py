@@ -1,5 +1,6 @@
-"""Files with lines that cannot be used: all faults of a file in one error, or the lines left out; delimiters
-and encodings.
+"""Files with lines that cannot be used. Delimiters and encodings.
+
+All faults of a file are in one error, or the bad lines are left out.
 """
 
 import io
@@ -176,7 +177,7 @@ def test_other_delimiters_are_refused(value):
     assert not columns.is_delimiter(value)
 
 
-# U+0A00 to U+0AFF and U+010A have a byte 0x0a in UTF-16; U+2028 and \x85 are no line ends.
+# In UTF-16, U+0A00 to U+0AFF and U+010A contain a byte 0x0a. U+2028 and \x85 do not end a line.
 TEXTS = ["café", "Ċ\u0a0a\u0aff", "a\u2028b\u0085c", "文字", "🙂", 'a\nb"']
 
 

@@ -1,5 +1,5 @@
-"""Long texts as windows, in a classification: where they are cut, what is stored, and what is made of their
-predictions."""
+"""Long texts as windows in a classification: how texts are cut, what is stored, how predictions are pooled.
+"""
 
 import random
 
@@ -26,7 +26,7 @@ def test_a_text_is_cut_as_squad_cuts_a_context():
     windows = classifier_features.cut_into_windows(tokens, [], 4, 3)
     assert windows == [(list("abcd"), []), (list("defg"), []), (list("ghij"), [])]
     assert classifier_features.cut_into_windows(tokens[:9], [], 4, 3)[-1] == (list("ghi"), [])
-    # Beyond the room windows stand side by side.
+    # The stride 9 is larger than a window. The windows then follow each other without overlap.
     assert [a for a, _ in classifier_features.cut_into_windows(tokens, [], 4, 9)] == [
         list("abcd"), list("efgh"), list("ij")]
     assert classifier_features.cut_into_windows(tokens[:4], [], 4, 1) == [(tokens[:4], [])]
@@ -64,7 +64,7 @@ def examples_of(texts):
 
 @pytest.mark.parametrize("num_workers", [1, 2])
 def test_what_is_stored_and_how_long_the_texts_were(num_workers):
-    texts = ["a b c", "a b c d e f", "h", ""] * 300  # more than one worker gets at a time
+    texts = ["a b c", "a b c d e f", "h", ""] * 300  # more texts than a worker gets at a time
     conversion = classifier_features.FeatureRecords(
         examples_of(texts), ["0", "1"], 5, tokenization.FullTokenizer(VOCABULARY), num_workers, doc_stride=2)
     rows = [record_files.parse_features(record) for record in conversion]
@@ -103,7 +103,7 @@ def test_predictions_of_a_text_are_the_means_of_its_windows():
     for row, count in zip(found, counts, strict=True):
         for name in ("probabilities", "scores"):
             values = [window[name] for window in rows[start:start + count]]
-            mean = np.mean(values, axis=0, dtype=np.float64).astype(np.float32)  # rounded once
+            mean = np.mean(values, axis=0, dtype=np.float64).astype(np.float32)  # rounded only once
             assert row[name].dtype == np.float32 and row[name].tobytes() == mean.tobytes()
             assert count > 1 or row[name].tobytes() == values[0].tobytes()
         start += count

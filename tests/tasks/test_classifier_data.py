@@ -24,7 +24,7 @@ def tokenizer():
 
 
 class WordTokenizer:
-    """Splits at spaces; a token's id is its length."""
+    """A tokenizer that splits at spaces. The id of a token is its length."""
 
     def tokenize(self, text):
         return text.split()
@@ -34,7 +34,7 @@ class WordTokenizer:
 
 
 def write(path, *rows, end="\n"):
-    """Writes rows, given as lists of fields or whole lines, to a file and returns its path."""
+    """Writes rows to a file, and returns its path. A row is a list of fields, or a whole line."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [row if isinstance(row, str) else "\t".join(row) for row in rows]
     path.write_bytes("".join(line + end for line in lines).encode("utf-8"))
@@ -346,7 +346,7 @@ def test_get_processor():
 
 
 class SentimentProcessor(classifier_data.DataProcessor):
-    """As users wrote them in 2018: the published methods and `_read_tsv`, nothing else."""
+    """A processor as users wrote them in 2018. It uses only the published methods and `_read_tsv`."""
 
     def get_train_examples(self, data_dir):
         return self._create_examples(self._read_tsv(os.path.join(data_dir, "sst.tsv")), "train")
@@ -375,7 +375,7 @@ def test_subclass_of_the_base_class(tmp_path):
 
 
 class ReorderedMrpc(classifier_data.MrpcProcessor):
-    """Inherits the files of MRPC and reads other columns."""
+    """A processor that inherits the files of MRPC, but reads other columns."""
 
     def _create_examples(self, lines, set_type):
         return [classifier_data.InputExample(f"{set_type}-{i}", line[1], line[2], line[0])
@@ -419,7 +419,7 @@ def test_public_names_and_those_of_the_first_version_mean_the_same(tmp_path):
 
 
 class BinaryMnli(classifier_data.MnliProcessor):
-    """Other labels, and a file of its own given to the inherited `_create_examples`."""
+    """A processor with other labels. It passes its own file to the inherited `_create_examples`."""
 
     def get_labels(self):
         return ["entailment", "not_entailment"]
@@ -488,7 +488,7 @@ def test_no_row_in_the_language(tmp_path):
 ])
 def test_row_with_too_few_columns(task, split, header, good, short, expected, tmp_path):
     processor = classifier_data.get_processor(task)
-    # A quote left open must not swallow lines: it would shift the line number.
+    # A quote that is not closed must not join lines, because the line number would then be wrong.
     good = [*good[:-1], good[-1]] if task != "mrpc" else [*good[:-1], '"B']
     rows = [*([header] if header else []), good, good, short, good]
     path = write(tmp_path / processor.files[split], *rows)

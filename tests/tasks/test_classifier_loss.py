@@ -1,4 +1,4 @@
-"""Weights of classes and label smoothing: the loss is that of NumPy, and of a step whatever its parts."""
+"""Class weights and label smoothing: the loss agrees with NumPy, and does not depend on the micro-batches."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ WEIGHTS, SMOOTHING = [0.5, 1.25, 2.0], 0.1
 
 
 class FixedModel:
-    """In place of BERT: a pooled output that is given."""
+    """A fake BERT with a fixed pooled output."""
 
     def __init__(self, pooled):
         self._pooled = tf.constant(pooled, tf.float32)
@@ -26,7 +26,7 @@ class FixedModel:
 
 
 def built(mode, **arguments):
-    """(loss, logits, labels) of a head on random outputs; and the graph. Dropout is off."""
+    """Returns (loss, logits, labels, graph) of a head on random outputs. Dropout is off."""
     generator = np.random.RandomState(5)
     labels = generator.randint(0, 3, 7).astype(np.int32)
     with tf.Graph().as_default() as graph, tf.Session() as session:
@@ -71,12 +71,13 @@ def test_without_them_the_graph_is_the_published_one():
     with tf.Graph().as_default() as graph:
         classification_head.classify(tf.constant(np.zeros((7, 4), np.float32)), tf.constant([0] * 7), 3, True)
     published = [node.op for node in graph.as_graph_def().node]
-    # What is evaluated besides: which examples are real.
+    # The graph begins with the published ops. After them, it has ops for the evaluation: which examples are
+    # real.
     assert [node.op for node in graphs[0].node][:len(published)] == published
 
 
 def trained(directory, **changes):
-    """The weights after two steps of 8 examples, whose lengths and labels differ."""
+    """Returns the weights after two steps of 8 examples. Their lengths and labels differ."""
     generator = np.random.RandomState(1)
     lengths = generator.randint(3, 13, 24)
     mask = (np.arange(12) < lengths[:, None]).astype(np.int32)

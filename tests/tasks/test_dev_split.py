@@ -16,14 +16,14 @@ def part_of(labels):
 
 
 def part_of_texts(*texts):
-    """Rows of texts, or of pairs, with the labels x and y in turn."""
+    """Returns a `Split` of texts, or of pairs of texts. The labels are x and y in turn."""
     pairs = [text if isinstance(text, tuple) else (text, None) for text in texts]
     return row_examples.Split("train.csv", [row_examples.Row(index + 1, *pair, "xy"[index % 2])
                                             for index, pair in enumerate(pairs)], True)
 
 
 def contents(rows):
-    """Rows without their lines, in one order."""
+    """Returns sorted rows without their line numbers."""
     return sorted((row[1:] for row in rows), key=repr)
 
 
@@ -65,7 +65,8 @@ def test_a_split_depends_on_contents_and_not_on_the_order_of_rows(labels):
 
 
 def test_a_split_is_the_same_on_each_machine():
-    # Recorded: a new version that draws other rows would change what models are compared on.
+    # These lines were recorded. If a new version drew other rows, models of both versions could not be
+    # compared.
     dev = dev_split.stratified_split(part_of(["x", "y"] * 30), 0.2).dev
     assert [row.line for row in dev.rows] == [5, 6, 13, 18, 20, 24, 29, 45, 46, 47, 53, 60]
 
@@ -102,7 +103,7 @@ VARIANTS = [str.upper, str.title, lambda text: f"  {text}", lambda text: text.re
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_near_duplicates_are_on_one_side(variant):
-    """Each of 40 texts is there in two spellings that say the same."""
+    """Each of 40 texts occurs twice: unchanged, and in another spelling of the same text."""
     texts = [f"café weiß {chr(0x390)} {number}" for number in range(40)]
     rows = [row_examples.Row(index + 1, text, None, "xy"[index % 40 % 2])
             for index, text in enumerate([*texts, *map(variant, texts)])]
@@ -137,7 +138,8 @@ def test_a_split_that_would_be_empty_is_refused():
 
 
 def test_the_rule_of_earlier_versions_is_kept():
-    """By the seed and the places of rows; recorded from the version before dev_rows.txt."""
+    """The rule uses the seed and the positions of rows. Recorded from the last version without dev_rows.txt.
+    """
     part = part_of(["x", "y"] * 30)
     lines = {seed: [row.line for row in dev_split.split_by_seed(part, 0.2, seed).dev.rows] for seed in (1, 2)}
     assert lines[1] == [7, 10, 15, 18, 28, 32, 38, 42, 49, 51, 53, 59]
@@ -167,7 +169,7 @@ def test_stored_rows_are_a_line_each_and_tell_rows_apart():
     comment, header, *lines = text.splitlines()
     assert comment.startswith("# ") and header == "line\tdigest"
     assert [line.split("\t")[0] for line in lines] == ["2", "3", "5"]
-    # Recorded: the files of trainings have to be read by later versions.
+    # This line was recorded, because later versions must be able to read the files of older trainings.
     assert lines[0] == "2\t7994d71fa6fc751bc3dccb3f95c714b8"
     others = [ROWS[0]._replace(label="y"), ROWS[0]._replace(text_b=""), ROWS[0]._replace(text_a="A cat"),
               ROWS[2]._replace(label="0.1"), ROWS[1]._replace(label=("a",))]

@@ -1,4 +1,4 @@
-"""Fast featurization: the tokens, bytes and order of the plain one, in any number of processes."""
+"""Fast featurization gives the tokens, bytes and order of plain featurization, in any number of processes."""
 
 import json
 import math
@@ -33,7 +33,8 @@ repeatable = settings(max_examples=150, derandomize=True, database=None, deadlin
 
 @pytest.fixture(scope="module")
 def tokenizers():
-    """Lower-cased and cased, special tokens split and whole."""
+    """Four tokenizers: lower-casing and cased, each with special tokens split and with special tokens whole.
+    """
     return [tokenization.FullTokenizer(released_vocab(), lower, never)
             for lower in (True, False) for never in ((), tokenization.SPECIAL_TOKENS)]
 
@@ -70,13 +71,13 @@ def test_recorded_strings():
     recorded = json.loads((DATA / "tokenization.json").read_text(encoding="utf-8"))
     for lower, rows in ((True, recorded["lower"]), (False, recorded["cased"])):
         tokenizer = tokenization.FullTokenizer(released_vocab(), lower)
-        for row in rows * 2:  # the second time from memory
+        for row in rows * 2:  # the second time from the cache
             assert tokenizer.tokenize(row["text"]) == tokenizer.tokenize_plainly(row["text"]) == row["tokens"]
 
 
 @pytest.fixture
 def tokenizer():
-    """Has seen the text of the tests below."""
+    """A tokenizer whose cache contains the words of the tests below."""
     tokens = ["[UNK]", "a", "b", "##b", "ab", "abb", "A", "-", "x", "##-", "##x"]
     tokenizer = tokenization.FullTokenizer(dict.fromkeys(tokens, 1))
     assert tokenizer.tokenize("Abb a-x") == ["abb", "a", "-", "x"]
@@ -123,11 +124,11 @@ def test_a_changed_setting_or_vocabulary_is_noticed(tokenizer):
     assert tokenizer.tokenize("Abb") == ["A", "##b", "##b"]
     tokenizer.basic_tokenizer.do_lower_case = True
     tokenizer.wordpiece_tokenizer.max_input_chars_per_word = 2
-    assert tokenizer.tokenize("Abb a") == ["[UNK]", "a"]  # though it is in the vocabulary
+    assert tokenizer.tokenize("Abb a") == ["[UNK]", "a"]  # although "abb" is in the vocabulary
     tokenizer.wordpiece_tokenizer.max_input_chars_per_word = 200
     del tokenizer.vocab["abb"]
     assert tokenizer.tokenize("Abb") == ["ab", "##b"]
-    tokenizer.vocab["##bb"] = tokenizer.vocab.pop("ab")  # as many as before
+    tokenizer.vocab["##bb"] = tokenizer.vocab.pop("ab")  # the size of the vocabulary does not change
     assert tokenizer.tokenize("Abb") == ["a", "##bb"]
     tokenizer.wordpiece_tokenizer.unk_token = "?"
     assert tokenizer.tokenize("xA a") == ["?", "a"]
@@ -203,7 +204,7 @@ class PlainTokenizer(tokenization.FullTokenizer):
 
 
 def examples_of(strings):
-    """Examples of all kinds: single texts, pairs, to be cut or not, with nothing in them, for padding."""
+    """Returns examples of all kinds: single texts, pairs, long texts, empty texts, and a padding example."""
     examples = [classifier_data.InputExample(f"train-{i}", text, strings[-i] if i % 3 else None,
                                              LABELS[i % 2])
                 for i, text in enumerate(strings)]
@@ -335,7 +336,8 @@ def is_running(pid):
 @pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="looks into /proc")
 @pytest.mark.parametrize("number, seconds", [(signal.SIGINT, 60), (signal.SIGKILL, 0.3)])
 def test_workers_end_with_their_process(number, seconds):
-    # What a shell script starts in the background ignores Ctrl-C, and so would this if the tests are.
+    # A shell script starts background processes with SIGINT ignored. If the tests run in the background, this
+    # process would also ignore SIGINT. So it sets the default handler.
     code = ("import signal, time; from bertlib.system import workers; signal.signal(signal.SIGINT, "
             f"signal.default_int_handler); print(list(workers.ordered_map(time.sleep, [{seconds}] * 400, 2, "
             "chunk_size=1)))")
@@ -345,10 +347,10 @@ def test_workers_end_with_their_process(number, seconds):
         time.sleep(0.01)
     started = children(process.pid)
     deadline = time.time() + 20
-    # Ctrl-C is not for workers, they would complain
+    # The workers must leave the process group: with Ctrl-C, each of them would print a traceback.
     while os.getpgid(process.pid) in map(os.getpgid, started):
         assert time.time() < deadline
-        time.sleep(0.01)  # the second may just have been forked
+        time.sleep(0.01)  # perhaps the second worker was just forked
     time.sleep(0.3)
     if number == signal.SIGINT:
         os.killpg(process.pid, number)  # as Ctrl-C does

@@ -1,4 +1,4 @@
-"""GLUE's files as the benchmark distributes them, read; and its files of predictions, written and checked."""
+"""GLUE's files are read in the form of the benchmark. Its files of predictions are written and checked."""
 
 import zipfile
 
@@ -6,8 +6,8 @@ import pytest
 
 from bertlib.tasks.classification import classifier_data, glue_submission_files
 
-# Task: header of the training and the development file, a row, header of the test file, a row, and what the
-# first row is: texts and label.
+# {task: (header of the training and the development file, a row of these files, header of the test file, a
+# row of this file, texts and label of the first row)}.
 PAIR = ["index", "sentence1", "sentence2"]
 LAYOUTS = {
     "sst-2": (["sentence", "label"], ["good film ", "1"], ["index", "sentence"], ["0", "good film "],
@@ -87,7 +87,7 @@ def test_mnli_has_mismatched_sets_besides(tmp_path):
 
 
 class OtherLabels(classifier_data.MnliProcessor):
-    """As users wrote them: nothing that it says is about mismatched genres."""
+    """A processor as users wrote them. It defines nothing about mismatched genres."""
 
     def get_labels(self):
         return ["yes", "no"]
@@ -167,7 +167,7 @@ def test_an_unknown_label(tmp_path):
 
 
 def test_the_benchmark_has_eleven_test_sets():
-    # Lines of the test files as distributed, less the header.
+    # The numbers of lines in the distributed test files, without the header.
     assert {name: test_set.size for name, test_set in glue_submission_files.test_sets().items()} == {
         "AX.tsv": 1104, "CoLA.tsv": 1063, "MNLI-m.tsv": 9796, "MNLI-mm.tsv": 9847, "MRPC.tsv": 1725,
         "QNLI.tsv": 5463, "QQP.tsv": 390965, "RTE.tsv": 3000, "SST-2.tsv": 1821, "STS-B.tsv": 1379,
@@ -192,7 +192,7 @@ def test_labels_are_written_in_words_and_scores_within_the_range(tmp_path):
 
 
 class TemperatureProcessor(classifier_data.DataProcessor):
-    """A regression of a benchmark whose scores are from -10 to 40."""
+    """A processor for a regression whose scores are from -10 to 40."""
 
     task_type = "regression"
     submission = {"Temperature.tsv": ("test", 3)}

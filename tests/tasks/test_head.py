@@ -1,4 +1,4 @@
-"""What a new head takes: token tagging, its data and metrics, as one would write it (up to the tests)."""
+"""An example of a new head: token tagging with its data and metrics. The tests follow below."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ SEQUENCES = ("input_mask", "input_ids", "segment_ids", "tag_ids")
 
 
 class Tagger:
-    """A tag for each token; see `head`. Features: tag_ids, int32 [B, F], -1 where there is no word."""
+    """Predicts a tag for each token; see `head`. Features: tag_ids, int32 [B, F], -1 if there is no word."""
 
     modes = (estimator.ModeKeys.TRAIN, estimator.ModeKeys.EVAL, estimator.ModeKeys.PREDICT)
     first_token_only = False
@@ -40,12 +40,13 @@ class Tagger:
         counts = tf.cast(features["tag_ids"] >= 0, tf.float32)  # [B, F]
         labels = tf.maximum(features["tag_ids"], 0)
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-        # Each example counts alike, so that micro-batches of equal size make the same step as the batch.
+        # Each example has the same weight. So micro-batches of equal size give the same step as the whole
+        # batch.
         loss = tf.reduce_mean(tf.reduce_sum(losses * counts, 1) / tf.maximum(tf.reduce_sum(counts, 1), 1.0))
         return head.HeadOutputs(loss, {"tags": tags}, (self.metrics, [labels, tags, counts]))
 
     def metrics(self, labels, tags, counts):
-        """Precision and recall of all tags but the first one, which is outside of any entity."""
+        """Returns accuracy, and precision and recall of all tags except the first one (no entity)."""
         found, right = (tf.cast(values > 0, tf.float32) for values in (tags, labels))
         hits = tf.cast(tf.equal(tags, labels), tf.float32) * right
         return {"accuracy": tf.metrics.accuracy(labels, tags, counts),
@@ -54,14 +55,20 @@ class Tagger:
 
 
 def read_conll(path):
-    """Yields the sentences of a file of "word tag" lines, a blank line after each: ([word], [tag])."""
+    """Yields the sentences of a file as ([word], [tag]).
+
+    A line of the file is "word tag". There is a blank line after each sentence.
+    """
     for block in path.read_text(encoding="utf-8").strip().split("\n\n"):
         words, tags = zip(*(line.split() for line in block.splitlines()))
         yield list(words), list(tags)
 
 
 def features_of(sentences, tokenizer, tags, seq_length):
-    """The arrays that the model takes, [examples, F]; the first piece of a word has its tag."""
+    """Returns the input arrays of the model, [examples, F].
+
+    The first piece of a word has the tag of the word.
+    """
     arrays = {name: [] for name in ("input_ids", "input_mask", "segment_ids", "tag_ids")}
     for words, names in sentences:
         pieces = [tokenizer.tokenize(word) for word in words]
@@ -86,13 +93,13 @@ def input_fn_builder(arrays, is_training):
     return input_fn
 
 
-# --- Tests: everything above is what the task takes ------------------------------------------------------
+# --- Tests: a new task needs only the code above ---------------------------------------------------------
 
 TAGS = ["O", "PER", "LOC"]
 
 
 class Words:
-    """Splits nothing: each word is a token."""
+    """A tokenizer for which each word is a token."""
 
     def tokenize(self, word):
         return [word]
@@ -103,7 +110,7 @@ class Words:
 
 @pytest.fixture(scope="module")
 def arrays(tmp_path_factory):
-    """Of sentences in which the tag is a property of the word."""
+    """The input arrays of sentences in which the tag depends only on the word."""
     chance, path = np.random.RandomState(1), tmp_path_factory.mktemp("conll") / "train.txt"
     sentences = [chance.choice(tiny.WORDS[:12], size=chance.randint(3, 9)) for _ in range(64)]
     path.write_text("\n\n".join("\n".join(f"{word} {TAGS[tiny.WORDS.index(word) % 3]}" for word in words)

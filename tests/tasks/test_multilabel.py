@@ -1,5 +1,8 @@
-"""The head with a sigmoid for each label: its loss, and metrics that are those of scikit-learn whatever the
-batches; and what each kind of target makes of labels and predictions."""
+"""The head with a sigmoid for each label, and the targets.
+
+The metrics agree with scikit-learn for any size of batches. The kinds of targets convert labels and
+predictions.
+"""
 
 import numpy as np
 import pytest
@@ -19,7 +22,10 @@ def metrics(threshold=0.5, names=NAMES):
 
 
 def decided(examples, ties=False):
-    """(loss, labels, probabilities, weights): probabilities near the labels, a fifth of padding."""
+    """Returns (loss, labels, probabilities, weights). A fifth of the examples is padding.
+
+    The probabilities are higher for labels that are true.
+    """
     generator = np.random.RandomState(examples)
     labels = (generator.random_sample((examples, 3)) < (0.5, 0.2, 0.7)).astype(np.float32)
     probabilities = 1 / (1 + np.exp(-labels - generator.standard_normal((examples, 3)) + 0.5))

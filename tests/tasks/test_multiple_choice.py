@@ -88,7 +88,8 @@ def test_rows_of_json_lines_have_the_same_number_of_endings(tmp_path):
 
 
 def test_each_ending_is_a_sequence(tiny_model, tmp_path):
-    """Section 4.4 of the paper: [CLS] sentence A [SEP] start of sentence B and its ending [SEP]."""
+    """The form is that of section 4.4 of the paper: [CLS] sentence A [SEP] start of sentence B, ending [SEP].
+    """
     tokenizer = tokenization.FullTokenizer(str(tiny_model.vocab))
     file = read(tmp_path / "a.csv", HEADER, GOOD[:-1] + "2")
     path = str(tmp_path / "a.tf_record")
@@ -111,7 +112,7 @@ def test_each_ending_is_a_sequence(tiny_model, tmp_path):
 
 
 def test_batches_are_sorted_and_trimmed_by_the_longest_sequence():
-    """A question is as long as its longest sequence, which need not be the first."""
+    """The length of a question is that of its longest sequence. This need not be the first sequence."""
     sizes = np.array([[3, 17], [20, 2], [4, 9], [2, 2]])
     mask = (np.arange(32) < sizes[..., None]).astype(np.int32)
     arrays = {"input_mask": mask, "number": np.arange(4, dtype=np.int32)}
@@ -153,7 +154,7 @@ def test_the_loss_is_the_cross_entropy_over_the_endings(tiny_model):
     chosen = choice_head.probabilities(scores)[[0, 1], [2, 0]]
     np.testing.assert_allclose(predictions["loss"], -np.log(chosen), rtol=1e-5)
     np.testing.assert_allclose(loss, -np.log(chosen).mean(), rtol=1e-5)
-    # Single sequences have the same scores.
+    # If each sequence is a separate example, it has the same score.
     _, single, _ = predict({name: array.reshape(6, 6) for name, array in features.items()
                             if name != "label_ids"})
     np.testing.assert_allclose(single["scores"], scores.reshape(-1), rtol=1e-5, atol=1e-6)

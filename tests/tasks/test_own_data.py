@@ -1,4 +1,4 @@
-"""Reading one's own files: formats, columns, header rows and labels."""
+"""Reads a user's own files: formats, columns, header rows and labels."""
 
 import csv
 import gzip
@@ -17,7 +17,7 @@ NAMES = ["question", "answer", "kind"]
 
 
 def written(directory, name, rows, header=NAMES):
-    """A file of rows, in the format of its name."""
+    """Writes a file of rows in the format of its name, and returns its path."""
     if name.removesuffix(".gz").endswith(".csv"):
         text = io.StringIO()
         csv.writer(text).writerows([*([header] if header else []), *rows])
@@ -49,7 +49,7 @@ def test_each_format_has_the_same_examples(ending, compressed, tmp_path):
     expected = [(first.replace("\n", " ") if ending == ".tsv" else first, *rest)
                 for first, *rest in EXAMPLES]
     assert contents(part) == expected and part.is_labelled
-    # In CSV the second example has two lines.
+    # In CSV, the second example has a line break, so it has two lines.
     lines = {".csv": [2, 3, 5, 6, 7], ".tsv": [2, 3, 4, 5, 6]}.get(ending, [1, 2, 3, 4, 5])
     assert [row.line for row in part.rows] == lines
 
@@ -107,7 +107,7 @@ def test_columns_that_a_flag_cannot_name_are_refused(text, problem):
     (True, [["a", "x"], ["b", "y"], ["c", "x"]], ":1: --header=true, but this row looks like an example: it "
                                                  "has 'x'"),
     (None, [["a", "x"], ["b", "y"], ["c", "x"]], None),
-    # A label's only example may come first.
+    # The first row can be the only example of its label, so it is no header.
     (None, [["a", "x"], ["b", "y"], ["c", "z"]], None),
     (False, [["was", "kind"], ["a", "x"], ["b", "y"], ["c", "x"], ["d", "y"]], None),
     (True, [["was", "kind"], ["a", "x"], ["b", "y"], ["c", "x"]], None)])
@@ -128,10 +128,10 @@ NUMBERED = [[f"text {number}", f"{number}"] for number in (3, 4, 5)]
 
 @pytest.mark.parametrize("rows, labels", [
     ([["was", "kind"], *ONCE], [2]), ([["review_body", "kind"], *ONCE], [2]),
-    # The label is not in another row, but of twenty labels there one alone is.
+    # The label of the first row is in no other row. Only one of the other labels also occurs once.
     ([["a cat", "kind"], *[[f"a dog {n}", "xy"[n % 2]] for n in range(20)], ["a bird", "z"]], [2]),
     ([["was", "how_good"], *NUMBERED], [2]), ([["the text", "label"], *ONCE], [2]),
-    # Files without labels, or whose column of labels is not known.
+    # Files without labels, or with an unknown column of labels.
     ([["was"], *[row[:1] for row in ONCE]], None), ([["was", "number"], *NUMBERED], None),
     ([["sentence", "x"], *ONCE], [2])])
 def test_a_header_is_noticed_where_a_label_occurs_once_and_where_there_are_none(rows, labels, tmp_path):
@@ -268,7 +268,7 @@ def test_a_column_that_holds_no_known_label_is_none_of_labels(tmp_path):
                                                                            ["x", "y"]).is_labelled
 
 
-# --- What is wrong ---------------------------------------------------------------------------------------
+# --- Errors ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name, content, expected", [

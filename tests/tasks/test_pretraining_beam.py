@@ -1,4 +1,7 @@
-"""Pre-training data on Apache Beam's local runner: the files of the local command, for any workers."""
+"""Pre-training data on Apache Beam's local runner: the files are equal to those of the local command.
+
+This holds for any number of workers.
+"""
 
 import gzip
 import itertools
@@ -27,7 +30,8 @@ def cluster(mode="in_memory", workers=1):
 
 
 def assert_same_as_local(tmp_path, texts, recipe, on, **arguments):
-    """Compares files and manifest of a run here with those of one on a cluster; returns the files."""
+    """Compares the files and the manifest of a local run with those of a run on a cluster. Returns the files.
+    """
     found = []
     for name, where in (("here", None), ("beam", on)):
         paths, manifest = stream(tmp_path, texts, recipe, name=name, cluster=where, **arguments)
@@ -108,7 +112,7 @@ def test_each_document_is_in_its_block_however_files_divide_them(documents, size
         assert whole == dict(enumerate(expected))
 
 
-# --- Runs before -----------------------------------------------------------------------------------------
+# --- Earlier runs ----------------------------------------------------------------------------------------
 
 
 def test_a_run_here_that_was_interrupted_is_finished(tmp_path, monkeypatch):
@@ -126,14 +130,16 @@ def test_a_run_here_that_was_interrupted_is_finished(tmp_path, monkeypatch):
         patch.setattr(pretraining_stream._Output, "append", die)
         with pytest.raises(KeyboardInterrupt):
             stream(tmp_path, texts, recipe, **arguments)
-    for path in ("out-0.beam-1", "out-1.beam-2", "out-1.beam"):  # of attempts that were killed; another's
+    # The first two files are from attempts that were killed. The third one belongs to another program.
+    for path in ("out-0.beam-1", "out-1.beam-2", "out-1.beam"):
         (tmp_path / path).write_bytes(b"half a record")
     paths, _ = stream(tmp_path, texts, recipe, cluster=cluster(), **arguments)
     assert contents(paths) == contents(expected)
     assert sorted(os.listdir(tmp_path)) == [
         "corpus.txt", "out-0", "out-0.manifest.json", "out-1", "out-1.beam", "whole-0",
         "whole-0.manifest.json", "whole-1"]
-    # Complete: neither way does anything, and other settings are refused.
+    # All files are complete. So neither a local run nor a run on a cluster does anything. Other settings are
+    # refused.
     before = os.stat(paths[0]).st_mtime_ns
     monkeypatch.setattr(pretraining_beam.Cluster, "write", None)
     for where in (None, cluster()):
@@ -157,7 +163,7 @@ def test_files_of_another_file_system(tmp_path):
         pretraining_stream.write_training_data(*arguments)
 
 
-# --- What can be wrong -----------------------------------------------------------------------------------
+# --- Errors ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", ["in_memory", "multi_threading"])
@@ -208,7 +214,7 @@ KILL = "os.kill(os.getpid(), 9)"
 
 
 def start_processes_that(monkeypatch, do):
-    """Has the processes of the local runner execute this first, with what they import at hand."""
+    """Makes the processes of the local runner execute the code `do` first, after their imports."""
     before, serve, after = pretraining_beam._WORKER.partition("pretraining_beam.serve")
     monkeypatch.setattr(pretraining_beam, "_WORKER", f"{before}import os; {do}; {serve}{after}")
 
@@ -285,7 +291,7 @@ def test_without_the_flag_nothing_of_beam_is_loaded(scripts, tmp_path):
 
 
 def processes_of(session):
-    """The processes of the local runner in a session."""
+    """Returns the process numbers of the local runner's processes in a session."""
     lines = subprocess.run(["ps", "-wweo", "pid=,sid=,args="], capture_output=True, encoding="utf-8").stdout
     return [int(line.split()[0]) for line in lines.splitlines()
             if line.split()[1] == str(session) and "pretraining_beam.serve" in line]
@@ -319,7 +325,7 @@ def test_processes_write_the_same_also_after_a_run_that_was_killed(scripts, tmp_
         there.mkdir()
         if workers == 2:
             killed = start(there, workers)
-            # In the second pipeline, which writes.
+            # The run is killed in the second pipeline, which writes the files.
             wait_for(lambda: (there / "0.partial").exists() and processes_of(killed.pid))  # noqa: B023
             time.sleep(1)
             killed.kill()
@@ -336,7 +342,7 @@ def test_processes_write_the_same_also_after_a_run_that_was_killed(scripts, tmp_
 @pytest.mark.soak(reason="interpreters of their own, each of which loads Beam")
 def test_a_process_that_is_killed_ends_the_command(tmp_path):
     run = start(tmp_path, 2)
-    # Of the second pipeline, which begins with this file: they are there for seconds before they can work.
+    # The second pipeline begins with this file. Its processes exist for some seconds before they can work.
     wait_for(lambda: (tmp_path / "0.partial").exists())
     os.kill(wait_for(lambda: processes_of(run.pid))[-1], signal.SIGKILL)
     _, said = run.communicate(timeout=300)

@@ -1,6 +1,6 @@
-"""Pre-training data: the recorded instances, what every instance must be, streaming, killing, bad input.
+"""Pre-training data: recorded instances, properties of every instance, streaming, killed runs and bad input.
 
-The corpus of most tests has a word for each place in it, so that a token tells where it comes from.
+In the corpus of most tests, each word occurs only once. So a token shows its place in the corpus.
 """
 
 import collections
@@ -35,13 +35,13 @@ WORDS = [f"{word}{number}" for number in range(10) for word in (
 
 
 def corpus(documents, sentences, words):
-    """Documents of sentences of different words, so many of each."""
+    """Returns `documents` documents with `sentences` sentences of `words` words. All words are different."""
     return [[" ".join(f"d{d}s{s}w{w}" for w in range(words)) for s in range(sentences)]
             for d in range(documents)]
 
 
 def tokenizer_of(texts, unused=0):
-    """A tokenizer of the words in texts, the ids of which come after those of so many unused ones."""
+    """Returns a tokenizer of the words in texts. `unused` unused words have smaller ids than these words."""
     unused = [f"[unused{number}]" for number in range(unused)]
     words = sorted({word for document in texts for sentence in document for word in sentence.split()})
     return tokenization.FullTokenizer({word: index for index, word in enumerate([*SPECIAL, *unused, *words])})
@@ -58,7 +58,10 @@ Instance = collections.namedtuple("Instance", "tokens original positions is_rand
 
 
 def read(paths, tokenizer):
-    """The instances of files, `original` without masks and `texts` what is between the special tokens."""
+    """Returns the instances of files. `original` are the tokens without masks.
+
+    `texts` are the parts between the special tokens.
+    """
     found = []
     for path in paths:
         for record in tf.python_io.tf_record_iterator(str(path)):
@@ -82,7 +85,7 @@ def read(paths, tokenizer):
 
 
 def stream(directory, texts, recipe=DEFAULTS, files=1, name="out", tokenizer=None, **arguments):
-    """Writes a corpus with `write_training_data`; returns (paths, manifest)."""
+    """Writes the data of a corpus with `write_training_data`. Returns (paths, manifest)."""
     source = write(directory / "corpus.txt", texts)
     paths = [str(directory / f"{name}-{index}") for index in range(files)]
     manifest = pretraining_stream.write_training_data([source], paths, tokenizer or tokenizer_of(texts),
@@ -142,7 +145,7 @@ def test_instances_and_records_are_those_of_the_plain_algorithm(tmp_path, length
 
 
 def test_the_other_document_is_another_one():
-    # The published code gives up after ten draws.
+    # The published code draws at most ten times. Then it takes the same document as the "random" one.
     for seed in range(300):
         documents = [[["a"]], [["b"]]]
         instance, = create_pretraining_data.create_instances_from_document(
@@ -151,7 +154,7 @@ def test_the_other_document_is_another_one():
 
 
 class Always(random.Random):
-    """Draws the lowest document."""
+    """A generator whose `randint` always returns the lowest number."""
 
     def randint(self, low, high):
         return low
@@ -169,12 +172,12 @@ def test_features_and_printing():
 
 
 def place(token):
-    """(document, sentence, word) of a token of `corpus`."""
+    """Returns (document, sentence, word) of a token of `corpus`."""
     return tuple(map(int, token.replace("s", " ").replace("w", " ")[1:].split()))
 
 
 def assert_stretch(tokens, words):
-    """That tokens follow one another in one document; returns which."""
+    """Asserts that tokens follow one another in one document. Returns the number of the document."""
     numbers = [sentence * words + word for _, sentence, word in map(place, tokens)]
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
     document, = {place(token)[0] for token in tokens}
@@ -184,7 +187,7 @@ def assert_stretch(tokens, words):
 def test_pairs(tmp_path):
     texts = corpus(30, 9, 7)
     recipe = Recipe(max_seq_length=32, dupe_factor=4, max_predictions_per_seq=4, short_seq_prob=0.2)
-    tokenizer = tokenizer_of(texts, unused=16000)  # ids of one, two and three bytes
+    tokenizer = tokenizer_of(texts, unused=16000)  # the ids have one, two and three bytes
     paths, manifest = stream(tmp_path, texts, recipe, tokenizer=tokenizer, shuffle_buffer_documents=12)
     instances = read(paths, tokenizer)
     assert len(instances) == manifest["statistics"]["instances"] > 300
@@ -196,7 +199,7 @@ def test_pairs(tmp_path):
         if instance.is_random_next:
             assert documents[0] != documents[1]
         else:
-            # Between a and b only what was cut of either is missing.
+            # Between a and b, only tokens that were truncated are missing.
             assert documents[0] == documents[1] and place(a[-1]) < place(b[0])
             assert length == 32 or place(b[0])[1] == place(a[-1])[1] + 1
         assert features["segment_ids"].tolist() == (
@@ -218,7 +221,7 @@ def test_pairs(tmp_path):
 
 
 def test_no_document_is_lost_or_doubled(tmp_path):
-    # A document is a chunk: each pass has one instance that begins with its first word.
+    # Each document is one chunk. So each pass has exactly one instance that begins with its first word.
     texts = corpus(50, 3, 4)
     recipe = Recipe(max_seq_length=64, dupe_factor=3, short_seq_prob=0.0)
     tokenizer = tokenizer_of(texts)
@@ -231,7 +234,7 @@ def test_no_document_is_lost_or_doubled(tmp_path):
     assert manifest["sentences"] == manifest["statistics"]["sentences"] == 150
     orders = [[place(instance.texts[0][0])[0] for instance in read([path], tokenizer)] for path in paths]
     assert all(order != sorted(order) for order in orders)
-    assert max(map(len, orders)) - min(map(len, orders)) <= 1  # in turn
+    assert max(map(len, orders)) - min(map(len, orders)) <= 1  # instances go to the files in turn
 
 
 def test_instances_are_shuffled(tmp_path):
@@ -281,7 +284,7 @@ def test_what_is_drawn_has_the_distribution_of_the_plain_algorithm(tmp_path):
     ours = read(paths, tokenizer)
 
     def samples(instances):
-        """Rows of numbers, one an instance, of (tokens, positions, original, is random)."""
+        """Returns a row of numbers for each instance (tokens, positions, original, is random)."""
         for tokens, positions, original, is_random in instances:
             first = original.index("[SEP]")
             masked = sum(tokens[position] == "[MASK]" for position in positions)
@@ -311,7 +314,7 @@ def test_what_is_drawn_has_the_distribution_of_the_plain_algorithm(tmp_path):
 
 
 class Pieces(tokenization.FullTokenizer):
-    """Pieces that begin a word are marked, the others are not, as SentencePiece has it."""
+    """A tokenizer that marks the pieces at the beginning of a word, like SentencePiece."""
 
     def tokenize(self, text):
         return [piece for word in text.split() for piece in ("▁" + word[:3], *word[3:])]
@@ -353,7 +356,7 @@ def test_whole_words_are_masked(tmp_path, pieces):
             several += len(word) > 1 and chosen.issuperset(word)
         wanted = min(8, round(0.2 * len(instance.tokens)))
         assert len(chosen) <= wanted
-        # A word is left out only if it does not fit.
+        # A word is left out only if it has more pieces than may still be masked.
         assert len(chosen) == wanted or all(len(word) > wanted - len(chosen) for word in words
                                             if chosen.isdisjoint(word))
         full += len(chosen) == wanted
@@ -417,7 +420,7 @@ def test_a_run_that_was_killed_goes_on(tmp_path, monkeypatch):
 
     def die(output, *block):
         if output.done == 3:
-            for path in output._paths:  # as if some of the next block had been written
+            for path in output._paths:  # the files contain a part of the next block
                 with open(path + ".partial", "ab") as writer:
                     writer.write(b"half a record")
             raise KeyboardInterrupt
@@ -442,12 +445,12 @@ def test_a_run_that_was_killed_goes_on(tmp_path, monkeypatch):
     assert whole["statistics"] == manifest["statistics"]
     assert not [name for name in os.listdir(tmp_path) if "partial" in name]
 
-    # Complete: the same run finds it so, even if it died when it gave the files their names.
+    # All data are complete. The same run notices this, even if it was killed while it renamed the files.
     os.rename(paths[1], paths[1] + ".partial")
     before = os.stat(paths[0]).st_mtime_ns
     assert stream(tmp_path, texts, recipe, **arguments) == (paths, manifest)
     assert os.stat(paths[0]).st_mtime_ns == before and len(made) == 3
-    # What is no longer there is made again.
+    # A file that was removed is written again.
     os.remove(paths[1])
     stream(tmp_path, texts, recipe, **arguments)
     assert contents(paths) == contents(expected) and len(made) == 9
@@ -534,7 +537,7 @@ def test_a_file_ends_a_document_in_the_stream(tmp_path):
     paths = [write(tmp_path / name, [[word]]) for name, word in (("a", "one"), ("b", "two"))]
     tokenizer = tokenizer_of([["one two"]])
     assert survey(paths, tokenizer)[:2] == (2, 2)
-    # In memory, as published, only a blank line does.
+    # In memory, as in the published code, only a blank line ends a document.
     assert plain_pretraining.read_documents(paths, tokenizer) == [[["one"], ["two"]]]
     settings = 8, 20, 0, 0.1, 1
     instances = create_pretraining_data.create_training_instances(
@@ -588,7 +591,7 @@ def test_documents_of_one_sentence_and_long_sentences(tmp_path):
         assert abs(len(instance.texts[0]) - len(instance.texts[1])) == 1
         for text in instance.texts:
             assert_stretch(text, 90)
-    # Cut in equal parts from the front and from the end.
+    # On average, as many words are removed at the front as at the end.
     starts = [place(text[0])[2] for instance in instances for text in instance.texts]
     assert 30 < np.mean(starts) < 45
 
@@ -624,7 +627,7 @@ def test_workers_do_without_tensorflow():
 
 @pytest.fixture
 def files(tmp_path):
-    """A corpus of 60 documents and its vocabulary; in the directory where the script runs."""
+    """The working directory of the script, with a corpus of 60 documents and its vocabulary."""
     texts = corpus(60, 6, 6)
     write(tmp_path / "corpus.txt", texts)
     (tmp_path / "vocab.txt").write_text("\n".join(tokenizer_of(texts).vocab) + "\n")

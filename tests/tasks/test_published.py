@@ -1,4 +1,4 @@
-"""Published checkpoints and data: names, files, and MRPC put together of its parts."""
+"""Published checkpoints and data: names, files, and MRPC, which is put together from parts."""
 
 from urllib.parse import urlsplit
 
@@ -9,7 +9,8 @@ from bertlib.downloads import published_files
 from bertlib.tasks.classification.classifier_data import PROCESSORS
 
 HEADER = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String"
-# Rows of the training part, with \r\n as in the corpus; and what else Unicode takes for the end of a line.
+# Rows of the training part, with \r\n as in the corpus. They contain other characters that end a line in
+# Unicode.
 TRAIN = [HEADER, "1\t11\t12\tOne \" two .\tTwo\u2028one .",
          "0\t21\t22\tThree .\tFour . ", "1\t31\t32\tFive\t5"]
 TEST = [HEADER, "1\t41\t42\tSix\tSeven", "0\t51\t52\tEight\tNine"]
@@ -55,7 +56,7 @@ def test_parts_that_do_not_fit_make_nothing(tmp_path, changed, says):
 
 
 def contents_of(source):
-    """What stands for a source in a test: a zip with a folder, or the one file."""
+    """Returns the fake content of a source: a zip with a folder, or a single file."""
     if source.address.endswith(".zip"):
         return zip_of({f"folder/{name}": b"a\tb\tc\n" for name in source.files})
     return parts().get(source.files[0], b"a\tb\tc\n")

@@ -1,4 +1,5 @@
-"""What may be in run.json: a damaged record is one sentence, and the bounds are those of the flags."""
+"""Checks of run.json: a damaged record gives a message of one sentence, and values have the bounds of flags.
+"""
 
 import json
 
@@ -35,7 +36,7 @@ def test_a_record_that_is_right_is_read(tmp_path):
     assert output_files.read_record(tmp_path) is None
     record = write(tmp_path)
     assert output_files.read_record(tmp_path) == record
-    # As versions left it that recorded less.
+    # A record of older versions, which recorded less.
     least = {name: RECORD[name] for name in (
         "format", "task", "labels", "bert_config", "settings", "changes")}
     (tmp_path / "run.json").write_text(json.dumps(least))
@@ -118,7 +119,7 @@ def test_a_command_says_it_in_one_line_and_writes_nothing(scripts, tiny_model, t
 
 # --- The bounds of flags ---------------------------------------------------------------------------------
 
-# Prints of each flag of input, task and weights: its default, and which of some values it takes.
+# Prints, for each flag of input, task and weights, its default and which of some values it accepts.
 _PROBE = """
 import json, runpy, sys
 from absl import app, flags
@@ -144,13 +145,16 @@ print(json.dumps({name: [common_flags.FLAGS[name].default, [takes(name, value) f
 """
 PROBES = ["-3", "-1", "0", "1", "2", "3", "0.25", "0.5", "0.75", "1.5", "inf", "nan", str(2**31), "zh",
           "true", "adamw", "linear", "\x07", "", ","]
-# What the record has elsewhere than among its settings; paths too.
+# Flags that are not in the settings of a record, but elsewhere in it. Paths are also elsewhere.
 _ELSEWHERE = {"task_name", "task_type", "do_lower_case"}
 _PATHS = ("_file", "_dir", "_checkpoint", "_handle", "_module")
 
 
 def as_json(probe, default):
-    """A probe as the record of a flag with that default would have it; None if it would not be that type."""
+    """Returns a probe in the form in which a record contains a flag with this default.
+
+    Returns None if a flag of this type cannot have the value.
+    """
     if isinstance(default, bool):
         return {"true": True}.get(probe)
     for kind in (int, float):
@@ -195,7 +199,7 @@ def test_what_was_not_recorded_is_what_the_flag_was_by_default(probed):
             assert record_fields.default_in_older_versions(name, kind, default) == default, (command, name)
 
 
-# --- What a predictor goes by ----------------------------------------------------------------------------
+# --- Settings of a predictor -----------------------------------------------------------------------------
 
 
 def test_answers_are_as_long_and_as_many_as_in_the_training(tiny_model, tmp_path):

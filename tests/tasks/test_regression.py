@@ -1,4 +1,4 @@
-"""The head with one output: its loss, and metrics that are those of SciPy whatever the batches."""
+"""The head with one output: its loss, and its metrics, which agree with SciPy for any size of batches."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ import modeling
 
 
 def evaluated(metric_fn, arrays, batch_size):
-    """{name: value} of streaming metrics after all batches."""
+    """Returns {name: value} of streaming metrics after all batches."""
     with tf.Graph().as_default():
         placeholders = [tf.placeholder(array.dtype, [None, *array.shape[1:]]) for array in arrays]
         metrics = metric_fn(*placeholders)
@@ -25,7 +25,10 @@ def evaluated(metric_fn, arrays, batch_size):
 
 
 def scored(examples, ties):
-    """(labels, scores, weights): labels of which many are equal, scores near them, a fifth of padding."""
+    """Returns (labels, scores, weights). Many labels are equal, and the scores are near the labels.
+
+    A fifth of the examples is padding.
+    """
     generator = np.random.RandomState(examples)
     labels = generator.randint(0, 26, examples).astype(np.float32) / 5
     scores = (labels + generator.standard_normal(examples)).astype(np.float32)
@@ -91,7 +94,7 @@ def test_the_metrics_of_a_classifier_are_those_of_scikit_learn(classes):
 
 
 class FixedModel:
-    """In place of BERT: a pooled output that is given."""
+    """A fake BERT with a fixed pooled output."""
 
     def __init__(self, pooled):
         self._pooled = tf.constant(pooled, tf.float32)
@@ -121,7 +124,7 @@ def test_the_loss_is_the_mean_squared_error_of_one_linear_output(graph):
 
 
 class Words:
-    """Splits at spaces; a token's id is its length."""
+    """A tokenizer that splits at spaces. The id of a token is its length."""
 
     def tokenize(self, text):
         return text.split()

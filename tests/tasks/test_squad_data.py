@@ -1,4 +1,7 @@
-"""squad_data.py: reading, windows as recorded (data/squad_*), also fast and in processes, the samples."""
+"""squad_data.py: reading, windows, and the samples. The windows are those of recordings (data/squad_*).
+
+The fast way and any number of processes give the same windows.
+"""
 
 import collections
 import gzip
@@ -55,7 +58,7 @@ def contents(features):
 
 @pytest.fixture(scope="module", params=VERSIONS)
 def recorded(request):
-    """The version, its file of questions, and what the published code made of it."""
+    """(version, path of its file of questions, recorded results of the published code)."""
     with gzip.open(DATA / f"squad_{request.param}_features.json.gz", "rt", encoding="utf-8") as file:
         recording = json.load(file)
     return VERSIONS[request.param], DATA / f"squad_{request.param}.json", recording
@@ -97,7 +100,11 @@ def plain_spans(count, room, stride):
 
 
 def plain_answer(example, all_tokens, first_of_word, tokenizer):
-    """The answer's first and last token: the first, of these the longest, run of tokens that reads as it."""
+    """Returns the first and the last token of the answer.
+
+    They are the first tokens that give the text of the answer. If several such runs begin there, the longest
+    one is chosen.
+    """
     first = first_of_word[example.start_position]
     last = (first_of_word + [len(all_tokens)])[example.end_position + 1] - 1
     wanted = " ".join(tokenizer.tokenize(example.orig_answer_text))
@@ -109,7 +116,7 @@ def plain_answer(example, all_tokens, first_of_word, tokenizer):
 
 
 def plain_features(examples, tokenizer, lengths, is_training):
-    """What `convert_examples_to_features` makes, token by token, for nothing remembered."""
+    """Returns the result of `convert_examples_to_features`, computed token by token without a cache."""
     features = []
     for example_index, example in enumerate(examples):
         question = tokenizer.tokenize(example.question_text)[:lengths.max_query_length]
@@ -140,7 +147,8 @@ def plain_features(examples, tokenizer, lengths, is_training):
 
 
 def example_of(question, context, rank=0, impossible=False, size=2, qas_id="q"):
-    """An example whose answer are up to `size` words from the one of that rank on."""
+    """Returns an example. Its answer is the word with the number `rank` and the words after it, up to `size`.
+    """
     words = re.findall("[^ \t\r\n\u202f]+", context)
     if impossible or not words:
         return squad_data.SquadExample(qas_id, question, words, "", -1, -1, True)
@@ -158,7 +166,7 @@ def test_windows_of_any_text(question, context, more, rank, impossible, is_train
                              max_query_length, tokenizer, plain_tokenizer):
     examples = [example_of(question, context, rank, impossible), example_of(more, context),
                 example_of(question, more, rank)]
-    examples[1].doc_tokens = examples[0].doc_tokens  # as from a file
+    examples[1].doc_tokens = examples[0].doc_tokens  # as in examples from a file
     lengths = LENGTHS(max_query_length + 3 + room, doc_stride, max_query_length)
     expected = contents(plain_features(examples, plain_tokenizer, lengths, is_training))
     assert contents(features_of(examples, tokenizer, lengths, is_training)) == expected
@@ -175,7 +183,7 @@ def test_windows_of_the_sample(tokenizer, plain_tokenizer):
 
 @pytest.mark.parametrize("lengths", [(384, 284, 284), (384, 384), (5, 3, 1)])
 def test_a_token_has_most_context_in_one_window(lengths):
-    # With 384 and 284 the scores tie but for rounding.
+    # With the lengths 384 and 284, the scores differ only by rounding errors.
     starts = itertools.accumulate((0, *(max(1, length // 3) for length in lengths)))
     spans = tuple(squad_data._DocSpan(start, length) for start, length in zip(starts, lengths))
     flags = squad_data._max_context(spans)
@@ -191,7 +199,7 @@ def test_a_window_100_tokens_longer_counts_as_one_token_of_context():
     spans = [squad_data._DocSpan(0, 300), squad_data._DocSpan(180, 130)]
     best = [[i for i in (0, 1) if squad_data._check_is_max_context(spans, i, position)]
             for position in range(239, 242)]
-    assert best == [[0], [0], [1]]  # 60 or 59 tokens at the poorer side, 59 or 60, 58 or 61
+    assert best == [[0], [0], [1]]  # context on the shorter side: 60 or 59, 59 or 60, 58 or 61
 
 
 @pytest.mark.parametrize("answer, first, last, expected", [
@@ -245,7 +253,7 @@ def test_lengths_that_make_no_windows_are_refused(lengths, complaint, tokenizer)
 
 
 def write(path, examples, tokenizer, lengths, is_training, **options):
-    """Writes a file of windows; returns its bytes and their number."""
+    """Writes a file of windows. Returns (its bytes, number of windows)."""
     count = squad_data.file_based_convert_examples_to_features(
         examples, tokenizer, *lengths, is_training, str(path), **options)
     return path.read_bytes(), count
@@ -353,7 +361,7 @@ def qa_of(qas_id="1", question="who?", **parts):
 
 @pytest.fixture
 def read(tmp_path):
-    """Writes a file of one paragraph, or any text or object, and reads it."""
+    """A function that writes a file and reads it: a file with one paragraph, or with any text or object."""
     def read(content, is_training=True, version_2=False, context="Anna met (Oslo) twice.", **options):
         if isinstance(content, list):
             content = {"version": "x",

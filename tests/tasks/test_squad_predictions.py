@@ -1,4 +1,4 @@
-"""From logits to answers, their files, scores and report."""
+"""Computes answers from logits, and their files, scores and report."""
 
 import html.parser
 import itertools
@@ -32,7 +32,10 @@ def recording():
 
 
 def window(example_index, words, first=0, unique_id=0, question=2):
-    """Features of words that are tokens: [CLS], a question, [SEP], the words from `first` on, [SEP]."""
+    """Returns the features of a window: [CLS], a question, [SEP], `words`, [SEP]. Each word is a token.
+
+    `first` is the number of the first word in the context.
+    """
     places = range(question + 2, question + 2 + len(words))
     return SimpleNamespace(unique_id=unique_id, example_index=example_index,
                            tokens=["[CLS]", *["?"] * question, "[SEP]", *words, "[SEP]"],
@@ -88,13 +91,13 @@ WORDS = ["the", "Cat's", "(sat)", "café", "1,000.50", "İstanbul", "\u00adx", "
 
 
 def random_questions(rng):
-    """Examples of random words: windows that overlap, some without any, and many equal logits."""
+    """Returns random questions: windows overlap, some examples have no window, and many logits are equal."""
     examples, features, results = [], [], []
     tokenizer = plain_squad.tokenization.BasicTokenizer()
     kinds = [["f4"], ["f4", "f8"]][rng.integers(2)]
     for index in range(rng.integers(1, 5)):
         examples.append(example(f"q{index}", "?", " ".join(rng.choice(WORDS, rng.integers(0, 12)))))
-        # Words in pieces of up to three characters.
+        # Words are split into pieces of up to three characters.
         pieces = [(place, ("##" if at else "") + word[at:at + 3])
                   for place, text in enumerate(examples[-1].doc_tokens)
                   for word in tokenizer.tokenize(text) for at in range(0, len(word), 3)]
@@ -112,7 +115,7 @@ def random_questions(rng):
                 feature.token_is_max_context[len(feature.tokens)] = True
             size = len(feature.tokens) + rng.integers(0, 6)
             features.append(feature)
-            # Zeros of both signs among them.
+            # The logits contain zeros of both signs.
             logits = rng.integers(-3, 4,
                                   (2, size)).astype(rng.choice(kinds)) * rng.choice(
                                       np.array([-1, 1], "i1"), (2, size))
@@ -187,7 +190,7 @@ def test_softmax():
 
 
 def null_only():
-    """A question of which no window has a candidate, and one about an empty context."""
+    """Returns a question without a candidate in any window, and a question about an empty context."""
     feature = window(0, ["cat"])
     feature.token_is_max_context = {}
     result = RawResult(0, [2.0] + [0.0] * 5, [1.0] + [0.0] * 5)
@@ -217,7 +220,7 @@ def test_threshold_decides_which_answer_is_final():
 
 
 class Logits(np.ndarray):
-    """An array that can be watched."""
+    """An array that can have attributes, so that a test can notice when it is freed."""
 
 
 def test_logits_are_let_go_example_by_example():
@@ -232,7 +235,7 @@ def test_logits_are_let_go_example_by_example():
             yield result
 
     class Token:
-        """Lives as long as the logits, which cannot be in a set."""
+        """An object that exists as long as the logits. Arrays cannot be in a set, but this object can."""
 
         def __init__(self, logits):
             logits.token = self
@@ -245,7 +248,7 @@ def test_logits_are_let_go_example_by_example():
         yielded += 1
         most = max(most, len(alive))
     assert yielded == count
-    assert most <= 2 * 2  # two logits each of two windows: one in use, and the one behind it
+    assert most <= 2 * 2  # start and end logits of two windows: one in use, and the next one
 
 
 @pytest.mark.parametrize("damage, message", [
@@ -364,7 +367,7 @@ def scored():
 
 
 def test_squad_1_scores_are_those_of_an_independent_implementation(scored):
-    # Texts that normalize to nothing are left out: torchmetrics treats them as 2.0 does.
+    # Texts whose normalized form is empty are left out: torchmetrics scores them by the rule of version 2.0.
     gold = {qas_id: answers for qas_id, answers in scored["gold"].items()
             if answers and all(squad_scores.normalize_answer(text) for text, _ in answers)}
     assert len(gold) == 50
@@ -385,7 +388,7 @@ def test_squad_2_scores_are_those_of_an_independent_implementation(scored):
     ("The Cat's  hat!", ["cats hat"], False, (1.0, 1.0)),
     ("a black cat", ["cat", "the white cat sat"], False, (0.0, 2 / 3)),
     ("cat cat", ["cat"], False, (0.0, 2 / 3)),
-    ("the", ["a"], False, (1.0, 0.0)),  # nothing left of either: 1.1 counts no common word
+    ("the", ["a"], False, (1.0, 0.0)),  # both are empty after normalization: in 1.1, F1 is 0
     ("the", ["a"], True, (1.0, 1.0)),
     ("", [], True, (1.0, 1.0)),
     ("cat", [], True, (0.0, 0.0)),
@@ -454,7 +457,8 @@ def test_a_file_without_gold_answers_is_named(tmp_path, content, complaint):
 
 
 class Page(html.parser.HTMLParser):
-    """The report in a browser: `articles`, with the texts of their parts, and `head`, the text above."""
+    """A parsed report. `articles` are the texts of the parts of each article. `head` is the text above them.
+    """
 
     VOID = {"meta", "br"}
 

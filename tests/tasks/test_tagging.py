@@ -1,4 +1,5 @@
-"""tagging.py: the loss over tagged tokens, alone and in a chain, in micro-batches; learning; predictions."""
+"""tagging.py: the loss over tagged tokens with and without a CRF, micro-batches, training, and predictions.
+"""
 
 import functools
 import itertools
@@ -26,7 +27,7 @@ both = pytest.mark.parametrize("use_crf", [False, True], ids=["each", "crf"])
 
 
 class Encoder:
-    """Stands in for BERT: its last layer is a constant."""
+    """A fake BERT whose last layer is a constant."""
 
     def __init__(self, sequence):
         self._sequence = tf.constant(sequence)
@@ -39,7 +40,7 @@ BATCH, LENGTH, WIDTH = 3, 6, 5
 
 
 def example():
-    """(last layer, weights, transitions, features)."""
+    """Returns (last layer, weights, transitions, features)."""
     chance = np.random.RandomState(2)
     mask = np.array([[0, 1, 0, 1, 1, 0], [0, 1, 1, 1, 1, 0], [0, 0, 0, 1, 0, 0]], np.int32)
     features = {"tag_ids": chance.randint(0, 3, [BATCH, LENGTH]).astype(np.int32), "tag_mask": mask,
@@ -49,7 +50,7 @@ def example():
 
 
 def built(mode, use_crf, micro_batches=1, **more):
-    """The values of the head's outputs for `example`, and its {variable: shape}."""
+    """Returns (values of the head's outputs for `example`, {variable of the head: shape})."""
     sequence, weights, transitions, features = example()
     with tf.Graph().as_default(), tf.Session() as session:
         features = {name: tf.constant(value) for name, value in {**features, **more}.items()}
@@ -66,7 +67,10 @@ def built(mode, use_crf, micro_batches=1, **more):
 
 
 def by_counting(use_crf):
-    """For each sequence its loss and its best tags at the tagged tokens, from all sequences of tags."""
+    """Yields, for each sequence, its loss and its best tags at the tagged tokens.
+
+    They are found by enumerating all sequences of tags.
+    """
     sequence, weights, transitions, features = example()
     for row in range(BATCH):
         places = np.flatnonzero(features["tag_mask"][row])
@@ -132,7 +136,7 @@ def test_the_loss_is_a_mean_over_the_tagged_tokens_of_the_step(use_crf, monkeypa
 
 @pytest.fixture(scope="module")
 def sentences():
-    """The tag is a property of the word."""
+    """Sentences in which the tag depends only on the word."""
     chance, tags = np.random.RandomState(1), {"sees": "B-A", "song": "B-A", "the": "B-B"}
     found = [chance.choice(["sees", "song", "the", "cats", "breads"], chance.randint(1, 14)).tolist()
              for _ in range(64)]
@@ -149,7 +153,7 @@ def records(sentences, tiny_model, tmp_path_factory):
 
 
 def trained(records, tiny_model, directory, use_crf, steps, trim=True, **changes):
-    """The Estimator after some steps."""
+    """Trains for some steps, and returns the Estimator."""
     step = StepConfig(train_batch_size=16, max_seq_length=tiny.SEQ_LENGTH, trims_training=trim, **changes)
     model_fn = tagging_head.model_fn_builder(CONFIG, 3, use_crf, str(tiny_model.checkpoint), 0.01, steps, 0,
                                              False,
@@ -163,7 +167,7 @@ def trained(records, tiny_model, directory, use_crf, steps, trim=True, **changes
 
 @pytest.fixture(scope="module")
 def weights_after(records, tiny_model, tmp_path_factory):
-    """Function of `trained`'s arguments that returns the weights after two steps, found once."""
+    """A function with the arguments of `trained` that returns the weights after two steps. It is cached."""
     @functools.cache
     def train(use_crf, **changes):
         tagger = trained(records, tiny_model, tmp_path_factory.mktemp("weights"), use_crf, 2, **changes)

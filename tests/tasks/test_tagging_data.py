@@ -1,4 +1,5 @@
-"""tagging_data.py: CoNLL files, schemes and scores of tags (beside seqeval), windows and what is in them."""
+"""tagging_data.py: CoNLL files, tagging schemes, scores (compared with seqeval), and the content of windows.
+"""
 
 import random
 import re
@@ -19,7 +20,7 @@ repeatable = settings(max_examples=200, derandomize=True, database=None, deadlin
 
 # --- Files -----------------------------------------------------------------------------------------------
 
-# A byte-order mark, two ends of lines, a comment, "#" as a word, a space within a word.
+# The file has a byte-order mark, two kinds of line ends, a comment, "#" as a word, and a space within a word.
 FILE = ("\ufeff-DOCSTART- -X- -X- O\r\n\r\n# a comment, before a sentence\nAna\tNN  I-NP I-PER\n"
         "#\tNN I-NP O  \n10\u00a0000 NN B-NP O\n\n\n# another\n-DOCSTART-\n# NN I-NP I-LOC\nis NN I-NP O")
 
@@ -89,7 +90,7 @@ SEQEVAL = {"IOB1": scheme.IOB1, "IOB2": scheme.IOB2, "BIOES": scheme.IOBES}
 
 @some.composite
 def entities(draw):
-    """The spans of a sentence, and its length."""
+    """Draws (spans of the entities in a sentence, length of the sentence)."""
     found, place = [], 0
     for gap, length, kind in draw(some.lists(some.tuples(some.integers(0, 2), some.integers(1, 3),
                                                          some.sampled_from(["A", "B-C"])), max_size=5)):
@@ -111,7 +112,7 @@ def test_a_scheme_says_which_entities_there_are(found, name):
 
 
 def tagged(*sentences):
-    """A file of such sentences of tags, each a string; a word is its tag."""
+    """Returns a file of sentences. A sentence is a string of tags, and each word is equal to its tag."""
     found, line = [], 1
     for sentence in sentences:
         tags = sentence.split()
@@ -156,7 +157,7 @@ ANY_TAGS = some.lists(some.tuples(*2 * [some.sampled_from(
     ["O", *[f"{letter}-{kind}" for letter in "BIES" for kind in ("A", "B")]])]), min_size=1, max_size=8)
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # seqeval's mean of no types
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # seqeval's mean over no types
 @repeatable
 @given(some.lists(ANY_TAGS, min_size=1, max_size=4))
 def test_scores_are_those_of_seqeval_whatever_the_sequences(sentences):
@@ -169,13 +170,13 @@ def test_scores_are_those_of_seqeval_whatever_the_sequences(sentences):
             ending = "" if ending == "micro avg" else f"_{ending}"
             expected.update({f"{name}{ending}": measures[f"{name}-score" if name == "f1" else name]
                              for name in ("precision", "recall", "f1")})
-    if "f1" not in expected:  # no entity anywhere
+    if "f1" not in expected:  # there are no entities
         expected.update(precision=0, recall=0, f1=0)
     assert found == pytest.approx(expected)
 
 
 def test_scores_by_hand():
-    # 3 of 4 found are right, of 5; the last one's type is wrong.
+    # There are 5 entities. 4 were found, and 3 of them are right; the last one has the wrong type.
     right = [["B-A", "I-A", "O", "B-A"], ["B-B", "B-B", "B-A", "O"]]
     predicted = [["B-A", "I-A", "O", "O"], ["B-B", "B-B", "B-B", "O"]]
     assert tagging_data.score_tags(right, predicted) == pytest.approx({
@@ -194,7 +195,7 @@ def test_windows_tag_each_word_once_where_it_has_most_context(sizes, room):
     assert windows[0][:1] == windows[0][2:3] == (0,) and windows[-1][1] == windows[-1][3] == len(sizes)
     for start, end, first, last in windows:
         assert start <= first < last <= end and sum(sizes[start:end]) <= room
-        # Nothing more fits at the end, which therefore cuts the sentence or is its own.
+        # A window ends at the end of the sentence, or its next word would not fit.
         assert end == len(sizes) or sum(sizes[start:end + 1]) > room
     for (start, end, _, last), (next_start, next_end, first, _) in zip(windows, windows[1:]):
         assert last == first and start < next_start <= end < next_end
@@ -220,17 +221,17 @@ def windows(tokenizer, words, tags, length=tiny.SEQ_LENGTH, **options):
 
 
 def test_first_pieces_are_tagged(tokenizer):
-    # What is not in the vocabulary is [UNK], and a control character alone too.
+    # A word that is not in the vocabulary becomes [UNK], and so does a word of one control character.
     found, = windows(tokenizer, "cats the breaks? xyz \x01 eats", "B-A O B-B O I-A O")
     tokens = ["[CLS]", "cat", "##s", "the", "breaks", "[UNK]", "[UNK]", "[UNK]", "eats", "[SEP]"]
     assert found.input_ids == [tiny.VOCABULARY.index(token) for token in tokens]
     assert found.word_mask == [0, 1, 0, 1, 1, 0, 1, 1, 1, 0] == found.tag_mask
-    # IOB2 of what conlleval makes of it: I-A after O begins an entity.
+    # The tags are converted to IOB2 as in conlleval: there, I-A after O begins an entity.
     assert [tag for tag, here in zip(found.tag_ids, found.tag_mask) if here] == [0, 3, 1, 3, 0, 3]
 
 
 def test_all_pieces_are_tagged_if_asked_for(tokenizer):
-    # B-B has no I-B among the labels.
+    # The labels contain B-B but not I-B, so all pieces of the last word have B-B.
     found, = windows(tokenizer, "cats dogs dogs", "B-A I-A B-B", label_all_pieces=True)
     assert found.word_mask == [0, 1, 0, 1, 0, 1, 0, 0] and found.tag_mask == [0, *[1] * 6, 0]
     assert [LABELS[tag] for tag in found.tag_ids[1:-1]] == ["B-A", "I-A", "I-A", "I-A", "B-B", "B-B"]

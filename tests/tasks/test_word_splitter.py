@@ -1,4 +1,4 @@
-"""Tests how texts are split into words, and how training data shows which rules it follows."""
+"""Tests how texts are split into words, and how the rule is inferred from the training data."""
 
 import re
 

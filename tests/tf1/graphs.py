@@ -1,4 +1,4 @@
-"""What tests of `tf1` need: graphs that are built, run once and forgotten."""
+"""A helper for tests of `tf1`: it builds a graph, runs it, and forgets it."""
 
 import numpy as np
 
@@ -6,14 +6,14 @@ import tf1 as tf
 
 
 def run(build, step=0, seed=1, times=1, values=None):
-    """What build() gives in a graph of its own.
+    """Calls build() in a new graph, and returns the values of its tensors.
 
     Args:
       build: function that returns tensors.
       step: the global step.
-      seed: the graph's.
-      times: runs; the last one counts.
-      values: {variable: array} to set.
+      seed: the seed of the graph.
+      times: number of runs. The values of the last run are returned.
+      values: {variable: array}, values to set before the first run.
     """
     with tf.Graph().as_default(), tf.Session() as session:
         tf.set_random_seed(seed)

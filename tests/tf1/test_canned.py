@@ -1,4 +1,4 @@
-"""tf.estimator.DNNClassifier: names of its variables, loss and metrics, against NumPy."""
+"""tf.estimator.DNNClassifier: the names of its variables. Its loss and metrics are compared with NumPy."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def inputs(n_classes, names=None):
 
 
 def expected(model, n_classes):
-    """(logits, cross-entropy of each example) by NumPy, from the model's variables."""
+    """Computes (logits, cross-entropy of each example) from the variables of the model, with NumPy."""
     value, h = model.get_variable_value, X
     for layer in ("hiddenlayer_0", "hiddenlayer_1"):
         h = np.maximum(h @ value(f"dnn/{layer}/kernel") + value(f"dnn/{layer}/bias"), 0)
@@ -53,7 +53,8 @@ def test_it_learns_and_its_loss_and_metrics_are_those_of_its_weights(tmp_path, n
     found = model.evaluate(inputs(n_classes, names), steps=2)
     np.testing.assert_allclose(found["accuracy"], np.average(guess == truth, weights=WEIGHTS), rtol=1e-5)
     np.testing.assert_allclose(found["average_loss"], np.average(losses, weights=WEIGHTS), rtol=1e-4)
-    # The loss is the sum over a batch, and its mean over batches.
+    # The loss of a batch is the sum over its examples, and the loss of the evaluation is the mean over the
+    # batches.
     np.testing.assert_allclose(found["loss"], (losses * WEIGHTS).sum() / 2, rtol=1e-4)
     assert found["accuracy"] > 0.8
     if n_classes == 2:

@@ -1,4 +1,4 @@
-"""`python -m tf1 --check`: what it finds in programs of 2018 and what it leaves alone."""
+"""`python -m tf1 --check`: code in programs of 2018 that it reports, and code that it does not report."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from tf1 import __main__ as program
 from tf1._check import checker, modules, rules, syntax
 from tf1._names import tensorflow_names
 
-# (what stands in a file, what the report says of it); the last line of the first is the one that is told.
+# (content of a file, text of the report). The report is about the last line of the content.
 PYTHON2 = [
     ('print "a" % 1', '`print "a" % 1`: print is a function; write `print("a" % 1)`'),
     ("print x,", 'write `print(x, end=" ")`'),
@@ -36,13 +36,13 @@ PYTHON2 = [
     ("isinstance(x, unicode)", "write `str`"),
     ("for k, v in d.iteritems(): pass", "`.iteritems()` is gone; write `d.items()`"),
     ("d.has_key('a')", "write `'a' in d`"),
-    ("d.keys()[0]", "`d.keys()[0]`: .keys() is no list; write `list(d.keys())[0]`"),
+    ("d.keys()[0]", "`d.keys()[0]`: .keys() is not a list; write `list(d.keys())[0]`"),
     ("d.keys().sort()", "write `sorted(d.keys())`"),
     ("a.items() + b.items()", "write `list(a.items()) + list(b.items())`"),
     ("x = map(int, y)\nx[0]", "write `list(x)[0]`"),
     ("len(filter(None, x))", "write `len(list(filter(None, x)))`"),
-    ("import random\norder = range(9)\nrandom.shuffle(order)", "range(…) is no list"),
-    ("for i in range(n / 2): pass", "`n / 2` in range: it is a float; write `n // 2`"),
+    ("import random\norder = range(9)\nrandom.shuffle(order)", "range(…) is not a list"),
+    ("for i in range(n / 2): pass", "`n / 2` in range: the result is a float; write `n // 2`"),
     ("x[:len(x) / 2]", "write `len(x) // 2`"),
     ("print >>f, x", "write `print(x, file=f)`"),
     ("print('%d') % 3", "write `print('%d' % 3)`"),
@@ -66,7 +66,7 @@ PYTHON3 = [
     ("def f():\n  yield 1\n  raise StopIteration", "write `return`"),
     ("import inspect\ninspect.getargspec(f).keywords", "write `inspect.getfullargspec(f).varkw`"),
     ("import inspect\ndef f(g):\n  spec = inspect.getfullargspec(g)\n  return spec.keywords",
-     "`spec.keywords`: inspect.getfullargspec calls it varkw; write `spec.varkw`"),
+     "`spec.keywords`: inspect.getfullargspec calls this field varkw; write `spec.varkw`"),
     ("thread.isAlive()", "write `thread.is_alive()`"),
     ("if x == 1\n  pass", "Python 3 does not parse this"),
 ]
@@ -120,13 +120,13 @@ PACKAGES = [
 
 
 def check(path, capsys):
-    """(exit code, lines of the report) of --check."""
+    """Runs --check. Returns (exit code, lines of the report)."""
     code = checker.check(str(path))
     return code, capsys.readouterr().out.splitlines()
 
 
 def report(text, tmp_path, capsys, name="script.py"):
-    """The report of one file, without the file's name and without the summary."""
+    """Returns the lines of the report on one file, without the name of the file and without the summary."""
     (tmp_path / name).write_text(text, encoding="utf-8")
     return [line.partition(f"{name}:")[2] for line in check(tmp_path / name, capsys)[1][:-1]]
 
@@ -270,7 +270,7 @@ def test_a_programs_own_modules_are_not_missing(tmp_path, capsys):
     (tmp_path / "code" / "run.py").write_text("import commands, bert.layers_of_it\nfrom bert import task\n")
     (package / "task.py").write_text("from bert import layers_of_it\nimport commands\n")
     assert check(tmp_path, capsys)[0] == 0
-    # Python 2 found a neighbour of the same package without its name.
+    # Python 2 found another module of the same package without the name of the package.
     (package / "task.py").write_text("import os\nimport layers_of_it\nfrom layers_of_it import x\n")
     code, lines = check(tmp_path / "code", capsys)
     assert code == 1 and "task.py:2: " in lines[0] and lines[0].endswith("write `from . import layers_of_it`")
@@ -293,7 +293,7 @@ def test_a_name_that_a_programs_own_module_lacks_is_told(tmp_path, capsys):
     (tmp_path / "data").mkdir()
     module = tmp_path / "data" / "tokens.py"
     module.write_text("class Word: pass\n")
-    (tmp_path / "tokenize.py").touch()  # Python's own is meant, which is imported already
+    (tmp_path / "tokenize.py").touch()  # `import tokenize` finds Python's module
     (tmp_path / "run.py").write_text(
         "from tokenize import generate_tokens\nfrom data.tokens import Word, Sentence\n"
         "try:\n  from data.tokens import Page\nexcept ImportError:\n  Page = None\n")
@@ -378,7 +378,7 @@ def test_what_python_dropped_is_as_the_table_says():
         except (ImportError, AttributeError):
             there = False
         dropped = sys.version_info >= tuple(map(int, version.split(".")))
-        if there and dropped and name not in ("distutils",):  # setuptools may put it back
+        if there and dropped and name not in ("distutils",):  # setuptools may provide it
             wrong.append(name)
         if not there and not dropped:
             wrong.append(name)
@@ -415,7 +415,7 @@ def test_several_paths_are_read_as_several_programs(tmp_path, capsys, monkeypatc
     for name, text in (("a/run", "import helper\nprint 'x'\n"), ("a/helper", ""), ("b/run", "xrange(1)\n")):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / f"{name}.py").write_text(text)
-    # A file that two of the paths hold is told once.
+    # A file that belongs to two of the paths is reported only once.
     paths = [str(tmp_path / path) for path in ("a", "b/run.py", "b")]
     monkeypatch.setattr(sys, "argv", ["tf1", "--check", *paths])
     monkeypatch.setattr(signal, "signal", lambda *_: None)

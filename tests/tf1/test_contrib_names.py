@@ -1,4 +1,5 @@
-"""tf.contrib.framework, .slim, .lookup and what is small: by names, against values counted by hand."""
+"""tf.contrib.framework, .slim, .lookup and smaller modules. Values are compared with values counted by hand.
+"""
 
 import importlib
 import sys
@@ -64,7 +65,7 @@ def test_the_layers_take_scopes(graph):
 
 
 def build_variables():
-    """a/w, a/b/w, a/b/v and c, the last a model variable that is not trained."""
+    """Builds the variables a/w, a/b/w, a/b/v and c. The last one is a model variable that is not trained."""
     with tf.variable_scope("a"):
         tf.get_variable("w", [2, 3])
         with tf.variable_scope("b"):
@@ -117,12 +118,12 @@ def checkpoint(tmp_path_factory):
         tf.get_variable("b", initializer=[7.0])
         session.run(tf.global_variables_initializer())
         tf.train.Saver().save(session, str(folder / "model.ckpt"))
-    odd = folder.rename(folder.with_name("saved[1]"))  # a path, and no glob
+    odd = folder.rename(folder.with_name("saved[1]"))  # this path must not be read as a glob pattern
     return str(odd / "model.ckpt")
 
 
 def assigned(assign, checkpoint, variables=None, **options):
-    """{name: value} after values came from the checkpoint; variables are {name: shape}."""
+    """Assigns values from the checkpoint to variables, {name: shape}. Returns {name: value}."""
     with tf.Graph().as_default(), tf.Session() as session:
         found = {name: tf.get_variable(name, shape, initializer=tf.zeros_initializer())
                  for name, shape in (variables or {"w": [2, 3], "b": [1]}).items()}
@@ -211,7 +212,7 @@ PACKAGE = {
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """A package tf_slim of a few lines, with the parts that ours relies on."""
+    """A fake package tf_slim of a few lines. It has the parts that this project uses."""
     for name, text in PACKAGE.items():
         path = tmp_path / "tf_slim" / f"{name}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -229,7 +230,7 @@ def test_with_tf_slim_its_names_are_found():
     from tensorflow.contrib import slim
     assert slim.conv2d() == 1 and "conv2d" in dir(tf.contrib.layers)
     assert tf.contrib.layers.conv2d is slim.conv2d and slim.layers.conv2d is slim.conv2d
-    assert tf.contrib.layers.flatten is not slim.layers.flatten  # ours comes first
+    assert tf.contrib.layers.flatten is not slim.layers.flatten  # tf1's own function has priority
     assert tf.contrib.training.create_train_op() == "op"
     from tensorflow.contrib.slim.nets import resnet
     from tensorflow.contrib.slim.python.slim.data import flatten
@@ -280,7 +281,7 @@ def test_tables(tmp_path):
     assert first.tolist() == [b"cat", b"UNK", b"the"] and second.tolist() == [b"cat", b"?", b"the"]
 
 
-# --- What is small -----------------------------------------------------------------------------------------
+# --- Small modules -----------------------------------------------------------------------------------------
 
 
 def test_sparsemax_is_the_nearest_point_of_the_simplex():
@@ -294,11 +295,12 @@ def test_sparsemax_is_the_nearest_point_of_the_simplex():
     found, losses = run(build)
     for row, values in zip(found, logits):
         low, high = values.min() - 1, values.max()
-        for _ in range(60):  # the threshold by bisection: Σ max(z - t, 0) = 1
+        for _ in range(60):  # finds the threshold t with Σ max(z - t, 0) = 1 by bisection
             middle = (low + high) / 2
             low, high = (middle, high) if np.maximum(values - middle, 0).sum() > 1 else (low, middle)
         np.testing.assert_allclose(row, np.maximum(values - low, 0), atol=1e-5)
-    # L = ½ |y - z|² - ½ |sparsemax(z) - z|²: what the nearest point is nearer than the label.
+    # L = ½ |y - z|² - ½ |sparsemax(z) - z|². It compares the distances from z to the label and to the nearest
+    # point.
     expected = (((labels - logits) ** 2).sum(1) - ((found - logits) ** 2).sum(1)) / 2
     np.testing.assert_allclose(losses, expected, atol=1e-5)
 
@@ -417,5 +419,5 @@ def test_the_f1_score_is_the_best_of_all_thresholds(kind):
     for threshold in np.linspace(0, 1, 200)[1:-1]:
         chosen = predictions > threshold
         scores.append(2 * (chosen & (labels == 1)).sum() / (chosen.sum() + labels.sum()))
-    # Below 0 all are chosen.
+    # With a threshold below 0, all examples are predicted as positive.
     assert found == pytest.approx(max(*scores, 2 * labels.sum() / (60 + labels.sum())), abs=1e-5)

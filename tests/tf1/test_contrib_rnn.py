@@ -1,4 +1,4 @@
-"""tf.contrib.rnn against the formulas of its papers in NumPy: results, gradients, names of variables."""
+"""tf.contrib.rnn agrees with the formulas of its papers in NumPy: results, gradients, names of variables."""
 
 from graphs import names, normal, run
 import numpy as np
@@ -18,7 +18,10 @@ def layer_norm(x, gamma, beta):
 
 
 def over_time(step, x, width=UNITS, lengths=None):
-    """Outputs [B, T, width] and last states (c, h) of a step function of x, c and h in NumPy."""
+    """Computes a recurrent layer in NumPy from `step`, a function of x, c and h for one time step.
+
+    Returns the outputs [B, T, width] and the last states c and h.
+    """
     c, h = np.zeros([len(x), UNITS]), np.zeros([len(x), width])
     lengths = np.full(len(x), x.shape[1]) if lengths is None else np.array(lengths)
     outputs = []
@@ -31,7 +34,10 @@ def over_time(step, x, width=UNITS, lengths=None):
 
 
 def run_cell(make, shapes, x, scope="rnn", dtype=tf.float32, **options):
-    """(values {name: array}, outputs, c, h) of a cell over sequences, with values of our own."""
+    """Runs a cell over sequences, with random values of its variables.
+
+    Returns ({name of a variable: array}, outputs, c, h).
+    """
     values = {f"{scope}/{name}": normal(*shape) + index for index, (name, shape) in enumerate(shapes.items())}
 
     def build():
@@ -91,7 +97,9 @@ def test_the_dropout_of_a_layer_norm_lstm_depends_on_the_step_and_its_round():
             return tf.nn.dynamic_rnn(cell, tf.ones([1, 3, 2]), dtype=tf.float32)[1].c[0]
     first = run(build, step=7)
     np.testing.assert_array_equal(run(build, step=7), first)
-    # A unit that was dropped in each of three rounds is an eighth of them; other sums, other rounds.
+    # The state of a unit depends on the time steps in which the unit was dropped. An eighth of the units is
+    # dropped in all three time steps. More than three different values show that the masks of the time steps
+    # differ.
     assert len(np.unique(np.round(first, 5))) > 3 and (run(build, step=8) != first).mean() > 0.3
 
 

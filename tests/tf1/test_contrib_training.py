@@ -1,4 +1,4 @@
-"""tf.contrib.training, .opt, .mixed_precision, .estimator, .summary: what a training uses."""
+"""The modules of tf.contrib that a training uses: .training, .opt, .mixed_precision, .estimator, .summary."""
 
 import collections
 import json
@@ -99,7 +99,10 @@ OTHER = np.array([2.0, 3.0], np.float32)
 
 
 def trained(optimizer, times=3, sparse=False, **arguments):
-    """(table, other weights) after steps with the loss Σ table² + Σ other² (rows 0, 2, 2 if sparse)."""
+    """Returns (table, other weights) after steps with the loss Σ table² + Σ other².
+
+    If `sparse` is true, the loss uses only the rows 0, 2 and 2 of the table.
+    """
     def build():
         table = tf.get_variable("table", initializer=START)
         other = tf.get_variable("other", initializer=OTHER)
@@ -116,7 +119,7 @@ def trained(optimizer, times=3, sparse=False, **arguments):
 
 
 def adam_step(weights, gradient, moments, step, rate=0.1):
-    """Adam's update in NumPy; moments are changed."""
+    """Returns the weights after a step of Adam in NumPy. Changes `moments`."""
     moments[0] = 0.9 * moments[0] + 0.1 * gradient
     moments[1] = 0.999 * moments[1] + 0.001 * gradient ** 2
     corrected = rate * np.sqrt(1 - 0.999 ** step) / (1 - 0.9 ** step)
@@ -168,7 +171,7 @@ def test_only_the_variables_of_the_list_decay():
 
 
 def rows_of(weights):
-    """The gradient where rows 0, 2 and 2 were looked up."""
+    """Returns the gradient of the weights if the rows 0, 2 and 2 were looked up."""
     return 2 * weights * np.array([[1], [0], [2]], np.float32)
 
 
@@ -205,7 +208,7 @@ def test_lazy_adam_leaves_other_rows_alone():
     for step, count in ((1, 1), (2, 2), (3, 2)):
         first = adam_step(first, 2 * count * first, moments[0], step)
     np.testing.assert_allclose(alternating(lazy), [first, second, START[2]], rtol=1e-5)
-    assert abs(alternating(adam)[1] - second).min() > 0.01  # its moments go on
+    assert abs(alternating(adam)[1] - second).min() > 0.01  # Adam also moves rows without a gradient
 
 
 def test_a_moving_average_is_saved_in_place_of_its_weight(tmp_path):
@@ -227,7 +230,7 @@ def test_a_moving_average_is_saved_in_place_of_its_weight(tmp_path):
             saver.restore(session, str(tmp_path / "model.ckpt"))
             return session.run(tf.global_variables())
     weight, average = build()
-    # 8 → 4 → 2; the average starts at 8: 6, then 4.
+    # The weight changes from 8 to 4 to 2. The average starts at 8, and becomes 6 and then 4.
     assert (weight, average) == (2, 4)
     reader = tf.train.load_checkpoint(str(tmp_path / "model.ckpt"))
     assert reader.get_tensor("w") == 4 and reader.get_tensor("w/ExponentialMovingAverage") == 2
@@ -250,7 +253,8 @@ def test_gradients_are_clipped_together_and_each_for_itself():
 
 
 def scales(finite, **options):
-    """The loss scale after each of these steps, as the documentation counts."""
+    """Returns the loss scale after each step. `finite` says for each step whether its gradients are finite.
+    """
     with tf.Graph().as_default(), tf.Session() as session:
         manager = tf.contrib.mixed_precision.ExponentialUpdateLossScaleManager(**options)
         given = tf.placeholder(tf.bool, [])
@@ -315,11 +319,11 @@ def test_a_fixed_scale_keeps_small_gradients_in_half_precision():
         precision.FixedLossScaleManager(0.5)
 
 
-# --- An Estimator's -----------------------------------------------------------------------------------------
+# --- In an Estimator ----------------------------------------------------------------------------------------
 
 
 def model_fn(features, labels, mode, params):
-    """A weight that is the step, a host_call, summaries every second step."""
+    """A model whose weight equals the step. It has a host_call, and writes summaries every second step."""
     weight = tf.get_variable("w", [], initializer=tf.zeros_initializer())
     step = tf.train.get_or_create_global_step()
     loss = weight + 0 * tf.reduce_sum(features["x"])
@@ -354,7 +358,7 @@ def estimator_in(directory):
 
 
 def events_in(directory):
-    """{tag: [(step, value or None)]} of a directory's event files."""
+    """Returns {tag: [(step, value or None)]} of the event files in a directory."""
     found = collections.defaultdict(list)
     for path in sorted(pathlib.Path(directory).glob("*tfevents*")):
         for event in tf.train.summary_iterator(str(path)):

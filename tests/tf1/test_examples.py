@@ -1,4 +1,4 @@
-"""`tf.train.Example`s as programs of TensorFlow 1 write and parse them."""
+"""Programs of TensorFlow 1 write and parse `tf.train.Example`s in these ways."""
 
 import numpy as np
 import pytest

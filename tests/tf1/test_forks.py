@@ -1,9 +1,8 @@
-"""Scripts for TensorFlow 1.12 (tests/tf1/forks) run as by their users.
+"""Scripts for TensorFlow 1.12 (tests/tf1/forks) run as their users run them.
 
-They have `import tf1 as tf`, or are run unchanged by `python -m tf1` (fork_optimizer).
-
-Each trains, evaluates, predicts and exports. Killed and started again, it ends in the same weights, bit for
-bit: that is tried with `train`, and with `train_and_evaluate` too.
+They contain `import tf1 as tf`, or `python -m tf1` runs them unchanged (fork_optimizer). Each script trains,
+evaluates, predicts and exports. If a script is killed and started again, it ends with the same weights, bit
+for bit. This is tested with `train` and with `train_and_evaluate`.
 """
 
 import os
@@ -29,10 +28,10 @@ SAVE_STEPS, LAST_STEP = 6, 18
 TRAIN_SIZE, DEV_SIZE, BATCH_SIZE = 24, 10, 4
 TAGS = ["O", "B-PER", "I-PER", "B-LOC"]
 
-# --- Data, and the metrics of what was predicted for it ---------------------------------------------------
+# --- Data, and the metrics of the predictions -------------------------------------------------------------
 #
-# A fork's `examples` are what its files hold, `write` writes them, and `metrics` says what its evaluation
-# must find, given its predictions for the same examples.
+# In the class of a fork, `examples` returns the content of its files, and `write` writes the files. `metrics`
+# computes the metrics that the evaluation must find, from the predictions for the same examples.
 
 
 def words(chance):
@@ -103,7 +102,7 @@ class Multilabel(object):
 
     @staticmethod
     def _auc(probabilities, labels):
-        """The area by trapezoids between 200 thresholds, which is how tf.metrics.auc defines it."""
+        """Returns the area under the curve by trapezoids between 200 thresholds, like tf.metrics.auc."""
         thresholds = np.concatenate([[1.1], np.arange(198, 0, -1) / 199, [-0.1]])
         above = probabilities[np.newaxis] > thresholds[:, np.newaxis]
         hits, alarms = above[:, labels].mean(axis=1), above[:, ~labels].mean(axis=1)
@@ -116,7 +115,8 @@ class Tagger(object):
                  save_checkpoints_steps=SAVE_STEPS, learning_rate=0.01)
 
     def examples(self, chance, size):
-        # The tag is a property of the word, and the most frequent one is not O: something can be learned.
+        # The tag depends only on the word, and the most frequent tag is not O. So the model can learn the
+        # tags.
         tags = ["B-PER", "B-PER", "I-PER", "B-PER", "O", "B-LOC"]
         sentences = [words(chance) for _ in range(size)]
         return [[(word, tags[tiny.WORDS.index(word) % len(tags)]) for word in sentence]
@@ -142,7 +142,10 @@ class Tagger(object):
 
 
 class Run(object):
-    """A fork with its data, trained, evaluated and exported without interruption in `output`."""
+    """A fork and its data.
+
+    The constructor trains, evaluates and exports it without interruption, in `output`.
+    """
 
     def __init__(self, fork, scripts, model, directory):
         self.fork = fork
@@ -189,20 +192,20 @@ def trained(request, scripts, tiny_model, tmp_path_factory):
 
 
 def tensors_of(prefix):
-    """{name: array} of a checkpoint, less the state of its input."""
+    """Returns {name: array} of a checkpoint, without the state of the input."""
     reader = tf.train.load_checkpoint(str(prefix))
     types = reader.get_variable_to_dtype_map()
     return {name: reader.get_tensor(name) for name in types if types[name] != tf.variant}
 
 
 def steps_in(directory):
-    """The steps of the checkpoints there."""
+    """Returns the steps of the checkpoints in a directory."""
     return {int(re.search(r"model\.ckpt-(\d+)\.index", path.name).group(1))
             for path in directory.glob("model.ckpt-*.index")}
 
 
 def assert_same_tensors(first, second):
-    """Bit for bit."""
+    """Checks that two dicts of tensors are equal, bit for bit."""
     assert set(first) == set(second)
     for name, values in first.items():
         assert values.tobytes() == second[name].tobytes(), name
@@ -230,7 +233,7 @@ def test_the_exported_model_predicts_the_same(trained):
 
 
 def assert_started_with_the_published_weights(trained, directory):
-    """And trained them."""
+    """Checks that a training started with the published weights, and that it changed them."""
     start, saved = (tensors_of(directory / f"model.ckpt-{step}") for step in (0, SAVE_STEPS))
     weights = {name: values for name, values in trained.model.weights.items() if "layer_1" not in name}
     assert_same_tensors({name: start[name] for name in weights}, weights)
@@ -264,7 +267,8 @@ def test_killed_and_started_again_it_ends_in_the_same_weights(trained, tmp_path)
     resumed = trained.start(tmp_path, do_train=True).wait()
     assert resumed.code == 0, resumed.err
     assert os.stat(tmp_path / f"model.ckpt-{SAVE_STEPS}.index").st_mtime_ns == written
-    # What both kept: from the killed run, which is a second training from scratch, and from the resumed one.
+    # Compares the checkpoints that both directories still contain. Their steps were trained by the killed
+    # run, which is a second training from the start, and by the resumed run.
     both = steps_in(tmp_path) & steps_in(trained.output)
     assert both >= {SAVE_STEPS, 2 * SAVE_STEPS, LAST_STEP}
     for step in both:
@@ -276,7 +280,7 @@ def test_killed_and_started_again_it_ends_in_the_same_weights(trained, tmp_path)
                   "test_rooms.py has a small one with modules that shadow ours")
 @pytest.mark.parametrize("trained", [Pairs], indirect=True, ids=["pairs"])
 def test_a_forks_own_modeling_comes_before_ours(trained, tmp_path):
-    """In an interpreter of its own, from its own directory."""
+    """The fork runs in a new interpreter, from its own directory."""
     output = tmp_path / "output"
     shutil.copytree(trained.output, output)
     predicted = output / "test_results.tsv"

@@ -1,6 +1,6 @@
-"""Scripts with optimizers of their own as several replicas: `python -m tf1 --num_replicas`.
+"""Scripts with their own optimizers run as several replicas: `python -m tf1 --num_replicas`.
 
-`forks/fork_optimizer/run_replicas.py` is such a script; it prints what it found.
+`forks/fork_optimizer/run_replicas.py` is such a script. It prints its results.
 """
 
 import contextlib
@@ -22,13 +22,14 @@ import tf1
 from tf1._replicas import horovod_mode
 
 SCRIPT = pathlib.Path(__file__).resolve().parent / "forks" / "fork_optimizer" / "run_replicas.py"
-# Sums of two halves are rounded otherwise than a sum of all, and Adam divides by what may be small.
+# Two sums over halves of a batch are rounded in another way than one sum. In addition, Adam may divide by a
+# small number.
 TOLERANCE = dict(rtol=1e-4, atol=1e-5)
 TIMEOUT = 20
 
 
 def start(directory, *flags, options=(), **variables):
-    """Starts a run; returns its process."""
+    """Starts a run, and returns its process."""
     return subprocess.Popen(
         [sys.executable, "-m", "tf1", *options, SCRIPT, f"--output_dir={directory}", *flags], cwd=directory,
         env=scripts.environment(PYTHONPATH=str(scripts.ROOT), **variables), stdin=subprocess.DEVNULL,
@@ -36,7 +37,7 @@ def start(directory, *flags, options=(), **variables):
 
 
 def run(directory, *flags, options=()):
-    """What a run prints and logs; it has to end well."""
+    """Runs the script, which must succeed. Returns (the result that it prints, its log)."""
     process = start(directory, *flags, options=options)
     out, log = process.communicate(timeout=900)
     assert process.returncode == 0, log
@@ -48,7 +49,7 @@ def last_json(text):
 
 
 def losses_in(directory):
-    """{step: loss} of the training's summaries."""
+    """Returns {step: loss} of the summaries of a training."""
     return {event.step: value.simple_value for path in sorted(directory.glob("events*"))
             for event in tf.train.summary_iterator(str(path)) for value in event.summary.value
             if value.tag == "loss"}
@@ -80,12 +81,14 @@ def test_two_replicas_train_as_one_process_with_twice_the_batch(alone, together)
 
     for kind in ("own", "adam", "clipped"):
         assert_close(found[kind], expected[kind])
-        # A summary's step may be read before or after it is counted, and files are named by the second.
+        # The step of a summary may be read before or after the step is counted. So only the last losses are
+        # compared.
         last, theirs = (max(losses_in(folder / kind).items()) for folder in (of_both, directory))
         np.testing.assert_allclose(last[1], theirs[1], **TOLERANCE)
     assert "none" not in expected
     assert re.search("not averaged over the 2 replicas.* tf.gradients", found["none"])
-    # All get what replica 0 found. It alone writes; another one reads what it has written.
+    # All replicas get the results of replica 0. Only replica 0 writes files, and the other replica reads
+    # them.
     files = [True, False, ["moved", "records", "text"]]
     assert found.pop("files") == ["0", "0", *files] and other.pop("files") == ["1", "1", *files]
     assert [(of_both / "files" / name).read_text() for name in ("moved", "text")] == ["0", "0"]
@@ -148,7 +151,7 @@ def test_a_replica_that_is_killed_ends_all_and_they_go_on(alone, tmp_path):
      r"machine ran out of memory\."),
     (STOP, 1, r"error: replica 1 \(process \d+\) was stopped \(for example by SIGSTOP\), so it was killed\."),
     ("raise KeyError('the sky')", 1, r"error: replica 1: KeyError: 'the sky'"),
-    # The launcher passes it on, and replicas have no more to say to it than one process.
+    # The launcher forwards the signal. Several replicas give the same message as one process.
     (TERMINATE.replace("getpid", "getppid") + "; signal.pause()", 143, r"terminated\.")])
 def test_a_failure_ends_all_within_the_timeout_with_one_message(fault, code, message, tmp_path):
     process = start(tmp_path, "--batch_size=4", f"--fault={fault}",
@@ -172,7 +175,10 @@ def test_one_process_that_is_terminated_keeps_its_last_checkpoint(tmp_path):
 
 
 def processes_about(directory):
-    """Numbers of the processes whose command names a directory; zombies have none."""
+    """Returns the numbers of the processes whose command line contains a directory.
+
+    Zombies are left out, because they have no command line.
+    """
     found = []
     for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):

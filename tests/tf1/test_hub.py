@@ -1,4 +1,5 @@
-"""`import tensorflow_hub as hub` after `import tf1`: hub.Module, on a module of our model and on others."""
+"""hub.Module after `import tf1` and `import tensorflow_hub as hub`, on a module of this model and on others.
+"""
 
 import hashlib
 import importlib
@@ -15,7 +16,7 @@ import modeling
 import tf1 as tf
 
 # isort: split
-import tensorflow_hub as hub  # found once tf1 is imported
+import tensorflow_hub as hub  # can be imported only after tf1
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +40,7 @@ def tokens(module, inputs=None):
     return module(inputs=inputs or hub_modules.inputs(), signature="tokens", as_dict=True)
 
 
-# --- A model of ours -------------------------------------------------------------------------------------
+# --- A model of this project -----------------------------------------------------------------------------
 
 
 def test_it_computes_what_the_model_computes_and_so_are_its_gradients(module, tiny_model):
@@ -59,7 +60,7 @@ def test_it_computes_what_the_model_computes_and_so_are_its_gradients(module, ti
         tiny.load(session, encoder, tiny_model.weights)
         ours, wanted = session.run([[outputs, gradients[0]], [expected, gradients[1]]])
     for name, array in wanted[0].items():
-        # Two graphs round differently: on CPUs with AVX2, a value near 0 differs by 2e-6.
+        # The two graphs round in different ways. On CPUs with AVX2, a value near 0 differed by 2e-6.
         np.testing.assert_allclose(ours[0][name], array, rtol=1e-4, atol=1e-5)
     for variable, first, second in zip(encoder, ours[1], wanted[1]):
         np.testing.assert_allclose(first, second, rtol=1e-4, atol=1e-5, err_msg=variable.name)
@@ -122,7 +123,7 @@ def test_it_tells_of_its_signatures(module):
 
 
 def train(module, directory, steps):
-    """Trains the module's {"train"} variant in an Estimator up to a step; returns the Estimator."""
+    """Trains the variant {"train"} of a module in an Estimator up to a step. Returns the Estimator."""
     def model_fn(features, labels, mode):
         del labels
         training = mode == tf.estimator.ModeKeys.TRAIN
@@ -150,7 +151,7 @@ def test_an_estimator_starts_from_it_and_goes_on_from_its_own_checkpoint(module,
     np.testing.assert_array_equal(started, tiny_model.weights[name])
     last = trained.get_variable_value(f"module/{name}")
     assert abs(last - started).max() > 1e-3
-    # The variant {"train"} drops out: an interrupted training has to draw the same.
+    # The variant {"train"} has dropout. A training that was interrupted must draw the same masks.
     train(module, tmp_path / "parts", 1)
     in_parts = train(module, tmp_path / "parts", 3)
     for variable in trained.get_variable_names():
@@ -164,7 +165,8 @@ def test_an_estimator_starts_from_it_and_goes_on_from_its_own_checkpoint(module,
 
 
 def of_everything(tiny_model, use_resource=True):
-    """Builds a module with a table, a partitioned variable, a loop, and what collections may hold."""
+    """Returns a function that builds a module with a table, a partitioned variable, a loop and collections.
+    """
     def build(tags):
         x, word = tf.placeholder(tf.float32, [None, 4]), tf.placeholder(tf.string, [None])
         with tf.variable_scope("", use_resource=use_resource):
@@ -214,7 +216,7 @@ def test_tables_loops_and_collections(tiny_model, tmp_path, use_resource):
     assert index.tolist() == [tiny.VOCABULARY.index("cat"), -1]
     np.testing.assert_allclose(loss, 0.05 * (weights**2).sum(), rtol=1e-5)
     np.testing.assert_allclose(looped, x @ weights @ weights @ weights, rtol=1e-4)
-    # d/dW of the sum of x W W W: by the product rule, a term for each W.
+    # The derivative by W of the sum of x W W W. By the product rule, it has a term for each W.
     ones = np.ones_like(x)
     terms = [(x @ np.linalg.matrix_power(weights, k)).T @ ones @ np.linalg.matrix_power(weights, 2 - k).T
              for k in range(3)]
@@ -282,7 +284,8 @@ def test_a_gradient_that_is_not_in_the_module_is_refused_not_replaced(tmp_path):
 
 
 def model_fn_of(model):
-    """A module_fn of a fork's script: BERT with its tokenizer, the variants told apart by is_training."""
+    """Returns a module_fn as in a fork: BERT with its tokenizer, and a variant for each value of is_training.
+    """
     def module_fn(is_training):
         ids, mask, segments = (tf.placeholder(tf.int32, [None, None]) for _ in range(3))
         config = modeling.BertConfig.from_dict(tiny.CONFIG)
@@ -330,7 +333,7 @@ def test_a_module_that_is_made_has_the_weights_of_the_checkpoint(module, tiny_mo
 
 @pytest.mark.slow(reason="a training of a module, and two exports")
 def test_a_module_is_exported_as_it_was_trained(module, tiny_model, tmp_path):
-    """A new one, which starts from its initializers, and one that was read."""
+    """The test exports a new module, which starts from its initializers, and a module that was read."""
     for number, spec in enumerate([hub.create_module_spec(model_fn_of(tiny_model), VARIANTS), module]):
         with tf.Graph().as_default(), tf.Session() as session:
             trained = hub.Module(spec, trainable=True)
@@ -369,7 +372,7 @@ def test_what_is_no_module_to_make(make, error, message, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-# --- What is wrong ---------------------------------------------------------------------------------------
+# --- Errors ----------------------------------------------------------------------------------------------
 
 
 def damaged(name, contents):
@@ -507,7 +510,7 @@ def test_a_script_with_flags_of_ours_trains_a_module(scripts, module, tiny_model
     lines = [line.split("\t") for line in (output / "predicted.tsv").read_text().splitlines()]
     loss, rows = float(lines[0][0]), np.array(lines[1:], float)
     labels = rows[:, 0].astype(int)
-    # The columns are the label and its classes' probabilities.
+    # The columns are the label and the probabilities of the classes.
     np.testing.assert_allclose(loss, -np.log(rows[range(4), 1 + labels]).mean(), rtol=1e-4)
 
 

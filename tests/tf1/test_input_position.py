@@ -1,4 +1,4 @@
-"""`input_position` and what `estimator` does with it: a resumed run reads on where the input was."""
+"""`input_position`, and its use in `estimator`: a resumed run continues at the old position of the input."""
 
 import os
 import shutil
@@ -63,11 +63,11 @@ ENDLESS = [shuffled, fused, prefetched, interleaved, python_function, generated,
 
 
 def epoch():
-    """Three batches, then the end."""
+    """An input with three batches."""
     return numbers(6).batch(2)
 
 
-# --- A model that remembers what it was fed --------------------------------------------------------------
+# --- A model that records its inputs ---------------------------------------------------------------------
 
 
 class _Remember(tf.train.SessionRunHook):
@@ -83,11 +83,11 @@ class _Remember(tf.train.SessionRunHook):
 
 
 class Trained(object):
-    """An Estimator in a directory. Each call of `train` is a run of its own.
+    """An Estimator in a directory. Each call of `train` is a separate run.
 
     Attributes:
       seen: the batches of all steps.
-      directory: where the checkpoints are.
+      directory: directory of the checkpoints.
     """
 
     def __init__(self, directory, **config):
@@ -104,13 +104,14 @@ class Trained(object):
                                        training_hooks=[_Remember(features, self.seen)])
 
     def train(self, input_fn, **limit):
-        """Trains; returns the batches of this run."""
+        """Trains, and returns the batches of this run."""
         before = len(self.seen)
         self._estimator.train(input_fn, **limit)
         return self.seen[before:]
 
     def forget_after(self, step):
-        """Makes the checkpoint of that step the newest, as if the process had been killed then."""
+        """Makes the checkpoint of a step the newest one, as if the process had been killed after this step.
+        """
         with open(os.path.join(self.directory, "checkpoint"), "w") as writer:
             writer.write(f'model_checkpoint_path: "model.ckpt-{step}"\n')
 
@@ -126,12 +127,12 @@ def log(caplog):
 
 
 def positions(directory):
-    """Names of the checkpoints with a position."""
+    """Returns the names of the checkpoints for which an input position is stored."""
     return sorted(name[:-len(".index")] for name in os.listdir(os.path.join(directory, "input_position"))
                   if name.endswith(".index"))
 
 
-# --- Reading on ------------------------------------------------------------------------------------------
+# --- Continuing the input --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("input_fn", [
@@ -144,7 +145,7 @@ def test_a_resumed_run_reads_on_where_the_input_was(tmp_path, input_fn, log):
     for max_steps in (4, 5, 9) if input_fn is shuffled else (5, 9):
         stopped.train(input_fn, max_steps=max_steps)
     assert stopped.seen == uninterrupted
-    # Only what has no state to write is read again from its beginning.
+    # Only an input without a state that can be saved is read again from its beginning.
     assert ("Reading the first 5 batches" in log.text) == (input_fn is generated)
 
 
@@ -169,7 +170,7 @@ def test_a_run_killed_between_checkpoints_reads_the_same_batches_again(tmp_path,
 
 
 def test_the_input_is_known_again_whatever_else_the_process_made(tmp_path):
-    # Functions are numbered over the whole process; another process numbers them otherwise.
+    # TensorFlow numbers the functions of a process. In another process, a function may have another number.
     trained = Trained(tmp_path)
     first = trained.train(python_function, max_steps=2)
     with tf.Graph().as_default():
@@ -179,7 +180,7 @@ def test_the_input_is_known_again_whatever_else_the_process_made(tmp_path):
 
 
 def test_each_epoch_of_an_input_that_ends_starts_anew(tmp_path):
-    # Every third step a checkpoint is saved, with the input at its end.
+    # A checkpoint is saved every third step, when the input is at its end.
     trained = Trained(tmp_path)
     for _ in range(3):
         assert trained.train(epoch) == [[0, 1], [2, 3], [4, 5]]
@@ -207,7 +208,7 @@ OTHERS = {"batch size": lambda: shuffled(batch=4),
 
 
 def first_batches(input_fn, count):
-    """What an input_fn gives without an Estimator around it."""
+    """Returns the first batches of an input_fn without an Estimator."""
     with tf.Graph().as_default(), tf.Session() as session:
         tf.set_random_seed(estimator.RunConfig().tf_random_seed)
         batch = tf.data.make_one_shot_iterator(input_fn()).get_next()
@@ -216,7 +217,8 @@ def first_batches(input_fn, count):
 
 @pytest.fixture(scope="module")
 def shuffled_three(tmp_path_factory):
-    """The directory of a training of three steps on `shuffled`. Not to be changed."""
+    """The directory of a training of three steps on `shuffled`. Tests share it, so they must not change it.
+    """
     directory = tmp_path_factory.mktemp("shuffled")
     Trained(directory).train(shuffled, max_steps=3)
     return directory
@@ -253,7 +255,7 @@ def test_checkpoints_hold_nothing_of_it_and_positions_go_with_their_checkpoints(
     trained.train(shuffled, max_steps=5)
     assert [name for name, _ in tf.train.list_variables(str(tmp_path / "model.ckpt-5"))] == [
         "global_step", "total"]
-    # The one that was pruned last goes with the next.
+    # The position of the checkpoint that was pruned last is removed with the next checkpoint.
     assert positions(tmp_path) == ["model.ckpt-3", "model.ckpt-4", "model.ckpt-5"]
     trained.train(shuffled, max_steps=6)
     assert positions(tmp_path) == ["model.ckpt-4", "model.ckpt-5", "model.ckpt-6"]
@@ -288,7 +290,7 @@ def test_a_hook_of_the_users_that_saves_saves_the_position_too(tmp_path):
     assert trained.seen == expected
 
 
-# --- Reading before counting -----------------------------------------------------------------------------
+# --- The step is read before it is counted ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize("count",
@@ -302,7 +304,8 @@ def test_whatever_reads_the_global_step_reads_it_before_it_is_counted(tmp_path, 
         request.addfinalizer(tf.enable_resource_variables)
 
     def model_fn(features, labels, mode, params):
-        # A chain of products long enough for the step to be counted first, were the order open.
+        # This chain of products takes long. If the order were not fixed, the step would be counted before its
+        # end.
         slow = tf.ones([400, 400])
         for _ in range(8):
             slow = tf.matmul(slow, slow) * 1e-3
@@ -325,11 +328,11 @@ def test_a_bias_correction_reads_the_global_step_after_it_is_counted(tmp_path, i
         seen = tf.get_variable("seen", [], initializer=tf.zeros_initializer())
 
         def update():
-            steps = tf.cast(step, tf.float32)  # LAMB of NVIDIA's BERT; its schedule reads the step, too
+            steps = tf.cast(step, tf.float32)  # like LAMB in NVIDIA's BERT; its schedule also reads the step
             return tf.assign_add(seen, tf.sqrt(1 - 0.5**steps) / (1 - 0.5**steps))
 
         slow, following = tf.random.uniform([400, 400]), step + 1
-        for _ in range(8):  # so that the step were counted last, were the order open
+        for _ in range(8):  # takes long: without a fixed order, the step would be counted last
             slow = tf.matmul(slow, slow) * 1e-3
         with tf.control_dependencies([slow]):
             following = tf.identity(following)

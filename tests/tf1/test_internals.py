@@ -1,4 +1,4 @@
-"""The names of `tf1/_names/internals.py`: each still exists as we use it."""
+"""The names in `tf1/_names/internals.py` still exist in TensorFlow, with the arguments that tf1 uses."""
 
 import ast
 import inspect
@@ -20,7 +20,7 @@ ATTRIBUTES = {
     "normalization": "BatchNormalization batch_normalization",
     "ResourceVariable": "handle read_value is_initialized initial_value __add__ __pow__",
 }
-# The arguments that we, or programs, pass.
+# The arguments that tf1 or programs pass.
 ARGUMENTS = {
     "autograph_convert": "recursive",
     "StagingArea": "dtypes shapes names",
@@ -60,7 +60,7 @@ def test_optimizers_have_the_steps_that_subclasses_define(name, arguments):
 def test_a_function_of_tensorflow_is_replaced(monkeypatch, replace, owner, name, arguments):
     original = getattr(owner, name)
     assert list(inspect.signature(inspect.unwrap(original)).parameters) == arguments
-    monkeypatch.setattr(owner, name, original)  # puts it back
+    monkeypatch.setattr(owner, name, original)  # restores it
     getattr(internals, replace)(lambda function: [function])
     assert getattr(owner, name) == [original]
 

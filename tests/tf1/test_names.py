@@ -1,7 +1,9 @@
-"""`import tf1 as tf`: what TensorFlow 2 removed, against NumPy and against counting by hand.
+"""`import tf1 as tf`: names that TensorFlow 2 removed.
 
-test_tf1_estimator.py has tf.estimator, tf.contrib.tpu and what runs a program; test_forks.py runs whole
-programs.
+Their results are compared with NumPy or with counting.
+
+test_tf1_estimator.py tests tf.estimator, tf.contrib.tpu, and the code that runs a program. test_forks.py runs
+whole programs.
 """
 
 import importlib
@@ -41,7 +43,7 @@ def test_dropout_depends_on_seed_and_step_alone_and_keeps_the_mean(dropout):
     x[0] = np.inf
     first = run(lambda: dropout(tf.constant(x)), step=7)
     kept = first != 0
-    np.testing.assert_array_equal(first[kept], x[kept] / np.float32(0.75))  # none is NaN
+    np.testing.assert_array_equal(first[kept], x[kept] / np.float32(0.75))  # fails if a value is NaN
     assert abs(kept.mean() - 0.75) < 4 * np.sqrt(0.75 * 0.25 / x.size)
 
     def elsewhere():
@@ -50,7 +52,7 @@ def test_dropout_depends_on_seed_and_step_alone_and_keeps_the_mean(dropout):
     np.testing.assert_array_equal(run(elsewhere, step=7), first)
     for changed in (run(lambda: dropout(tf.constant(x)), step=8),
                     run(lambda: dropout(tf.constant(x)), step=7, seed=2)):
-        assert 0.5 < (kept == (changed != 0)).mean() < 0.75  # 0.625 if independent
+        assert 0.5 < (kept == (changed != 0)).mean() < 0.75  # 0.625 if the two masks are independent
 
 
 @pytest.mark.parametrize("build", [
@@ -127,7 +129,7 @@ def test_dropout_refuses_what_is_no_probability(graph, arguments):
 
 
 def elements(build, seed=1):
-    """All elements of a dataset that build() makes in a graph of its own."""
+    """Calls build() in a new graph, and returns all elements of its dataset."""
     with tf.Graph().as_default(), tf.Session() as session:
         tf.set_random_seed(seed)
         iterator = tf.data.make_initializable_iterator(build().batch(1000))
@@ -147,7 +149,7 @@ def test_an_unseeded_shuffle_depends_on_the_graphs_seed_alone(shuffle):
         return shuffle(tf.data.Dataset.range(30))
 
     def elsewhere():
-        tf.random.uniform([3])  # TensorFlow's own choice of a seed counts the random ops before it
+        tf.random.uniform([3])  # TensorFlow's default seed of an op depends on the ops before it
         return build()
     order = elements(build)
     rounds = np.reshape(order, [3, 30])
@@ -246,7 +248,7 @@ def test_batch_norm(shape, mode):
     np.testing.assert_allclose(outputs, expected * gamma + beta, atol=1e-5)
     if training:
         mean = 0.9 * mean + 0.1 * x.mean(axes)
-        # TensorFlow 1.15 had a fused kernel for 2 and 4 dimensions, which averages the unbiased variance.
+        # For 2 and 4 dimensions, TensorFlow 1.15 had a fused kernel. It uses the unbiased variance.
         variance = 0.9 * variance + 0.1 * x.var(axes, ddof=0 if len(shape) == 3 else 1)
     np.testing.assert_allclose(moving, [mean, variance], atol=1e-5)
 
@@ -295,12 +297,12 @@ def test_small_layers():
 
 # --- contrib.layers.optimize_loss -------------------------------------------------------------------------
 
-# The variables; the loss is w² / 2 + 2 v, by default.
+# Initial values of the variables w and v, and the learning rate. The default loss is w² / 2 + 2 v.
 W, V, RATE = np.float32([1.0, -2.0]), np.float32([3.0]), 0.1
 
 
 def optimize(*, rate=RATE, optimizer="SGD", times=1, step=0, read=("w", "v"), **options):
-    """The variables after training steps."""
+    """Takes training steps, and returns the variables."""
     def build():
         w, v = tf.get_variable("w", initializer=W), tf.get_variable("v", initializer=V)
         loss = tf.reduce_sum(tf.square(w)) / 2 + tf.reduce_sum(2 * v)
@@ -312,7 +314,7 @@ def optimize(*, rate=RATE, optimizer="SGD", times=1, step=0, read=("w", "v"), **
     return run(build, step=step, times=times)
 
 
-# One step on w from gradient g.
+# {optimizer: function of w and of its gradient g that returns w after one step}.
 FIRST_STEPS = {
     "SGD": lambda w, g: w - RATE * g, "Momentum": lambda w, g: w - RATE * g,
     "Adam": lambda w, g: w - RATE * np.sign(g), "Adagrad": lambda w, g: w - RATE * g / np.sqrt(0.1 + g ** 2),
@@ -399,7 +401,7 @@ B, T, N = 3, 4, 3
 
 
 class Sequences(object):
-    """All taggings of each example, with their scores."""
+    """All possible sequences of tags of each example, with their scores."""
 
     def __init__(self, lengths, positions=T):
         self.inputs, self.transitions = normal(B, positions, N), normal(N, N)
@@ -417,7 +419,10 @@ class Sequences(object):
         return [np.log(sum(np.exp(score) for score in scores.values())) for scores in self.scores]
 
     def gradients(self):
-        """Of the sum of the log-likelihoods: the counts of the tags, less those expected."""
+        """Returns the gradients of the sum of the log-likelihoods.
+
+        They are the counts of the tags minus the expected counts.
+        """
         inputs, transitions = np.zeros_like(self.inputs), np.zeros_like(self.transitions)
         for row, (scores, log_norm) in enumerate(zip(self.scores, self.log_norms())):
             weights = {tags: -np.exp(score - log_norm) for tags, score in scores.items()}
@@ -497,7 +502,7 @@ def test_crf_makes_the_transitions_and_takes_shapes_that_are_open():
 
 
 def flat_cross_entropy(labels, logits):
-    """A loss that needs what TF 1 gave it: labels [B · T] and logits [B · T, N]."""
+    """A loss function that needs the shapes of TF 1: labels [B · T] and logits [B · T, N]."""
     return -tf.reduce_sum(tf.one_hot(labels, logits.shape[1].value, axis=1) * tf.nn.log_softmax(logits),
                           axis=1)
 
@@ -518,7 +523,7 @@ def test_sequence_loss(over_time, over_batch, function):
 
 
 def lstm(x, kernel, bias):
-    """The outputs of an LSTM with forget bias 1 over one sequence."""
+    """Returns the outputs of an LSTM with forget bias 1 over one sequence, by NumPy."""
     def sigmoid(values):
         return 1 / (1 + np.exp(-values))
     h = c = np.zeros(len(bias) // 4)

@@ -1,4 +1,4 @@
-"""Idioms of reference variables, on the resource variables that a program of TensorFlow 1 gets now."""
+"""Idioms of reference variables work with resource variables, which a program of TensorFlow 1 now gets."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def ones():
 
 
 def values(*fetches):
-    """What the fetches are, in this order, in one session."""
+    """Returns the values of the fetches, in this order, in one session. Each fetch is a separate run."""
     with tf.Session() as session:
         session.run(tf.global_variables_initializer())
         return [session.run(fetch).tolist() for fetch in fetches]
@@ -45,7 +45,7 @@ def test_the_name_of_a_variable_is_fetched_as_its_value():
             session.run("none:0")
     assert found["names"][0].tolist() == found["tensor"].tolist() == [1, 1] and local.shape == []
     assert found["names"][1] == 3 and found["given"] == (5, 5) and found["op"] is None
-    assert handle.dtype != np.float32  # of no variable that the graph knows
+    assert handle.dtype != np.float32  # the graph does not know the variable of this handle
 
 
 @pytest.mark.parametrize("statement, result", [
@@ -75,7 +75,7 @@ def test_a_reference_of_a_variable_is_assigned_to():
 
 
 class Descent(tf.train.Optimizer):
-    """As optimizers of 2018 were written."""
+    """An optimizer as it was written in 2018."""
 
     def __init__(self):
         super().__init__(False, "Descent")
@@ -88,14 +88,14 @@ class Descent(tf.train.Optimizer):
 
 
 class OverAdam(tf.train.AdamOptimizer):
-    """Replaces Adam's update of dense gradients, and keeps that of sparse ones."""
+    """Replaces Adam's update for dense gradients, and keeps its update for sparse gradients."""
 
     def _apply_dense(self, gradient, variable):
         return state_ops.assign_sub(variable, 100 * gradient)
 
 
 class Newer(Descent):
-    """Has methods of both kinds."""
+    """An optimizer with methods for reference variables and for resource variables."""
 
     def _apply_dense(self, gradient, variable):
         raise AssertionError

@@ -1,4 +1,4 @@
-"""`python -m tf1 SCRIPT`, and the modules that files of TensorFlow 1 import."""
+"""`python -m tf1 SCRIPT`, and the modules that programs of TensorFlow 1 import."""
 
 import importlib
 import pathlib
@@ -19,7 +19,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def write(folder, **files):
-    """Writes Python files, "__" in a name for a folder."""
+    """Writes Python files. "__" in a name separates a folder from a file."""
     for name, text in files.items():
         path = folder / f"{name.replace('__', '/')}.py"
         path.parent.mkdir(exist_ok=True)
@@ -75,7 +75,7 @@ SCRIPT = """
 @pytest.fixture(scope="module")
 def fork(tmp_path_factory):
     folder = tmp_path_factory.mktemp("fork")
-    # A namespace package and a library in site-packages, as pip would put it there.
+    # Writes a namespace package, and a library in site-packages, like pip.
     write(folder, task=SCRIPT, fork__model=MODULE, old="print 'Python 2'")
     library = tmp_path_factory.mktemp("env") / "site-packages"
     library.mkdir()
@@ -154,7 +154,7 @@ def test_a_file_of_python_2_is_named(fork):
 def test_a_module_runs_too_and_leaves_no_compiled_files(fork):
     done = start(fork, "-m", "task", "--mode=run")
     assert done.returncode == 0, done.stderr
-    assert not list(fork.rglob("*.pyc"))  # of none of the runs
+    assert not list(fork.rglob("*.pyc"))  # no run has written one
     assert f"{fork}/task.py" in done.stdout and "['--mode=run']" in done.stdout
 
 

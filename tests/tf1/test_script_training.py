@@ -1,4 +1,4 @@
-"""Steps of the training that tf1's Estimator overrides: inputs, params and hooks of a script's own."""
+"""Steps of the training that the Estimator of tf1 overrides: a script's own inputs, params and hooks."""
 
 import contextlib
 import json
@@ -16,7 +16,7 @@ from tf1._run import input_position
 
 
 def counting_model(features, labels, mode, params):
-    """Adds 1 to `total` a step."""
+    """Adds 1 to `total` in each step."""
     del labels
     loss = tf.reduce_mean(features["x"])
     total = tf.get_variable("total", [], initializer=tf.zeros_initializer())
@@ -42,14 +42,14 @@ def counting(tmp_path):
 
 
 class Settings:
-    """Params of a program's own class."""
+    """Params in a class that a program defines."""
 
     def __init__(self, **values):
         vars(self).update(values)
 
 
 class HParams(Settings):
-    """As `tf.contrib.training.HParams`."""
+    """Params like `tf.contrib.training.HParams`."""
 
     def __contains__(self, name):
         return name in vars(self)
@@ -126,7 +126,7 @@ def test_a_model_fn_is_built_on_the_devices_that_device_fn_names(counting):
 
 
 class Listener(tf.train.CheckpointSaverListener):
-    """Notes the steps that are saved."""
+    """Records the steps that are saved."""
 
     def __init__(self, saved):
         self.saved = saved
@@ -155,7 +155,7 @@ def test_a_users_own_saver_hook_replaces_ours(counting, tmp_path, where):
 
 
 def hooks_of_session(given, is_chief, monkeypatch, tmp_path):
-    """Those of some hooks that run in a training of a chief, or of another replica."""
+    """Returns those of the given hooks that run in a training of the chief, or of another replica."""
     monkeypatch.setattr(tf.estimator.RunConfig, "is_chief", is_chief)
     model = tf.estimator.Estimator(counting_model, str(tmp_path))
     session = model._training_session(endless, given, [], None, None)
@@ -178,7 +178,7 @@ def test_only_replica_0_keeps_hooks_that_write(tmp_path, monkeypatch):
 
 
 class Replica:
-    """A group of one process that plays replica `index` of `count`."""
+    """A fake group of one process: replica `index` of `count`."""
 
     def __init__(self, index, count):
         self.index, self.count, self.is_first = index, count, index == 0

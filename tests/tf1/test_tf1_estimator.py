@@ -1,6 +1,6 @@
-"""`import tf1 as tf`: tf.estimator around the Estimator itself, tf.contrib.tpu, predictors, logging, tf.app.
+"""`import tf1 as tf`: tf.estimator without the Estimator itself, tf.contrib.tpu, predictors, logging, tf.app.
 
-test_estimator.py has the Estimator, test_tf1.py the rest of `tf`; test_forks.py runs whole programs.
+test_estimator.py tests the Estimator, and test_names.py the rest of `tf`. test_forks.py runs whole programs.
 """
 
 import logging
@@ -18,11 +18,14 @@ import tf1 as tf
 
 
 def scheduled_model(features, labels, mode, params):
-    """Counts its steps in `total`; predicts x + total. Its loss in evaluation is params["losses"][step]."""
+    """Counts its steps in `total`, and predicts x + total.
+
+    The loss of an evaluation is params["losses"][step].
+    """
     del labels
     total = tf.get_variable("total", [], initializer=tf.zeros_initializer())
     step = tf.train.get_global_step()
-    loss = tf.reduce_sum(features["x"]) * 0.0  # depends on the input, or that would never end
+    loss = tf.reduce_sum(features["x"]) * 0.0  # must depend on the input: otherwise, training would never end
     if mode == tf.estimator.ModeKeys.EVAL:
         loss += tf.gather(tf.constant(params["losses"]), step)
     with tf.control_dependencies([loss]):
@@ -51,7 +54,7 @@ def estimator_in(directory, losses=(0.0, 5.0, 3.0, 4.0, 2.0, 2.5), warm_start_fr
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """An Estimator after 2 steps; not to be trained further."""
+    """An Estimator after 2 steps. Tests share it, so they must not train it."""
     return estimator_in(tmp_path_factory.mktemp("trained")).train(endless, steps=2)
 
 
@@ -65,7 +68,10 @@ def parsing_receiver():
 
 
 def totals_in(directory):
-    """What the exports in a directory add to x, oldest first: the steps they were trained for."""
+    """Returns the numbers that the exports in a directory add to x, the oldest export first.
+
+    The number is the number of steps for which the export was trained.
+    """
     return [float(tf.contrib.predictor.from_saved_model(str(path))({"x": [0.0]})["sum"][0])
             for path in sorted(directory.iterdir(), key=lambda path: int(path.name))]
 
@@ -94,7 +100,7 @@ def test_train_and_evaluate_evaluates_after_checkpoints_and_at_the_end(tmp_path,
 
 
 class Recorder(tf.estimator.Exporter):
-    """Notes at which steps it is asked, and whether for the last time."""
+    """Records the steps at which it is called, and whether a call is the last one."""
 
     name = "recorder"
 
@@ -138,8 +144,8 @@ def test_the_latest_exporter_keeps_the_newest(tmp_path):
         reason="trains and exports a third time, for two further settings"))])
 def test_the_best_exporter_knows_what_was_best_before_it(tmp_path, settings, steps):
     for max_steps in (3, 4, 5):  # losses 5, 3, 4; then 2; then 2.5
-        time.sleep(1 - time.time() % 1)  # the names of event files tell seconds
-        # A new one, as in a new process.
+        time.sleep(1 - time.time() % 1)  # the name of an event file contains the second
+        # A new exporter, as in a new process.
         exporter = tf.estimator.BestExporter("best", raw_receiver, **settings)
         train_and_evaluate(estimator_in(tmp_path), max_steps, exporters=[exporter])
     assert totals_in(tmp_path / "export" / "best") == steps
@@ -177,7 +183,7 @@ def test_read_eval_metrics_reads_all_event_files_in_order(evaluated):
 
 
 def stops(hook):
-    """Whether the hook ends a session after a step."""
+    """Returns whether a hook ends a session after a step."""
     with tf.Graph().as_default():
         step = tf.train.create_global_step().assign_add(1)
         with tf.train.SingularMonitoredSession(hooks=[hook]) as session:
@@ -208,7 +214,7 @@ def test_a_hook_asks_as_often_as_it_is_told(evaluated, tmp_path):
     hook = tf.estimator.experimental.make_early_stopping_hook(
         evaluated, lambda: asked.append(None) or len(asked) == 3, run_every_secs=None, run_every_steps=2)
     model = estimator_in(tmp_path).train(endless, hooks=[hook], max_steps=9)
-    assert model.get_variable_value("total") == 5  # asked at steps 1, 3 and 5
+    assert model.get_variable_value("total") == 5  # called at steps 1, 3 and 5
     for timing in ({}, dict(run_every_secs=1, run_every_steps=1), dict(run_every_secs=None)):
         arguments = {"run_every_secs": 60, **timing} if timing else {"run_every_secs": None}
         with pytest.raises(ValueError, match="pass either run_every_secs or"):
@@ -219,7 +225,7 @@ def test_a_hook_asks_as_often_as_it_is_told(evaluated, tmp_path):
 
 
 def batches(input_fn, seed=1):
-    """All batches of an input_fn."""
+    """Returns all batches of an input_fn."""
     found = []
     with tf.Graph().as_default(), tf.Session() as session:
         tf.set_random_seed(seed)
@@ -235,7 +241,7 @@ def batches(input_fn, seed=1):
 
 
 class Frame(dict):
-    """What pandas_input_fn asks of a DataFrame."""
+    """A fake DataFrame with the methods that pandas_input_fn needs."""
 
     columns = property(dict.keys)
 
@@ -329,7 +335,7 @@ def test_a_raw_receiver_fixes_the_batch_size_if_asked(graph):
 def test_a_warm_start_takes_weights_but_not_the_step(trained, tmp_path, settings, total):
     model = estimator_in(tmp_path, warm_start_from=settings(trained.model_dir)).train(endless, steps=1)
     assert model.get_variable_value("total") == total and model.get_variable_value("global_step") == 1
-    model.train(endless, steps=1)  # from its own checkpoint
+    model.train(endless, steps=1)  # now starts from its own checkpoint
     assert model.get_variable_value("total") == total + 1
 
 
@@ -396,7 +402,8 @@ def test_a_tpu_spec_keeps_the_order_of_its_fields(graph):
                          [("DEBUG", "DEBUG"), ("INFO", "INFO"), ("WARN", "WARNING"), ("ERROR", "ERROR"),
                           ("FATAL", "FATAL")])
 def test_set_verbosity_is_also_absls(level, absl_level):
-    # absl's verbosity may differ from the level of its logger, on which another test may rely.
+    # The verbosity of absl may differ from the level of its logger. Both are restored, because other tests
+    # may need them.
     before = tf.logging.get_verbosity(), logging.getLogger("absl").level
     try:
         tf.logging.set_verbosity(getattr(tf.logging, level))
@@ -443,7 +450,7 @@ def test_app_run_parses_flags_and_shows_each_message_once(scripts, tmp_path, arg
 
 
 def test_tf1_lists_its_names(scripts, tmp_path):
-    """As `python -m tf1` does, which runs this file."""
+    """The list is printed like by `python -m tf1`, which runs this file."""
     ours, every = (scripts.run("tf1/__main__.py", "--names", *options, cwd=tmp_path)
                    for options in (["--ours"], []))
     assert (ours.code, every.code) == (0, 0), ours.err + every.err
@@ -460,7 +467,7 @@ def test_tf1_lists_its_names(scripts, tmp_path):
     assert len(lines) == len({line.split()[0] for line in lines})
 
 
-# --- What only real forks asked for ---------------------------------------------------------------------
+# --- Cases from real forks ------------------------------------------------------------------------------
 
 
 def test_the_dropout_of_cells_in_a_loop_depends_on_the_step(graph):

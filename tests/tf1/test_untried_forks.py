@@ -1,4 +1,4 @@
-"""Programs of 2018 that look up ops by name, edit graphs, ask for a thousand threads, or have odd weights."""
+"""Programs of 2018 that look up ops by name, edit graphs, request a thousand threads, or use odd weights."""
 
 import types
 
@@ -12,11 +12,11 @@ import tf1 as tf
 
 N = 3
 
-# --- Names of crf_decode's results -----------------------------------------------------------------------
+# --- Names of the results of crf_decode ------------------------------------------------------------------
 
 
 def decoded(length, declared):
-    """The tags and scores of crf_decode on two sequences, in a new scope of the default graph."""
+    """Returns the tags and scores of crf_decode on two sequences, in a new scope of the default graph."""
     with tf.name_scope("loss"):
         scores = tf.placeholder_with_default(normal(2, length, N), [None, declared, N])
         return tf.contrib.crf.crf_decode(scores, tf.constant(normal(N, N)), tf.constant([1, length]))
@@ -29,7 +29,7 @@ def test_decoded_tags_have_the_op_names_of_tensorflow_1(length, declared, names)
     with tf.Graph().as_default() as graph, tf.Session() as session:
         found = decoded(length, declared)
         assert [tensor.op.name for tensor in found] == names
-        # A program that restores the graph reads them so.
+        # A program that restores the graph finds the tensors by these names.
         read = tf.train.export_meta_graph(clear_extraneous_savers=True)
         expected = session.run(found)
         with tf.Graph().as_default() as graph, tf.Session() as other:
@@ -51,7 +51,10 @@ def test_ops_after_a_decoding_are_numbered_as_in_tensorflow_1():
 
 
 def layers(x, count):
-    """Outputs of dense layers with dropout, each of the one before."""
+    """Returns the outputs of `count` dense layers with dropout.
+
+    Each layer has the output of the previous one.
+    """
     found = []
     for _ in range(count):
         x = tf.nn.dropout(tf.layers.dense(x, 8, tf.tanh), 0.5)
@@ -60,9 +63,10 @@ def layers(x, count):
 
 
 def recomputed_gradients(loss, variables, checkpoint):
-    """Gradients for which a program computes the part before a checkpoint a second time, by graph_editor.
+    """Returns gradients for which a program recomputes the layers before a checkpoint, with graph_editor.
 
-    It copies the ops behind the checkpoint and those before it; these wait for gradients of the former.
+    The program copies the ops before the checkpoint. The copies wait for the gradients of the ops after the
+    checkpoint.
     """
     ge = tf.contrib.graph_editor
     forward = ge.get_forward_walk_ops([variable.op for variable in variables],
@@ -94,7 +98,7 @@ def test_a_program_recomputes_by_editing_the_graph():
         outputs = layers(x, 4)
         loss, variables = tf.reduce_sum(outputs[-1] ** 2), tf.trainable_variables()
         found, before = recomputed_gradients(loss, variables, outputs[1])
-        # The layers before the checkpoint exist twice, and the second time they wait.
+        # The layers before the checkpoint exist twice, and the copies wait.
         assert sum(op.type == "Tanh" for op in before._transformed_ops) == 2
         session.run(tf.global_variables_initializer())
         for recomputed, plain in zip(*session.run([found, tf.gradients(loss, variables)])):
@@ -174,8 +178,8 @@ PREDICTED = np.array([[0, 1, 1], [1, 2, 2]])
 
 
 def matrix(weights, shape=(None, 3)):
-    """The confusion matrix of LABELS and PREDICTED by the function that forks take from TensorFlow."""
-    from tensorflow.python.ops.metrics_impl import _streaming_confusion_matrix  # as forks do
+    """Returns the confusion matrix of LABELS and PREDICTED, by a TensorFlow function that forks import."""
+    from tensorflow.python.ops.metrics_impl import _streaming_confusion_matrix  # like forks
 
     with tf.Graph().as_default(), tf.Session() as session:
         labels, predicted = (tf.placeholder_with_default(values, shape) for values in (LABELS, PREDICTED))

@@ -1,4 +1,4 @@
-"""Defines rules for expressions that Python 3 can parse, but that fail or behave differently now."""
+"""Defines rules for expressions that Python 3 can parse, but that fail or behave differently than before."""
 
 import ast
 import functools
@@ -135,14 +135,14 @@ def lists_no_more(node, names):
     if isinstance(node, ast.Subscript):
         what = names.no_list(node.value)
         if what and isinstance(node.ctx, ast.Load) and not _is_text(node.slice):
-            yield wrong(node, PYTHON2, f"{what} is no list",
+            yield wrong(node, PYTHON2, f"{what} is not a list",
                         f"`list({written(node.value)})[{written(node.slice)}]`")
     elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         sides = [names.no_list(side, ranges=True) for side in (node.left, node.right)]
         if any(sides):
             terms = [f"list({written(side)})" if what else written(side)
                      for side, what in zip((node.left, node.right), sides)]
-            yield wrong(node, PYTHON2, f"{sides[0] or sides[1]} is no list", f"`{' + '.join(terms)}`")
+            yield wrong(node, PYTHON2, f"{sides[0] or sides[1]} is not a list", f"`{' + '.join(terms)}`")
 
 
 def lists_in_calls(call, names):
@@ -151,12 +151,12 @@ def lists_in_calls(call, names):
     first = call.args[0] if call.args else None
     if method in _LIST_METHODS and (what := names.no_list(receiver, ranges=True)):
         instead = f"`sorted({written(receiver)})`" if method == "sort" else f"`list({what})` where it is made"
-        yield wrong(call, PYTHON2, f"{what} is no list", instead)
+        yield wrong(call, PYTHON2, f"{what} is not a list", instead)
     elif first is not None and (
             name == "builtins.len" and (what := names.no_list(first, views=False))
             or name == "random.shuffle" and (what := names.no_list(first, ranges=True))
             or name in _ARRAYS | _STACKS and (what := names.no_list(first))):
-        yield wrong(call, PYTHON2, f"{what} is no list",
+        yield wrong(call, PYTHON2, f"{what} is not a list",
                     f"`{written(call.func)}(list({written(first)}){', …' * (len(call.args) > 1)})`")
 
 
@@ -177,7 +177,7 @@ def _division(terms, where):
     for node in terms:
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
             floor = ast.BinOp(node.left, ast.FloorDiv(), node.right)
-            yield node, PYTHON2, f"`{written(node)}` {where}: it is a float", f"`{written(floor)}`"
+            yield node, PYTHON2, f"`{written(node)}` {where}: the result is a float", f"`{written(floor)}`"
         elif isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub, ast.Mult)):
             yield from _division([node.left, node.right], where)
 
@@ -196,7 +196,7 @@ def prints(node, names):
         call = node.left if isinstance(node, ast.BinOp) else node.value
         if isinstance(call, ast.Call) and names.of(call.func) == "builtins.print" and len(call.args) == 1:
             rest = ast.unparse(node).removeprefix(ast.unparse(call))
-            yield wrong(node, PYTHON2, "print gives None",
+            yield wrong(node, PYTHON2, "print returns None",
                         f"`print({shortened(ast.unparse(call.args[0]) + rest)})`")
 
 
@@ -229,7 +229,7 @@ def texts(call, names):
         yield wrong(call, PYTHON2, f"{written(call.args[0])} takes text",
                     f"`{written(call.func)}({written(call.args[0])}.buffer)`")
     elif names.of(call.func) in _DIGESTS and call.args and _is_text(call.args[0]):
-        yield wrong(call, PYTHON2, "it takes bytes", f"`b{written(call.args[0])}`")
+        yield wrong(call, PYTHON2, "this function takes bytes, not text", f"`b{written(call.args[0])}`")
 
 
 def files(call, names):
@@ -408,7 +408,8 @@ def argument_specs(node, names):
     if function in ("inspect.getargspec", "inspect.getfullargspec"):
         instead = written(node).removesuffix("keywords").replace("getargspec", "getfullargspec")
         only_note = function == "inspect.getargspec" and sys.version_info < (3, 11)
-        yield wrong(node, PYTHON3, "inspect.getfullargspec calls it varkw", f"`{instead}varkw`", only_note)
+        yield wrong(node, PYTHON3, "inspect.getfullargspec calls this field varkw", f"`{instead}varkw`",
+                    only_note)
 
 
 def names_in_graphs(call, names):

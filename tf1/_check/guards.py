@@ -1,5 +1,5 @@
-"""Reads the conditions and `except` clauses that protect lines of a program, such as tests of
-the Python version."""
+"""Reads the conditions and `except` clauses that protect lines of a program, such as tests of the Python
+version. The checker does not report the protected lines."""
 
 import ast
 import platform
@@ -16,8 +16,8 @@ _VERSION_3 = re.compile(r"_?(?:is_?)?(?:py|python)_?([23])", re.IGNORECASE)
 
 
 def truth(test, scope):
-    """Returns whether a condition on the version of Python is true here. Returns None for any other
-    condition."""
+    """Returns whether a condition on the version of Python is true for the Python that runs the checker.
+    Returns None for any other condition."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         operand = truth(test.operand, scope)
         return None if operand is None else not operand

@@ -139,15 +139,16 @@ class Fork:
                 and not any(_is_module(folder, name) for folder in self._above) and not is_installed(name))
 
     def only_elsewhere(self, name, path):
-        """Returns the folder of a module that a file imports, if exactly one folder contains this module, and
-        Python would not find the module when the file runs. Otherwise returns None.
+        """Returns the only folder that contains a module, if a file that imports the module would not find
+        it.
 
         Args:
           name: name of the module, without a dot.
           path: pathlib.Path of the file that imports it.
 
         Returns:
-          path of the folder relative to the checked folder, or None.
+          path of the folder relative to the checked folder. None if the file finds the module, if the module
+          is in no folder or in several folders of the program, or if the program has a setup.py.
         """
         homes = self._homes.get(name, set())
         is_found = homes & {path.parent, *path.parents} or self._changes_path or is_installed(name)

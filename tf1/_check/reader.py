@@ -217,8 +217,8 @@ class Reader(ast.NodeVisitor):
         else:  # no `pip install`: on PyPI, anybody may have registered a package with this name
             self._emit(_IMPORT, node, PACKAGE, f"`{statement}`: {root} is neither installed nor in the "
                                                "folder of the file",
-                       "PYTHONPATH=… with the folder that contains {root}, or install the package that "
-                       "contains it")
+                       "PYTHONPATH=… with the folder that contains this module, or install the package of "
+                       "the module")
 
     def _import_beside(self, node, module, full, statement):
         """Checks an import of a module of the program.
@@ -276,8 +276,8 @@ class Reader(ast.NodeVisitor):
                            rules.code(rules.BUILTINS[parts[0]]))
         elif root in _INSPECTED:
             lacking = modules.missing(name)
-            # If the missing part of the dotted name belongs to the import or assignment of the first name, it
-            # was reported there.
+            # The missing part of the dotted name may be in the import or assignment of the first name. In
+            # this case, the import or assignment was already reported.
             if lacking and lacking[0].count(".") >= known:
                 self._emit(_ATTRIBUTE, node, *_lacks(f"`{written(node)}`", *lacking))
         elif root != "builtins" and not self._fork.has(root):
@@ -293,7 +293,7 @@ def _moved(name, first=1):
 
     Args:
       name: dotted name.
-      first: number of parts of the shortest name to look up.
+      first: number of parts of the shortest prefix of the name to look up.
 
     Returns:
       (kind of the finding, a text about what happened to the name, the replacement, whether only a later

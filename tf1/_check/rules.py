@@ -134,8 +134,8 @@ _DROPPED = {
 # Maps a dropped name of the standard library to (version of Python that dropped the name, replacement).
 GONE = {name: (version, instead) for version, names in _DROPPED.items() for name, instead in names.items()}
 
-# Maps the name of a method without arguments, which no class has any more, to (kind of the finding,
-# replacement without the object).
+# Maps the name of a method that was removed from the classes of Python or NumPy to (kind of the finding, the
+# method call that replaces it). All these methods are called without arguments.
 METHODS = {
     "iteritems": (PYTHON2, "items()"), "iterkeys": (PYTHON2, "keys()"), "itervalues": (PYTHON2, "values()"),
     "viewitems": (PYTHON2, "items()"), "viewkeys": (PYTHON2, "keys()"), "viewvalues": (PYTHON2, "values()"),

@@ -17,9 +17,9 @@ _GIVE_BUILTINS = {"builtins", "future", "past", "six"}
 
 
 def canonical(name):
-    """Returns a dotted name in which each module with the names of TensorFlow 1 is called `tf`.
+    """Returns a dotted name that begins with `tf` if the name is in a module with the names of TensorFlow 1.
 
-    For example, "tensorflow.compat.v1.nn" becomes "tf.nn".
+    For example, "tensorflow.compat.v1.nn" becomes "tf.nn". Other names are returned unchanged.
     """
     for root in ("tensorflow.compat.v1", "tensorflow_core.compat.v1", "tf1", "tensorflow"):
         if name == root or (root != "tensorflow" and name.startswith(root + ".")):
@@ -112,11 +112,15 @@ class Scope:
         return node
 
     def resolve(self, node, depth=0):
-        """Returns the meaning of an expression of names and dots.
+        """Returns the full dotted name of an expression that consists of names and dots.
+
+        For example, after `from tensorflow import nn as layers`, the full name of `layers.dropout` is
+        "tf.nn.dropout". The first name in this expression, `layers`, means "tf.nn", which has two parts.
 
         Returns:
-          (dotted name, number of its parts that come from the first name in the expression); (None, 0) if the
-          meaning is unknown. A builtin that has no binding in the program is `builtins.name`.
+          (full dotted name, number of parts in the meaning of the first name). In the example, this is
+          ("tf.nn.dropout", 2). If the meaning is unknown, (None, 0). The full name of a builtin that has no
+          binding in the program is `builtins.name`.
         """
         if isinstance(node, ast.Attribute):
             base, parts = self.resolve(node.value, depth)

@@ -210,7 +210,7 @@ class _Repair:
         return start, end, new
 
     def mend(self, error):
-        """Puts `pass` in place of a line that Python 3 cannot parse. Returns whether this was possible."""
+        """Writes `pass` instead of a line that Python 3 cannot parse. Returns whether this was possible."""
         lines = self.text.split("\n")
         number = min(error.lineno or 1, len(lines)) - 1
         if isinstance(error, TabError):

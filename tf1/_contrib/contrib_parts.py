@@ -25,12 +25,12 @@ from tf1._names import estimator_parts, internals, summary, tensorflow_names
 from tf1._names.namespace import Namespace, defined_names, own_names
 from tf1._replicas import strategies
 
-# For these parts of `tf.contrib`, the part of `tf` with the same name is used.
+# For the missing names of these parts of `tf.contrib`, the advice is the part of `tf` with the same name.
 _SAME_NAME = (
     "autograph", "distribute", "estimator", "feature_column", "image", "keras", "linalg", "lookup", "losses",
     "metrics", "nn", "quantization", "saved_model", "signal", "summary")
-# Maps each part of contrib to a replacement for the names that the part does not provide here. The keys are
-# all parts that `tf.contrib` has. None: the message lists the names that the part provides here.
+# Maps each part of contrib to a replacement for the names of the part that tf1 does not provide. The keys are
+# all parts that `tf.contrib` has. None: the error message lists the names of the part that tf1 provides.
 REPLACEMENTS = {
     **{part: f"tf.{part}" for part in _SAME_NAME},
     "all_reduce": "tf.distribute", "batching": "tf.nondifferentiable_batch_function",

@@ -1,11 +1,15 @@
-"""Defines tf.contrib.crf.crf_decode with its op names. The part's other names are in `bertlib.graph.crf`."""
+"""Defines tf.contrib.crf.crf_decode with the op names of TensorFlow 1.15.
+
+All other names of tf.contrib.crf are defined in `bertlib.graph.crf`.
+"""
 
 import tensorflow.compat.v1 as tf
 
 from bertlib.graph import crf
 
-# These are the names of the other ops in TensorFlow 1.15's crf_decode. They are reserved, because the numbers
-# in the names of later ops depend on them. `_INNER_OPS_OF_ONE` are the ops for sequences of length 1.
+# These are the names of the other ops in TensorFlow 1.15's crf_decode. They are reserved, because a later op
+# with the same name gets a number, such as the 1 in "Squeeze_1". `_INNER_OPS_OF_ONE` are the ops for
+# sequences of length 1.
 _INNER_OPS = ("ExpandDims", "Slice", "Squeeze", "Slice", "Const", "sub", "Maximum", "ReverseSequence",
               "ArgMax", "Cast", "ExpandDims", "rnn", "Squeeze", "concat")
 _INNER_OPS_OF_ONE = ("Squeeze", "ArgMax", "ExpandDims")

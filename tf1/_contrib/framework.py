@@ -141,7 +141,7 @@ def get_variables(scope=None, suffix=None, collection=tf.GraphKeys.GLOBAL_VARIAB
 def _of_collection(collection):
     def get(scope=None, suffix=None):
         return get_variables(scope, suffix, collection)
-    get.__doc__ = f"`get_variables` of the collection {collection}."
+    get.__doc__ = f"Returns the variables of the collection {collection}; see `get_variables`."
     return get
 
 
@@ -225,7 +225,7 @@ def assign_from_values(var_names_to_values):
 
 
 def assign_from_values_fn(var_names_to_values):
-    """Returns a function of a session that sets variables to arrays; see `assign_from_values`."""
+    """Returns a function that takes a session and sets variables to arrays; see `assign_from_values`."""
     assign, feed = assign_from_values(var_names_to_values)
     return lambda session: session.run(assign, feed)
 
@@ -303,7 +303,8 @@ def assign_from_checkpoint_fn(model_path, var_list, ignore_missing_vars=False, r
 
     Args:
       model_path, var_list, ignore_missing_vars: see `assign_from_checkpoint`.
-      reshape_variables: whether to reshape a value that has the size of the variable but a different shape.
+      reshape_variables: whether to reshape a value that has as many elements as the variable, but a different
+        shape.
 
     Returns:
       the function, or None if the checkpoint contains none of the variables.

@@ -44,7 +44,7 @@ def _walk(seeds, neighbours, inclusive, within_ops, within_ops_fn):
 
 def get_backward_walk_ops(seed_ops, inclusive=True, within_ops=None, within_ops_fn=None, stop_at_ts=(),
                           control_inputs=False):
-    """Returns the ops on which some ops depend, directly or through other ops.
+    """Returns the ops on which the seed ops depend, directly or through other ops.
 
     Args:
       seed_ops: ops or tensors at which the walk starts.
@@ -65,9 +65,10 @@ def get_backward_walk_ops(seed_ops, inclusive=True, within_ops=None, within_ops_
 
 def get_forward_walk_ops(seed_ops, inclusive=True, within_ops=None, within_ops_fn=None, stop_at_ts=(),
                          control_outputs=None):
-    """Returns the ops that depend on some ops, directly or through other ops; see `get_backward_walk_ops`.
+    """Returns the ops that depend on the seed ops, directly or through other ops.
 
-    If `control_outputs` is true, the walk also follows control outputs.
+    The arguments are those of `get_backward_walk_ops`. If `control_outputs` is true, the walk also follows
+    control outputs.
     """
     stops = set(stop_at_ts)
 
@@ -90,7 +91,8 @@ def filter_ts(ops, positive_filter=True):
 
 
 def filter_ts_from_regex(ops, regex):
-    """Returns the inputs and outputs of ops whose op name contains a match of a regular expression."""
+    """Returns those inputs and outputs of ops whose name contains a match of a regular expression. The name
+    is compared without ":0"."""
     return filter_ts(ops, lambda tensor: re.search(regex, tensor.op.name))
 
 
@@ -211,7 +213,7 @@ def reroute_ts(ts0, ts1, can_modify=None, cannot_modify=None):
 
 
 def add_control_inputs(op, cops):
-    """Makes an op wait for other ops, too.
+    """Makes an op also wait for other ops.
 
     Args:
       op: the op.

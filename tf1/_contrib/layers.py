@@ -18,7 +18,7 @@ def layer_norm(inputs, center=True, scale=True, activation_fn=None, reuse=None, 
       activation_fn: function that is applied to the result, or None.
       reuse, scope: reuse and scope of the variables; see tf.variable_scope.
       variables_collections: additional collections of the variables.
-      outputs_collections: collections of the result.
+      outputs_collections: collections to which the result is added.
       trainable: whether the variables are trainable.
       begin_norm_axis: the mean and the variance are computed over this axis and all later axes.
       begin_params_axis: beta and gamma have the dimensions of this axis and of all later axes.
@@ -45,11 +45,10 @@ def batch_norm(inputs, decay=0.999, center=True, scale=False, epsilon=0.001, act
                param_initializers=None, updates_collections=tf.GraphKeys.UPDATE_OPS, is_training=True,
                reuse=None, variables_collections=None, outputs_collections=None, trainable=True, scope=None,
                **unsupported):
-    """Normalizes the values at each index of the last dimension over the batch (Ioffe and Szegedy 2015,
-    arXiv:1502.03167).
+    """Normalizes each channel over the batch (Ioffe and Szegedy 2015, arXiv:1502.03167).
 
-    The variables are BatchNorm/beta, gamma, moving_mean and moving_variance. All other arguments are
-    described in `layer_norm`.
+    A channel consists of all values with the same index in the last dimension. The variables are
+    BatchNorm/beta, gamma, moving_mean and moving_variance. All other arguments are described in `layer_norm`.
 
     Args:
       decay: decay of the moving averages.

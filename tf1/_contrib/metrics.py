@@ -1,4 +1,4 @@
-"""Defines tf.contrib.metrics. Each function returns a pair (value, update), like those of `tf.metrics`."""
+"""Defines tf.contrib.metrics. Like the functions of `tf.metrics`, each function returns (value, update)."""
 
 import tensorflow.compat.v1 as tf
 

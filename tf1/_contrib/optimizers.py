@@ -10,10 +10,10 @@ from tf1._names import internals
 class DecoupledWeightDecayExtension(object):
     """Adds decoupled weight decay (Loshchilov and Hutter, arXiv:1711.05101) to an optimizer.
 
-    A class inherits first from this class and then from an optimizer. Each step first computes the decay,
-    w ← w - weight_decay · w. Then it computes the optimizer's update. The decay is not multiplied by the
+    A class inherits first from this class and then from an optimizer. Each step first applies the decay,
+    w ← w - weight_decay · w. Then it applies the optimizer's update. The decay is not multiplied by the
     learning rate, so a schedule of the learning rate must also be applied to the decay. If the gradient of a
-    variable is sparse, only the rows with a gradient decay.
+    variable is sparse, the decay is applied only to the rows that have a gradient.
     """
 
     def __init__(self, weight_decay, *args, **kwargs):
@@ -110,10 +110,10 @@ class MomentumWOptimizer(DecoupledWeightDecayExtension, tf.train.MomentumOptimiz
 
 
 class LazyAdamOptimizer(tf.train.AdamOptimizer):
-    """Adam that does not change rows without a gradient, nor their moments.
+    """Adam that leaves rows without a gradient, and the moments of these rows, unchanged.
 
-    It is faster than Adam for large embeddings. The results differ from those of Adam, because Adam's moments
-    decay in each step.
+    It is faster than Adam for large embeddings. The results differ from those of Adam: Adam also decays the
+    moments of rows without a gradient in each step.
     """
 
     def _apply_sparse(self, grad, var):
@@ -134,7 +134,7 @@ class LazyAdamOptimizer(tf.train.AdamOptimizer):
                         tf.scatter_sub(variable, indices, rate * mean / (tf.sqrt(square) + epsilon)))
 
 
-# --- Optimizers over another optimizer ------------------------------------------------------------------
+# --- Optimizers that wrap another optimizer -------------------------------------------------------------
 
 
 class WrappedOptimizer(tf.train.Optimizer):
@@ -254,7 +254,7 @@ def clip_gradients_by_global_norm(gradients_variables, clip_norm=20.0):
 
     Args:
       gradients_variables: list of (gradient, variable).
-      clip_norm: maximum of the common norm of all gradients.
+      clip_norm: maximum of the global norm, which is the norm of all gradients as one vector.
 
     Returns:
       list of (clipped gradient, variable).
@@ -264,7 +264,7 @@ def clip_gradients_by_global_norm(gradients_variables, clip_norm=20.0):
     return list(zip(clipped, variables))
 
 
-# --- Scaled losses: gradients in half precision do not vanish (arXiv:1710.03740, section 3.2) --------------
+# --- Loss scaling: small gradients in half precision do not become 0 (arXiv:1710.03740, section 3.2) -------
 
 
 class LossScaleManager(object):
@@ -311,11 +311,11 @@ class ExponentialUpdateLossScaleManager(LossScaleManager):
 
         Args:
           init_loss_scale: the first scale.
-          incr_every_n_steps: number of consecutive steps with finite gradients after which the scale is
+          incr_every_n_steps: after this number of consecutive steps with finite gradients, the scale is
             multiplied by incr_ratio.
-          decr_every_n_nan_or_inf: number of steps with gradients that are not finite, consecutive or not,
-            after which the scale is multiplied by decr_ratio. Both counts start at 0 again when the scale
-            changes.
+          decr_every_n_nan_or_inf: after this number of steps with gradients that are not finite, the scale is
+            multiplied by decr_ratio. These steps need not be consecutive. When the scale changes, the counts
+            of both kinds of steps start at 0 again.
           incr_ratio: factor above 1.
           decr_ratio: factor below 1.
         """

@@ -56,8 +56,8 @@ def transform_graph(input_graph_def, inputs, outputs, transforms):
 
 
 def _refused(name):
-    """Returns a class for imports and inheritance. Creating an object of the class raises an error. The
-    checker recognizes the class by its attribute `is_refused`."""
+    """Returns a class that programs can import and derive classes from. The creation of an object raises an
+    error. The checker recognizes the class by its attribute `is_refused`."""
     def refuse(self, *args, **kwargs):
         raise NotImplementedError(f"tf.contrib.seq2seq.{name}: tf.contrib is gone. Use tf.keras.layers.")
 
@@ -140,7 +140,7 @@ def print_model_analysis(graph, run_meta=None, op_log=None, tfprof_cmd="scope", 
 
 
 class ModeKeys(object):
-    """Lists the names of the modes of a model in contrib.learn."""
+    """Lists the modes of a model, with the names that contrib.learn uses."""
 
     TRAIN = "train"
     EVAL = "eval"
@@ -167,12 +167,12 @@ def index_table_from_tensor(mapping, num_oov_buckets=0, default_value=-1,
 
 
 def index_to_string_table_from_tensor(mapping, default_value="UNK", name=None):
-    """Returns a table that maps the positions in a vector of strings to its elements."""
+    """Returns a table that maps each position in a vector of strings to the string at this position."""
     return _lookup.index_to_string_table_from_tensor(mapping, default_value, name)
 
 
 def string_to_index(tensor, mapping, default_value=-1, name=None):
-    """Returns the positions in `mapping` of the strings of a tensor."""
+    """Returns the position of each string of a tensor in the vector `mapping`."""
     return index_table_from_tensor(mapping, default_value=default_value, name=name).lookup(tensor)
 
 

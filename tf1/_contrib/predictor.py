@@ -1,4 +1,4 @@
-"""Defines tf.contrib.predictor, which calls a model in a session with arrays."""
+"""Defines tf.contrib.predictor: objects that keep a model in a session and apply it to arrays."""
 
 import os
 import tempfile

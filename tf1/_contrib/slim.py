@@ -11,7 +11,7 @@ from tf1._names import internals
 
 INSTALL = "the package tf-slim: pip install tf-slim"
 
-# tensorflow.python.layers.normalization imports this module under its name in Keras 2.
+# tensorflow.python.layers.normalization imports this module of Keras 2 by the old name below.
 sys.modules.setdefault("tf_keras.legacy_tf_layers.normalization", internals.normalization)
 
 
@@ -36,7 +36,7 @@ def _share_scopes(scopes):
 
 
 def part(name):
-    """Returns a function that takes no arguments and returns a module of tf_slim. Returns None if tf-slim is
+    """Returns a function without arguments. This function returns a module of tf_slim, or None if tf-slim is
     not installed.
 
     Args:

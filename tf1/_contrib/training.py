@@ -56,9 +56,8 @@ class HParams(object):
 
         Raises:
           KeyError: no hyperparameter has this name.
-          ValueError: the value is a list although the hyperparameter is not, or is not a list although the
-            hyperparameter is one. Or the value cannot be converted. For example, an integer can become a
-            float, but a float cannot become an integer.
+          ValueError: only one of value and hyperparameter is a list, or the value cannot be converted. For
+            example, an integer can become a float, but a float cannot become an integer.
         """
         if name not in self._hparam_types:
             raise KeyError(f"Unknown hyperparameter {name}; the known ones are "
@@ -80,7 +79,8 @@ class HParams(object):
         """Sets hyperparameters from a text "name=value,name=[value,value],…". Returns self.
 
         Raises:
-          ValueError: the text is malformed, a name is unknown or occurs twice, or a value has another type.
+          ValueError: the text is malformed, a name is unknown or occurs twice, or a value does not have the
+            type of its hyperparameter.
         """
         return self.override_from_dict(parse_values(values, {
             name: kind for name, (kind, _) in self._hparam_types.items()}))
@@ -180,7 +180,8 @@ def parse_values(values, type_map, ignore_unknown=False):
       {name: value or list of values}.
 
     Raises:
-      ValueError: the text is malformed, a name is unknown or occurs twice, or a value has another type.
+      ValueError: the text is malformed, a name is unknown or occurs twice, or a value does not have the type
+        that type_map gives for its name.
     """
     parsed, position = {}, 0
     while position < len(values):

@@ -1,7 +1,7 @@
 """tf.estimator.DNNClassifier: a multilayer perceptron over feature columns.
 
-A canned estimator is an Estimator that contains its model. DNNClassifier is the only canned estimator that
-programs around BERT use. They train it on BERT's vectors. Variables, loss and metrics have the names and
+A canned estimator is an Estimator with a built-in model. Programs for BERT use no other canned estimator than
+DNNClassifier. They train it on vectors that BERT computed. Variables, loss and metrics have the names and
 values of TensorFlow 1.15.
 """
 
@@ -18,8 +18,8 @@ _LEARNING_RATE = 0.05  # used if the optimizer is given by its name
 
 
 class DNNClassifier(script_estimator.Estimator):
-    """Classifies with dense layers over feature columns, and a softmax (or a sigmoid if there are two
-    classes)."""
+    """Classifies with dense layers over feature columns. The output is a softmax, or a sigmoid if there are
+    two classes."""
 
     def __init__(self, hidden_units, feature_columns, model_dir=None, n_classes=2, weight_column=None,
                  label_vocabulary=None, optimizer="Adagrad", activation_fn=tf.nn.relu, dropout=None,
@@ -32,7 +32,7 @@ class DNNClassifier(script_estimator.Estimator):
           feature_columns: list of columns of tf.feature_column.
           model_dir, config, warm_start_from: see `script_estimator.Estimator`.
           n_classes: number of classes.
-          weight_column: name of the feature that holds the loss weight of each example, or None.
+          weight_column: name of the feature that contains the loss weight of each example, or None.
           label_vocabulary: names of the classes, if the labels are strings. If None, the labels are integers
             in [0, n_classes).
           optimizer: a tf.train.Optimizer, the name of an optimizer, or a function that returns an optimizer.
@@ -43,7 +43,7 @@ class DNNClassifier(script_estimator.Estimator):
           batch_norm: whether batch normalization follows each hidden layer.
 
         Raises:
-          ValueError: the length of label_vocabulary is not n_classes, or no optimizer has this name.
+          ValueError: the length of label_vocabulary is not n_classes, or `optimizer` is an unknown name.
         """
         if label_vocabulary is not None and len(label_vocabulary) != n_classes:
             raise ValueError(f"DNNClassifier: n_classes is {n_classes}, but label_vocabulary has "

@@ -28,8 +28,8 @@ def disable_v2_behavior():
 
 
 # A program that imports tf1 uses names of TensorFlow 1 on purpose, so deprecation warnings are of no use.
-# `internals` loads TensorFlow. If the import were at the top of this file, TensorFlow would print its
-# messages.
+# `internals` is imported here and not at the top of this file, because its import also loads TensorFlow.
+# Before `quiet_tensorflow.load`, this would print TensorFlow's messages.
 importlib.import_module("tf1._names.internals").silence_deprecations()
 warnings.filterwarnings("ignore", r"`tf\.(layers|nn\.rnn_cell)\.", UserWarning)
 

@@ -130,8 +130,9 @@ class TrainSpec(collections.namedtuple("TrainSpec", ["input_fn", "max_steps", "h
 class EvalSpec(collections.namedtuple("EvalSpec",
                                       ["input_fn", "steps", "name", "hooks", "exporters", "start_delay_secs",
                                        "throttle_secs"], defaults=[100, None, None, None, 120, 600])):
-    """Describes the evaluations of `train_and_evaluate`. It has the arguments of `Estimator.evaluate` and
-    these fields:
+    """Describes the evaluations of `train_and_evaluate`.
+
+    The fields are arguments of `Estimator.evaluate` and, in addition:
 
     exporters: an `Exporter`, or a list of them.
     throttle_secs: minimum number of seconds between two evaluations.
@@ -140,7 +141,7 @@ class EvalSpec(collections.namedtuple("EvalSpec",
 
 
 def train_and_evaluate(estimator, train_spec, eval_spec):
-    """Trains a model, and evaluates and exports it after checkpoints and at the end of the training.
+    """Trains a model. Evaluates and exports the model after checkpoints and at the end of the training.
 
     Args:
       estimator: an `Estimator`.
@@ -148,8 +149,8 @@ def train_and_evaluate(estimator, train_spec, eval_spec):
       eval_spec: an `EvalSpec`.
 
     Returns:
-      (metrics of the last evaluation, list of the results of the exporters). If the training had already
-      reached max_steps, (None, []).
+      (metrics of the last evaluation, list with the result of each exporter). If the training had already
+      reached max_steps before this call, the function returns (None, []).
     """
     evaluator = _Evaluator(estimator, train_spec, eval_spec)
     estimator.train(train_spec.input_fn, hooks=list(train_spec.hooks or []), max_steps=train_spec.max_steps,
@@ -186,8 +187,8 @@ class _Evaluator(tf.train.CheckpointSaverListener):
         if global_step_value != self._evaluated_step:
             self._evaluate(global_step_value, is_the_final_export=True)
         else:
-            # The last step was evaluated at a time when it was not yet known to be the last one. An exporter
-            # that exported nothing at that time, such as a FinalExporter, is called a second time.
+            # `after_save` has already evaluated this step, when it was not yet known to be the last one. An
+            # exporter that exported nothing at that time, such as a FinalExporter, is called a second time.
             self.exports = [directory or self._export(exporter, is_the_final_export=True)
                             for directory, exporter in zip(self.exports, self._exporters)]
 
@@ -222,7 +223,7 @@ class InMemoryEvaluatorHook(tf.train.SessionRunHook):
         Args:
           estimator: the `Estimator` that trains.
           input_fn, steps, hooks, name: arguments of `Estimator.evaluate`.
-          every_n_iter: steps between two evaluations.
+          every_n_iter: number of steps between two evaluations.
 
         Raises:
           ValueError: every_n_iter is not positive, or estimator is not an Estimator.
@@ -266,7 +267,11 @@ class Exporter(object):
     name = None
 
     def export(self, estimator, export_path, checkpoint_path, eval_result, is_the_final_export):
-        """Exports the checkpoint into a new directory under export_path; returns the directory, or None."""
+        """Exports the checkpoint into a new directory under export_path.
+
+        Returns:
+          the new directory, or None if nothing was exported.
+        """
         raise NotImplementedError
 
 
@@ -327,8 +332,8 @@ class BestExporter(_SavedModelExporter):
         """Creates an exporter.
 
         Args:
-          event_file_pattern: glob, relative to model_dir, of the event files of earlier evaluations. None
-            ignores earlier evaluations.
+          event_file_pattern: glob of the event files of earlier evaluations, relative to model_dir. If it is
+            None, earlier evaluations are ignored.
           compare_fn: function that takes best_eval_result and current_eval_result, and returns whether the
             current result is better.
         """
@@ -419,7 +424,7 @@ def stop_if_higher_hook(estimator, metric_name, threshold, eval_dir=None, min_st
       metric_name: name of the metric.
       threshold: the threshold.
       eval_dir: directory with the event files of the evaluations. None means `estimator.eval_dir()`.
-      min_steps: evaluations of earlier steps are ignored.
+      min_steps: evaluations of steps before this step are ignored.
       run_every_secs, run_every_steps: seconds or steps between two checks. Pass exactly one of the two.
     """
     def should_stop():
@@ -494,7 +499,7 @@ TPUConfig = collections.namedtuple(
                   "tpu_job_name", "initial_infeed_sleep_secs", "input_partition_dims",
                   "eval_training_input_configuration", "experimental_host_call_every_n_steps"],
     defaults=[2, None, None, True, None, None, None, InputPipelineConfig.PER_HOST_V1, 1])
-TPUConfig.__doc__ = "Settings of a TPU; accepted and without effect."
+TPUConfig.__doc__ = "Settings of a TPU. They are accepted, but have no effect."
 
 
 class TPURunConfig(script_config.RunConfig):

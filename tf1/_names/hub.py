@@ -2,7 +2,7 @@
 
 After `import tf1`, `import tensorflow_hub as hub` finds this module. Its functions are defined in
 `bertlib.checkpoints.hub_module`. If the package tensorflow-hub is installed, names such as `hub.load` and
-`hub.KerasLayer` come from the package. Later versions of the package have no `hub.Module`.
+`hub.KerasLayer` come from the package. Newer versions of the package have no `hub.Module`.
 """
 
 import importlib
@@ -31,7 +31,7 @@ def _explain(name):
 
 
 class _Package:
-    """Holds the names of the installed package. Each name is imported from its module at its first use."""
+    """Provides the names of the installed package. A name is imported from the package at its first use."""
 
     def __getattr__(self, name):
         if name not in _OF_THE_PACKAGE or not hub.__path__:

@@ -1,11 +1,12 @@
 """Defines all names that `tf1` takes from TensorFlow and Keras 2 outside of their public interfaces.
 
-`tf1` restores names that programs of TensorFlow 1.x use and that TensorFlow 2 no longer publishes. So this
-module has more names than `bertlib/graph/tensorflow_internals.py`. The comment above a name says why the name
-is needed, and why a similar public name does not replace it. No other file of `tf1` imports such a name or
-reads a private attribute of an object of TensorFlow; `tests/graph/test_tensorflow_internals.py` tests that.
-`docs/development/house.md` describes the steps for a new release of TensorFlow. The modules that programs
-import by name are in `tf1/_run/modules.py`.
+The corresponding module of bertlib is `bertlib/graph/tensorflow_internals.py`. This module has more names,
+because `tf1` restores names that programs of TensorFlow 1.x use and that TensorFlow 2 no longer publishes.
+The comment above a name says why the name is needed, and why a similar public name does not replace it. No
+other file of `tf1` imports a name that is not public, or reads a private attribute of an object of
+TensorFlow; `tests/graph/test_tensorflow_internals.py` tests this rule. `docs/development/house.md` describes
+the steps for a new release of TensorFlow. The modules that programs import by name are in
+`tf1/_run/modules.py`.
 """
 
 import tensorflow.compat.v1 as tf
@@ -41,7 +42,7 @@ should_record_summaries = summary_ops_v2._legacy_contrib_should_record_summaries
 
 # The next two names are tf.contrib.autograph.convert and tf.contrib.staging.StagingArea. `convert` converts a
 # function when the function is called. The public `tf.autograph.to_graph` converts it immediately.
-# `tf.raw_ops.Stage` and `tf.raw_ops.Unstage` are the ops of a StagingArea without the class.
+# `tf.raw_ops.Stage` and `tf.raw_ops.Unstage` provide only the ops of a StagingArea, not the class.
 autograph_convert = autograph_api.convert
 StagingArea = data_flow_ops.StagingArea
 # The next two names are in tf.contrib.framework. TensorFlow has no public names for them.
@@ -55,14 +56,14 @@ smart_cond, smart_constant_value = smart_conds.smart_cond, smart_conds.smart_con
 
 
 def control_outputs(op):
-    """Returns the ops that wait for an op. The public `control_inputs` gives only the ops for which an op
-    waits."""
+    """Returns the control outputs of an op: the ops that may run only after it. The public `control_inputs`
+    gives only the opposite: the ops that must run before it."""
     return op._control_outputs
 
 
 def set_device(op, device):
-    """Sets the device of an existing op. `tf.device` affects only new ops, and merges the device with outer
-    scopes."""
+    """Sets the device of an existing op. `tf.device` affects only new ops, and merges the new device with the
+    devices of outer scopes."""
     op._set_device(device)
 
 
@@ -98,8 +99,8 @@ def adam_tensors(optimizer):
 
 
 def noise_shape(layer, inputs):
-    """Returns the shape of a Keras dropout layer's mask. A subclass of the layer may compute it from the
-    inputs."""
+    """Returns the shape of a Keras dropout layer's mask. A subclass of the layer may compute this shape from
+    the inputs."""
     return layer._get_noise_shape(inputs)
 
 
@@ -133,18 +134,20 @@ def replace_assign(function):
 
 
 def replace_apply_op(wrapper):
-    """Puts wrapper(function) in place of the function that all generated ops call, to add advice to its
+    """Replaces a function that all generated ops call. The replacement, wrapper(function), adds advice to
     errors.
 
-    TensorFlow calls the public `tf.Graph.create_op` too late: only after the arguments were checked.
+    A replacement of the public `tf.Graph.create_op` would not see these errors, because TensorFlow checks the
+    arguments before it calls `create_op`.
     """
     op_def_library._apply_op_helper = wrapper(op_def_library._apply_op_helper)
 
 
 def replace_confusion_matrix(wrapper):
-    """Puts wrapper(function) in place of the function that metrics such as `tf.metrics.mean_iou` call.
+    """Replaces a function that metrics such as `tf.metrics.mean_iou` call. The replacement is
+    wrapper(function).
 
-    This function was never public, but some programs import it.
+    The function was never public, but some programs import it.
     """
     metrics_impl._streaming_confusion_matrix = wrapper(metrics_impl._streaming_confusion_matrix)
 

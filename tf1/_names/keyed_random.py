@@ -1,7 +1,7 @@
 """Implements dropout and shuffling with random numbers that depend only on seed, step and place in the model.
 
 So two runs of a program with the same seed draw the same numbers. `bertlib.graph.randomness` computes these
-numbers.
+numbers. In `randomness`, a place in the model is called a site.
 """
 
 import functools
@@ -126,7 +126,7 @@ def _with_keyed_dropout(layer_class):
 
 
 def _with_keyed_shuffle(dataset_class):
-    """Makes `shuffle` of a Dataset class choose a seed if the caller gives none."""
+    """Makes `shuffle` of a Dataset class choose the same seed in every run if the caller gives no seed."""
     original = dataset_class.shuffle
 
     @functools.wraps(original)

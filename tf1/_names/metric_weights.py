@@ -43,7 +43,8 @@ def _for_each_label(weights, labels):
 
 
 def install():
-    """Replaces TensorFlow's function, so that all metrics that call the function accept such weights."""
+    """Replaces TensorFlow's `_streaming_confusion_matrix`, so that all metrics that call this function accept
+    the weights that `_for_each_label` describes."""
     internals.replace_confusion_matrix(_with_weights_of_any_length)
 
 

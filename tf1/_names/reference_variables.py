@@ -1,7 +1,7 @@
 """Makes idioms of reference variables (the variables of TensorFlow 1) work on resource variables.
 
-This is not enough for a program that looks for the ops of reference variables in graphs, or that passes
-variables to generated ops. Such a program can call `tf.disable_resource_variables()` to get reference
+These changes are not enough for a program that looks for the ops of reference variables in graphs, or that
+passes variables to generated ops. Such a program can call `tf.disable_resource_variables()` to get reference
 variables. The error of a generated op gives this advice.
 """
 
@@ -36,7 +36,7 @@ _assign = tf.assign
 
 @functools.wraps(_assign)
 def assign(ref, value, validate_shape=None, use_locking=None, name=None):
-    """Calls tf.assign, but also accepts a value of another shape if validate_shape is False."""
+    """Calls tf.assign, but also accepts a value whose shape differs from `ref` if validate_shape is False."""
     changes_shape = False
     if validate_shape is False and isinstance(ref, _VARIABLE):
         value = tf.convert_to_tensor(value, ref.dtype)
@@ -85,8 +85,8 @@ def _with_advice(apply_op):
 def _fetched(fetch):
     """Returns the object that a session should fetch if the program asks for a name or tensor.
 
-    For a reference variable v, the name "v:0" meant the value of v. For a resource variable, "v:0" is only
-    its handle. In this case, the function returns the variable.
+    For a reference variable v, the name "v:0" meant the value of v. For a resource variable v, "v:0" is only
+    the handle of v. So for this name or tensor, the function returns the variable itself.
     """
     graph = tf.get_default_graph()
     if isinstance(fetch, str) and ":" in fetch:

@@ -9,7 +9,7 @@ from tf1._names.namespace import own_names
 
 
 def start_writers():
-    """Makes each session initialize the summary writers of the current graph when it starts.
+    """Makes each session of the current graph initialize the graph's summary writers when the session starts.
 
     The ops are added to the table initializers, because each `tf.train.Scaffold` runs these initializers.
     """

@@ -13,7 +13,7 @@ from tf1._names import canned, estimator_parts, examples, internals, keyed_rando
 from tf1._names.namespace import Namespace, own_names
 from tf1._run import script_config, script_estimator
 
-# Maps a name that only TensorFlow 0.x or its models had to the name in TensorFlow 1.
+# Maps a name of TensorFlow 0.x to the name that replaces it in TensorFlow 1.
 RENAMED = {
     "tf.batch_matmul": "tf.matmul", "tf.inv": "tf.reciprocal",
     "tf.merge_all_summaries": "tf.summary.merge_all", "tf.mul": "tf.multiply", "tf.neg": "tf.negative",
@@ -36,11 +36,11 @@ def advice(name):
 
 
 def _extended(part, own):
-    """Returns the namespace of a part of `tf` that TensorFlow still has, such as "nn", with names of tf1.
+    """Returns the namespace of a part of `tf`, such as "nn". It contains TensorFlow's names and names of tf1.
 
     Args:
-      part: the name below `tf`.
-      own: dict {name: object}. These names override TensorFlow's names.
+      part: the name below `tf`. TensorFlow must still have this part.
+      own: the names of tf1, as a dict {name: object}. They override TensorFlow's names.
     """
     return Namespace(f"tf.{part}", own, lambda: operator.attrgetter(part)(_tf),
                      lambda name: advice(f"tf.{part}.{name}"))
@@ -71,7 +71,7 @@ layers = _extended("layers", dict(dropout=keyed_random.layer_dropout, Dropout=ke
 logging = _extended("logging", dict(set_verbosity=_set_verbosity))
 train = _extended("train", dict(Int64List=examples.Int64List))
 io = _extended("io", dict(parse_example=examples.parse_example))
-# After this call, tf.nn.rnn_cell.DropoutWrapper uses the mask of tf.nn.dropout.
+# After this call, tf.nn.rnn_cell.DropoutWrapper uses the dropout of tf1 (`keyed_random.dropout`).
 internals.replace_tensorflow_of_cells(
     Namespace("tf", dict(nn=nn, __internal__=_tf.compat.v2.__internal__), lambda: _tf.compat.v2))
 data = _extended("data", dict(experimental=_extended("data.experimental", DATA)))
@@ -94,8 +94,8 @@ _HOOKS = ("CheckpointSaverHook", "CheckpointSaverListener", "FeedFnHook", "Final
 
 def _no_estimator(name):
     if name.startswith(("DNN", "Linear", "Boosted", "Baseline")):
-        return ("not provided: of the canned estimators, only DNNClassifier is available. Write a model_fn "
-                "for tf.estimator.Estimator; tf1/_names/canned.py is an example.")
+        return ("not provided. DNNClassifier is the only available canned estimator. Write a model_fn for "
+                "tf.estimator.Estimator; tf1/_names/canned.py is an example.")
     return "not provided. `python -m tf1 --names` lists the available names."
 
 
@@ -121,8 +121,9 @@ _METRIC_KEYS = types.SimpleNamespace(
     **{key.upper(): key for key in ("loss", "accuracy", "precision", "recall", "accuracy_baseline", "auc")})
 _PREDICTION_KEYS = types.SimpleNamespace(**{key.upper(): key for key in (
     "classes", "class_ids", "logistic", "logits", "predictions", "probabilities", "top_k")})
-# These are the names in all files of the Estimator. A program can import each name from any of these files.
-# If two of these dicts contain the same name, the later dict overrides the earlier dict.
+# These are the names in all files of the Estimator (`_ESTIMATOR_FILES` in `tf1/_run/modules.py`). A program
+# can import each name from any of these files. If two of the dicts below contain the same name, the later
+# dict overrides the earlier dict.
 every_estimator_name = Namespace("tf.estimator", {
     **STOPPING, **TPU, **_INPUTS, **_EXPORT, **_ESTIMATOR, "estimator": estimator,
     "export_output": internals.export_output, "MetricKeys": _METRIC_KEYS, "PredictionKeys": _PREDICTION_KEYS,

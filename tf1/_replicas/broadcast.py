@@ -6,7 +6,7 @@ from bertlib.estimator import replica_sync
 
 
 class BroadcastHook(tf.train.SessionRunHook):
-    """Broadcasts the starting values of the global variables of one replica to all replicas."""
+    """Broadcasts the starting values of one replica's global variables to all replicas."""
 
     def __init__(self, group, root=0):
         """Creates the hook.

@@ -1,9 +1,9 @@
 """Redirects the files that a script writes in replicas other than replica 0.
 
 All replicas run the same script, so all replicas would write the same files. Only replica 0 writes to the
-given paths. Files that another replica writes with `tf.gfile`, `tf.python_io.TFRecordWriter` and
-`tf.summary.FileWriter` go into a temporary directory, which is removed when the process ends. The replica
-that wrote such a file can read it under the original path, with `tf.gfile` and
+paths that the script names. Files that another replica writes with `tf.gfile`,
+`tf.python_io.TFRecordWriter` and `tf.summary.FileWriter` go into a temporary directory, which is removed when
+the process ends. The replica that wrote such a file can read it under the original path, with `tf.gfile` and
 `tf.python_io.tf_record_iterator`. With Horovod, the script itself decides which replica writes, so no file is
 redirected.
 """

@@ -125,7 +125,7 @@ class DistributedOptimizer(WrappedOptimizer):
 
 
 class BroadcastGlobalVariablesHook(broadcast.BroadcastHook):
-    """Broadcasts the starting values of the global variables of one process to all processes."""
+    """Broadcasts the starting values of one process's global variables to all processes."""
 
     def __init__(self, root_rank, device=""):
         """Creates the hook.

@@ -1,4 +1,4 @@
-"""`python -m tf1 --num_replicas`: starts the replicas of a script, and reports the end of a replica."""
+"""`python -m tf1 --num_replicas`: starts the replicas of a script, and reports why a replica ends."""
 
 import contextlib
 import os
@@ -18,8 +18,8 @@ def launch(count, timeout, max_restarts, open_ports, arguments):
     In a process that is already a replica, or if there is only one replica, the function starts nothing.
 
     Args:
-      count: number of replicas on this machine; 0 for one on each GPU.
-      timeout: seconds within which all replicas end after one replica has failed.
+      count: number of replicas on this machine. 0 means one replica for each GPU.
+      timeout: number of seconds. After one replica has failed, all replicas end within this time.
       max_restarts: largest number of restarts of all replicas after failures.
       open_ports, arguments: whether other machines can reach the ports of the replicas, and the arguments of
         the script; see `network_namespace.for_replicas`.
@@ -50,15 +50,16 @@ def launch(count, timeout, max_restarts, open_ports, arguments):
 
 @contextlib.contextmanager
 def joined():
-    """A context manager: if this process is a replica, joins the other replicas, and leaves them after the
-    block."""
+    """Returns a context manager. If this process is a replica, the context manager joins the other replicas
+    before the block, and leaves them after the block."""
     if not replica_group.is_replica():
         yield
         return
     try:
         group = replica_group.join()
         gradients.install(tf1)
-        sys.meta_path.insert(0, horovod.FINDER)  # an installed Horovod would not find the other replicas
+        # An installed Horovod must not be imported, because it would not find the other replicas.
+        sys.meta_path.insert(0, horovod.FINDER)
         yield
     except BaseException as error:
         _leave(replica_group.current(), error)

@@ -27,5 +27,5 @@ def scatter_batches(dataset, group):
 
 
 def _zipped(components):
-    """Returns a dataset of the elements of a window, which can have any structure."""
+    """Returns a dataset with the elements of a window. The elements can have any structure."""
     return tf.data.Dataset.zip(components[0] if len(components) == 1 else tuple(components))

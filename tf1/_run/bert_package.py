@@ -1,7 +1,7 @@
 """Provides the package `bert` of bert-tensorflow, if Python finds no other package `bert`.
 
-The modules of the package are this project's published modules. For example, `from bert import
-run_classifier` and `import bert.modeling` then work.
+The modules of the package are the modules of this project that are listed in `ours.PUBLISHED`. So `from bert
+import run_classifier` and `import bert.modeling` work.
 """
 
 import importlib
@@ -24,5 +24,5 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def exec_module(self, module):
         name = module.__name__.partition(".")[2]
-        if name:  # this project's module replaces a module of the package
+        if name:  # `bert.modeling` becomes this project's module `modeling`
             sys.modules[module.__name__] = importlib.import_module(name)

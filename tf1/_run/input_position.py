@@ -1,10 +1,11 @@
 """Saves the position of a script's input with each checkpoint. A resumed run continues at this position.
 
-The input of this project's commands does not need this: see `input_pipeline.batch_of_step`.
+The input of this project's commands needs no saved position, because it can start at any step: see
+`input_pipeline.batch_of_step`.
 
-The position of `model.ckpt-<step>` is in `input_position/model.ckpt-<step>`, also in TensorFlow's checkpoint
-format. The position has a separate file, because some programs that list the contents of a checkpoint cannot
-read the state of an iterator. The file contains
+The position for `model.ckpt-<step>` is saved in `input_position/model.ckpt-<step>`. This is a separate file
+in TensorFlow's checkpoint format. The position is not part of the checkpoint itself, because some programs
+that list the contents of a checkpoint cannot read the state of an iterator. The file contains
 
     fingerprint   int64: a digest of the input pipeline
     start         int64: the global step at which the input was at its beginning
@@ -180,11 +181,12 @@ class _Digest(object):
         self._functions = {function.signature.name: function
                            for function in graph.as_graph_def().library.function}
         self.op_types = set()
-        # The digest of each op and function is computed once, because many ops share them.
+        # The digest of each op and function is computed once, because many ops have the same inputs or call
+        # the same functions.
         self._op, self._function = functools.cache(self._op), functools.cache(self._function)
 
     def of_iterators(self, handles):
-        """Returns the digest, an int of 63 bits, of the pipelines of some iterators."""
+        """Returns one digest of the pipelines of all given iterators, as an int of 63 bits."""
         makers = [op for handle in handles for op in _consumers(handle.op, "MakeIterator")]
         digest = _hash([self._op(handle.op) for handle in handles]
                        + [self._op(op.inputs[0].op) for op in makers])

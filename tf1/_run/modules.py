@@ -3,8 +3,8 @@ names.
 
 After `import tf1`, each file can import these modules, for example with `from
 tensorflow.contrib.tpu.python.tpu import tpu_config`. Each module of `tf` is also found below the name `tf1`,
-because `rewriting` changes imports to this name. An example is `from tf1.nn import rnn_cell`. A missing name
-raises an ImportError that says what to use instead.
+because `rewriting` changes `tensorflow` to `tf1` in imports. An example is `from tf1.nn import rnn_cell`. A
+missing name raises an ImportError that says what to use instead.
 """
 
 import importlib
@@ -173,7 +173,7 @@ def _put_back():
                 setattr(module, name, value)
 
 
-# This line also replaces an installed tensorflow_hub, because later versions of that package have no
+# This line also replaces an installed tensorflow_hub, because newer versions of that package have no
 # hub.Module.
 sys.modules["tensorflow_hub"] = hub.hub
 sys.meta_path.insert(0, ours.Finder())

@@ -18,18 +18,20 @@ MODULES = PUBLISHED | (_IN_CHECKOUT if (_ROOT / "pyproject.toml").is_file() else
 
 
 def is_ours(path):
-    """Returns whether a file is a module of this project. The folder alone does not decide this, because a
-    fork's files may be in the same folder."""
+    """Returns whether a file is a module of this project. In the root folder, the name of the file decides,
+    because a fork's files may be in the same folder."""
     path = pathlib.Path(path).resolve()
     return (path.parent == _ROOT and path.stem in MODULES
             or any(_ROOT / room in path.parents for room in ("bertlib", "tf1")))
 
 
 def find_spec(name, path=None, target=None):
-    """Finds a module in the way Python does, but prefers the module of any other folder to this project's.
+    """Finds a module in the way Python does, but prefers a module in any other folder to this project's
+    module.
 
     The other folders are the other entries of `sys.path`. For example, a fork may append the folder of its
-    `modeling.py` to `sys.path`, after this project's folder. The fork's module is used all the same.
+    `modeling.py` to `sys.path`, after this project's folder. Python alone would then import this project's
+    module. This function finds the fork's module.
 
     Args:
       name, path, target: see importlib.abc.MetaPathFinder.find_spec.

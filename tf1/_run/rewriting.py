@@ -1,8 +1,8 @@
 """Imports files for TensorFlow 1.x as if each `import tensorflow as tf` in them were `import tf1 as tf`.
 
 Only the syntax tree in memory is changed, and line numbers stay the same. No `.pyc` file is written, because
-other runs of the same files would then get the changed code. The imports change in the fork's own files and
-in the packages that `--also` names. All other libraries keep TensorFlow 2.
+runs of the same files without `tf1` would load the changed code from it. The imports change in the fork's own
+files and in the packages that `--also` names. All other libraries keep TensorFlow 2.
 """
 
 import ast

@@ -19,7 +19,8 @@ class RunConfig(run_config.RunConfig):
 
         Args:
           train_distribute, eval_distribute: a tf.distribute strategy. A strategy with one replica has no
-            effect. If it has several replicas, start the script with `python -m tf1 --num_replicas`.
+            effect. For a strategy with several replicas, start the script with `python -m tf1
+            --num_replicas`.
           device_fn: function that takes an op and returns the device of this op.
           protocol, experimental_distribute, experimental_max_worker_delay_secs,
             session_creation_timeout_secs: settings of clusters. They are ignored.
@@ -53,8 +54,9 @@ class RunConfig(run_config.RunConfig):
 def refuse_clusters():
     """Checks that the environment variable TF_CONFIG names only this process.
 
-    `tf.estimator` read the addresses of other processes from TF_CONFIG. Here, each process of such a cluster
-    would train alone and write into the same directory.
+    `tf.estimator` read the addresses of other processes from TF_CONFIG. A process that was not started as a
+    replica does not use these addresses. So each process of the cluster would train alone, and all of them
+    would write into the same directory.
 
     Raises:
       ValueError: TF_CONFIG names several processes, makes this process an evaluator, or is malformed.

@@ -24,7 +24,7 @@ class Estimator(estimator.Estimator):
             `WarmStartSettings`.
 
         Raises:
-          TypeError: params cannot hold a batch size.
+          TypeError: a batch size is given, but params is neither a dict nor has a method set_hparam.
           ValueError: see `estimator.Estimator`.
         """
         super().__init__(model_fn, model_dir, config or RunConfig(), params, use_tpu, train_batch_size,

@@ -86,7 +86,8 @@ class TrainingSession(training_session.TrainingSession):
         super().__init__(*arguments)
         self._warm_start_from = warm_start_from
         self._position = None  # an `InputPosition`, or None if the input can start at the global step
-        self._continues_input = not script_divides_work()  # with Horovod, each process reads its own input
+        # With Horovod, each process reads its own input. A resumed run then reads it from the beginning.
+        self._continues_input = not script_divides_work()
 
     def run(self):
         super().run()

@@ -5,12 +5,13 @@ variable. If a program asks for 1024 intra-op and 1024 inter-op threads, for exa
 `tf.train.init_from_checkpoint` starts tens of thousands of threads, and the process aborts.
 
 **The GPU of a replica.** A replica sees only its own GPU, which is GPU 0. A script for Horovod names the GPU
-of a process by `config.gpu_options.visible_device_list = str(hvd.local_rank())`. TensorFlow would not find
-GPU 1.
+of a process by `config.gpu_options.visible_device_list = str(hvd.local_rank())`. In the second replica of a
+machine, this is GPU 1, which TensorFlow would not find.
 
 **One numbering of the GPUs.** In a process, all parts of TensorFlow must number the GPUs in the same way.
-Example: a session with the visible_device_list "1" calls GPU 1 of the machine "GPU:0". TensorFlow's context,
-which `get_memory_info` creates, would call GPU 0 of the machine "GPU:0", and would fail.
+Example: for a session with the visible_device_list "1", the name "GPU:0" means GPU 1 of the machine. For
+TensorFlow's context, which `get_memory_info` creates, "GPU:0" would mean GPU 0 of the machine. The creation
+of the context would then fail.
 """
 
 import contextlib
@@ -71,15 +72,16 @@ def _number_gpus_of_context(gpu_options):
     """Makes TensorFlow's context use only the GPUs of the session."""
     if gpu_options.visible_device_list:
         gpus = tf.config.list_physical_devices("GPU")
-        # Errors are ignored: if the list is wrong, the session raises an error that says so; if the context
-        # already exists, it cannot be changed.
+        # Errors are ignored. If the list is wrong, the session raises an error for it. If the context already
+        # exists, its GPUs can no longer be changed.
         with contextlib.suppress(ValueError, IndexError, RuntimeError):
             tf.config.set_visible_devices(
                 [gpus[int(index)] for index in gpu_options.visible_device_list.split(",")], "GPU")
 
 
 def install():
-    """Adapts the options of all sessions and servers. The sessions of a server use its options."""
+    """Adapts the options of all sessions and servers. A session that runs on a server uses the options of the
+    server."""
     for configured in (tf.Session, tf.InteractiveSession, tf.distribute.Server):
         configured.__init__ = _with_adapted_config(configured.__init__)
 

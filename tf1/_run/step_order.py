@@ -1,7 +1,8 @@
 """Defines the order in which a training step of a script reads and increments the global step.
 
 Schedules and dropout read the global step. In graphs of published optimizers, these reads may run before or
-after the step is incremented, so two runs of the same program could give different results.
+after the step is incremented. Without a fixed order, two runs of the same program could give different
+results.
 """
 
 import tensorflow.compat.v1 as tf

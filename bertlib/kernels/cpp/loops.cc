@@ -197,8 +197,8 @@ void NormGradientRow(const Norm<T>& norm, int64_t width, int64_t at, const T* gr
 }
 
 // The rows of a softmax are short. A loop over values of less than 32 bits processes more elements at a time
-// than a short row has. So such a loop treats several rows as one, and loops over a single row contain only
-// floats.
+// than a short row has. So such a loop runs over kRowsAtOnce rows at once, and loops over a single row contain
+// only floats.
 constexpr int64_t kRowsAtOnce = 16;
 
 template <bool has_mask, typename T>
@@ -261,7 +261,7 @@ void SoftmaxGradientRows(Rows rows, const T* gradient, const T* probabilities, c
   }
 }
 
-// Calls f for one group of rows after the other.
+// Calls f for each group of at most kRowsAtOnce rows, one group after the other.
 template <typename F>
 void SomeAtOnce(Rows rows, const F& f) {
   for (int64_t row = rows.begin; row < rows.end; row += kRowsAtOnce) {
@@ -392,8 +392,9 @@ void DropoutMask(uint64_t key, uint64_t counter_low, uint64_t counter_high, int6
 #pragma omp simd
     for (int lane = 0; lane < kLanes; ++lane) {
       const uint64_t low = counter_low + first + lane, high = counter_high + (low < counter_low);
-      // Only the lower 32 bits of each word are used; the upper 32 bits may contain a part of a product. With
-      // words of 32 bits, the compiler would have to reorder the elements of vectors.
+      // The variables have 64 bits, but only the lower 32 bits are words of the block. The upper 32 bits may
+      // contain a part of a product. With 32-bit variables, the compiler would have to reorder the elements of
+      // vectors.
       uint64_t word_0 = low, word_1 = low >> 32, word_2 = high, word_3 = high >> 32;
       uint32_t key_0 = static_cast<uint32_t>(key), key_1 = static_cast<uint32_t>(key >> 32);
 #pragma GCC unroll 10

@@ -1,5 +1,5 @@
 // Computes the functions of `formulas.py`, each in one pass through memory. The code includes no header of
-// TensorFlow, because these headers do not allow code that is compiled for the CPU of this machine.
+// TensorFlow, because code with these headers must not be compiled with the options for this machine's CPU.
 //
 // Matrices are row-major. Functions over rows process the rows [begin, end), so that several threads can share
 // the rows. Sums over rows are added to the previous values of the output arrays. A null pointer means that
@@ -21,11 +21,11 @@ struct Rows {
   int64_t begin, end, width;
 };
 
-// outputs = inputs + bias; outputs may be inputs.
+// outputs = inputs + bias. `outputs` and `inputs` may be the same array.
 template <typename T>
 void AddBias(Rows rows, const T* inputs, const T* bias, T* outputs);
 
-// sum = a + b for the elements [begin, end). `sum` may be `a` or `b`.
+// sum = a + b for the elements [begin, end). `sum` may be the same array as `a` or `b`.
 template <typename T>
 void Add(int64_t begin, int64_t end, const T* a, const T* b, T* sum);
 
@@ -33,8 +33,9 @@ void Add(int64_t begin, int64_t end, const T* a, const T* b, T* sum);
 template <typename T>
 void Gelu(Rows rows, bool approximate, const T* inputs, const float* bias, T* outputs);
 
-// The gradient of Gelu for its inputs. Also computes `activation`, the outputs of Gelu, and adds the gradient
-// for the bias, a sum over the rows, to `bias_gradient`. `input_gradient` may be `gradient`.
+// Computes the gradient of Gelu for its inputs, and the outputs of Gelu (`activation`). Adds the gradient for
+// the bias, which is a sum over the rows, to `bias_gradient`. `input_gradient` and `gradient` may be the same
+// array.
 template <typename T>
 void GeluGradient(Rows rows, bool approximate, const T* gradient, const T* inputs, const float* bias,
                   T* input_gradient, T* activation, float* bias_gradient);
@@ -51,8 +52,8 @@ struct Norm {
   float mask_scale, epsilon;
 
   void Forward(Rows rows, T* outputs) const;
-  // Without a `mask`, `residual_gradient` and `input_gradient` may be the same array. `residual_gradient` may
-  // be `gradient`.
+  // Without a `mask`, `residual_gradient` and `input_gradient` may be the same array. `residual_gradient` and
+  // `gradient` may be the same array.
   void Backward(Rows rows, const T* gradient, T* residual_gradient, T* input_gradient, float* bias_gradient,
                 float* gamma_gradient, float* beta_gradient) const;
 };
@@ -71,13 +72,14 @@ struct BroadcastRows {
   }
 };
 
-// Softmax of scale · scores + bias, and its dropout. `probabilities` may be `scores`.
+// Computes `probabilities`, the softmax of scale · scores + bias, and `dropped`, the probabilities after
+// dropout. `probabilities` and `scores` may be the same array.
 template <typename T>
 void Softmax(Rows rows, const T* scores, const BroadcastRows& bias, const uint8_t* mask, float scale,
              float mask_scale, T* dropped, T* probabilities);
 
-// The gradient of Softmax for its scores, and `dropped`, the probabilities after dropout. `score_gradient` may
-// be `gradient`.
+// Computes the gradient of Softmax for its scores, and `dropped`, the probabilities after dropout.
+// `score_gradient` and `gradient` may be the same array.
 template <typename T>
 void SoftmaxGradient(Rows rows, const T* gradient, const T* probabilities, const uint8_t* mask, float scale,
                      float mask_scale, T* score_gradient, T* dropped);
@@ -96,9 +98,9 @@ struct Heads {
   void Merge(int64_t begin, int64_t end, const T* const* inputs, const int64_t* places, T* rows) const;
 };
 
-// Computes eight booleans for each of the blocks [begin, end) of a Philox stream (Salmon et al. 2011). A
-// boolean is true if 16 bits of the block, as a signed integer, are at least `threshold`. The mask has `size`
-// booleans; booleans of the last block beyond `size` are not written.
+// Computes eight booleans for each of the blocks [begin, end) of a Philox stream (Salmon et al. 2011). Each
+// boolean belongs to 16 bits of the block. It is true if these bits, read as a signed integer, are at least
+// `threshold`. The mask has `size` booleans; booleans of the last block beyond `size` are not written.
 void DropoutMask(uint64_t key, uint64_t counter_low, uint64_t counter_high, int64_t begin, int64_t end,
                  int64_t size, int16_t threshold, uint8_t* mask);
 

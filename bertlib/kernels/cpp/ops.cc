@@ -26,7 +26,7 @@ using tensorflow::TensorShape;
 using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
 
-// Number of rows whose sum one thread computes. It is constant, because the order of additions must not
+// Number of rows that one thread adds up. This number is constant, because the order of additions must not
 // depend on the number of threads.
 constexpr int64_t kRowsPerBlock = 64;
 // Approximate cycles of a simple operation on one element. From this number, TensorFlow chooses the number of
@@ -58,7 +58,7 @@ void InParallel(OpKernelContext* context, int64_t total, int64_t elements_each, 
 // Returns the tensor of an optional input, or null.
 const Tensor* Optional(OpKernelContext* context, const char* name) {
   OpInputList list;
-  context->input_list(name, &list).IgnoreError();  // it is an input of the op
+  context->input_list(name, &list).IgnoreError();  // no error is possible: the op has an input `name`
   return list.size() ? &list[0] : nullptr;
 }
 
@@ -73,7 +73,7 @@ const Element<T>* OptionalData(OpKernelContext* context, const char* name, int64
   return Read<T>(*tensor);
 }
 
-// Returns the length of a tensor's rows, its last dimension.
+// Returns the length of a tensor's rows, which is the size of its last dimension.
 int64_t Width(const Tensor& tensor) { return tensor.dims() ? tensor.dim_size(tensor.dims() - 1) : 1; }
 
 // Adds up the sums of blocks of rows, [blocks, number, width]. Writes the totals to `number` outputs [width],
@@ -480,7 +480,7 @@ class AdamWOp : public OpKernel {
       Tensor* held = variables[i]->tensor();
       OP_REQUIRES(context, held->dtype() == DT_FLOAT && held->shape() == gradient.shape(),
                   absl::InvalidArgumentError("variable, slots and gradient differ in shape"));
-      // In place, unless another op still reads these values.
+      // The new values are written in place, unless another op still reads the old values.
       if (held->RefCountIsOne()) {
         new_values[i] = *held;
       } else {

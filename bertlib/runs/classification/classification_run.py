@@ -112,8 +112,8 @@ def create_processor(settings, suffix=""):
 
 
 def _refuse_missing_training(settings):
-    """Raises an error if the command line of a run without training names no task, and --output_dir contains
-    no training whose record names the task."""
+    """Raises an error if a run without training cannot find out its task from --output_dir. Called if the
+    command line does not name the task."""
     directory = settings.output_dir
     if settings.do_train or directory is None:
         return
@@ -195,8 +195,8 @@ def _examples_of_sets(settings, processor, split):
 
 
 def _task_declaration(processor):
-    """Returns the object that declares the task. This is the processor itself. If the processor is not
-    derived from `DataProcessor`, it is an object with the defaults of all tasks."""
+    """Returns the object that declares the task. For a processor that is derived from `DataProcessor`, this
+    is the processor itself. For any other processor, it is an object with the default declarations."""
     return processor if isinstance(processor, DataProcessor) else DataProcessor()
 
 
@@ -452,8 +452,7 @@ class _Phases:
 
     def _write_metrics(self, split, name, metrics):
         """Writes the metrics of a split into NAME.txt and NAME.json, and keeps the official metrics for the
-        end of the log. NAME.json also contains metrics of each label. Warns if all predictions are the same
-        class.
+        end of the log. NAME.json also contains metrics of each label. Warns if all predictions are the same.
 
         Returns:
           the metrics in NAME.json.
@@ -545,5 +544,6 @@ class _Phases:
 
 
 def _in_batches_of(size, input_fn):
-    """Returns an input_fn with batches of `size` examples, instead of the size that the Estimator passes."""
+    """Returns an input_fn with batches of `size` examples. The batch size that the Estimator passes is
+    ignored."""
     return lambda params: input_fn({**params, "batch_size": size})

@@ -20,7 +20,7 @@ _SHOWN, _SHOWN_CHARACTERS = 3, 100
 
 
 class Splits:
-    """Holds the training, development and test examples, and makes their features.
+    """Stores the training, development and test examples, and makes their features.
 
     Attributes:
       examples: see `classification_run.read_examples`.
@@ -56,7 +56,8 @@ class Splits:
         return not split.startswith("test") or split == "test" and self._test_has_labels
 
     def head_for_training(self, task_head):
-        """Returns the head of a task with --class_weights and --label_smoothing."""
+        """Returns the head for the training. For a classification, this is `task_head` with the values of
+        --class_weights and --label_smoothing."""
         if self._target.task_type != "classification":
             return task_head
         counts, train = collections.Counter(), self.examples.get("train", ())
@@ -181,8 +182,8 @@ def log_sample_predictions(split, examples, predictions, target, has_labels):
 
 
 def choose_samples(right):
-    """Returns the indices of up to three examples in ascending order: the first example with a right
-    prediction, the first example with a wrong prediction, and then the first of all other examples.
+    """Returns the indices of up to three examples in ascending order. These are the first example with a
+    right prediction and the first example with a wrong prediction, filled up with the first other examples.
 
     Args:
       right: list of bool, one for each example: True if the prediction is right.

@@ -1,4 +1,5 @@
-"""Reads the user's own files for a classification and determines the labels. Flags name the files."""
+"""Reads the user's own files for a classification or regression, and determines the labels. Flags name the
+files."""
 
 import os
 

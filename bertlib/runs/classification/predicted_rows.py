@@ -46,8 +46,8 @@ class PredictedRows:
                                None if loss is None else _shortest(loss), length)
 
     def _label(self, label):
-        """Returns the label of an example in the form of `PredictedRow`. The labels of a multi-label example
-        are in the order of the model's outputs."""
+        """Returns the label of an example in the form that `PredictedRow` needs. The labels of a multi-label
+        example are in the order of the model's outputs."""
         if self._target.task_type == "regression":
             return float(label)
         if self._target.task_type == "multilabel":
@@ -65,6 +65,6 @@ class PredictedRows:
 
 
 def _shortest(number):
-    """Converts a NumPy number to a float that is printed with the same digits. So the table contains 0.1 for
-    the float32 0.1, and not 0.10000000149011612."""
+    """Converts a NumPy number to a float that is printed with the same digits. So for the float32 number 0.1,
+    the table contains 0.1 and not 0.10000000149011612."""
     return float(str(number))

@@ -38,8 +38,8 @@ _MAX_SCORE = 3.4e38  # scores are stored as float32
 
 
 def is_given(settings):
-    """Returns whether the run uses a task module. If an evaluation or a prediction names no task, sets
-    --task_module to the copy in --output_dir, if this directory contains one.
+    """Returns whether the run uses a task module. If an evaluation or a prediction names no task, and
+    --output_dir contains a copy of a task module, sets --task_module to this copy.
 
     Args:
       settings: a `Settings`.
@@ -233,7 +233,7 @@ def _load_class(path, module):
     """
     name = f"task_module_{module.fingerprint}"  # no other module has this name
     spec = importlib.util.spec_from_loader(name, _Loader(path, module.content), origin=path)
-    loaded = sys.modules[name] = importlib.util.module_from_spec(spec)  # pickle searches there
+    loaded = sys.modules[name] = importlib.util.module_from_spec(spec)  # pickle finds it there
     try:
         with _user_code(path, "the module"):
             spec.loader.exec_module(loaded)
@@ -274,7 +274,8 @@ def _published_names():
 
 @contextlib.contextmanager
 def _user_code(path, what, hint=""):
-    """Runs code of a task module. Errors name the file, the line and the exception.
+    """Returns a context manager for code of a task module. It turns an exception in its block into a
+    ValueError that names the file, the line and the exception.
 
     Args:
       path: path of the module.
@@ -309,7 +310,8 @@ def _line_of(error, path):
 
 
 def _advice_on_import(error, path):
-    """Returns a sentence for a module that imports another file of its directory; "" for other errors."""
+    """Returns advice (a sentence) if the error is the import of another file in the directory of the module;
+    "" for other errors."""
     name = (getattr(error, "name", None) or "").partition(".")[0]
     beside = os.path.join(os.path.dirname(path), name)
     if isinstance(error, ModuleNotFoundError) and (files.exists(f"{beside}.py") or files.exists(beside)):
@@ -358,8 +360,8 @@ class ModuleProcessor(classifier_data.DataProcessor):
         self._test_count, self._failure = None, None
 
     def set_target(self, settings):
-        """Sets the target. For a multi-label task, --threshold and --label_separator are parts of the
-        target."""
+        """Sets the target. For a multi-label task, the target contains the values of --threshold and
+        --label_separator."""
         if self.task_type == "multilabel":
             separator = settings.label_separator
             for label in (label for label in self._labels if separator in label):
@@ -512,8 +514,8 @@ class ModuleProcessor(classifier_data.DataProcessor):
     def own_metrics(self, examples, predictions, known):
         """Returns the metrics of the task's method `compute_metrics`, {name in eval_results.txt: number}.
 
-        If this method fails, logs an error and returns no metrics, so that the other results are written.
-        `raise_failure` raises the error at the end of the run.
+        If `compute_metrics` raises an error, this error is logged and an empty dict is returned, so that the
+        other results are still written. `raise_failure` raises the error at the end of the run.
 
         Args:
           examples: list of `InputExample`.

@@ -78,8 +78,12 @@ def read_dev_inputs(model):
 
 
 def _recorded_path(model, what, *names):
-    """Returns the path of the first flag in `names` for which a model's run.json contains a path. `what`
-    names the data in error messages.
+    """Returns the path of a data file that is recorded in a model's run.json.
+
+    Args:
+      model: a `model_directory.ModelDirectory`.
+      what: name of the data in error messages.
+      *names: names of flags. The path of the first flag that has a recorded path is returned.
 
     Raises:
       ValueError, FileNotFoundError: see `read_training_texts`.

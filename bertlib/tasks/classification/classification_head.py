@@ -64,11 +64,14 @@ class TextHead:
 class Classifier(TextHead):
     """Head that predicts one of `num_labels` classes. The feature label_ids is int32 [B].
 
-    Training minimizes the mean over a batch of w_y · ((1 - ε) · H(y) + ε/C · Σ_c H(c)), where y is the label
-    of an example, w_y is the weight of this class, H(c) is the cross-entropy -log p_c of class c, and ε is
-    the label smoothing factor (Szegedy et al. 2016, arXiv:1512.00567, section 7). The sum over a batch is
-    divided by the number of examples, not by the sum of their weights, so that the gradient does not depend
-    on the division into micro-batches. Evaluation uses neither class weights nor smoothing.
+    Training minimizes the mean of this loss over the examples of a batch:
+
+        w_y · ((1 - ε) · H(y) + ε/C · Σ_c H(c))
+
+    y is the label of the example, and w_y is the weight of this class. H(c) is the cross-entropy -log p_c of
+    class c. ε is the label smoothing factor (Szegedy et al. 2016, arXiv:1512.00567, section 7). The sum over
+    a batch is divided by the number of examples, not by the sum of their weights, so that the gradient does
+    not depend on the division into micro-batches. Evaluation uses neither class weights nor smoothing.
     """
 
     output = "probabilities"
@@ -78,8 +81,8 @@ class Classifier(TextHead):
 
         Args:
           num_labels: number of classes, C.
-          class_weights: list of the C weights w, whose mean over the training set is 1; None if all weights
-            are 1.
+          class_weights: list of the C weights w; None if all weights are 1. The mean of the weights of all
+            training examples is 1.
           label_smoothing: ε, at least 0 and below 1.
         """
         self.num_outputs, self._weights, self._smoothing = num_labels, class_weights, label_smoothing
@@ -112,8 +115,8 @@ class Classifier(TextHead):
         """See the module `head`.
 
         The predicted class is the class with the highest probability. If two logits differ very little, their
-        probabilities may be rounded to the same number. The predicted class may then differ from the class
-        with the highest logit.
+        probabilities may be rounded to the same number. In this case, the predicted class may differ from the
+        class with the highest logit.
         """
         labels = np.asarray(label_ids, np.int32)
         probabilities = np.array([row["probabilities"] for row in predictions], np.float32)
@@ -234,8 +237,8 @@ def metric_fn(per_example_loss, label_ids, logits, weights):
 def single_class_warning(matrix, labels):
     """Returns a warning (str) if an evaluation predicted the same class for all examples, else None.
 
-    Accuracy and F1 do not show this problem: both can be high if most examples have the predicted class as
-    label.
+    Accuracy and F1 do not show this problem. If the predicted class is the label of most examples, both can
+    be high.
 
     Args:
       matrix: the confusion matrix [C, C]. A row belongs to a label, and a column to a predicted class.

@@ -1,4 +1,5 @@
-"""Contains task processors, which read the files of classification and regression tasks, such as GLUE's.
+"""Contains task processors, which read the files of classification and regression tasks, such as those of
+GLUE.
 
 A *processor* reads the TSV files of one task and returns `InputExample`s. The processors of this module only
 declare their files, columns, labels and metrics. Their base class `DataProcessor` reads the files; the errors
@@ -49,9 +50,9 @@ class Layout(NamedTuple):
       label_header: name of the label column in the header row. It is required if columns are described by
         numbers and test files may lack the labels.
       text_headers: names of the text columns in the published files, if columns are described by numbers.
-        These names serve to recognize files of this task.
-      skips_short_rows: whether rows with too few columns are skipped. Otherwise, such a row is an error.
-      scores: (lowest label, highest label) of a regression.
+        A file with these names in its header row is recognized as a file of this task.
+      skips_short_rows: True to skip rows with too few columns; False if such a row is an error.
+      scores: (lowest score, highest score) of a regression.
     """
 
     text_a: int | str
@@ -66,7 +67,7 @@ class Layout(NamedTuple):
     scores: tuple = (-math.inf, math.inf)
 
     def numbered(self, header, is_test):
-        """Returns the layout with numbers in place of names.
+        """Returns this layout, with the number of each column instead of its name.
 
         Args:
           header: list of str, the first row of the file.
@@ -125,7 +126,7 @@ class Layout(NamedTuple):
 
     def rows(self, lines, language=None):
         """Yields (index, row) for each row with data, and checks the number of columns. The header row is not
-        yielded. It has the index 0, so the row after it has the index 1."""
+        yielded, but it is counted: it has the index 0, and the first row with data has the index 1."""
         width = self.width(lines[0])
         for i, row in enumerate(lines):
             if self.header and i == 0:
@@ -196,15 +197,15 @@ class DataProcessor:
 
     A subclass either overrides the `get_` methods, or declares these class attributes:
 
-      files: {name of a set: file name}. The sets are "train", "dev", "test" and further sets. In a file
-        name, {processor} stands for the processor. If a set has a tuple of file names, the first existing
-        file is read.
+      files: {name of a set: file name}. The sets are "train", "dev", "test" and further sets. A file name may
+        contain attributes of the processor, for example {processor.language}. If a set has a tuple of file
+        names, the first existing file is read.
       labels: tuple of str, the labels. A regression does not declare labels.
       layout: the `Layout` of the files.
       further_layouts: tuple of additional `Layout`s, if not all files of the task have the columns of
         `layout`. For example, the training file of XNLI has other columns than its test file. The method
-        `layout_of` chooses the layout of a file. Layouts in this tuple also serve to recognize files of the
-        task.
+        `layout_of` chooses the layout of a file. A file with one of these layouts is also recognized as a
+        file of the task.
       label_aliases: {label in a file: label of the task}, for files in which a label has a different name.
         For example, XNLI's training files have "contradictory" for the label "contradiction".
 
@@ -376,8 +377,8 @@ class DataProcessor:
         return self.layout and len(self.layout.texts)
 
     def names_of_texts(self):
-        """Returns a list with one element for each layout of the task that has names: the list of the names
-        of the text columns."""
+        """Returns a list of lists of str: for each layout of the task that has names, the names of its text
+        columns."""
         return [layout.names for layout in (self.layout, *self.further_layouts) if layout and layout.names]
 
     def columns_in(self, first):
@@ -427,8 +428,8 @@ class DataProcessor:
             examples = self._create_examples(lines, set_type or split)
         if examples:
             if len(examples) < len(lines) - 1 and self.layout and self.layout.skips_short_rows:
-                logging.info("%s: %d of %d rows have too few columns and are left out, as by the published "
-                             "readers.", path, len(lines) - 1 - len(examples), len(lines) - 1)
+                logging.info("%s: %d of %d rows have too few columns. They are left out, as in the published "
+                             "code.", path, len(lines) - 1 - len(examples), len(lines) - 1)
             return examples
         if len(lines) == 1:
             raise ValueError(f"{path}:1: the file has only a header row; after this row, it should contain "
@@ -549,8 +550,8 @@ class ColaProcessor(DataProcessor):
     """The corpus of linguistic acceptability: single sentences.
 
     The test file has one of two layouts. If the first row has four columns, the layout is that of the
-    training file, which has labels and no header row. Otherwise, the layout is that of GLUE's test file,
-    which has a header row. In all further rows, this file has a number and a sentence.
+    training file, which has labels and no header row. If the first row has fewer columns, the layout is that
+    of GLUE's test file: a header row, and then rows with a number and a sentence.
     """
 
     name = "CoLA"

@@ -85,7 +85,7 @@ def convert_single_example(ex_index, example, label_list, max_seq_length, tokeni
       `InputFeatures`.
 
     Raises:
-      ValueError: the label is not in `label_list`; in a regression, the label is no number; or
+      ValueError: the label is not in `label_list`; or the label in a regression is not a number; or
         max_seq_length is too small for the special tokens.
     """
     return _Converter(label_list, max_seq_length, tokenizer)((ex_index, example))[0]
@@ -161,8 +161,8 @@ def cut_into_windows(tokens_a, tokens_b, room, doc_stride):
     """Cuts a text, or a pair of texts, into windows that are short enough for the model.
 
     In a pair, the longer text is cut into windows. If both texts are equally long, the second text is cut.
-    The text that is not cut is truncated by `_truncate_seq_pair` and is part of each window. The first window
-    equals the result of `_truncate_seq_pair` for the whole pair.
+    The other text is not cut into windows: `_truncate_seq_pair` truncates it if necessary, and each window
+    contains it. The first window is equal to the result of `_truncate_seq_pair` for the whole pair.
 
     Args:
       tokens_a, tokens_b: lists of tokens; tokens_b is empty for a single text.
@@ -235,8 +235,8 @@ def feature_fields(seq_length, target=None):
 
 
 class FeatureRecords:
-    """An iterable over the serialized `tf.train.Example`s of a set. The examples are converted during the
-    iteration.
+    """An iterable over the serialized `tf.train.Example`s of a set of examples. The examples are converted
+    during the iteration.
 
     Each attribute is a list with one element for each example. The lists are complete after the iteration.
 
@@ -309,7 +309,8 @@ class FeatureRecords:
         """
         facts = features_cache.write(path, self._is_portable and cache, self._inputs, self._examples,
                                      self._write_all)
-        # If the file is from the cache, no example was converted in this process, and these lists are empty.
+        # If the file is from the cache, no example was converted in this process, and these lists are still
+        # empty. So they are filled here.
         self.windows[:], self.lengths[:], self.label_ids[:] = facts
 
     def _write_all(self, path):

@@ -66,8 +66,8 @@ def split_by_seed(split, fraction, seed):
     """Draws the development set in the same way as older versions, which did not write dev_rows.txt.
 
     This function is used for output directories that older versions wrote. The split depends on the seed and
-    on the positions of the rows in the file. Rows are kept in the same set only if their texts are identical.
-    See `stratified_split`.
+    on the positions of the rows in the file. For the arguments and the strata, see `stratified_split`. There,
+    rows with equal text keys stay in the same set; here, only rows with identical texts do.
     """
     def order(index):
         return hashlib.blake2b(f"{seed} {index}".encode(), digest_size=8).digest()
@@ -105,8 +105,8 @@ def _choose_dev_rows(split, fraction, groups, order):
 
     Args:
       split, fraction: see `stratified_split`.
-      groups: list of lists of indices of rows that must stay together. If groups have equal scores, the
-        earlier group is treated as the group with the lower score.
+      groups: list of groups. A group is the list of the indices of rows that must be in the same set. In a
+        regression, groups are sorted by score for the deciles; groups with equal scores keep their order.
       order: function that takes the first index of a group and returns a sort key. The groups of a stratum
         are sorted by this key.
     """
@@ -122,8 +122,8 @@ def _choose_dev_rows(split, fraction, groups, order):
         raise ValueError(f"--dev_fraction={fraction} selects none of the {len(split.rows)} examples in "
                          f"{split.path}{single}. {'Raise --dev_fraction, or name' if divisible else 'Name'} "
                          "a --dev_file.")
-    # The groups are sorted by stratum. Groups are taken at equal distances, which takes the same share of
-    # each stratum.
+    # The groups are sorted by stratum. Taking groups at equal distances selects the same share of each
+    # stratum.
     taken = {divisible[(2 * place + 1) * len(divisible) // (2 * number)] for place in range(number)}
     return {index for group in groups if group[0] in taken for index in group}
 
@@ -181,8 +181,8 @@ def parse_dev_rows(text, path):
 
 
 def split_by_dev_rows(split, rows, path):
-    """Splits a training file into its stored development set and the training set, which contains the
-    remaining rows.
+    """Splits a training file into two sets: the development set that dev_rows.txt lists, and the training set
+    with the remaining rows.
 
     Args:
       split: the `row_examples.Split` of the file.

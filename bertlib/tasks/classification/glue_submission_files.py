@@ -1,8 +1,8 @@
 """Writes and checks the files of a submission to the GLUE benchmark (https://gluebenchmark.com).
 
-A submission has a file of predictions for each test set. The file has the header "index<tab>prediction" and a
-row for each example. The rows are in the order of the examples, and are numbered from 0. The processors of
-`classifier_data` declare the test sets, their sizes and their labels.
+A submission contains one file of predictions for each test set. Such a file has the header
+"index<tab>prediction" and a row for each example. The rows are in the order of the examples, and are numbered
+from 0. The processors of `classifier_data` declare the test sets, their sizes and their labels.
 """
 
 import math
@@ -41,7 +41,7 @@ def test_sets():
 
 
 def write_predictions(directory, processor, split, predictions):
-    """Writes the file of predictions of a set. Does nothing if the set is not part of the benchmark.
+    """Writes the predictions for a set to a file. Does nothing if a submission contains no file for this set.
 
     Args:
       directory: the directory of the file.

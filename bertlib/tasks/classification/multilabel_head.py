@@ -49,7 +49,7 @@ class MultilabelClassifier(classification_head.TextHead):
                                 np.ones(len(labels), np.float32)]
 
     def example_losses(self, predictions, label_ids):
-        """See `TextHead`. The loss is the mean over the labels of the cross-entropy of the probabilities."""
+        """See `TextHead`. The loss of an example is the mean of the binary cross-entropies of its labels."""
         probabilities = np.array([row["probabilities"] for row in predictions], np.float32)
         right = np.where(np.asarray(label_ids) > 0, probabilities, 1 - probabilities.astype(np.float64))
         return -np.log(np.maximum(right, np.finfo(np.float32).tiny)).mean(axis=-1).astype(np.float32)
@@ -72,10 +72,10 @@ def metric_fn(per_example_loss, labels, probabilities, weights, names, threshold
 
     Returns:
       {name: (value, update op)}. All metrics are computed over all examples at once, so they do not depend on
-      the batch size. eval_f1_micro is computed from the decisions of all labels together, and eval_f1_macro
-      is the mean over the labels. eval_auc_NAME is the area under the ROC curve of the label NAME; it is NaN
-      if all or none of the examples have the label. eval_auc is the mean of the areas that are not NaN.
-      eval_loss is the mean loss.
+      the batch size. eval_f1_micro is one F1, computed from the decisions for all labels together.
+      eval_f1_macro is the mean of the F1 of each label. eval_auc_NAME is the area under the ROC curve of the
+      label NAME; it is NaN if all or none of the examples have the label. eval_auc is the mean of the areas
+      that are not NaN. eval_loss is the mean loss.
     """
     is_real = weights > 0
     with tf.variable_scope("decisions"):
@@ -97,8 +97,8 @@ def metric_fn(per_example_loss, labels, probabilities, weights, names, threshold
 
 
 def single_set_warning(labels, predicted):
-    """Returns a warning (str) if an evaluation predicted the same set of labels for all examples although
-    their labels differ, otherwise None.
+    """Returns a warning (str) if an evaluation predicted the same set of labels for all examples, although
+    the examples have different labels. Otherwise returns None.
 
     Args:
       labels, predicted: lists with a tuple of str for each example, the labels and the predicted labels.

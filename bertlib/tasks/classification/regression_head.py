@@ -35,9 +35,9 @@ class Regressor(classification_head.TextHead):
     def compute_metrics(self, predictions, label_ids):
         """See the module `head`.
 
-        The correlations are computed from the numbers in the files of labels and predictions. Labels are not
-        rounded to float32. A predicted score is written as the shortest decimal number for its float32, and
-        this decimal number is used.
+        The correlations are computed from the same numbers as in the files of labels and predictions. Labels
+        are not rounded to float32. A predicted score is a float32. The file contains the shortest decimal
+        number that is rounded to this float32, so the correlations are computed from the decimal number.
         """
         labels = np.asarray(label_ids, np.float64)
         scores = np.array([row["scores"] for row in predictions], np.float32)
@@ -78,10 +78,10 @@ def metric_fn(per_example_loss, labels, scores, weights):
 
 
 def constant_scores_warning(labels, scores):
-    """Returns a warning (str) if an evaluation predicted almost the same score for all examples although
-    their labels differ, otherwise None.
+    """Returns a warning (str) if an evaluation predicted almost the same score for all examples, although the
+    examples have different labels. Otherwise returns None.
 
-    A correlation does not show this problem: it does not depend on the scale of the scores.
+    A correlation does not show this problem, because it does not depend on the scale of the scores.
 
     Args:
       labels, scores: lists of float.
@@ -103,8 +103,8 @@ def collect_values(name, values):
       values: float32 or float64 [B, ...]. All dimensions except the first one must be static.
 
     Returns:
-      a pair: a float64 tensor [N, ...] with the values of all batches so far; and an op that adds the values
-      of a batch.
+      a pair: a float64 tensor [N, ...] with the values of all batches so far; and an op that adds `values`,
+      the values of the current batch.
     """
     shape = values.shape.as_list()[1:]
     kept = tf.Variable(tf.zeros([0, *shape], tf.float64), trainable=False, name=name, use_resource=True,

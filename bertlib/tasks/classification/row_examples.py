@@ -35,7 +35,7 @@ def create_reader(task_type, setting):
 
     Args:
       task_type: see `ExampleReader`.
-      setting: function of (name of a flag, default) that returns the value of the flag.
+      setting: function that takes (name of a flag, default) and returns the value of the flag.
     """
     return ExampleReader(task_type, **column_arguments(setting), separator=setting("label_separator", ","),
                          skip_bad_lines=setting("skip_bad_lines", False))
@@ -73,8 +73,14 @@ class Row(NamedTuple):
 
 
 class Split(NamedTuple):
-    """Holds the examples of a file: the `path` of the file, the `rows` (list of `Row`), whether the rows have
-    labels, and the names of the columns (None for a file without a header row)."""
+    """The examples of a file.
+
+    Attributes:
+      path: str, the file.
+      rows: list of `Row`.
+      is_labelled: whether the rows have labels.
+      names: names of the columns, or None for a file without a header row.
+    """
 
     path: str
     rows: list
@@ -91,7 +97,7 @@ class Split(NamedTuple):
 
 
 class ExampleReader:
-    """Reads files whose texts and labels are in the same columns.
+    """Reads files that all have the same columns for texts and labels.
 
     Attributes:
       text, label: see `__init__`. If the columns were not passed, these are the columns that were found in
@@ -114,7 +120,7 @@ class ExampleReader:
           separator: str, the text between the labels in a field. It is used only for "multilabel".
           delimiter: the character between values of .csv files; None to determine this from the file.
           encoding: name of the encoding of the files.
-          skip_bad_lines: whether lines that cannot be used are left out; otherwise they are an error.
+          skip_bad_lines: True to leave out lines that cannot be used; False to raise an error for them.
         """
         self._texts = TextReader(text, label, header, delimiter, task_type, separator, encoding=encoding)
         self.label, self.skipped = label, []
@@ -224,8 +230,8 @@ class ExampleReader:
         return Split(path, examples, labels is not None, place.names)
 
     def _label_places(self, place, texts, rows, needs_labels, known):
-        """Returns the positions of the labels in a row, or in JSON Lines their names. Returns None if the
-        file has no labels."""
+        """Finds the columns of the labels. Returns a list of their positions in a row, or of their names in
+        JSON Lines. Returns None if the file has no labels."""
         if self.label is None:
             self.label = self._texts.label = place.find_usual([(name,) for name in LABELS], "labels",
                                                               "--label_column", needs_labels)
@@ -240,10 +246,11 @@ class ExampleReader:
             return None
         if place.is_json or not any(isinstance(column, int) for column in self.label):
             return places
-        # This file may lack labels, and its columns have no names. So it is not certain whether the column at
-        # the label's position contains labels. If a training file was read, the column counts as labels if
-        # this file has as many columns as the training file. Otherwise, the column counts as labels if most
-        # rows have a known label in it. An unknown label in one of the other rows is then an error.
+        # This file may have no labels, and its columns have no names. So the column at the label's position
+        # may contain something else. If a training file was read, the column counts as labels if this file
+        # has as many columns as the training file. If no training file was read, the column counts as labels
+        # if more than half of the rows have a known label in it. After that decision, an unknown label in one
+        # of the other rows is an error.
         if set(places) & set(texts) or self._width not in (None, place.width):
             return None
         if self._width is None and 2 * sum(self._is_known(row, places, known) for row in rows) <= len(rows):
@@ -308,8 +315,8 @@ def _parse_decision(place, line, row, where):
 
 
 def _check_name(line, name, separator=None):
-    """Raises a RowError if a label cannot be written into the files of a run, because it is empty, or because
-    it contains a line end, a tab or the separator of labels."""
+    """Raises a RowError if a label cannot be written into the files of a run: if it is empty, or if it
+    contains a line end, a tab or the separator of labels."""
     if not name.strip():
         raise RowError(line, "the label is empty; complete the row or remove it.")
     if len(name.splitlines()) > 1 or "\t" in name:
@@ -451,8 +458,8 @@ class CustomProcessor(DataProcessor):
         Args:
           splits: dict of `Split` with the keys "train", "dev" and "test", some of which may be missing.
           target: see the module `targets`.
-          dev_rows: the development set that is stored in the output directory, if it was drawn from the
-            training file (--dev_fraction). Otherwise None. See `bertlib.runs.classification.dev_rows`.
+          dev_rows: the stored development set, if it was drawn from the training file (--dev_fraction),
+            otherwise None. See `bertlib.runs.classification.dev_rows`.
           skipped: the lines that were left out, see `ExampleReader`.
         """
         self.task_type, self.metrics = target.task_type, METRICS[target.task_type]

@@ -1,12 +1,12 @@
-"""Defines targets. A target is a kind of answer of a text model: one label, a score (regression), or any
-number of labels (multi-label).
+"""Defines targets. A target describes what a text model predicts for a text: one label, a score (regression),
+or any number of labels (multi-label).
 
 A target is an object with these attributes and methods:
 
     task_type            "classification", "regression" or "multilabel"
     labels               list of str, the labels in the order of the model's outputs; None for a score
     size                 number of outputs of the head
-    field                the `example_encoding.Field` "label_ids" of stored features, which holds the label
+    field                the `example_encoding.Field` "label_ids" of stored features. It contains the label
     padding_label        value of this field in padding rows
     default_label        label for examples whose label is unknown
     encode_label(label)  returns the value of the field for a label; raises a ValueError for an invalid label

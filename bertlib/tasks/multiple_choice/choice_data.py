@@ -1,9 +1,9 @@
 """Reads questions with several endings, such as SWAG, and converts them to features.
 
-A row contains a sentence (sent1), the start of the next sentence (sent2), the endings of this sentence
-(ending0, ending1, …), and the number of the right ending (label). The model reads one sequence for each
-ending: sent1 as the first text, and sent2 together with the ending as the second text (Devlin et al. 2019,
-section 4.4).
+A row contains a sentence (sent1), the start of the next sentence (sent2), several possible endings of the
+next sentence (ending0, ending1, …), and the number of the right ending (label). The model reads one sequence
+for each ending: sent1 as the first text, and sent2 together with the ending as the second text (Devlin et al.
+2019, section 4.4).
 """
 
 import dataclasses
@@ -38,9 +38,10 @@ def label_names(num_choices):
 
 
 def unread_ending(names, found):
-    """Returns a sentence about a column of an ending that would not be read, or None.
+    """Returns a sentence about a column with an ending that would not be read; None if all endings are read.
 
-    Without this check, a reader would leave out the endings after a missing column.
+    For example, if a file has the columns ending0, ending1 and ending3, but no ending2, only the first two
+    endings would be read.
 
     Args:
       names: list of str, the names of all columns in the file.
@@ -67,8 +68,8 @@ class Question:
       line: int, number of the line in which the row begins.
       sent1, sent2: str, the sentence, and the start of the next sentence.
       endings: tuple of str.
-      label: int, number of the right ending from 0; None if it is unknown.
-      values: list of the values of the row in the file; a dict for JSON Lines.
+      label: int, number of the right ending, counted from 0; None if it is unknown.
+      values: the row as read from the file: a list of its values, or a dict for JSON Lines.
     """
 
     line: int
@@ -107,10 +108,10 @@ def read_questions(path, setting, needs_labels=True, skip_bad_lines=False):
 
     Args:
       path: the file.
-      setting: function of (name of a flag, default) that returns the value of a flag for columns, such as
-        "text_column".
+      setting: function that takes (name of a flag, default) and returns the value of the flag. It is called
+        for the flags that describe the columns, such as "text_column".
       needs_labels: whether a file without labels is an error.
-      skip_bad_lines: whether lines that cannot be used are left out; otherwise they are an error.
+      skip_bad_lines: True to leave out lines that cannot be used; False to raise an error for them.
 
     Raises:
       FileNotFoundError, ValueError: the file is missing or has errors. The message names the lines.
@@ -137,7 +138,7 @@ def read_questions(path, setting, needs_labels=True, skip_bad_lines=False):
             if not questions and not found:
                 raise ValueError(f"{path}: the file contains no question.")
         except ValueError:
-            found.check(len(questions))  # the first bad line is the first error
+            found.check(len(questions))  # if there are bad lines, their error is raised instead of this error
             raise
     found.check(len(questions))
     if found:
@@ -271,7 +272,7 @@ def write_features(file, max_seq_length, tokenizer, path, num_workers=1, cache=N
     """Writes the features of a file to a TFRecord file. The TFRecord file appears when it is complete.
 
     Args:
-      file: a `QuestionFile`. Without labels, label_ids is 0.
+      file: a `QuestionFile`. If a question has no label, 0 is written as its label_ids.
       max_seq_length, tokenizer: see `make_sequences`.
       path: the TFRecord file.
       num_workers: number of processes; 0 for one process per core. The results do not depend on this number.

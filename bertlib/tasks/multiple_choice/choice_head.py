@@ -1,5 +1,5 @@
-"""Chooses one of several sequences. The model is BERT with a score for each sequence. The probabilities are
-the softmax of these scores."""
+"""Chooses one of several sequences. The model is BERT with a head that computes a score for each sequence.
+The probabilities of the sequences are the softmax of their scores."""
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -13,8 +13,8 @@ import modeling
 # model's configuration.
 _HEAD_DROPOUT = 0.1
 _WEIGHTS = "cls/multiple_choice/output_weights"
-# The endings of a question count as equally probable if no probability is larger than that of a random choice
-# by this number or more.
+# The probability of a random choice among C endings is 1 / C. The endings of a question count as equally
+# probable if the largest probability exceeds 1 / C by less than this number.
 _MIN_ADVANTAGE = 0.01
 
 
@@ -28,7 +28,8 @@ class Choice:
     the number of the right sequence, and is not needed in prediction. In prediction, the features may also be
     single sequences [B, F].
 
-    The predictions are scores, float32 [B, C] or [B], and loss, float32 [B], if the features have labels.
+    The predictions are scores, float32 [B, C], or [B] for single sequences. If the features have labels, the
+    predictions also contain loss, float32 [B].
     """
 
     modes = (estimator.ModeKeys.TRAIN, estimator.ModeKeys.PREDICT)
@@ -67,7 +68,7 @@ def probabilities(scores):
 def equal_scores_warning(scores):
     """Returns a warning (str) if the endings of each question have almost equal probabilities, else None.
 
-    The accuracy does not show this problem: by chance, it can be higher than that of a random choice.
+    The accuracy does not show this problem: by chance, the accuracy of such a model can be above 1 / C.
 
     Args:
       scores: list of float32 arrays [C], the scores of the endings of each question.

@@ -1,2 +1,2 @@
-"""Pre-training: the instances with masked words that are made from a corpus, and the two heads that are
-trained on these instances."""
+"""Pre-training: makes instances with masked words from a corpus, and builds the two heads that are trained on
+these instances."""

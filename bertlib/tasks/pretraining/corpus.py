@@ -2,8 +2,8 @@
 
     files → lines → documents → blocks of documents
 
-All steps are generators, so that any amount of text is possible. This module does not load TensorFlow,
-because worker processes import it. Only reading remote files loads TensorFlow.
+All steps are generators, so that any amount of text is possible. Importing this module does not load
+TensorFlow, because worker processes import it. TensorFlow is loaded only when a remote file is read.
 """
 
 import collections
@@ -23,15 +23,15 @@ _SUSPICIOUS_FRACTION = 0.9
 
 
 def find_input_files(patterns):
-    """Returns a list of str, the files that match some paths and glob patterns. The list contains each file
-    once.
+    """Returns the list of the paths of all input files. The list contains each file once.
 
     Args:
-      patterns: list of paths and glob patterns. The files that match a pattern are sorted.
+      patterns: list of paths and glob patterns. The list of files is in the order of the patterns, and the
+        files of one pattern are sorted by name.
 
     Raises:
-      FileNotFoundError: no file matches a pattern.
-      IsADirectoryError: a match is a directory.
+      FileNotFoundError: for one of the patterns, there is no file.
+      IsADirectoryError: a pattern matches a directory.
     """
     matches = []
     for pattern in patterns:
@@ -98,16 +98,21 @@ def read_documents(path, tokenizer):
 
 Survey = collections.namedtuple("Survey", "documents sentences single fingerprint")
 Survey.__doc__ = \
-    """Numbers of documents, of sentences, and of documents with a single sentence (`single`) in a file, and a
-    hash
-(str) of its text."""
+    """Counts of the text in a file.
+
+documents, sentences: numbers of documents and of sentences.
+single: number of documents that have only one sentence.
+fingerprint: str, a hash of the text.
+"""
 Corpus = collections.namedtuple("Corpus", "documents sentences fingerprint")
 Corpus.__doc__ = \
-    """Numbers of documents and sentences in all input files, and a hash (str) of their texts in order."""
+    """Numbers of documents and sentences in all input files together, and a hash (str) of all texts in the
+    order of the files."""
 
 
 def survey(input_files, tokenizer):
-    """Reads all input files once, so that errors are found before any work is done. See `merge_surveys`."""
+    """Reads all input files once and returns their `Corpus`; see `merge_surveys`. The caller does this before
+    all other work, so that errors in the files are found early."""
     return merge_surveys(input_files, [survey_file(path, tokenizer) for path in input_files])
 
 
@@ -150,8 +155,8 @@ def merge_surveys(input_files, surveys):
     if not any(counts.documents for counts in surveys):
         raise ValueError(f"{', '.join(input_files)}: the input files contain no text. They should have one "
                          "sentence in each line, and a blank line between documents.")
-    # For several files, the fingerprint is a hash of the fingerprints of the files. For this reason,
-    # different processes can read the files.
+    # The fingerprint of several files is a hash of their fingerprints. So the files can be read by different
+    # processes.
     fingerprint, *others = (counts.fingerprint for counts in surveys)
     if others:
         fingerprint = hashlib.blake2b(" ".join([fingerprint, *others]).encode(), digest_size=16).hexdigest()
@@ -166,7 +171,7 @@ def count_blocks(documents, size):
 
 def make_blocks(documents, size):
     """Cuts documents into blocks. Yields lists of `size` documents. The last list has 2 to size + 1
-    documents. If there is only one document in total, it is yielded as the only list."""
+    documents. If there is only one document in total, a single list with this document is yielded."""
     block = []
     for document in documents:
         block.append(document)

@@ -1,13 +1,14 @@
-"""Makes pre-training records with Apache Beam. The work is done by the workers of a runner, and not by
-processes of this machine.
+"""Makes pre-training records with Apache Beam. The work is done by the workers of a Beam runner. The workers
+can run on other machines.
 
-    files → documents counted → parts of blocks --by block--> records --by output file--> output files
+    files → documents counted → parts of blocks --group by block--> records --group by output file--> files
 
-A block is the unit of work, as in `pretraining_stream`. The documents of a block, its random numbers and the
-positions of its records depend only on the positions of the documents in the text. So the output does not
-depend on the number of workers, on the bundles into which Beam divides the work, or on repeated attempts.
-Apache Beam (https://beam.apache.org) is loaded when a `Cluster` is created. Beam pickles a function by its
-name, so all functions that workers run are in this module. This module does not load TensorFlow.
+A block is the unit of work, as in `pretraining_stream`. The documents of a block, the random numbers used for
+the block and the positions of its records depend only on the positions of the documents in the text. So the
+output does not depend on the number of workers, on the bundles into which Beam divides the work, or on
+repeated attempts. Apache Beam (https://beam.apache.org) is loaded when a `Cluster` is created. Beam pickles a
+function by its name, so all functions that workers run are in this module. Importing this module does not
+load TensorFlow.
 """
 
 import builtins
@@ -32,8 +33,8 @@ from bertlib.data import record_files
 from bertlib.system import files, quiet_tensorflow
 from bertlib.tasks.pretraining import corpus
 
-# One worker makes records and sends them to the worker that writes them. Each message contains this number of
-# records.
+# The worker that makes records sends them to the worker that writes them. Each message contains at most this
+# number of records.
 _RECORDS_AT_A_TIME = 1024
 # Part of the names of temporary files. A temporary file is in the directory of its output file, and its name
 # begins with "<output file>.beam-".
@@ -179,7 +180,7 @@ class Cluster:
           list of `corpus.Survey`, one for each file.
 
         Raises:
-          OSError: a file cannot be read, or contains no text.
+          OSError: a file cannot be read, or its text is not UTF-8.
           RuntimeError: the pipeline failed.
         """
         def build(pipeline):
@@ -202,14 +203,14 @@ class Cluster:
           input_files: list of paths.
           documents: list of the number of documents in each file, computed by `survey`.
           tokenizer: see `corpus.read_documents`.
-          make_block: picklable function of (index of a block, documents) that returns (records, {name:
-            count}).
+          make_block: picklable function that takes a pair (index of a block, documents) and returns a pair
+            (records, {name: count}).
           size: number of documents in a block.
-          output_files: list of paths. The workers write temporary files in the same directories. The output
-            files are not changed.
+          output_files: list of paths. The workers write temporary files in the directories of these files.
+            The output files themselves are not changed.
 
         Returns:
-          a pair: the list of the temporary files, each of which contains the records of one output file; and
+          a pair: the list of the temporary files, one for each output file, which contain the records; and
           {name: sum of the counts}.
 
         Raises:
@@ -385,8 +386,8 @@ def _shorten_errors():
 
 
 def serve(port):
-    """Runs a worker process of the local runner. The command that started this process holds the port open,
-    and the process ends when the port is closed."""
+    """Runs a worker process of the local runner. The command that started this process keeps the port open
+    until its work ends. When the port is closed, this process ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # only the command handles Ctrl-C
     threading.Thread(target=_exit_when_closed, args=(port,), daemon=True).start()
     code = 1
@@ -400,12 +401,12 @@ def serve(port):
         harness.main([])
         code = 0
     finally:
-        os._exit(code)  # threads of the worker may never end, and TensorFlow's thread takes a second to end
+        os._exit(code)  # a normal exit waits for threads: some may never end, TensorFlow's takes a second
 
 
 def _exit_when_closed(port):
-    # The other side never accepts this connection. When the port is closed, the operating system also closes
-    # the connection, so `recv` returns.
+    # The command that owns the port never accepts this connection. When the port is closed, the operating
+    # system also closes the connection, so `recv` returns.
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)) as connection:
         connection.recv(1)
     os._exit(0)
@@ -428,8 +429,8 @@ def _survey_file(indexed, tokenizer):
 
 
 def _parts_of_file(file, tokenizer, size, blocks):
-    """Calls `parts_of_blocks` for a file. `file` is (path, index of its first document, index after its last
-    document)."""
+    """Yields the parts of a file, see `parts_of_blocks`. `file` is (path, index of its first document, index
+    after its last document)."""
     path, first, end = file
     return parts_of_blocks(path, corpus.read_documents(path, tokenizer), first, end, size, blocks)
 
@@ -486,7 +487,8 @@ def _first_records(counts):
     """Returns {block: number of records in all earlier blocks}.
 
     Args:
-      counts: (0, list of (block, number of records in a part of this block)).
+      counts: (0, list of (block, number of records in a part of this block)). The 0 is the key by which Beam
+        collects all counts in one list.
     """
     of_block = collections.Counter()
     for block, count in counts[1]:
@@ -508,7 +510,7 @@ def _parts_of_files(part, number, starts):
     block, first, records, _ = part
     for file in range(number):
         share = records[(file - starts[block] - first) % number::number]
-        if share or not block and not first:  # so that files without records exist too
+        if share or not block and not first:  # the first part names all files, also those without records
             yield file, ((block, first), share)
 
 
@@ -521,8 +523,8 @@ def _write_file(grouped, output_files):
       output_files: list of paths.
     """
     index, parts = grouped
-    # If `quiet_tensorflow` loads TensorFlow before the first record is written, TensorFlow prints nothing on
-    # stderr.
+    # The writer loads TensorFlow, which would print messages on stderr. `quiet_tensorflow` loads it first,
+    # without these messages.
     quiet_tensorflow.load()
     path = f"{output_files[index]}{_TEMPORARY_SUFFIX}{uuid.uuid4().hex}"  # each attempt has a separate path
     written = 0

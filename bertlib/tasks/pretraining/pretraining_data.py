@@ -39,8 +39,8 @@ short_seq_prob: probability of using a random, shorter target length. The target
 masked_lm_prob: fraction of an instance's tokens that are to be predicted.
 max_predictions_per_seq: largest number of tokens to predict in an instance.
 do_whole_word_mask: whether all pieces of a word are masked together.
-next_sentence: whether instances are pairs for next-sentence prediction; otherwise they are full sentences,
-  one after the other.
+next_sentence: True for instances that are pairs for next-sentence prediction; False for instances of
+  consecutive full sentences, see `full_sentences`.
 """
 
 
@@ -66,8 +66,8 @@ def sentence_pairs(documents, index, room, short_seq_prob, rng):
     consists of a random number of sentences at the beginning of a chunk. Text b is either the rest of the
     chunk, or consecutive sentences of a different, random document. A random document is used with
     probability 0.5. It is always used if the chunk has only one sentence. If a random document is used, the
-    next chunk begins with the rest of this chunk. Random numbers are drawn in the same order as in the
-    published code.
+    sentences of the chunk that follow text a are not lost: the next chunk begins with them. Random numbers
+    are drawn in the same order as in the published code.
 
     Args:
       documents: list of non-empty lists of sentences. A sentence is any object whose `len()` is its number of
@@ -124,12 +124,12 @@ def _random_sentences(documents, excluded, length, rng):
 
 
 def full_sentences(documents, room, short_seq_prob, rng):
-    """Yields the texts of each instance, without next-sentence prediction.
+    """Yields the texts of each instance, for a training without next-sentence prediction.
 
     Each instance is yielded as a list of texts, one for each document in the instance. A text is a list of
-    sentences. A separator is later put between the texts. This is FULL-SENTENCES of RoBERTa (Liu et al. 2019,
-    https://arxiv.org/abs/1907.11692, section 4.2): an instance contains as many whole sentences as fit. A
-    sentence that is longer than an instance is cut into several instances.
+    sentences. The caller puts a separator between the texts. This is the format FULL-SENTENCES of RoBERTa
+    (Liu et al. 2019, https://arxiv.org/abs/1907.11692, section 4.2): an instance contains as many whole
+    sentences as fit. A sentence that is longer than an instance is divided among several instances.
 
     Args:
       documents, room, short_seq_prob, rng: see `sentence_pairs`.
@@ -199,17 +199,17 @@ def find_trimming_problem(features):
         return "input_mask has padding before a real token"
     for place, position in enumerate(features["masked_lm_positions"].int64_list.value):
         if position >= max(length, 1):  # unused places contain the position 0
-            return (f"masked_lm_positions has {position} at place {place} (from 0), but by input_mask, only "
-                    f"the first {length} positions are real tokens")
+            return (f"masked_lm_positions has {position} at place {place} (from 0), but according to "
+                    f"input_mask, only the first {length} positions are real tokens")
     return None
 
 
 class Serializer:
     """Serializes instances as `tf.train.Example`s.
 
-    The bytes are the same as those of `example_encoding.Encoder` with `feature_fields`. This class is faster,
-    because the bytes around the ids, positions and labels depend only on a few lengths, and are computed only
-    once for each combination of lengths.
+    The bytes are the same as those of `example_encoding.Encoder` with `feature_fields`, but this class is
+    faster. The bytes around the ids, positions and labels depend only on a few lengths. They are computed
+    once for each combination of lengths, and then reused.
     """
 
     def __init__(self, max_seq_length, max_predictions_per_seq):

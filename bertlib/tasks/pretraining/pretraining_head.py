@@ -21,15 +21,20 @@ class Pretraining:
     """Head that predicts the masked words, and whether the second text follows the first. See the module
     `head`.
 
-    The loss is the sum of both losses. The features are masked_lm_positions and masked_lm_ids, both int32 [B,
-    P]; masked_lm_weights, float [B, P]; and next_sentence_labels, int32 [B, 1].
+    The loss is the sum of the losses of these two predictions. The features are masked_lm_positions and
+    masked_lm_ids, both int32 [B, P]; masked_lm_weights, float [B, P]; and next_sentence_labels, int32 [B, 1].
     """
 
     modes = (estimator.ModeKeys.TRAIN, estimator.ModeKeys.EVAL)
     first_token_only = False
 
     def __init__(self, remove_padding=False):
-        """With `remove_padding`, a training computes no logits for the unused ones of the P places."""
+        """Creates the head.
+
+        Args:
+          remove_padding: whether the training leaves out the unused positions of an example with fewer than P
+            masked words. No logits are computed for these positions.
+        """
         self._remove_padding = remove_padding
 
     def shapes(self, bert_config):
@@ -45,14 +50,16 @@ class Pretraining:
             features.get("masked_lm_weights_total"), micro_batches)
         next_sentence_loss, *next_sentence = get_next_sentence_output(
             bert_config, model.get_pooled_output(), features["next_sentence_labels"])
-        # Replicas that share an evaluation send the arguments of the metrics to each other. So the metrics
-        # get only the likeliest words, and not the probabilities of all words, which are [B·P, vocab_size].
+        # Replicas that share an evaluation send the arguments of the metrics to each other. To keep these
+        # messages small, the arguments contain only the ids of the likeliest words [B·P]. The log
+        # probabilities of all words would be [B·P, vocab_size].
         metrics = (functools.partial(_metrics, vocab_size=bert_config.vocab_size),
                    [masked_lm_losses, tf.argmax(log_probs, -1, output_type=tf.int32),
                     features["masked_lm_ids"], features["masked_lm_weights"], *next_sentence,
                     features["next_sentence_labels"]])
-        # The loss of the masked words is already divided by a total over the effective batch. The loss of the
-        # next sentences is a mean over the examples of this micro-batch.
+        # The loss of the masked words is already divided by a total over the effective batch. The loss of
+        # next-sentence prediction is a mean over the examples of this micro-batch, so it needs the weight of
+        # the micro-batch.
         weight = features.get(input_pipeline.MICRO_BATCH_WEIGHT, 1.0)
         return head.HeadOutputs(masked_lm_loss + weight * next_sentence_loss, metrics=metrics,
                                 is_divided_by_total=True)
@@ -108,12 +115,12 @@ def get_masked_lm_output(bert_config, input_tensor, output_weights, positions, l
       total_weight: scalar, the sum of the label weights over the effective batch. If it is None, the sum over
         this batch is used.
       micro_batches: number of micro-batches in the effective batch. The loss of each micro-batch is
-        multiplied by this number, so that the mean over the micro-batches is the loss of the effective batch,
-        even if the sums of the label weights differ between micro-batches.
+        multiplied by this number. The mean over the micro-batches is then the loss of the effective batch,
+        also if the micro-batches have different sums of label weights.
 
     Returns:
-      three values: the loss, a scalar, which is the weighted mean; the loss of each position, [B·P]; and the
-      log probabilities, [B·P, vocab_size].
+      three values: the loss (scalar, the weighted mean over the positions); the loss of each position,
+      [B·P]; and the log probabilities, [B·P, vocab_size].
     """
     logits = masked_lm_logits(bert_config, input_tensor, output_weights, positions)
     # This op keeps one matrix [B·P, vocab_size] for the backward pass. The published formula would keep three
@@ -170,7 +177,12 @@ def get_next_sentence_output(bert_config, input_tensor, labels):
 
 
 def gather_indexes(sequence_tensor, positions):
-    """Returns the vectors [B·P, W] at the positions int32 [B, P] of the sequences [B, F, W]."""
+    """Returns the vectors at given positions of each sequence, [B·P, W].
+
+    Args:
+      sequence_tensor: [B, F, W].
+      positions: int32 [B, P].
+    """
     batch_size, length, width = modeling.get_shape_list(sequence_tensor, expected_rank=3)
     starts = tf.reshape(tf.range(batch_size, dtype=tf.int32) * length, [-1, 1])
     return tf.gather(tf.reshape(sequence_tensor, [batch_size * length, width]),
@@ -178,7 +190,7 @@ def gather_indexes(sequence_tensor, positions):
 
 
 def _pack_masked(sequence_tensor, positions, ids, weights):
-    """Packs the masked positions of all examples into one example, without the unused places.
+    """Packs the masked positions of all examples into one example, without the unused positions.
 
     Args:
       sequence_tensor: float [B, F, W].
@@ -223,8 +235,8 @@ def metric_fn(masked_lm_example_loss, masked_lm_log_probs, masked_lm_ids, masked
 
 def _metrics(masked_lm_example_loss, words, masked_lm_ids, masked_lm_weights, next_sentence_example_loss,
              next_sentence_log_probs, next_sentence_labels, vocab_size):
-    """Returns the metrics of `metric_fn`. The argument `words` is int32 [B·P] and contains the likeliest
-    words, in place of the log probabilities."""
+    """Returns the metrics of `metric_fn`. Instead of the log probabilities of the masked words, it takes
+    `words`, the ids of the likeliest words, int32 [B·P]."""
     ids, weights = tf.reshape(masked_lm_ids, [-1]), tf.reshape(masked_lm_weights, [-1])
     labels = tf.reshape(next_sentence_labels, [-1])
     with tf.variable_scope("masked_lm_baseline"):

@@ -2,9 +2,9 @@
 
     documents → blocks of documents --workers--> records of each block → output files and their manifest
 
-The instances have the same distribution as those of `create_pretraining_data.create_training_instances`.
-Here, many instances are computed at once as arrays of ids, and the random choices differ from those of that
-function. This module does not load TensorFlow, because worker processes import it.
+The instances have the same distribution as those of `create_pretraining_data.create_training_instances`, but
+the random choices are different. This module computes many instances at once, as arrays of ids. Importing
+this module does not load TensorFlow, because worker processes import it.
 """
 
 import collections
@@ -63,7 +63,8 @@ class _BlockMaker:
         return _BlockMaker, self._arguments
 
     def __call__(self, block):
-        """Returns (records, statistics) of a block, which is (index, documents)."""
+        """Returns (records, statistics). The argument `block` is a pair: the index of the block, and its
+        documents."""
         index, texts = block
         _, recipe, random_seed = self._arguments
         rng = random.Random(f"{random_seed}/{index}")
@@ -100,8 +101,9 @@ class _BlockMaker:
         return np.array(ids, np.int32), documents
 
     def _spans(self, documents, rng):
-        """Yields ([start, stop, …], is_random_next) for each instance. The list contains the range of each
-        text of the instance. The texts of a pair may still be too long."""
+        """Yields ([start, stop, …], is_random_next) for each instance. The list contains the start and the
+        stop of each text of the instance. The two texts of a pair may be too long; `_truncate` shortens
+        them."""
         recipe = self._arguments[1]
         for _ in range(recipe.dupe_factor):
             if not recipe.next_sentence:
@@ -115,7 +117,7 @@ class _BlockMaker:
                     yield [a[0].start, a[-1].stop, b[0].start, b[-1].stop], is_random_next
 
     def _records(self, tokens, batch, rng, statistics):
-        """Returns the records of a batch of instances, and adds their counts to `statistics`.
+        """Returns the records of a batch of instances, and adds the counts of the batch to `statistics`.
 
         Args:
           tokens: see `_tokenize`.
@@ -189,7 +191,7 @@ class _BlockMaker:
         starts = candidates & ~self._continues[ids]
         starts[everyone, candidates.argmax(1)] |= candidates.any(1)  # the first candidate starts a word
         keys[~starts] = _NO_WORD
-        word = np.cumsum(starts).reshape(ids.shape) - 1  # index of the word among those of all instances
+        word = np.cumsum(starts).reshape(ids.shape) - 1  # index of the word among the words of all instances
         sizes = np.bincount(word[candidates], minlength=1)
         taken, count = np.zeros(len(sizes), bool), np.zeros(len(ids), int)
         for key in np.sort(keys).T:
@@ -207,10 +209,11 @@ def _truncate(spans, room, rng):
     """Truncates many pairs at once, in the same way as `truncate_seq_pair`.
 
     Args:
-      spans: int array [instances, 2, 2] with the start and the stop of both texts of each pair. It is changed
-        in place.
+      spans: int array [instances, 2, 2] with the start and the stop of both texts of each pair. The array is
+        changed in place.
       room: largest number of tokens in both texts together.
-      rng: a `random.Random`, which decides for each token whether it is cut at the front or at the back.
+      rng: a `random.Random`. It decides, for each removed token, between the first and the last token of the
+        text.
     """
     a, b = np.diff(spans)[..., 0].T
     excess = np.maximum(a + b - room, 0)
@@ -224,7 +227,8 @@ def _truncate(spans, room, rng):
 
 
 def _ranges(starts, lengths):
-    """Returns the concatenation of ranges, each with a start and a length: int array."""
+    """Returns the numbers of several ranges, one range after the other: int array. `starts` and `lengths`
+    contain the start and the length of each range."""
     ends = np.cumsum(lengths)
     return np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1])
 
@@ -246,14 +250,14 @@ class _RowPacker:
         self._sizes = 1 + has_next_byte.sum(0)
 
     def __call__(self, numbers):
-        """Returns a list of bytes, one for each row of an array."""
+        """Encodes an array. Returns a list with the bytes of each row."""
         flat = numbers.reshape(-1)
         ends = np.cumsum(self._sizes.take(flat))
         starts = ends - self._sizes.take(flat)
         packed = np.empty(ends[-1] + len(self._bytes), np.uint8)
-        # For each number, the same number of bytes is written: as many as the longest number needs. The loop
-        # begins with the last byte, so that bytes beyond the end of a number are overwritten by the bytes of
-        # the next numbers.
+        # The loop writes each number with as many bytes as the longest varint has. The extra bytes of a
+        # shorter varint are written over the bytes of the next numbers. For this reason, the loop begins with
+        # the last byte of the varints: the correct bytes of the next numbers are then written later.
         for place in reversed(range(len(self._bytes))):
             packed[starts + place] = self._bytes[place].take(flat)
         packed, ends = packed.tobytes(), ends[numbers.shape[1] - 1::numbers.shape[1]].tolist()
@@ -275,7 +279,7 @@ def write_training_data(input_files, output_files, tokenizer, recipe, random_see
     written in the order of the blocks. As in the published code, they are written to the output files in
     turn, so all files grow at the same time. Until the files are complete, their names end in ".partial".
     After each block, the sizes of the files are stored in the manifest. If the run is killed, the next run
-    continues from these sizes. The output files are locked during the run.
+    truncates the files to these sizes and continues. The output files are locked during the run.
 
     Args:
       input_files: list of paths, see `corpus.find_input_files`.
@@ -290,7 +294,7 @@ def write_training_data(input_files, output_files, tokenizer, recipe, random_see
       num_workers: number of processes; 0 for one process per core. The output does not depend on this number.
       tokenizer_settings: {name: value} of all settings of the tokenizer except the vocabulary. The settings
         are stored in the manifest, so that a later run can detect a change.
-      cluster: a `pretraining_beam.Cluster` that does the work instead of processes of this machine. The
+      cluster: a `pretraining_beam.Cluster` whose workers do the work; None for processes of this machine. The
         output is the same with and without a cluster. If a run on a cluster is killed, the next run starts
         again from the beginning.
       vocabulary: a dict that describes the vocabulary file. It is stored in the manifest and does not change
@@ -300,9 +304,9 @@ def write_training_data(input_files, output_files, tokenizer, recipe, random_see
       the manifest: {"statistics": {name: count}, "documents": …}.
 
     Raises:
-      ValueError: there is no text, there is only one document although recipe.next_sentence is true, or the
-        settings or the input in the manifest differ from this run.
-      OSError: a file cannot be read or written. If another process writes an output file, the error is a
+      ValueError: there is no text; or there is only one document, but recipe.next_sentence is true. Or the
+        manifest records other settings or another input than those of this run.
+      OSError: a file cannot be read or written. If another process is writing an output file, the error is a
         locks.InUseError.
     """
     _check_output_files(input_files, output_files, remote=cluster is not None)
@@ -314,14 +318,14 @@ def write_training_data(input_files, output_files, tokenizer, recipe, random_see
 
 
 def hash_vocabulary(vocab):
-    """Returns the fingerprint of a vocabulary in the form in which manifests contain it. `vocab` is an
+    """Returns the fingerprint (str) of a vocabulary. Manifests contain this fingerprint. `vocab` is an
     iterable of str."""
     return hashlib.blake2b("\n".join(vocab).encode(errors="surrogatepass"), digest_size=16).hexdigest()
 
 
 def _write_locked(input_files, output_files, tokenizer, recipe, random_seed, shuffle_buffer_documents,
                   num_workers, tokenizer_settings, cluster, vocabulary):
-    """Does the work of `write_training_data`. The output files are locked."""
+    """Does the work of `write_training_data`, which has locked the output files."""
     if cluster:
         surveys = cluster.survey(input_files, tokenizer, output_files)
         text = corpus.merge_surveys(input_files, surveys)
@@ -461,12 +465,12 @@ class _Output:
             stored = files.read_json_object(self._manifest_path)
             if _has_same_kinds(stored, self._manifest):
                 return stored
-        raise ValueError(f"{self._manifest_path} is damaged: this command writes files of a different form. "
+        raise ValueError(f"{self._manifest_path} is damaged: it does not have the form of a manifest. "
                          "Remove this file to write all output files again, or name other output files.")
 
     def _check_same(self, stored):
-        """Raises a ValueError if the settings, the files or the input in the stored manifest differ from this
-        run."""
+        """Raises a ValueError if this run has other settings, other output files or another input than the
+        stored manifest."""
         settings = stored["settings"]
         changed = [f"{name} was {settings.get(name)!r} and is now {value!r}"
                    for name, value in self._manifest["settings"].items() if settings.get(name) != value]
@@ -494,10 +498,10 @@ class _Output:
         self._write_manifest(self.done + 1, sizes, total)
 
     def replace(self, paths, statistics):
-        """Replaces the output files by files that contain the records of all blocks.
+        """Replaces the partial files by files that contain the records of all blocks.
 
         Args:
-          paths: list of the new files. They are moved to the paths of the output files.
+          paths: list of the new files. They are moved to the paths of the partial files.
           statistics: {name: count}.
         """
         for path, source in zip(self._paths, paths):
@@ -540,8 +544,8 @@ def _partial(path):
 
 
 def _has_same_kinds(stored, manifest):
-    """Returns whether a manifest that was read from a file has all names of `manifest`, with values of the
-    same types."""
+    """Returns whether `stored`, which was read from a file, has the form of a manifest: it has all names of
+    `manifest`, with values of the same types, and its numbers are possible."""
     if any(type(stored.get(name)) is not type(value) for name, value in manifest.items()):
         return False
     numbers = [stored["documents"], stored["sentences"], stored["blocks_done"], *stored["sizes"],
@@ -551,10 +555,13 @@ def _has_same_kinds(stored, manifest):
 
 
 def read_manifests(paths):
-    """Returns a list of (path, manifest), the manifests of files of records.
+    """Reads the manifests that describe some files of records.
 
     Args:
       paths: list of the files of records. Their manifests are in the same directories.
+
+    Returns:
+      list of (path of the manifest, manifest).
 
     Raises:
       ValueError: a manifest is damaged.
@@ -569,9 +576,9 @@ def read_manifests(paths):
                     or not isinstance(settings.get("vocabulary"), str)
                     or not (vocabulary is None or isinstance(vocabulary, dict) and all(
                         isinstance(vocabulary.get(name), str) for name in ("path", "flag", "fingerprint")))):
-                raise ValueError(f"{path} is damaged: create_pretraining_data.py writes files of a different "
-                                 "form. Restore the file from a copy, or remove it. Without a manifest, the "
-                                 "settings of the records are not checked.")
+                raise ValueError(f"{path} is damaged: it does not have the form of the manifests of "
+                                 "create_pretraining_data.py. Restore the file from a copy, or remove it. "
+                                 "Without a manifest, the settings of the records are not checked.")
             if names.intersection(map(str, manifest["files"])):
                 manifests.append((path, manifest))
     return manifests
@@ -584,12 +591,14 @@ def list_written_files(output_files):
 
 
 def _has_bytes(path, size, complete):
-    """Returns whether an output file, or its partial file, has the size in the manifest.
+    """Returns whether all bytes that the manifest records for an output file exist. If the output file has a
+    partial file, the partial file is checked.
 
     Args:
       path: the output file.
       size: size of the file in the manifest. A partial file may be larger.
-      complete: whether all blocks are written.
+      complete: whether the manifest says that all blocks are written. If it is false, there must be a
+        partial file.
     """
     if files.exists(_partial(path)):
         return files.size(_partial(path)) >= size
@@ -600,8 +609,8 @@ def _has_bytes(path, size, complete):
 
 
 def describe_statistics(statistics):
-    """Returns the statistics in a manifest as text. The text contains the fractions that the BERT paper also
-    states."""
+    """Returns the statistics of a manifest as text. The text contains, for example, the fractions of [MASK],
+    unchanged and random words, for comparison with those in the BERT paper."""
     counts = collections.Counter(statistics)
     instances, predictions = max(1, counts["instances"]), max(1, counts["predictions"])
 

@@ -1,14 +1,16 @@
 """Chooses the words of a text that extend a WordPiece vocabulary, and finds the old pieces of each word."""
 
-# Tensors with a row for each token. Each other tensor of a model is independent of the vocabulary.
+# The tensors of a model that have a row for each token. All other tensors are independent of the vocabulary.
 TABLES = ("bert/embeddings/word_embeddings", "cls/predictions/output_bias")
 
 
 def choose_words(words, tokenizer, count, min_frequency=2):
-    """Returns the words that save the most tokens of the text, the words with the largest saving first.
+    """Returns the words that save the most tokens if they are added to the vocabulary. The word with the
+    largest saving is first.
 
-    A word of k pieces saves k - 1 tokens at each occurrence. A word that is [UNK] saves no token. It counts
-    as if it saved one, because its text is lost without the new entry.
+    A word of k pieces saves k - 1 tokens at each occurrence. A word that the old vocabulary converts to [UNK]
+    saves no token. But it counts as if it saved one token at each occurrence, because without a new entry,
+    its text is lost.
 
     Args:
       words: {word: number of occurrences}.

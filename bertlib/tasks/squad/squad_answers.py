@@ -1,4 +1,4 @@
-"""Searches for SQuAD answers: finds the n best texts of each question from start and end logits.
+"""Searches for SQuAD answers: finds the n best texts for each question from start and end logits.
 
     for prediction in select_answers(examples, features, results, n_best_size=20, max_answer_length=30,
                                      do_lower_case=True):
@@ -63,8 +63,9 @@ class Answer(NamedTuple):
 class Prediction(NamedTuple):
     """The answers to a question. Without `version_2_with_negative`, `null_answer` and `null_odds` are None.
 
-    `answer` is the best entry that has a text, or the null answer if no entry has a text. `null_answer` is
-    the entry without a text. `null_odds` is the null score minus the score of `answer`.
+    `nbest` is the n-best list. `answer` is its best entry that has a text, or the null answer if no entry has
+    a text. `null_answer` is the entry without a text. `null_odds` is the null score minus the score of
+    `answer`.
     """
     qas_id: str
     nbest: list
@@ -116,19 +117,20 @@ def select_answers(examples, features, results, n_best_size, max_answer_length, 
       results: iterable of `RawResult`, preferably in the order of the features. A result that comes before
         the results of earlier windows is kept in memory. Logits may be arrays or lists. Lists of logits may
         be shorter than `max_seq_length` if only the logits of padding are missing.
-      n_best_size: from each window, this number of best start positions and of best end positions is taken.
-        This is also the largest number of texts in an n-best list. With `version_2_with_negative`, the list
+      n_best_size: number of best start positions, and of best end positions, that are taken from each window.
+        It is also the largest number of texts in an n-best list. With `version_2_with_negative`, the list
         may have the null answer as one additional entry.
       max_answer_length: length of the longest answer, in tokens.
       do_lower_case: whether the features were made from lower-cased text.
-      version_2_with_negative: whether a question may have no answer. If so, each n-best list has an entry
-        without a text. The score of this entry is the sum of the logits of [CLS], in the window with the
-        lowest sum.
-      verbose_logging: whether to log the texts that cannot be found again in the context.
+      version_2_with_negative: whether a question may have no answer. If it is true, each n-best list has an
+        entry without a text. The score of this entry is the start logit plus the end logit of [CLS]. If there
+        are several windows, the lowest of these sums is used.
+      verbose_logging: whether to log the predicted texts that are not found in the context.
       basic_tokenizer: the tokenizer that made the words of the features; by default a `BasicTokenizer`.
-      skips_padding: whether only tokens can be among the best positions of a window. In the published code,
-        padding can take places among them. With trimmed batches, the padding of a window depends on the other
-        windows of its batch. Pass True for them, so that an answer does not depend on other questions.
+      skips_padding: whether to leave out the padding when the best positions of a window are chosen. In the
+        published code, the best positions may include positions in the padding. In trimmed batches, the
+        length of the padding depends on the other windows of the batch. Pass True for trimmed batches, so
+        that an answer does not depend on other questions.
 
     Raises:
       ValueError: a window has no result, the logits of a window are NaN, or the features are not in the order
@@ -162,8 +164,8 @@ def select_answers(examples, features, results, n_best_size, max_answer_length, 
 
 
 def _with_logits(features, results, skips_padding):
-    """Yields a `_Window` for each of the features. Features and result are matched by their unique_id. With
-    `skips_padding`, the logits of padding are left out."""
+    """Yields a `_Window` for each of the features. The features and the result of a window have the same
+    unique_id. With `skips_padding`, the logits of padding are left out."""
     results = iter(results)
     early = {}
     for feature in features:
@@ -277,7 +279,7 @@ def _nbest(example, prelim_predictions, null_prediction, n_best_size, tokenize_w
     if null_prediction is not None and "" not in seen_texts:
         nbest.append(Answer("", null_prediction.start_logit, null_prediction.end_logit, 0.0))
     if not nbest:
-        nbest.append(Answer("empty", 0.0, 0.0, 0.0))  # as published
+        nbest.append(Answer("empty", 0.0, 0.0, 0.0))  # the published code also returns the text "empty"
     probabilities = _compute_softmax([answer.start_logit + answer.end_logit for answer in nbest])
     return [answer._replace(probability=probability) for answer, probability in zip(nbest, probabilities)]
 

@@ -101,8 +101,8 @@ class InputFeatures:
       end_position: int, index of the answer's last token in `tokens`; 0 or None in the same cases as
         start_position.
       is_impossible: bool, whether the context contains no answer.
-      token_spans: {index in `tokens`: (start, end)}, the place of each token of the context in the token's
-        word; None if the tokenizer has no method `spans`.
+      token_spans: {index in `tokens`: (start, end)}, for the tokens of the context: the characters of the
+        word that belong to the token. None if the tokenizer has no method `spans`.
     """
 
     def __init__(self, unique_id, example_index, doc_span_index, tokens, token_to_orig_map,
@@ -130,9 +130,9 @@ def read_squad_examples(input_file, is_training, version_2_with_negative=False):
     """Reads the questions of a SQuAD file or of a file of JSON Lines.
 
     A line of JSON Lines is {"id": …, "question": …, "context": …}. The id is a string or an integer. For
-    training the line also has "answers", as in SQuAD. In training, a question whose answer is not found in
-    its context is skipped with a warning. A question that has an answer although its context is empty is also
-    skipped with a warning. Other questions about empty contexts are kept, with an empty list of words.
+    training, the line also has "answers", as in SQuAD. In training, a question is skipped with a warning if
+    its answer is not found in its context, for example because the context is empty. In all other cases, a
+    question about an empty context is kept, with an empty list of words.
 
     Args:
       input_file: path, on any file system that TensorFlow supports.
@@ -218,7 +218,7 @@ def _gold_answer(answer, context, place):
 
 def _read_questions(path):
     """Yields (place in the file, line, context, entry) for each question of a file. The entry is a dict. The
-    line is None, unless the file has JSON Lines."""
+    line is the number of the line in a file of JSON Lines; in a SQuAD file, it is None."""
     text = files.read_text(path)
     start = len(text) - len(text.lstrip())
     if start == len(text):
@@ -297,7 +297,7 @@ def _read_answer(example, qa, place, version_2_with_negative):
     """Reads the answer of a question into an example, for training.
 
     Returns:
-      True. If the answer does not match the context, logs a warning and returns False.
+      bool, whether the answer matches the context. If it does not match, a warning is logged.
     """
     name = f"{place}: question {example.qas_id}"
     if version_2_with_negative and _get(qa, "is_impossible", name, bool):
@@ -388,8 +388,8 @@ def _context_score(span, position):
 
 
 def _check_is_max_context(doc_spans, cur_span_index, position):
-    """Returns whether a window has the most context for a token. If several windows have the same context,
-    this is true only for the first of them.
+    """Returns whether a window has the most context around a token, see `_context_score`. If several windows
+    have the same highest score, the function returns True only for the first of these windows.
 
     Args:
       doc_spans: list of windows, each with a `start` and a `length` in tokens.
@@ -437,12 +437,14 @@ class _Featurizer:
         return _Featurizer, self._arguments
 
     def __call__(self, item):
-        """Returns the list of the `InputFeatures` of (index, example). Their unique_ids begin with 0."""
+        """Returns the list of the `InputFeatures` of an example. `item` is (index of the example, example).
+        The unique_ids begin with 0."""
         index, example = item
         return self.features(example, index, 0)
 
     def features(self, example, example_index, unique_id):
-        """Returns the list of the `InputFeatures` of an example. Their unique_ids begin with `unique_id`."""
+        """Returns the list of the `InputFeatures` of an example. The unique_ids are consecutive numbers that
+        begin with `unique_id`."""
         windows = self._windows(example)
         is_max_context = _max_context(tuple(window.span for window in windows))
         spans = self._spans and list(itertools.chain.from_iterable(map(self._spans, example.doc_tokens)))
@@ -508,7 +510,7 @@ class _Featurizer:
         return (inside[0], inside[-1]) if inside and first >= 0 else (start, end)
 
     def _document(self, words):
-        if words == self._last[0]:  # questions about the same context follow each other
+        if words == self._last[0]:  # the previous question was about the same context
             return self._last[1]
         tokens, token_words, firsts = [], [], []
         for i, word in enumerate(words):
@@ -653,7 +655,7 @@ class FeatureWriter:
         self.num_features += 1
 
     def close(self):
-        """Completes the file and gives it its name."""
+        """Completes the file and moves it to its final path."""
         with self._stack:
             self._writer.close()
 

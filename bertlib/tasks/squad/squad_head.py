@@ -62,8 +62,8 @@ def _span_logits(sequence):
 
 
 def span_loss(logits, positions):
-    """Returns a scalar, the mean cross-entropy of positions. As in the published code, padding is not
-    excluded.
+    """Returns the mean cross-entropy of positions, a scalar. As in the published code, the softmax includes
+    the logits of padding.
 
     Args:
       logits: float [B, F].

@@ -73,8 +73,8 @@ def write_nbest(predictions, path):
 
 def write_answers(predictions, prediction_file, null_odds_file=None, offsets_file=None,
                   null_score_diff_threshold=0.0):
-    """Writes the final answers as {qas_id: text}. If paths for the null odds and the offsets are passed, also
-    writes these.
+    """Writes the final answers as {qas_id: text}. If a path for the null odds or for the offsets is passed,
+    also writes that file.
 
     Args:
       predictions: list of `Prediction`.

@@ -1,4 +1,5 @@
-"""Scores SQuAD answers: exact match, F1 and the null threshold, as the official scripts compute them.
+"""Scores SQuAD answers with exact match and F1, in the same way as the official scripts. Also finds the best
+null threshold.
 
     evaluate(squad_data.read_gold("dev-v1.1.json"), texts)        # {"exact_match": 80.8, "f1": 88.5}
 
@@ -29,7 +30,7 @@ def score_answers(gold, texts, version_2_with_negative=False):
 
     Exact match compares normalized texts. F1 compares the numbers of occurrences of each word. If `texts`
     lacks a question, both scores of this question are 0. With `version_2_with_negative`, a question may have
-    no right answer in `gold`. Its right answer is then "".
+    no right answer in `gold`. The right answer to such a question is "".
 
     Args:
       gold: see `squad_data.read_gold`.
@@ -68,13 +69,14 @@ def _f1(words, right_words, empty_may_be_right):
 
 
 def evaluate(gold, texts, version_2_with_negative=False, null_odds=None):
-    """Returns {name: number}, the figures of the official evaluation scripts. Scores are in percent.
+    """Returns the same numbers as the official evaluation scripts: {name: number}. Scores are in percent.
 
-    For SQuAD 1.1 these are exact_match and f1. For SQuAD 2.0 they are exact, f1 and total. The same three
-    figures are computed for the questions with an answer (HasAns_…) and for the questions without an answer
-    (NoAns_…). If null odds are passed, the figures also include best_exact and best_f1, the highest scores
-    over all null thresholds, and best_exact_thresh and best_f1_thresh, the thresholds with these scores. An
-    answer that is already empty in `texts` counts as empty at all thresholds.
+    For SQuAD 1.1, the names are exact_match and f1. For SQuAD 2.0, they are exact, f1 and total, the number
+    of questions. These three numbers are also computed for the questions with an answer (HasAns_…) and for
+    the questions without an answer (NoAns_…). If null odds are passed, there are four more numbers.
+    best_exact and best_f1 are the highest scores over all null thresholds. best_exact_thresh and
+    best_f1_thresh are the thresholds with these scores. An answer that is already empty in `texts` counts as
+    empty at all thresholds.
 
     Args:
       gold: see `squad_data.read_gold`.
@@ -110,8 +112,8 @@ def _official_threshold(scores, texts, null_odds, has_answer):
     """Returns (best mean score in percent, threshold with this score), computed in the same way as in the
     official script.
 
-    At first, all answers are empty. The answers are then added one by one, from the lowest null odds to the
-    highest.
+    The search begins with a threshold at which all answers are empty. Then the answers are added one by one,
+    from the lowest null odds to the highest, and the score is computed after each answer.
     """
     total = best = sum(not has_answer[qas_id] for qas_id in scores)
     threshold = 0.0
@@ -126,10 +128,10 @@ def _official_threshold(scores, texts, null_odds, has_answer):
 def find_null_threshold(gold, predictions):
     """Returns the lowest `null_score_diff_threshold` with the highest mean F1.
 
-    The official script's best_f1_thresh may differ from the result of this function, for two reasons. The
-    script reads the final answers, so it does not know the answers that the threshold of the run has replaced
-    by empty answers. If two questions have the same null odds, the script may count one question as answered
-    and the other question as not answered, although no threshold has this effect.
+    The official script's best_f1_thresh may differ from the result of this function, for two reasons. First,
+    the script reads the final answers, so it does not know the answers that the threshold of the run has
+    replaced by empty answers. Second, if two questions have the same null odds, the script may count one
+    question as answered and the other question as not answered, although no threshold has this effect.
 
     Args:
       gold: the right answers to the same questions, from `squad_data.read_gold`.

@@ -1,4 +1,5 @@
-"""Reads and writes sentences as JSON Lines: an object with the words and the tags of a sentence in each line.
+"""Reads and writes tagged sentences as JSON Lines. Each line is an object with the words and the tags of a
+sentence:
 
     {"tokens": ["Ana", "Ruiz", "sleeps"], "ner_tags": ["B-PER", "I-PER", "O"]}
 """
@@ -24,8 +25,8 @@ class JsonLinesFile(NamedTuple):
     Attributes:
       path: str.
       objects: list of dict, one for each sentence.
-      sentences: list of `tagging_data.Sentence`. The `lines` of a sentence contain the number of its line
-        once for each word.
+      sentences: list of `tagging_data.Sentence`. `lines` repeats the line number of the sentence for each of
+        its words.
     """
 
     path: str
@@ -47,7 +48,7 @@ def read_tagged(path, token_column=1, tag_column=-1, tagged=True, bad_lines=None
     """Reads a file with tagged sentences. A file with an extension of JSON Lines is read as JSON Lines. Any
     other file is read as columns. For the arguments and the errors, see `tagging_data.read_conll`.
 
-    For JSON Lines, the numbers of the columns are ignored.
+    For JSON Lines, `token_column` and `tag_column` are ignored.
 
     Returns:
       a `JsonLinesFile` or a `tagging_data.ConllFile`.
@@ -170,7 +171,8 @@ def _read_list(line, row, key):
 
 def add_predictions(file, predictions):
     """Returns the text of a file with two additional keys in each line: "predicted_tags", and
-    "tag_probabilities", the probabilities of these tags. Keys of the file with these names are replaced.
+    "tag_probabilities", the probabilities of these tags. If the file already has a key with one of these
+    names, the value of this key is replaced.
 
     Args:
       file: a `JsonLinesFile`.

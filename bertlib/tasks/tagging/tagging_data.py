@@ -85,9 +85,9 @@ class ConllFile(NamedTuple):
 def read_conll(path, token_column=1, tag_column=-1, tagged=True, bad_lines=None):
     """Reads a UTF-8 file with columns that are separated by spaces or tabs.
 
-    A line that begins with -DOCSTART- ends a sentence. A line that begins with "#" can be a comment. Such a
-    line is a comment if two conditions hold. First, the line comes before the first word of a sentence.
-    Second, its number of columns differs from the other lines, or its tag is not valid.
+    A line that begins with -DOCSTART- ends a sentence. A line that begins with "#" is a comment if two
+    conditions are true. First, the line comes before the first word of a sentence. Second, the line has
+    another number of columns than the lines with words, or its tag is not valid.
 
     Args:
       path: the file.
@@ -98,8 +98,8 @@ def read_conll(path, token_column=1, tag_column=-1, tagged=True, bad_lines=None)
         None: the file counts as tagged if its tag column contains a valid tag other than "O".
         An int: the number of columns of the training file. The file counts as tagged if it has this number of
         columns, and if its tag column contains a valid tag other than "O".
-      bad_lines: the `faults.FileFaults` of the file, to which lines that cannot be used are added. If bad
-        lines are skipped, each sentence with a bad line is left out. By default, a bad line is an error.
+      bad_lines: the `faults.FileFaults` of the file. Lines that cannot be used are added to it. If it skips
+        bad lines, each sentence with a bad line is left out. By default, a bad line is an error.
 
     Returns:
       a `ConllFile`.
@@ -206,9 +206,9 @@ def _sentences(file, rows, first, token, tag, bad_lines):
     Args:
       file: a `ConllFile` without sentences.
       rows: list with a list of columns for each line.
-      first: the line that determines the number of columns, for error messages.
+      first: number of the line that determines the number of columns, for error messages.
       token, tag: indexes of the columns of words and tags. `tag` is None if the file has no tags.
-      bad_lines: a `faults.FileFaults`, to which these lines are added.
+      bad_lines: a `faults.FileFaults`. Lines that cannot be used are added to it.
     """
     words, tags, lines, is_usable = [], [], [], True
     unreadable = {fault.line for fault in bad_lines.found}
@@ -242,8 +242,8 @@ def _sentences(file, rows, first, token, tag, bad_lines):
 
 
 def add_prediction_column(file, predictions):
-    """Returns the text of a file with an additional column, which contains a predicted tag for each word. In
-    -DOCSTART- lines, the tag is "O".
+    """Returns the text of a file with an additional last column, the predicted tag of each word. In
+    -DOCSTART- lines, this column contains "O".
 
     Args:
       file: a `ConllFile`.
@@ -289,7 +289,7 @@ def entity_spans(tags):
 
 
 def tags_from_spans(entities, length, scheme="IOB2"):
-    """Returns the tags of a sentence: the inverse of `entity_spans`.
+    """Returns the tags of a sentence with given entities. This function is the inverse of `entity_spans`.
 
     Args:
       entities: list of (index of the first word, index after the last word, type).
@@ -367,9 +367,9 @@ def score_tags(right, predicted):
       right, predicted: lists with a list of tags for each sentence, in the same scheme.
 
     Returns:
-      {name: float}. accuracy is the accuracy of the tags. precision, recall and f1 are scores of the
-      entities, which are also computed for each type, as in precision_PER. If a score would be a division by
-      0, it is 0.
+      {name: float}. accuracy is the share of words whose tag is right. precision, recall and f1 are scores of
+      all entities. These three scores are also computed for each type of entity, for example precision_PER.
+      A score whose denominator is 0 is 0.
     """
     hits, found, real = (collections.Counter() for _ in range(3))
     words = equal = 0
@@ -425,10 +425,10 @@ class Prediction(NamedTuple):
 
 
 def merge_windows(rows, sentences, labels, scheme="IOB2"):
-    """Returns the list of the `Prediction`s for sentences, merged from the predictions for their windows.
+    """Merges the predictions for windows. Returns a list with the `Prediction` for each sentence.
 
     If a predicted tag is not valid after the tag of the previous word, it is replaced; see `convert_scheme`.
-    The new tag keeps the probability of the predicted tag.
+    The probability of the replaced tag is used for the new tag.
 
     Args:
       rows: iterable of the predictions of `tagging_head.Tagger` for the windows, in the order of the windows.
@@ -462,10 +462,11 @@ class Window(NamedTuple):
 
 
 def window_bounds(sizes, room):
-    """Cuts a sentence into windows that overlap by about half, at the borders of words.
+    """Cuts a sentence into windows of whole words. Consecutive windows overlap by about half.
 
-    Each word is tagged in one window only. If a word is in two windows, each of these windows cuts the
-    sentence at one side of the word. The word is tagged in the window whose cut is farther from the word.
+    Each word is tagged in one window only. If a word is in two windows, the first window ends after the word,
+    and the second window begins before the word. The word is tagged in the window whose end or beginning is
+    farther from the word.
 
     Args:
       sizes: list of the number of tokens of each word. Each number is from 1 to `room`.
@@ -479,8 +480,8 @@ def window_bounds(sizes, room):
     while ends[-1][1] < len(sizes):
         start, end = ends[-1]
         tokens = sum(sizes[start:end])
-        # The next word must also fit into the window, so that each window has a word that the previous window
-        # lacks.
+        # The new window must have room for the next word. So each window has a word that is not in the
+        # previous window.
         while tokens > room // 2 or tokens + sizes[end] > room:
             tokens -= sizes[start]
             start += 1
@@ -528,8 +529,9 @@ class _Windows:
                       [*word_mask, 0])
 
     def _tag_ids(self, tag, more):
-        """Returns the tag id of each piece of a word. The first piece has the tag `tag`. The other pieces,
-        whose number is `more`, have the inside tag of `tag`. The id of an unknown tag is 0."""
+        """Returns the tag id of each piece of a word. The first piece has the tag `tag`. The other `more`
+        pieces have the I- tag of the same type: if `tag` is B-PER, they have I-PER. The id of an unknown tag
+        is 0."""
         inside = tag.replace("B-", "I-", 1)
         return [self._ids.get(tag, 0), *[self._ids.get(inside, self._ids.get(tag, 0))] * more]
 
@@ -537,8 +539,8 @@ class _Windows:
 def make_windows(sentences, labels, tokenizer, max_seq_length, label_all_pieces=False, num_workers=1):
     """Converts sentences into windows, which are the input of the model.
 
-    A sentence that is too long is cut into several windows; see `window_bounds`. If the tagged words of all
-    windows are joined in order, the result is the words of all sentences in order.
+    A sentence that is too long is cut into several windows; see `window_bounds`. Each word of the sentences
+    is tagged in exactly one window, and the windows are in the order of the words.
 
     Args:
       sentences: list of `Sentence`.

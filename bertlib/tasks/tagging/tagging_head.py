@@ -23,9 +23,10 @@ class Tagger:
     tag_mask is 1 at the tokens whose tags are trained. word_mask is 1 at the first token of each word. The
     tag of a word is the tag of the word's first token.
 
-    The predictions of a sequence are num_words, tags and probabilities. num_words is its number of words, W.
-    Only the first W values of tags and probabilities have a meaning. The probability of a tag is the softmax
-    of the tag's score; with a CRF, it is the marginal probability of the tag.
+    The predictions for a sequence are num_words, tags and probabilities. num_words is the number of words W
+    in the sequence. Only the first W values of tags and probabilities have a meaning. The probability of a
+    tag is computed from the scores of all tags with a softmax. With a CRF, it is the marginal probability of
+    the tag.
 
     With `use_crf`, the loss is computed for the whole sequence of tags (Lample et al. 2016, arXiv:1603.01360,
     section 2.2). The variable "crf/transitions" [N, N] contains the score of each transition from one tag
@@ -77,8 +78,9 @@ def _tag_independently(logits, tag_ids, tag_mask, with_probabilities):
       with_probabilities: whether to compute the probabilities.
 
     Returns:
-      three values: the losses, float32 [B], which are sums over the tokens of a sequence, or None if tag_ids
-      is None; the predicted tags, int32 [B, F]; and the probabilities of these tags, float32 [B, F], or None.
+      three values: the loss of each sequence, summed over its tokens, float32 [B] (None if tag_ids is None);
+      the predicted tags, int32 [B, F]; and the probabilities of these tags, float32 [B, F] (None without
+      `with_probabilities`).
     """
     best = tf.argmax(logits, axis=-1, output_type=tf.int32)
     probabilities = tf.gather(tf.nn.softmax(logits), best, batch_dims=2) if with_probabilities else None
@@ -91,8 +93,9 @@ def _tag_independently(logits, tag_ids, tag_mask, with_probabilities):
 def _tag_with_crf(logits, tag_ids, tag_mask, with_probabilities):
     """Predicts the best sequence of tags with a CRF; see `_tag_independently`.
 
-    The chain of the CRF contains only the tokens of the mask. For example, the transition from one word to
-    the next skips the other pieces of the first word.
+    The chain of the CRF contains only the tokens at which tag_mask is 1. For example, if tag_mask is 1 only
+    at the first piece of each word, a transition leads from the first piece of a word to the first piece of
+    the next word.
     """
     num_tags = modeling.get_shape_list(logits)[2]
     with tf.variable_scope("crf"):
@@ -113,8 +116,8 @@ def _tag_with_crf(logits, tag_ids, tag_mask, with_probabilities):
 
 
 def _order(mask):
-    """Returns an int32 tensor [B, F]. Each row contains first the positions with 1 in the same row of the
-    mask, and then the positions with 0."""
+    """Returns, for each row of a mask, the positions of the ones, followed by the positions of the zeros:
+    int32 [B, F]."""
     return tf.argsort(1 - mask, axis=1, stable=True)
 
 

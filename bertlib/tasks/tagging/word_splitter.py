@@ -10,11 +10,11 @@ words. `choose_splitting` determines from the training data which rules a corpus
 
 import re
 
-# The two ways to split a text. run.json records one of them.
+# The two ways to split a text. run.json records the way that was chosen for a model.
 SPLITTINGS = PUNCTUATION, SPACES = ("punctuation", "spaces")
-# `PUNCTUATION` is chosen if it would divide at most this share of the words of the training data. It divides
-# 0.1 % of the words of CoNLL-2003, and more than 10 % of the words of English text that was split at white
-# space.
+# `PUNCTUATION` is chosen if its rules would divide at most this share of the words in the training data.
+# These rules divide 0.1 % of the words in CoNLL-2003. In English text that was split at white space, they
+# divide more than 10 % of the words.
 _MAX_DIVIDED = 0.03
 # A period after one of these words is a part of the word, except at the end of the text.
 _ABBREVIATIONS = (
@@ -38,7 +38,7 @@ _WORD = re.compile(rf"""
     (?: \w+:// | www\. ) \S* [^\s{_MARKS}] /?                                   # https://example.org/
   | (?=[^\s@]{{1,64}}@) {_CHARACTER}+ (?:[.+-]{_CHARACTER}+)* @ {_CHARACTER}+ (?:[.-]{_CHARACTER}+)+
   | \A \d{{1,3}} \. (?=\s)                                                     # number of a list's item
-  | (?<!{_CHARACTER}) {_ENDING} (?!{_CHARACTER})                                # already apart
+  | (?<!{_CHARACTER}) {_ENDING} (?!{_CHARACTER})                                # 's as a separate word
   | (?: {_ABBREVIATIONS} | {_LETTER} ) \. (?=[\s,)]|['’]s)                       # Mr. or the initial J.
   | [#@] {_CHARACTER}+                                                          # hashtag or user
   | [A-Z]{{1,3}} \$                                                              # US$
@@ -51,8 +51,8 @@ _CONTRACTION = re.compile(rf"(?<!^)(?:(?i:n['’]t)|{_ENDING})\Z")
 
 
 def split(text, splitting=PUNCTUATION):
-    """Returns the words of a text: list of (start, end), the indexes of the first character of a word and of
-    the character after the word.
+    """Returns the words of a text: list of (start, end). `start` is the index of the first character of a
+    word, and `end` is the index after its last character.
 
     Args:
       text: str.
@@ -79,6 +79,6 @@ def choose_splitting(sentences):
       sentences: iterable of lists of str, the words of each sentence.
     """
     words = [word for sentence in sentences for word in sentence]
-    # The word "x" is added to each word, because some rules apply only at the end of a text.
+    # Some rules apply only at the end of a text. So that no word is at the end, "x" is put after each word.
     divided = sum(len(split(f"{word} x")) > 2 for word in words)
     return SPACES if divided > _MAX_DIVIDED * len(words) else PUNCTUATION

@@ -1,8 +1,8 @@
 """Computes BERT's vectors for texts: lines → features → vectors → JSON Lines, npz or TFRecords.
 
-All steps are streams, so the input may have any length. A window of consecutive lines is sorted by length and
-cut into batches. Each batch is as long as its longest line, so that little padding is computed. The results
-are in the order of the lines.
+The lines are processed as a stream, so the input may have any length. The lines of a window (a group of
+consecutive lines) are sorted by length and cut into batches. A batch is padded to its longest line. Because
+the lines of a batch have similar lengths, there is little padding. The results are in the order of the lines.
 """
 
 import contextlib
@@ -23,8 +23,8 @@ from bertlib.tasks.classification.classifier_data import _truncate_seq_pair
 from bertlib.tasks.pretraining import corpus
 
 POOLING = ("none", "cls", "mean")
-# A window ends with the first whole batch after `_WINDOW_TOKENS` tokens, or after about `_WINDOW_BYTES` bytes
-# of vectors.
+# A window consists of whole batches. It ends when it has at least `_WINDOW_TOKENS` tokens, or about
+# `_WINDOW_BYTES` bytes of vectors.
 _WINDOW_TOKENS = 1 << 16
 _WINDOW_BYTES = 1 << 27
 # Number of decimal places of the numbers in JSON, as in the published code.
@@ -122,7 +122,7 @@ class Vectors:
     """Head that predicts a vector for each text. The vector is the mean of the last layer over the tokens.
     See the module `head`.
 
-    The prediction is vectors, float32 [B, W].
+    The prediction has the name `vectors`; it is float32 [B, W].
     """
 
     modes = (estimator.ModeKeys.PREDICT,)
@@ -140,9 +140,9 @@ class Vectors:
 
 @contextlib.contextmanager
 def running(model_fn):
-    """A context manager that opens a session of a model_fn, and yields a function that runs the model.
+    """Returns a context manager. It opens a session of a model_fn and yields a function that runs the model.
 
-    The function takes the arrays of `arrays_of` and returns the predictions, {name: array}.
+    The yielded function takes the arrays of `arrays_of` and returns the predictions, {name: array}.
 
     Raises:
       ValueError: memory ran out during the `with` block.
@@ -170,9 +170,10 @@ def extract(features, run, num_layers, batch_size, token_bytes, dtype=np.float32
       run: the function that `running` yields.
       num_layers: L, the number of extracted layers.
       batch_size: number of lines in a batch.
-      token_bytes: number of bytes of the vectors of one token. It limits the size of a window.
+      token_bytes: size in bytes of all vectors of one token. The larger this size, the fewer tokens a window
+        has.
       dtype: data type of the vectors.
-      group: the `replica_group.Group` that shares the work, or None.
+      group: the `replica_group.Group` whose replicas share the work, or None.
     """
     for window in _windows(features, batch_size, min(_WINDOW_TOKENS, _WINDOW_BYTES // token_bytes)):
         order = sorted(range(len(window)), key=lambda place: len(window[place].tokens))
@@ -192,7 +193,7 @@ def extract(features, run, num_layers, batch_size, token_bytes, dtype=np.float32
 
 def _windows(features, batch_size, tokens):
     """Cuts features into windows, and yields each window as a list. A window consists of whole batches and
-    has at least `tokens` tokens. The last window contains the remaining features."""
+    has at least `tokens` tokens. Only the last window may be smaller: it contains the remaining features."""
     window, size = [], 0
     for feature in features:
         window.append(feature)
@@ -240,8 +241,8 @@ def write_jsonl(path, rows, layer_indexes):
 def write_npz(path, rows, layer_indexes, shape, dtype):
     """Writes an npz file with the arrays `values` and `layers` (the indexes of the layers).
 
-    If `values` has a row for each token, the file also has the arrays `input_ids` and `offsets`. The rows of
-    line i are then values[offsets[i]:offsets[i + 1]].
+    If `values` has a row for each token, the file also has the arrays `input_ids` and `offsets`. In such a
+    file, the tokens of line i have the rows values[offsets[i]:offsets[i + 1]].
 
     Args:
       path: the file, on a local file system.
@@ -325,8 +326,10 @@ def input_fn_builder(features, seq_length):
 
 def model_fn_builder(bert_config, init_checkpoint, layer_indexes, use_tpu, use_one_hot_embeddings,
                      pooling="none", step=None):
-    """Returns a model_fn. The predictions of the model_fn are `unique_id` and, for each index i of
-    `layer_indexes`, `layer_output_<i>`, which contains the vectors of the layer layer_indexes[i].
+    """Returns a model_fn that predicts the vectors of some layers.
+
+    The predictions are `unique_id` and `layer_output_0`, `layer_output_1` and so on, one for each element of
+    `layer_indexes`. `layer_output_<i>` contains the vectors of the layer layer_indexes[i].
 
     Args:
       bert_config: a `modeling.BertConfig`.

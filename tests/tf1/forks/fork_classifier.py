@@ -1,4 +1,4 @@
-"""News headlines by topic: the published classifier script as people changed it for data of their own."""
+"""Classifies news headlines by topic: the published classifier script, changed for a user's own data."""
 
 import collections
 import csv
@@ -188,7 +188,7 @@ def export(estimator, export_dir, seq_length):
 
 
 def read_batch(record_file):
-    """The records as arrays, as a client of the exported model has them."""
+    """Returns the records as arrays, in the form that a client of the exported model needs."""
     rows = collections.defaultdict(list)
     for serialized in tf.python_io.tf_record_iterator(record_file):
         example = tf.train.Example.FromString(serialized)

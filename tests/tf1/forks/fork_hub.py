@@ -1,5 +1,7 @@
-"""A script for TensorFlow 1.12: a classifier on a module of TF Hub, over the packages bert-tensorflow and
-tensorflow-hub."""
+"""A script for TensorFlow 1.12: a classifier on a module of TF Hub.
+
+It uses the packages bert-tensorflow and tensorflow-hub.
+"""
 
 import os
 

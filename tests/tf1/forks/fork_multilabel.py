@@ -1,4 +1,4 @@
-"""Comments that may be rude in several ways: its own head, Adam by optimize_loss, tensors as input."""
+"""Classifies comments with several labels: its own head, Adam by optimize_loss, and tensors as input."""
 
 import csv
 import os
@@ -33,7 +33,7 @@ LABELS = ["toxic", "obscene", "insult"]
 
 
 def load(part, tokenizer):
-    """(features, labels) of a file, as arrays."""
+    """Returns (features, labels) of a file, as arrays."""
     length = FLAGS.max_seq_length
     with tf.gfile.GFile(os.path.join(FLAGS.data_dir, part + ".csv")) as reader:
         rows = list(csv.DictReader(reader.read().splitlines()))
@@ -99,7 +99,7 @@ def write_probabilities(path, rows):
 
 
 def serialized(features):
-    """The examples as a client of the exported model sends them."""
+    """Yields the examples in the form in which a client of the exported model sends them."""
     for values in zip(*features.values()):
         yield tf.train.Example(features=tf.train.Features(feature={
             name: tf.train.Feature(int64_list=tf.train.Int64List(value=value))

@@ -1,4 +1,4 @@
-"""Names in sentences: one tag for each token, with plain Estimator, a generator and train_and_evaluate."""
+"""Tags names in sentences: a tag for each token, with plain Estimator, a generator and train_and_evaluate."""
 
 import functools
 import os
@@ -32,14 +32,17 @@ TAGS = ["O", "B-PER", "I-PER", "B-LOC"]
 
 
 def read_sentences(path):
-    """[(words, tags)] of a file."""
+    """Returns [(words, tags)] of a file."""
     with tf.gfile.GFile(path) as reader:
         blocks = reader.read().strip().split("\n\n")
     return [tuple(zip(*(line.split() for line in block.split("\n")))) for block in blocks]
 
 
 def to_features(words, tags, tokenizer):
-    """The first piece of a word has its tag, the others have O."""
+    """Returns the features of a sentence.
+
+    The first piece of a word has the tag of the word, the others have O.
+    """
     tokens, tag_ids = ["[CLS]"], [0]
     for word, tag in zip(words, tags):
         pieces = tokenizer.tokenize(word)
@@ -162,7 +165,7 @@ def main(unused_argv):
             for key in sorted(result):
                 writer.write(f"{key} = {result[key]}\n")
     if FLAGS.do_predict:
-        # Batches differ in length, so a batch's predictions are cut to their sentences here.
+        # Batches have different lengths, so predictions are cut to the lengths of their sentences here.
         write_tags(os.path.join(FLAGS.output_dir, "test_results.tsv"),
                    (one["tag_ids"][:one["length"]] for one in estimator.predict(input_fn_of("test"))))
     if FLAGS.do_export:

@@ -1,8 +1,8 @@
-"""start.py FORK FLAGS: a fork in a process with our modules, as its user starts it.
+"""start.py FORK FLAGS: runs a fork as its user starts it.
 
-With `import tf1 as tf` in it that is `PYTHONPATH=<this repository> python FORK FLAGS`; with `import
-tensorflow as tf`, `python -m tf1 FORK FLAGS`. `Scripts` forks a process that has loaded this repository's
-modules; those that the fork has its own of are unloaded here.
+A user starts a fork with `import tf1 as tf` by `PYTHONPATH=<this repository> python FORK FLAGS`, and a fork
+with `import tensorflow as tf` by `python -m tf1 FORK FLAGS`. `Scripts` forks a process that has loaded the
+modules of this repository. If the fork has its own modules of the same names, they are unloaded here.
 """
 
 import pathlib

@@ -1,4 +1,4 @@
-"""A fork's own optimizer, in the published form: elementwise updates, slots as variables of the graph."""
+"""A fork's own optimizer in the published form: elementwise updates, and slots as variables of the graph."""
 
 import re
 

@@ -1,4 +1,5 @@
-"""Whether two sentences belong together: TPUEstimator, an encoder, an optimizer, sharded records."""
+"""Predicts whether two sentences belong together: TPUEstimator, own encoder and optimizer, sharded records.
+"""
 
 import collections
 import os
@@ -36,7 +37,7 @@ flags.DEFINE_string("tpu_name", None, "Name of the TPU.")
 
 
 class RateHook(tf.train.SessionRunHook):
-    """Says every few steps how far training is."""
+    """Logs the progress of the training every few steps."""
 
     def begin(self):
         self._step = tf.train.get_global_step()
@@ -50,7 +51,7 @@ class RateHook(tf.train.SessionRunHook):
 
 
 def write_shards(part, num_shards, tokenizer):
-    """Writes a file's examples in turn to the shards; returns a pattern that they match."""
+    """Writes the examples of a file to the shards in turn. Returns a pattern that all shards match."""
     pattern = os.path.join(FLAGS.output_dir, f"{part}-*.tfrecord")
     writers = [tf.python_io.TFRecordWriter(pattern.replace("*", str(index))) for index in range(num_shards)]
     with tf.gfile.GFile(os.path.join(FLAGS.data_dir, part + ".tsv")) as reader:
@@ -145,7 +146,7 @@ def write_probabilities(path, rows):
 
 
 def serving_input_receiver_fn():
-    # A client sends ids and segments; padding is 0.
+    # A client sends ids and segments. The id of padding is 0.
     inputs = {name: tf.placeholder(tf.int32, [None, FLAGS.max_seq_length], name=name)
               for name in ("input_ids", "segment_ids")}
     return tf.estimator.export.ServingInputReceiver(

@@ -1,6 +1,6 @@
-"""Small models with optimizers of a fork's own, trained and run by as many replicas as it is started with.
+"""Trains small models with a fork's own optimizers, with any number of replicas.
 
-The last line that it prints is what it found, in JSON.
+The last line that it prints contains its results as JSON.
 """
 
 import json
@@ -29,7 +29,7 @@ def input_fn(params=None):
     chance = np.random.RandomState(3)
     ids = chance.randint(WORDS, size=[48, 5])
     dataset = tf.data.Dataset.from_tensor_slices(({"ids": ids}, (ids.sum(axis=1) % 2).astype(np.float32)))
-    # A batch whose size the graph knows, or does not.
+    # Only with drop_remainder, the graph knows the size of a batch.
     dataset = dataset.batch(FLAGS.batch_size, drop_remainder=params == {"kind": "clipped"})
     return dataset.repeat() if hvd is None else dataset.shard(hvd.size(), hvd.rank()).repeat()
 
@@ -56,8 +56,11 @@ def train_op_of(kind, loss):
 
 
 def accumulating_train_op(optimizer, loss, step, variables):
-    """Adds up the gradients of two batches, and then those of all processes: sums in a condition, of floats
-    and of what says whether all are finite."""
+    """Adds the gradients of two batches, and then the sums of all processes.
+
+    The sums over the processes are inside of a condition. They are sums of floats, and of the number that
+    shows whether all gradients are finite.
+    """
     def own(name, shape, dtype=tf.float32):
         return tf.get_variable(name, shape, dtype, tf.zeros_initializer(), trainable=False)
 
@@ -84,7 +87,7 @@ def accumulating_train_op(optimizer, loss, step, variables):
 
 
 class Fault(tf.train.SessionRunHook):
-    """Happens once; a file in the output directory tells when."""
+    """A fault that happens only once: a file in the output directory records that it has happened."""
 
     def after_run(self, run_context, run_values):
         done = os.path.join(FLAGS.output_dir, "fault")
@@ -94,7 +97,7 @@ class Fault(tf.train.SessionRunHook):
 
 
 def model_fn(features, labels, mode, params, config):
-    # Other replicas start with other weights, which they must not keep.
+    # Each replica starts with different weights. The replicas must take over the weights of replica 0.
     shift = float(config.task_id)
     table = tf.get_variable("table", [WORDS, 3], initializer=tf.random_normal_initializer(seed=1))
     weights = tf.get_variable("weights", initializer=np.full([3], 0.5 + shift, np.float32))
@@ -137,7 +140,7 @@ def serving_input_receiver_fn():
 
 
 def write_and_read():
-    """What is read back right after it was written."""
+    """Writes files, reads them at once, and returns the contents."""
     me = str(tf.estimator.RunConfig().task_id)
     folder = os.path.join(FLAGS.output_dir, "files")
     tf.gfile.MakeDirs(folder)
@@ -159,7 +162,7 @@ def run():
         estimator = estimator_of(kind)
         if kind == "own":
             estimator.train(input_fn, max_steps=STEPS - 1)
-        estimator.train(input_fn, max_steps=STEPS)  # goes on from the checkpoint, and in the input
+        estimator.train(input_fn, max_steps=STEPS)  # continues from the checkpoint, and in the input
         found[kind] = weights_of(estimator)
     found["evaluated"] = evaluated(estimator)
     found["predicted"] = [float(one["logits"]) for one in estimator.predict(lambda: input_fn().take(2))]
@@ -177,7 +180,7 @@ def run():
 
 
 class Weights(tf.train.SessionRunHook):
-    """Those at the end of a training, which only one process saves."""
+    """Stores the weights at the end of a training, because only one process saves them in a checkpoint."""
 
     def end(self, session):
         self.found = {name: session.run(f"{name}:0").tolist() for name in ("table", "weights", "global_step")}
