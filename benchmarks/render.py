@@ -382,7 +382,9 @@ def stability_table():
                     f"{row['p_value']:.3f}" if "p_value" in row else "", ", ".join(each)])
             parts.append(table([f"{data}: flags", f"{metric}: mean [95 % interval]", "failed runs",
                                 "difference from the published recipe", "p", "each seed"], rows))
-        parts.append(f"Measured by `{result['command']}` ({place(result)}).")
+        others = sorted({run["origin"] for run in result["rounds"] if "origin" in run})
+        parts.append(f"Measured by `{result['command']}` ({place(result)})."
+                     + f" Some runs are of other machines or days: {', '.join(others)}." * bool(others))
     return "\n\n".join(parts)
 
 

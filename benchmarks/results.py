@@ -49,7 +49,7 @@ class Recorder:
       recorder.write()
     """
 
-    def __init__(self, name, units, peers=(), packages=()):
+    def __init__(self, name, units, peers=(), packages=(), **fields):
         """Begins a benchmark.
 
         Args:
@@ -58,6 +58,7 @@ class Recorder:
           peers: Python interpreters of other programs in the comparison. Their versions are recorded, too.
             None and empty strings are skipped.
           packages: names of other packages that the benchmark uses. Their versions are recorded, too.
+          **fields: other fields of the file.
 
         Raises:
           SystemExit: the name is not a file name, or a result with this name exists.
@@ -74,7 +75,7 @@ class Recorder:
         self._result = {"command": command_line(), "commit": commit, "clean": clean,
                         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
                         "machine": machine(), "versions": {**versions(peers), **_installed(packages)},
-                        "repeated": True, "units": units}
+                        "repeated": True, "units": units, **fields}
 
     def add(self, **values):
         """Adds a round: the values that were measured, and labels such as the seed."""

@@ -3,7 +3,7 @@
     python benchmarks/stability.py --glue_dir=$GLUE_DIR --work_dir=output/stability \
       [--seeds=8] [--data=MRPC,MRPC-2490,CoLA] [--settings=published,bias_correction] \
       [--setting='longer=--warmup_proportion=0.3'] [--peer_python=PYTHON] [--results=stability_NAME] \
-      [any flag of run_classifier.py]
+      [--stored=stability_NAME] [any flag of run_classifier.py]
 
 Each pair of a data set and a setting is a sweep over the seeds: sweep.py trains the installed model in bf16.
 Finished runs are kept in --work_dir. So an interrupted command, or a command with more seeds, settings or
@@ -15,8 +15,10 @@ setting "hugging_face" then trains Hugging Face's model with the same start, bat
 schedule, clipping and weight decay. Its optimizer has bias correction. The order of the examples, the masks
 of the dropout and the first weights of the head differ from those of this project.
 
-A run of one data set takes hours. So each data set can have its own file of results: render.py makes its
-tables from all results whose names begin with stability.
+The runs of one data set take hours. So each data set can have its own file of results: render.py makes its
+tables from all results whose names begin with stability. --stored names such files. Their runs are not
+trained again, and become a part of the new results. So the seeds of a setting can be trained on different
+machines. The flags of all trainings must be the same as in the stored results.
 
 A run failed if it diverged, or if the sweep calls it degenerate: it is not better than a constant answer. The
 mean includes degenerate runs. The paired t-test compares a setting with the setting "published" on the seeds
@@ -24,6 +26,7 @@ that have a metric in both.
 """
 
 import argparse
+import functools
 import json
 import os
 import re
@@ -69,10 +72,10 @@ def sweep_command(glue_dir, directory, data, flags, seeds):
       directory: directory of the sweep.
       data: a name in `DATA`.
       flags: flags of the setting, then those of all trainings.
-      seeds: number of seeds.
+      seeds: list of seeds.
     """
     task, metric, of_data = DATA[data]
-    grid = f"--grid=seed={','.join(map(str, range(seeds)))}"
+    grid = f"--grid=seed={','.join(map(str, seeds))}"
     return [sys.executable, os.path.join(results.ROOT, "sweep.py"), f"--sweep_dir={directory}",
             f"--metric={metric}", "--keep_checkpoints=none", grid,
             "--", sys.executable, os.path.join(results.ROOT, "run_classifier.py"), f"--task_name={task}",
@@ -94,7 +97,7 @@ def as_run(data, setting, seed, status, message, value):
 
 
 def read_runs(directory, data, setting, seeds):
-    """Reads the runs of a sweep, in the order of their seeds.
+    """Reads the runs of a sweep that have the given seeds, in the order of `seeds`.
 
     Returns:
       list of the results of `as_run`, one for each run.
@@ -105,7 +108,7 @@ def read_runs(directory, data, setting, seeds):
     metric = DATA[data][1]
     found = {int(row["seed"]): row for row in paired_sweeps.read_sweep(directory)[1]}
     runs = []
-    for seed in range(seeds):
+    for seed in seeds:
         row = found.get(seed)
         if row is None or row["status"] not in run_rows.ENDED:
             raise SystemExit(f"{directory}: the run with seed {seed} has not finished. Run the same command "
@@ -115,21 +118,43 @@ def read_runs(directory, data, setting, seeds):
     return runs
 
 
-def train_peer(arguments, data):
-    """Trains Hugging Face's model on a data set with the seeds that are missing; returns all its runs.
+def train(arguments, data, setting, flags, seeds):
+    """Trains a setting on a data set; returns the runs with the given seeds.
 
-    Each run has a file of results in --work_dir. The name of its directory contains the precision.
+    Args:
+      arguments: the command line.
+      data: a name in `DATA`.
+      setting: name of the setting.
+      flags: flags of the setting, then those of all trainings.
+      seeds: list of seeds.
+
+    Returns:
+      See `read_runs`.
+    """
+    directory = os.path.join(arguments.work_dir, data, setting)
+    code = subprocess.run(sweep_command(arguments.glue_dir, directory, data, flags, seeds)).returncode
+    if code:
+        raise SystemExit(code)
+    return read_runs(directory, data, setting, seeds)
+
+
+def train_peer(arguments, data, seeds):
+    """Trains Hugging Face's model on a data set; returns the runs with the given seeds.
+
+    Each run has a file of results in --work_dir. If this file exists, the run is not repeated. The name of
+    its directory contains the precision.
 
     Args:
       arguments: the command line.
       data: a name in `DATA`, with the recipe of the same name in tasks.py.
+      seeds: list of seeds.
 
     Returns:
       See `read_runs`.
     """
     metric, runs = DATA[data][1], []
     work = tasks.Task(data, arguments, arguments.work_dir)
-    for seed in range(arguments.seeds):
+    for seed in seeds:
         directory = os.path.join(arguments.work_dir, data, f"{HUGGING_FACE}_{arguments.peer_precision}",
                                  f"seed={seed}")
         if run_rows.read_results(directory) is None:
@@ -208,6 +233,34 @@ def parse_settings(names, own):
     return {name: known[name] for name in chosen}
 
 
+def read_stored(names, flags):
+    """Returns the runs of stored results as {(data, setting, seed): run}.
+
+    Each run gets the field "origin", with the CPU and the date of its results, if it has none.
+
+    Args:
+      names: names of results, with commas between them; "" for none.
+      flags: list of the flags of all trainings.
+
+    Raises:
+      SystemExit: there is no such file, or its trainings had other flags.
+    """
+    found = {}
+    for name in filter(None, names.split(",")):
+        try:
+            result = results.read(name)
+        except FileNotFoundError as error:
+            raise SystemExit(f"--stored={name}: {error.filename} does not exist.") from error
+        if result.get("flags") != shlex.join(flags):
+            raise SystemExit(f"--stored={name}: all its trainings had the flags {result.get('flags')!r}, and "
+                             f"not {shlex.join(flags)!r}. Pass the same flags.")
+        for run in result["rounds"]:
+            if "seed" in run:
+                found[run["data"], run["setting"], run["seed"]] = {
+                    **run, "origin": run.get("origin", f"{result['machine']['cpu']}; {result['date']}")}
+    return found
+
+
 def check_data(chosen, peer_python):
     """Raises SystemExit if the name of a data set is unknown, or if --peer_python cannot train on it."""
     unknown = [data for data in chosen if data not in DATA]
@@ -244,16 +297,27 @@ def main():
     parser.add_argument("--setting", action="append", default=[], metavar="NAME=FLAGS")
     parser.add_argument("--peer_python", help="interpreter that trains Hugging Face's model, too")
     parser.add_argument("--peer_precision", default="bf16", choices=("bf16", "fp32"))
+    parser.add_argument("--stored", default="", help="names of results whose runs are not trained again")
     results.add_flag(parser)
     arguments, flags = parser.parse_known_args()
     paired_tests.load_scipy()
     settings = parse_settings(arguments.settings, arguments.setting)
     chosen = arguments.data.split(",")
     check_data(chosen, arguments.peer_python)
+    stored = read_stored(arguments.stored, flags)
     recorder = results.Recorder(arguments.results, dict.fromkeys(
         (*{metric for _, metric, _ in DATA.values()}, "failed_share", "mean", "low", "high", "difference",
          "difference_low", "difference_high", "p_value"), ""),
-        [arguments.peer_python], packages=("scipy",))
+        [arguments.peer_python], packages=("scipy",), flags=shlex.join(flags))
+
+    def all_runs(data, name, train):
+        """Returns the stored runs, and those that `train`, a function of a list of seeds, returns."""
+        runs = {seed: stored[data, name, seed] for seed in range(arguments.seeds)
+                if (data, name, seed) in stored}
+        missing = [seed for seed in range(arguments.seeds) if seed not in runs]
+        if missing:
+            runs.update(zip(missing, train(missing)))
+        return [runs[seed] for seed in sorted(runs)]
 
     def report(data, name, runs, published, of_setting):
         metric = DATA[data][1]
@@ -266,17 +330,13 @@ def main():
     for data in chosen:
         published = None
         for name, of_setting in settings.items():
-            directory = os.path.join(arguments.work_dir, data, name)
-            command = sweep_command(arguments.glue_dir, directory, data, [*of_setting, *flags],
-                                    arguments.seeds)
-            code = subprocess.run(command).returncode
-            if code:
-                raise SystemExit(code)
-            runs = read_runs(directory, data, name, arguments.seeds)
+            runs = all_runs(data, name, functools.partial(
+                train, arguments, data, name, [*of_setting, *flags]))
             report(data, name, runs, published, of_setting)
             published = published or runs
         if arguments.peer_python:
-            report(data, HUGGING_FACE, train_peer(arguments, data), published, ())
+            runs = all_runs(data, HUGGING_FACE, functools.partial(train_peer, arguments, data))
+            report(data, HUGGING_FACE, runs, published, ())
     recorder.write()
 
 

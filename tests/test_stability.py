@@ -36,12 +36,12 @@ def test_failed_runs_are_those_that_diverged_or_are_degenerate(tmp_path):
     rows = [(1, 0.5, "finished", "Degenerate: the model predicts the same class for all examples."),
             (0, 0.8, "finished", ""), (2, "", "diverged", "The loss of step 3 is nan.")]
     directory = write_sweep(tmp_path / "sweep", rows)
-    assert stability.read_runs(directory, "MRPC", "published", 3) == runs_of(0.8, 0.5, None)
-    assert stability.read_runs(directory, "MRPC", "published", 1) == runs_of(0.8)
+    assert stability.read_runs(directory, "MRPC", "published", range(3)) == runs_of(0.8, 0.5, None)
+    assert stability.read_runs(directory, "MRPC", "published", [0]) == runs_of(0.8)
     for seeds, broken in ((4, rows), (1, [(0, "", "failed", "error: no such file")])):
         directory = write_sweep(tmp_path / f"sweep{seeds}", broken)
         with pytest.raises(SystemExit, match=f"the run with seed {seeds - 1} has not finished"):
-            stability.read_runs(directory, "MRPC", "published", seeds)
+            stability.read_runs(directory, "MRPC", "published", range(seeds))
 
 
 def test_the_statistics_are_those_of_the_values_and_their_pairs():
@@ -98,8 +98,8 @@ def test_the_peer_trains_only_missing_seeds(tmp_path):
 
     def trained(seeds):
         return stability.train_peer(argparse.Namespace(
-            glue_dir=str(tmp_path), work_dir=str(tmp_path / "work"), seeds=seeds, peer_python=str(peer),
-            peer_precision="fp32"), "MRPC")
+            glue_dir=str(tmp_path), work_dir=str(tmp_path / "work"), peer_python=str(peer),
+            peer_precision="fp32"), "MRPC", range(seeds))
 
     first, all_of_them = trained(1), trained(3)
     expected = runs_of(0.7, 0.5, None, setting="hugging_face")
@@ -145,6 +145,45 @@ def test_the_table_has_each_setting_and_each_seed(tmp_path, monkeypatch):
     assert "| Hugging Face | 0.600 | 0 of 1 |" in page
     assert "| 0.750, –, 0.750 |" in page
     assert "2026-11-24).\n\n| MRPC: flags" in page and page.endswith("2026-11-25).\n<!-- end -->")
+
+
+def test_stored_runs_are_not_trained_again(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("scipy.stats")
+    monkeypatch.setattr(results, "DIRECTORY", str(tmp_path))
+    about = {"command": "python benchmarks/stability.py", "date": "2026-11-24", "versions": {}, "units": {},
+             "machine": {"cpu": "a CPU", "instructions": [], "cores": 2}, "repeated": True}
+    results.write("first", {**about, "flags": "--precision=fp32", "rounds": [
+        *runs_of(0.7, None), *runs_of(0.6, 0.5, setting="bias_correction")]})
+    trained = []
+
+    def train(arguments, data, setting, flags, seeds):
+        trained.append((data, setting, flags, seeds))
+        runs = runs_of(*[0.9] * len(seeds), setting=setting)
+        return [{**run, "seed": seed} for run, seed in zip(runs, seeds)]
+
+    def run(*flags):
+        monkeypatch.setattr(sys, "argv", ["stability.py", "--glue_dir=glue", "--work_dir=work", "--data=MRPC",
+                                          "--settings=bias_correction", *flags])
+        stability.main()
+
+    monkeypatch.setattr(stability, "train", train)
+    run("--seeds=2", "--stored=first", "--results=same", "--precision=fp32")
+    assert not trained
+    run("--seeds=3", "--stored=first", "--results=more", "--precision=fp32")
+    assert trained == [("MRPC", "published", ["--precision=fp32"], [2]),
+                       ("MRPC", "bias_correction", ["--adam_bias_correction=true", "--precision=fp32"], [2])]
+    stored = results.read("more")
+    runs = [row for row in stored["rounds"] if "seed" in row]
+    assert [run.get(METRIC) for run in runs] == [0.7, None, 0.9, 0.6, 0.5, 0.9]
+    assert [run.get("origin") for run in runs] == ["a CPU; 2026-11-24"] * 2 + [None] + [
+        "a CPU; 2026-11-24"] * 2 + [None]
+    monkeypatch.setattr(render, "STABILITY", ["more"])
+    assert "Some runs are of other machines or days: a CPU; 2026-11-24." in render.stability_table()
+    assert "MRPC, published: 0.8000" in capsys.readouterr().out
+    for flags, message in ((["--stored=first"], "had the flags '--precision=fp32', and not ''"),
+                           (["--stored=none"], "--stored=none: .*none.json does not exist")):
+        with pytest.raises(SystemExit, match=message):
+            run("--seeds=2", *flags)
 
 
 @pytest.mark.slow(reason="two trainings in fresh interpreters, and the sweeps around them")
