@@ -416,9 +416,7 @@ def server_table():
     return f"""{table(titles, rows)}
 
 The figures are medians of {len(ratios)} rounds. A client sends its next request when it has the answer to
-the last one. The machine had other work at the same time. So compare the CPU times, which depend less on
-the other work than the latencies. The last column is the CPU time divided by that of the loop with one
-text in a call.
+the last one. The last column is the CPU time divided by that of the loop with one text in a call.
 
 All {last["sent"]:,} malformed requests were answered with 4xx. Before them, the server had
 {states[0]}; after them, {states[1]}.
@@ -427,42 +425,57 @@ Measured by `{result["command"]}` ({place(result)}; {packages})."""
 
 
 def onnx_table():
-    """CPU time of ONNX files."""
-    result, rows = results.read("serving_onnx"), []
+    """Returns the tables of the CPU time of ONNX files of MRPC's model, one for each machine."""
     fields = {"a call, CPU ms": "a call with one pair", "an answer of many, CPU ms": "one of many pairs"}
-    for side in dict.fromkeys(row["side"] for row in rows_of(result) if "round" in row):
-        cells = []
-        for field in fields:
-            mine, ours, theirs = (values_of(result, field, side=name) for name in (side, OURS, PEER))
-            ratios = [[one / other for one, other in zip(mine, others)] for others in (ours, theirs)]
-            cells += [f"{statistics.median(mine):.1f}", *(
-                f"{statistics.median(found):.2f} ({min(found):.2f}–{max(found):.2f})" for found in ratios)]
-        rows.append([side, *cells])
     titles = ["CPU ms", *(title for name in fields.values()
                           for title in (name, f"compared with {OURS}", f"compared with {PEER}"))]
-    return f"""{table(titles, rows)}
-
-The model is MRPC's, with the installed model as its encoder. All sides have one core and one thread, and
-fp32 where int8 is not named. Ratios are medians of the rounds, with the smallest and the largest.
-
-Measured by `{result["command"]}` ({place(result)})."""
+    parts = []
+    for result in map(results.read, SERVING_ONNX):
+        rows = []
+        for side in dict.fromkeys(row["side"] for row in rows_of(result) if "round" in row):
+            rows.append([side])
+            for field in fields:
+                milliseconds = values_of(result, field, side=side)
+                rows[-1] += [f"{statistics.median(milliseconds):.1f}", *onnx_ratios(result, field, side)]
+        parts += [table(titles, rows), onnx_origin(result)]
+    return "\n\n".join([*parts, "The model is a classifier of MRPC, trained from the installed model. All "
+                        "sides have one core and one thread, and\nfp32 where int8 is not named. Ratios are "
+                        "medians of the rounds, with the smallest and the largest."])
 
 
 def onnx_base_table():
-    """Returns the table of the prediction of BERT-Base: CPU seconds and their ratios."""
-    result, rows = results.read("compare_predict_avx2"), []
-    for side in dict.fromkeys(row["side"] for row in rows_of(result, work="predict") if "side" in row):
-        mine, ours, theirs = (values_of(result, "cpu", side=name) for name in (side, OURS, PEER))
-        ratios = [[one / other for one, other in zip(mine, others)] for others in (ours, theirs)]
-        rows.append([side, f"{1000 * statistics.median(mine):.0f}", *(
-            f"{statistics.median(found):.2f} ({min(found):.2f}–{max(found):.2f})" for found in ratios)])
+    """Returns the tables of the prediction of BERT-Base, one for each machine: CPU time and its ratios."""
     titles = ["BERT-Base", "CPU ms for each pair", f"compared with {OURS}", f"compared with {PEER}"]
-    return f"""{table(titles, rows)}
+    parts = []
+    for result in map(results.read, COMPARE_PREDICT):
+        sides = dict.fromkeys(row["side"] for row in rows_of(result, work="predict") if "side" in row)
+        rows = [[side, f"{1000 * statistics.median(values_of(result, 'cpu', side=side)):.0f}",
+                 *onnx_ratios(result, "cpu", side)] for side in sides]
+        parts += [table(titles, rows), onnx_origin(result)]
+    return "\n\n".join([*parts, "The pairs are a part of MRPC's development set, in batches of 32. All sides "
+                        "have two threads, and fp32\nwhere int8 is not named."])
 
-The pairs are a part of MRPC's development set, in batches of 32. All sides have two threads, and fp32 where
-int8 is not named. The CPU has no instructions for int8 (VNNI) and for bf16. So bf16 was not measured.
 
-Measured by `{result["command"]}` ({place(result)})."""
+def onnx_ratios(result, field, side):
+    """Returns the ratios of the values of a side to those of this project and of Hugging Face, as two
+    texts."""
+    texts = []
+    for other in (OURS, PEER):
+        ratios = [mine / theirs for mine, theirs in zip(values_of(result, field, side=side),
+                                                        values_of(result, field, side=other))]
+        texts.append(f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})")
+    return texts
+
+
+def onnx_origin(result):
+    """Returns the origin of a table, and which instructions for short numbers the CPU has."""
+    has = set(result["machine"]["instructions"])
+    found = [name for name, flags in (("int8 (VNNI)", {"avx512_vnni"}), ("bf16", {"avx512_bf16", "amx_bf16"}))
+             if has & flags]
+    missing = [name for name in ("int8 (VNNI)", "bf16") if name not in found]
+    texts = [f"instructions for {' and '.join(found)}"] * bool(found) + [
+        f"no instructions for {' or '.join(missing)}"] * bool(missing)
+    return f"This CPU has {', but '.join(texts)}. Measured by `{result['command']}` ({place(result)})."
 
 
 def domain_table():
@@ -522,6 +535,8 @@ def origins_table():
 
 
 ONNX_QUALITY = [name for name in results.names() if name.startswith("onnx_quality")]
+SERVING_ONNX = [name for name in results.names() if name.startswith("serving_onnx")]
+COMPARE_PREDICT = [name for name in results.names() if name.startswith("compare_predict")]
 STABILITY = [name for name in results.names() if name.startswith("stability")]
 ON_OTHER_PAGES = ("domain", "onnx", "onnx_base", "onnx_quality", "padding", "replicas", "report_numbers",
                   "selection", "server", "stability")
@@ -544,9 +559,9 @@ TABLES = {
     "selection": (selection_table, ["selection_cost"]),
     "stability": (stability_table, STABILITY),
     "server": (server_table, ["server_load"]),
-    "onnx": (onnx_table, ["serving_onnx"]),
+    "onnx": (onnx_table, SERVING_ONNX),
     "domain": (domain_table, ["domain"]),
-    "onnx_base": (onnx_base_table, ["compare_predict_avx2"]),
+    "onnx_base": (onnx_base_table, COMPARE_PREDICT),
     "onnx_quality": (onnx_quality_table, ONNX_QUALITY),
     "origins": (origins_table, [])}
 
