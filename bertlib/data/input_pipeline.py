@@ -35,8 +35,8 @@ MICRO_BATCH_WEIGHT = "micro_batch_weight"
 # Sequences are trimmed to a multiple of this length. Kernels are faster for such lengths, and fewer different
 # shapes occur.
 _LENGTH_STEP = 8
-# In graphs with `graph_keys.USES_XLA`, sequences are trimmed to a multiple of this length. XLA compiles for
-# several seconds for each new length.
+# In graphs with `graph_keys.USES_XLA`, sequences are trimmed to a multiple of this length. For each new
+# length, XLA compiles the graph again, which takes several seconds.
 _LENGTH_STEP_OF_XLA = 64
 # In evaluation and prediction, examples are sorted by length within groups of this number of consecutive
 # batches.
@@ -201,8 +201,8 @@ class _RecordReader(object):
 
 @contextlib.contextmanager
 def translate_record_errors(graph=None):
-    """Returns a context manager. If the input fails in its block because of a bad record, the context manager
-    raises an error that names this record.
+    """Returns a context manager. If the input fails inside of the `with` block because of a bad record, the
+    context manager raises an error that names this record.
 
     Args:
       graph: the graph of the input; None for the current graph.
@@ -239,11 +239,11 @@ def _epoch_order(seed, epoch, num_examples):
 
 
 def _index_dataset(num_examples, batch_size, is_training, drop_remainder):
-    """Returns a dataset whose elements are int64 vectors: the indices of the examples of a batch. The last
-    batch may be smaller than batch_size."""
+    """Returns a dataset with an element for each batch: an int64 vector with the indices of the batch's
+    examples. Outside of training, the last batch may be smaller than batch_size."""
     if not is_training:
         return tf.data.Dataset.range(num_examples).batch(batch_size, drop_remainder=drop_remainder)
-    tf.add_to_collection(graph_keys.STARTS_AT_GLOBAL_STEP, True)
+    tf.add_to_collection(graph_keys.STARTS_AT_GLOBAL_STEP, 1)
     seed = randomness.graph_seed()
     global_step = tf.train.get_global_step()
     # The iterator reads the global step when it is initialized, which is after a checkpoint was restored.
@@ -272,13 +272,14 @@ def _shard(dataset):
     """Returns this replica's shard of a dataset: with R replicas, every R-th batch. If the graph has no
     `SHARD`, returns the dataset unchanged."""
     for index, count in tf.get_collection(graph_keys.SHARD):
-        tf.add_to_collection(graph_keys.SHARDED_INPUT, True)
+        tf.add_to_collection(graph_keys.SHARDED_INPUT, 1)
         dataset = dataset.shard(count, index)
     return dataset
 
 
 def token_balanced_bounds(lengths, num_micro_batches):
-    """Returns bounds that cut a batch into micro-batches whose largest token count is as small as possible.
+    """Returns the bounds at which a batch is cut into micro-batches. The largest token count of a micro-batch
+    is as small as possible.
 
     The token count of a micro-batch is its number of examples times its longest length.
 
@@ -376,8 +377,8 @@ def _trimmed_length(lengths):
 
 
 def _trim(batch, trimmed_fields):
-    """Cuts the trimmed fields of a batch to the length of its longest sequence, rounded up by
-    `_trimmed_length`."""
+    """Cuts the trimmed fields of a batch. The new length is the length of the longest sequence in the batch,
+    rounded up by `_trimmed_length`."""
     longest = _trimmed_length(tf.reduce_max(_lengths(batch[trimmed_fields[0]])))
     return {**batch, **{name: batch[name][..., :longest] for name in trimmed_fields}}
 
@@ -450,8 +451,8 @@ def _evaluation_dataset(num_examples, read, batch_size, drop_remainder, trimmed_
     def read_sorted(indices):
         return _sort_by_length({**read(indices), EXAMPLE_INDEX: indices}, trimmed_fields[0])
 
-    # The last batch may be smaller. Its examples are not mixed with the examples of other batches, so the
-    # mean over batches is the same as without sorting.
+    # The last batch may be smaller than the others. If the sorting moved examples between this batch and the
+    # others, the mean over the batches would change.
     whole = num_examples - num_examples % batch_size
     many = tf.data.Dataset.range(whole).batch(batch_size * _SORTED_BATCHES).map(read_sorted, **threads)
     dataset = many.flat_map(
@@ -493,7 +494,7 @@ def record_dataset(path, fields, batch_size, is_training, drop_remainder, micro_
     Args:
       path: the file, or a list of files, which are read like one file.
       fields: list of `Field`.
-      batch_size: B, number of examples of a batch. The last batch outside of training may be smaller.
+      batch_size: B, number of examples of a batch. Outside of training, the last batch may be smaller.
       is_training: True for an endless, shuffled stream that starts at the global step. False to read each
         example once, in the order of the file unless `trimmed_fields` are given.
       drop_remainder: whether to leave out the last batch if it has fewer than B examples.
@@ -508,9 +509,9 @@ def record_dataset(path, fields, batch_size, is_training, drop_remainder, micro_
       trimmed_fields: names of fields [B, F], or [B, C, F] if each example has C sequences. In each batch,
         these fields are cut after the end of the longest sequence. The first field is the mask: 1 for real
         tokens, 0 for padding after them. In training, the examples of a step are sorted by length before they
-        are divided into micro-batches. Outside of training, the examples of 64 batches are sorted by length.
-        Each batch outside of training also has `EXAMPLE_INDEX`, int64 [B], with the positions of its examples
-        in the file; see `restore_file_order`.
+        are divided into micro-batches. Outside of training, the examples of 64 consecutive batches at a time
+        are sorted by length. Each of these batches also has `EXAMPLE_INDEX`, int64 [B], with the positions of
+        its examples in the file; see `restore_file_order`.
       unequal_micro_batches: whether micro-batches have different numbers of examples, which
         `token_balanced_bounds` determines. Only for training with `trimmed_fields`. If true, `batch_size` is
         the number of examples of a whole step, and each micro-batch has a `MICRO_BATCH_WEIGHT`. This weight
@@ -538,8 +539,8 @@ def record_dataset(path, fields, batch_size, is_training, drop_remainder, micro_
 
 
 def placeholders(fields, batch_size, batch_totals=()):
-    """Returns {name: placeholder} for a batch of `record_dataset`. Each placeholder is [B, …], or a scalar
-    for a total."""
+    """Returns {name: placeholder} for a batch of `record_dataset`. The placeholder of a field has the shape
+    [B, …]; the placeholder of a total is a scalar."""
     def placeholder(dtype, shape):
         return tf.placeholder(tf.int32 if dtype == "int64" else tf.as_dtype(dtype), shape)
 

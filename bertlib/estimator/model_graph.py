@@ -1,4 +1,4 @@
-"""Builds the graph of a `model_fn` on an `input_fn`, for training, evaluation, prediction and export."""
+"""Builds the graph of an `input_fn` and a `model_fn`, for training, evaluation, prediction and export."""
 
 import inspect
 import warnings
@@ -79,13 +79,13 @@ class Builder:
           mode: a `ModeKeys`.
         """
         del mode
-        if not isinstance(result, tf.compat.v2.data.Dataset):  # the base class of both versions
+        if not isinstance(result, tf.compat.v2.data.Dataset):  # base class of the datasets of v1 and v2
             return result, []
         iterator = tf.data.make_initializable_iterator(_without_tuner(result))
         return iterator.get_next(), [session_hooks.InitializeHook(iterator.initializer)]
 
     def build_on(self, input_fn, mode):
-        """Builds input and model from an input_fn; see `build`. In prediction, labels are ignored."""
+        """Builds the input of an input_fn and the model; see `build`. In prediction, labels are ignored."""
         def features_fn():
             features, labels, hooks = self.call_input_fn(input_fn, mode)
             return features, None if mode == ModeKeys.PREDICT else labels, hooks
@@ -93,7 +93,7 @@ class Builder:
         return self.build(features_fn, mode)
 
     def build(self, features_fn, mode):
-        """Builds input and model.
+        """Builds the input and the model in the current graph.
 
         Args:
           features_fn: function without arguments that returns (features, labels, hooks).
@@ -105,14 +105,14 @@ class Builder:
         tf.set_random_seed(self._config.tf_random_seed)
         tf.train.create_global_step()
         if mode == ModeKeys.TRAIN:
-            # The index is a local variable, so checkpoints do not contain it. This loses nothing: checkpoints
-            # are saved between two steps, when the index is 0.
+            # The index is a local variable, so checkpoints do not contain it. Nothing is lost, because
+            # checkpoints are saved between two steps, when the index is 0.
             index = tf.Variable(0, dtype=tf.int64, trainable=False, name=graph_keys.MICRO_BATCH_INDEX,
                                 collections=[tf.GraphKeys.LOCAL_VARIABLES, graph_keys.MICRO_BATCH_INDEX])
             all_reduce = collectives.current_all_reduce()
             randomness.set_micro_batch(all_reduce.effective_batch_index(index) if all_reduce else index)
             if self._config.step_config and self._config.step_config.use_xla:
-                tf.add_to_collection(graph_keys.USES_XLA, True)
+                tf.add_to_collection(graph_keys.USES_XLA, 1)
         # Iterators and queues stay on the CPU.
         with tf.device("/cpu:0"):
             features, labels, input_hooks = features_fn()
@@ -175,7 +175,7 @@ def _without_tuner(dataset):
     The thread of the tuner can delay the end of a session by a minute."""
     options = tf.data.Options()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the warning says that only the value at building time is read
+        warnings.simplefilter("ignore")  # TensorFlow warns that these options may not be final
         undecided = dataset.options().autotune.enabled is None
     if undecided:
         options.autotune.enabled = False
