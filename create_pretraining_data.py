@@ -25,7 +25,7 @@ from bertlib.runs import checks, model_config, vocabularies
 from bertlib.system import files, network_namespace
 from bertlib.tasks.pretraining import corpus, pretraining_data, pretraining_stream
 
-FLAGS = flags.FLAGS  # a published name, for scripts that import this one
+FLAGS = flags.FLAGS  # a published name; other scripts may import it from here
 
 # This environment variable is set if the command already runs in a network namespace.
 _PORTS_ARE_CLOSED = "BERT_PORTS_CLOSED"
@@ -98,7 +98,7 @@ class TrainingInstance(object):
 
     Attributes:
       tokens: the text after masking, as a list of str: [CLS] a [SEP] b [SEP].
-      segment_ids: list of int with an id for each token. It is 0 up to the first [SEP], and 1 after it.
+      segment_ids: list of int, one for each token: 0 up to the first [SEP], and 1 after it.
       masked_lm_positions: the positions of the masked tokens, as a list of int in ascending order.
       masked_lm_labels: the tokens at these positions before masking, as a list of str.
       is_random_next: whether b is a random text (True) or the text that follows a (False).
@@ -123,7 +123,8 @@ def create_training_instances(input_files, tokenizer, max_seq_length, dupe_facto
                               masked_lm_prob, max_predictions_per_seq, rng, do_whole_word_mask=False):
     """Creates the training instances of text files, and keeps all of them in memory.
 
-    As published, the last document of a file continues in the next file unless a blank line separates them.
+    As in the published code, the last document of a file continues in the next file, unless a blank line
+    separates the two files.
 
     Args:
       input_files: list of paths of text files, which may be compressed (.gz). Each line contains one
@@ -272,7 +273,8 @@ def create_float_feature(values):
 
 def write_instance_to_example_files(instances, tokenizer, max_seq_length, max_predictions_per_seq,
                                     output_files):
-    """Writes instances as TFRecords of `pretraining_data.feature_fields`, distributed over the files in turn.
+    """Writes instances as TFRecords with the fields of `pretraining_data.feature_fields`. The instances are
+    distributed over the files in turn.
 
     The files get their final names only after all instances were written.
 

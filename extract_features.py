@@ -3,7 +3,7 @@
     python extract_features.py --input_file=text.txt --output_file=features.jsonl --layers=-1,-2,-3,-4
 
 This command uses the installed model. A line "a ||| b" is a pair of texts. The next command writes only one
-vector for each line, so its output file is only about a hundredth as large:
+vector for each line. Its output file is about a hundred times smaller than the file of the first command:
 
     python extract_features.py --input_file=text.txt --output_file=vectors.npz --layers=-1 --pooling=mean \\
       --output_format=npz --output_dtype=float16 --vocab_file=$BERT_DIR/vocab.txt \\
@@ -24,9 +24,9 @@ from bertlib.replicas import replica_group
 from bertlib.runs import checks, model_config, run_record, vocabularies
 from bertlib.runs.settings import require_file
 from bertlib.system import files, locks
-from bertlib.tasks.classification.classifier_data import _truncate_seq_pair  # noqa: F401  a public name of this script that lives there
+from bertlib.tasks.classification.classifier_data import _truncate_seq_pair  # noqa: F401  a public name
 from bertlib.tasks.vectors import feature_extraction
-from bertlib.tasks.vectors.feature_extraction import (  # noqa: F401  public names of this script that live there
+from bertlib.tasks.vectors.feature_extraction import (  # noqa: F401  public names of this script
     InputExample,
     InputFeatures,
     convert_examples_to_features,
@@ -35,7 +35,7 @@ from bertlib.tasks.vectors.feature_extraction import (  # noqa: F401  public nam
     read_examples,
 )
 
-FLAGS = flags.FLAGS  # a published name, for scripts that import this one
+FLAGS = flags.FLAGS  # a published name; other scripts may import it from here
 
 
 def define_flags():

@@ -129,10 +129,10 @@ class BertModel(object):
             sufficient for the pooler. The output of the last layer is then [B, 1, W].
           compile_kernels: whether to use kernels that are compiled for this machine's CPU; see
             `bertlib.kernels.kernel_choice`.
-          remove_padding: whether the encoder skips padding in training. Its outputs are then zero at padding,
-            except at a few positions (see `bertlib.kernels.packing`). The dropout masks differ from the masks
-            of a run with padding, and the masks of a micro-batch are not slices of the masks of the whole
-            batch.
+          remove_padding: whether the encoder skips padding in training. The outputs of the encoder are then
+            zero at padding, except at a few positions (see `bertlib.kernels.packing`). The dropout masks
+            differ from the masks of a run with padding, and the masks of a micro-batch are not slices of the
+            masks of the whole batch.
           frozen_layers: number of layers that are not trained, see `transformer_model`.
 
         Raises:
@@ -166,8 +166,8 @@ class BertModel(object):
         if token_type_ids is None:
             token_type_ids = tf.zeros([batch_size, seq_length], tf.int32)
         if remove_padding:
-            # If padding is removed, micro-batches have different numbers of rows, even if their shapes are
-            # equal.
+            # If padding is removed, micro-batches have different numbers of rows R, even if their inputs have
+            # equal shapes [B, F].
             randomness.mark_unequal_micro_batches()
 
         with tf.variable_scope(scope, default_name="bert"):
@@ -272,12 +272,12 @@ def dropout(input_tensor, dropout_prob):
     """Sets each value to zero with a given probability, and scales the other values so that the mean stays
     the same (Srivastava et al. 2014).
 
-    The mask depends only on the seed of the graph, the global step, the position in the effective batch and
-    the site, which is the name of a place in the model; see `bertlib.graph.randomness`.
+    The mask depends only on the seed of the graph, the global step, the position in the effective batch, and
+    the site. A site is the name of a place in the model; see `bertlib.graph.randomness`.
 
     Args:
-      input_tensor: float tensor. The mask has the same shape; see `bertlib.graph.randomness.uniform` for its
-        first dimension.
+      input_tensor: float tensor. The mask has the same shape. `bertlib.graph.randomness.uniform` describes
+        which first dimension this tensor must have.
       dropout_prob: probability of a zero. If it is None or 0.0, the input is returned unchanged.
     """
     # The kernels only draw the mask, so their dtype has no effect.
@@ -509,7 +509,8 @@ def attention_layer(from_tensor, to_tensor, attention_mask=None, num_attention_h
 
 
 def _attention_sizes(from_tensor, to_tensor, given):
-    """Returns [B, F, T] of the arguments of `attention_layer`. For matrices, these are the sizes `given`."""
+    """Returns a list of the sizes B, F and T of the arguments of `attention_layer`. If the arguments are
+    matrices, returns `given`, the sizes from the caller."""
     from_shape = get_shape_list(from_tensor, expected_rank=[2, 3])
     to_shape = get_shape_list(to_tensor, expected_rank=[2, 3])
     if len(from_shape) != len(to_shape):
@@ -594,8 +595,8 @@ def transformer_model(input_tensor, attention_mask=None, hidden_size=768, num_hi
       recompute: the activations that are not kept for the backward pass; the backward pass computes them
         again. The results are the same for all values of `recompute`. With "none", all activations are kept.
         With "attention", the attention scores and probabilities are not kept; for long sequences, they need
-        most of the memory, but only a small part of the FLOPs. With "layers", only the inputs of each segment
-        of layers, the weights, and the outputs that other ops use are kept.
+        most of the memory, but only a small part of the FLOPs. With "layers", only three kinds of tensors are
+        kept: the inputs of each segment of layers, the weights, and the outputs that other ops use.
       recompute_segment: number of layers in a segment. While the backward pass is in a segment, all
         activations of this segment are in memory.
       first_token_only: whether to compute the last layer at the first position only.
@@ -684,8 +685,8 @@ def _layer(encoder, rows, attention_mask, at_first_token):
 
 
 def _self_attention(encoder, queries, rows, attention_mask, length, packing):
-    """Builds `attention_layer`; returns [R, W]. The queries are at `length` positions of each example, the
-    keys at all rows."""
+    """Builds `attention_layer`; returns [R, W]. `queries` contains the rows for the queries, at `length`
+    positions of each example. `rows` contains the rows for the keys and values, at all positions."""
     with tf.variable_scope("self"):
         return attention_layer(
             queries, rows, attention_mask, encoder.num_heads, encoder.hidden_size // encoder.num_heads,

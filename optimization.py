@@ -1,7 +1,7 @@
 """Builds training steps: optimizers with weight decay, learning rate schedules, gradient accumulation.
 
 The optimizers update the variables in place, one after the other. In addition to the gradients and the state
-of the optimizer, an update needs the memory of one or two temporary tensors of the size of the largest
+of the optimizer, the update needs memory for one or two temporary tensors, which are as large as the largest
 variable.
 """
 
@@ -26,7 +26,7 @@ from bertlib.kernels import kernel_choice
 # A variable with fewer elements is updated by TensorFlow's op, because our op in C++ is not faster for such a
 # small variable.
 _WORTH_ONE_PASS = 2**16
-# The published weight decay λ, and the patterns of the names of variables that are not decayed.
+# The published weight decay λ, and patterns that match the names of the variables without weight decay.
 PUBLISHED_WEIGHT_DECAY = 0.01
 PUBLISHED_DECAY_EXCLUSIONS = ("LayerNorm", "layer_norm", "bias")
 # The published largest global norm of the gradients.
@@ -56,8 +56,9 @@ def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu, 
                      layer_decay=1.0, freeze_layers=0, freeze_embeddings=False):
     """Builds one training step: the gradients, clipped by their global norm, and the update of all variables.
 
-    As published, the variables that match `PUBLISHED_DECAY_EXCLUSIONS` have no weight decay. No argument
-    changes this choice. `layer_index` derives the layer of a variable from the name of the variable.
+    As in the published code, the variables whose names match `PUBLISHED_DECAY_EXCLUSIONS` have no weight
+    decay. No argument changes this choice. For `layer_decay` and `freeze_layers`, the layer of a variable is
+    derived from its name; see `layer_index`.
 
     Args:
       loss: scalar, the loss to minimize. With accumulation it is the loss of a micro-batch, and the mean over
@@ -240,7 +241,7 @@ def rate_factors(variables, layer_decay):
       layer_decay: ξ.
 
     Raises:
-      ValueError: ξ is not above 0 and at most 1, or no variable is in a layer.
+      ValueError: ξ is outside of the interval (0, 1], or no variable is in a layer.
     """
     if not 0 < layer_decay <= 1:
         raise ValueError(f"layer_decay={layer_decay}: pass a number above 0 and at most 1.")
@@ -335,8 +336,8 @@ def log_scalar(name, tensor):
     """Adds a scalar to the log of the training loop and to the summaries."""
     with tf.name_scope(None):
         tf.add_to_collection(LOGGED_SCALARS, tf.identity(tensor, name=name))
-        # tf.summary.scalar is not used here: the op above already has this name, so the tag would become
-        # "<name>_1".
+        # tf.summary.scalar is not used here: the op `tf.identity` above already has the name `name`, so
+        # the tag of the summary would become "<name>_1".
         tf.add_to_collection(tf.GraphKeys.SUMMARIES, tf.raw_ops.ScalarSummary(tags=name, values=tensor))
 
 
@@ -418,8 +419,8 @@ def _add_to_sums(pairs, steps):
 def _add_scalars(loss, gradients):
     """Sums the loss over the micro-batches, and the squares of sparse gradients, if there are any.
 
-    The norm of a sparse gradient is computed from its rows before rows with equal indices are added, as in
-    the published code and as in one large batch.
+    In a sparse gradient, several rows can have the same index. The norm is computed from these single rows,
+    not from their sum. The published code does the same, and so does a step with one large batch.
 
     Returns:
       a pair: the list of the sums, and the list of the ops that add to these sums. The sums are local scalar
@@ -601,7 +602,8 @@ class _WeightDecayOptimizer(tf.train.Optimizer):
         return dict.fromkeys(cls.SLOTS, shape)
 
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
-        """Returns an op that updates the variables. As published, it does not change the global step."""
+        """Returns an op that updates the variables. As in the published code, the op does not change the
+        global step."""
         del global_step
         return self.apply_scaled_gradients(grads_and_vars, factor=None, name=name)
 
@@ -611,8 +613,9 @@ class _WeightDecayOptimizer(tf.train.Optimizer):
         Args:
           grads_and_vars: (gradient, variable) pairs; pairs with None are skipped. A gradient may be a
             variable; this variable is read when the previous update has ended.
-          factor: scalar tensor, such as a clipping factor; None for 1. Each update multiplies its gradient,
-            so that no second copy of all gradients is needed.
+          factor: scalar tensor, such as a clipping factor; None for 1. Each gradient is multiplied by the
+            factor directly before the update of its variable, so that no second copy of all gradients is
+            needed.
           name: name of the returned op.
           rate_factors: {name of a variable: factor of its learning rate}. Other variables have the factor 1.
         """
@@ -688,9 +691,9 @@ class AdamWeightDecayOptimizer(_WeightDecayOptimizer):
         m ← β₁ m + (1 − β₁) g        v ← β₂ v + (1 − β₂) g²
         w ← w − η (m / (√v + ε) + λ w)
 
-    With bias correction, the quotient is multiplied by η √(1 − β₂ᵗ) / (1 − β₁ᵗ) instead of η. Here t is the
-    number of the step; the first step has the number 1. This is the form at the end of section 2 of Kingma
-    and Ba 2014, arXiv:1412.6980, where ε is written ε̂.
+    With bias correction, the quotient m / (√v + ε) is multiplied by η √(1 − β₂ᵗ) / (1 − β₁ᵗ) instead of η.
+    Here t is the number of the step; the first step has the number 1. This is the form at the end of section
+    2 of Kingma and Ba 2014, arXiv:1412.6980, where ε is written ε̂.
 
     The slots are the variables `<name>/adam_m` and `<name>/adam_v`. State: 8 bytes for each parameter.
 
@@ -730,7 +733,7 @@ class AdamWeightDecayOptimizer(_WeightDecayOptimizer):
         if not (ops and _is_resource(variable) and variable.dtype.base_dtype == tf.float32
                 and variable.shape.num_elements() >= _WORTH_ONE_PASS):
             return super()._update(gradient, variable, factor, rate)
-        # This op also decays the variable, instead of `_decay`. The rate of decay is 0 for an excluded
+        # This op also decays the variable, so `_decay` is not called. The rate of decay is 0 for an excluded
         # variable.
         is_decayed = self._do_use_weight_decay(self._get_variable_name(variable.name))
         power_1, power_2 = self._powers
@@ -804,11 +807,11 @@ class AdafactorOptimizer(_WeightDecayOptimizer):
 
         β = 1 − t^−0.8
         r ← β r + (1 − β) mean over columns of (g² + ε)     c ← β c + (1 − β) mean over rows of (g² + ε)
-        u = g / √(r cᵀ / mean r)                            of a matrix
-        v ← β v + (1 − β) (g² + ε),  u = g / √v             of any other variable
+        u = g / √(r cᵀ / mean r)                            for a matrix
+        v ← β v + (1 − β) (g² + ε),  u = g / √v             for any other variable
         w ← w − η (u / max(1, RMS(u) / d) + λ w)
 
-    with ε = 1e−30, d = 1, and t the number of the step, 1 for the first. The paper uses sums where these
+    Here ε = 1e−30, d = 1, and t is the number of the step, 1 for the first. The paper uses sums where these
     formulas use means; u has the same value in both cases. η is the learning rate of the caller; the relative
     step size of section 8 is not implemented. The slots are `<name>/adafactor_row` and
     `<name>/adafactor_column` for a matrix, and `<name>/adafactor_v` for any other variable. State: for a
@@ -902,7 +905,11 @@ def slot_shapes(shapes, optimizer="adamw"):
 
 
 def optimizer_of(names):
-    """Returns the name of the optimizer whose slots are among the variable names of a checkpoint, or None."""
+    """Returns the name of the optimizer that wrote a checkpoint; None if the checkpoint contains no slots.
+
+    Args:
+      names: names of the variables in the checkpoint.
+    """
     found = {name.rpartition("/")[2] for name in names}
     return next((optimizer for optimizer, cls in OPTIMIZERS.items() if found & set(cls.SLOTS)), None)
 
@@ -913,7 +920,7 @@ def _next_step():
 
 
 def _powers(*bases):
-    """Returns a list: each base to the power of the number of the current step."""
+    """Returns the list of the powers baseᵗ, where t is the number of the current step (see `_next_step`)."""
     step = _next_step()
     return [tf.pow(base, step) for base in bases]
 

@@ -1,4 +1,4 @@
-"""Repeats a training, and compares each bit. See `python reproduce.py --help`."""
+"""Repeats a training, and compares the results bit by bit. See `python reproduce.py --help`."""
 from bertlib.command_line import launch
 
 from bertlib.commands import reproduce

@@ -23,14 +23,14 @@ from bertlib.command_line import common_flags, launch
 
 from bertlib.runs import checks, estimator_setup, learning_curve, model_config, vocabularies
 from bertlib.runs.classification import classification_run
-from bertlib.runs.classification.classification_run import (  # noqa: F401  names of this script that live there
+from bertlib.runs.classification.classification_run import (  # noqa: F401  public names of this script
     get_labels,
     read_examples,
     train_steps,
 )
 from bertlib.runs.classification.classification_splits import Splits
 from bertlib.tasks import head as task_head
-from bertlib.tasks.classification.classification_head import (  # noqa: F401  public names of this script that live there
+from bertlib.tasks.classification.classification_head import (  # noqa: F401  public names of this script
     create_model,
     file_based_input_fn_builder,
     head_shapes,
@@ -38,7 +38,7 @@ from bertlib.tasks.classification.classification_head import (  # noqa: F401  pu
     metric_fn,
     model_fn_builder,
 )
-from bertlib.tasks.classification.classifier_data import (  # noqa: F401  public names of this script that live there
+from bertlib.tasks.classification.classifier_data import (  # noqa: F401  public names of this script
     PROCESSORS,
     ColaProcessor,
     DataProcessor,
@@ -57,7 +57,7 @@ from bertlib.tasks.classification.classifier_data import (  # noqa: F401  public
     get_processor,
 )
 
-FLAGS = flags.FLAGS  # a published name, for scripts that import this one
+FLAGS = flags.FLAGS  # a published name; other scripts may import it from here
 
 
 def define_flags():

@@ -25,7 +25,7 @@ from bertlib.tasks import head, hub_encoder
 from bertlib.tasks.classification import classification_head
 import tokenization
 
-FLAGS = flags.FLAGS  # a published name, for scripts that import this one
+FLAGS = flags.FLAGS  # a published name; other scripts may import it from here
 
 # Some flags set a property that a hub module already has. This dict maps each such flag to the values that do
 # not contradict the module.
@@ -112,7 +112,7 @@ def resolve_flags(settings):
     """
     processor = classification_run.create_processor(settings, suffix="_with_tfhub")
     if not settings.bert_hub_module_handle:
-        raise ValueError("--bert_hub_module_handle is required: the directory of a hub module.")
+        raise ValueError("--bert_hub_module_handle is required. Pass the directory of a hub module.")
     for name, values in _NOT_FOR_MODULES.items():
         value = getattr(settings, name)
         if value not in values:

@@ -36,7 +36,7 @@ from bertlib.runs import (
 from bertlib.runs.settings import INPUT, SPEED, WEIGHTS, sample_path
 from bertlib.system import files, locks
 from bertlib.tasks.pretraining import corpus, pretraining_data, pretraining_stream
-from bertlib.tasks.pretraining.pretraining_head import (  # noqa: F401  public names of this script that live there
+from bertlib.tasks.pretraining.pretraining_head import (  # noqa: F401  public names of this script
     BATCH_TOTALS,
     _decode_record,
     gather_indexes,
@@ -49,13 +49,13 @@ from bertlib.tasks.pretraining.pretraining_head import (  # noqa: F401  public n
 )
 import tokenization
 
-FLAGS = flags.FLAGS  # a published name, for scripts that import this one
+FLAGS = flags.FLAGS  # a published name; other scripts may import it from here
 
 # Default values of flags for a training on the sample.
 _SAMPLE_FLAGS = dict(max_seq_length=64, max_predictions_per_seq=10, num_train_steps=1500,
                      num_warmup_steps=150, learning_rate=1e-3, eval_batch_size=32, save_checkpoints_steps=150,
                      log_steps=50)
-# This number of records of each file is checked before the training.
+# Number of records that are checked in each file before the training.
 _CHECKED_RECORDS = 100
 
 
@@ -127,7 +127,7 @@ def check_records(settings, flag, paths, config):
         for number, record in enumerate(records):
             try:
                 features = record_files.parse_features(record)
-            except Exception as error:  # the class of protobuf's error differs between its implementations
+            except Exception as error:  # different implementations of protobuf raise different errors
                 raise ValueError(f"--{flag}: {path} contains a record that is not a tf.train.Example. Name "
                                  "files that create_pretraining_data.py wrote.") from error
             for name, length in (("input_ids", "max_seq_length"),
@@ -261,7 +261,7 @@ def main(_):
     sizes = dict(vocab_size=config.vocab_size, type_vocab_size=config.type_vocab_size)
 
     def input_fn(flag, is_training=False):
-        # An evaluation is not trimmed, because trimming sorts the examples by length. The first
+        # In an evaluation, padding is not trimmed, because trimming sorts the examples by length. The first
         # --max_eval_steps batches would then contain too many of the long examples.
         return input_fn_builder(
             paths_of[flag], *lengths, is_training=is_training, trim=is_training and step.trims_training,

@@ -31,13 +31,13 @@ from bertlib.runs import (
 )
 from bertlib.runs.settings import INPUT, SPEED, TASK, require_file, sample_path
 from bertlib.system import terminal
-from bertlib.tasks.squad.squad_answers import (  # noqa: F401  public names of this script that live there
+from bertlib.tasks.squad.squad_answers import (  # noqa: F401  public names of this script
     RawResult,
     _compute_softmax,
     _get_best_indexes,
     get_final_text,
 )
-from bertlib.tasks.squad.squad_data import (  # noqa: F401  public names of this script that live there
+from bertlib.tasks.squad.squad_data import (  # noqa: F401  public names of this script
     FeatureWriter,
     InputFeatures,
     SquadExample,
@@ -50,15 +50,15 @@ from bertlib.tasks.squad.squad_data import (  # noqa: F401  public names of this
     read_gold,
     read_squad_examples,
 )
-from bertlib.tasks.squad.squad_head import (  # noqa: F401  public names of this script that live there
+from bertlib.tasks.squad.squad_head import (  # noqa: F401  public names of this script
     create_model,
     head_shapes,
     input_fn_builder,
     model_fn_builder,
 )
-from bertlib.tasks.squad.squad_predictions import write_predictions  # noqa: F401  a public name of this script that lives there
+from bertlib.tasks.squad.squad_predictions import write_predictions  # noqa: F401  a public name
 
-FLAGS = flags.FLAGS  # a published name, for scripts that import this one
+FLAGS = flags.FLAGS  # a published name; other scripts may import it from here
 
 # These files are written to --results_dir.
 _RESULT_FILES = ("eval.tf_record", "predictions.json", "nbest_predictions.json", "null_odds.json",
@@ -231,7 +231,7 @@ def main(_):
                                                     predict_batch_size=settings.predict_batch_size)
     lengths = settings.max_seq_length, settings.doc_stride, settings.max_query_length
 
-    @functools.cache  # a part that is evaluated several times is written once
+    @functools.cache  # the file of a part is written only once, even if the part is evaluated several times
     def input_fn(part, is_training):
         """Writes the windows of one part of the data, "train" or "eval", and returns the input_fn that reads
         them."""

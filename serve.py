@@ -1,4 +1,4 @@
-"""Answers inputs with a trained model over HTTP. See `python serve.py --help`."""
+"""Starts an HTTP server that answers inputs with a trained model. See `python serve.py --help`."""
 from bertlib.command_line import launch
 
 from bertlib.commands import serve

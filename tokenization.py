@@ -46,8 +46,8 @@ _SPECIAL_PIECES = {
     "[MASK]": ("[MASK]", "<mask>"),
 }
 
-# These are directory names of released checkpoints. The first group was trained on lower-cased text, the
-# second group on cased text.
+# These expressions match the directory names of released checkpoints. Some models were trained on lower-cased
+# text, and the others on cased text.
 _LOWER_CASED_MODELS = re.compile(
     r"(wwm_)?uncased_L-\d+_H-\d+_A-\d+"
     r"|multilingual_L-12_H-768_A-12"
@@ -161,8 +161,8 @@ def load_vocab(vocab_file):
     twice, it has the last id.
 
     Args:
-      vocab_file: one of three kinds of values. A path (str or os.PathLike) may be local or remote
-        (`gs://...`). An open stream gives str or UTF-8 bytes. A mapping from token to id is copied.
+      vocab_file: a path, an open stream or a mapping. The path (str or os.PathLike) may be local or remote
+        (`gs://...`). The stream may yield str or UTF-8 bytes. A mapping from token to id is copied.
 
     Returns:
       OrderedDict from token (str) to id (int), in the order of the file.
@@ -390,7 +390,8 @@ class _Tokenizer:
             self._special = re.compile(f"({'|'.join(map(re.escape, longest_first))})")
 
     def _around_special(self, text, split):
-        """Returns split(text), a list, in which the protected special tokens are not split."""
+        """Applies `split` to the parts of a text between the protected special tokens. Returns a list of all
+        tokens, including the special tokens."""
         if self._special is None:
             return split(text)
         pieces = []
@@ -452,7 +453,8 @@ class FullTokenizer(_Tokenizer):
         The result is the same as the result of `tokenize_plainly`. This method is faster, because it caches
         the tokens of each chunk of text between white space, and most words occur many times in a corpus. To
         replace a single method of `basic_tokenizer` or `wordpiece_tokenizer`, do so before the first text is
-        tokenized. The whole object may be replaced by an object of a different class at any time.
+        tokenized. The whole `basic_tokenizer` or `wordpiece_tokenizer` may be replaced by an object of a
+        different class at any time.
         """
         state = self._state()
         if state is None:
@@ -624,7 +626,7 @@ class SentencePieceTokenizer(_Tokenizer):
         found = []
         for index, piece, start, end in self._encoded("".join(forms).lower() if self._lower else text):
             if start == end < len(origins) - 1 and piece != WORD_START:
-                end += 1  # one of several pieces of the same character
+                end += 1  # this character became several pieces, and each piece gets the whole character
             # A piece ends where the next character begins, so that combining accents belong to their letter.
             found.append((index, origins[start],
                           max(origins[end], origins[end - 1] + 1) if start < end else origins[start]))
@@ -639,7 +641,7 @@ class SentencePieceTokenizer(_Tokenizer):
                 yield index, piece, start, end
                 continue
             for index, part, first, last in self._encoded(piece[:-1].removeprefix(WORD_START)):
-                if not piece.startswith(WORD_START):  # "▁" was added when the number was encoded separately
+                if not piece.startswith(WORD_START):  # the separate encoding has added a "▁" to the number
                     part = part.removeprefix(WORD_START)
                     index = self._model.piece_to_id(part)
                 if part:
@@ -717,8 +719,8 @@ class BasicTokenizer:
         return whitespace_tokenize(" ".join(words))
 
     def normalize(self, word):
-        """Returns a word (str), in lower case if `do_lower_case` is true, and without accents if they are
-        stripped."""
+        """Returns a word (str), in lower case if `do_lower_case` is true. Strips its accents if
+        `strip_accents` is true, or if `strip_accents` is None and `do_lower_case` is true."""
         if self.do_lower_case:
             word = word.lower()
         # Strip accents after lower-casing, because lower-casing can produce an accent ("İ" -> "i̇").

@@ -1,1 +1,1 @@
-"""The code of the commands. Each folder, called a room, has one concern. See docs/development/house.md."""
+"""The code of the commands. Each package has one concern. See docs/development/house.md."""

@@ -27,8 +27,8 @@ __all__ = ["Result", "TextPredictor", "evaluate", "load", "predict", "train"]
 
 _SCRIPT = "run_classifier.py"
 _RECORD = "run.json"  # `output_files.RECORD`, which is not imported here because that would load TensorFlow
-_OWN_DATA = "own data"  # the task in run.json of a training on the user's own data
-_FOLDER = "data"  # the folder in an output directory for data that the caller passed in memory
+_OWN_DATA = "own data"  # the value of "task" in run.json if a training used the user's own data
+_FOLDER = "data"  # the folder in an output directory to which data in memory are written
 # {flag: argument of `train` that sets this flag}.
 _ARGUMENTS = {"train_file": "data", "dev_file": "dev", "text_column": "text", "label_column": "label"}
 # Flags that the functions of this module set, or that have no use in Python.
@@ -41,10 +41,10 @@ def train(data: Any, output_dir: str | os.PathLike[str], *, dev: Any = None,
           task_type: str = "classification", verbose: bool = True, **settings: Any) -> Result:
     """Trains a classifier on your own data, and evaluates it.
 
-    The function runs the command `run_classifier.py` in a child process. The same data and the same settings
-    give the same weights as the command, bit for bit. Data in memory are written to the folder data in
-    `output_dir`, as JSON Lines. If a training was interrupted, the same call continues this training from the
-    last checkpoint.
+    The function runs the command `run_classifier.py` in a child process. A direct call of this command with
+    the same data and the same settings gives the same weights, bit for bit. Data in memory are written to the
+    folder `data` in `output_dir`, as JSON Lines. If a training was interrupted, the same call continues this
+    training from the last checkpoint.
 
     After Ctrl-C, or after "Interrupt" in a notebook, the training saves its last complete step.
 
@@ -57,8 +57,8 @@ def train(data: Any, output_dir: str | os.PathLike[str], *, dev: Any = None,
       dev_fraction: fraction of `data`, at most 0.5, that is used for the evaluation instead of the training.
         Without `dev` and `dev_fraction`, nothing is evaluated.
       text: name of the column of the text, or a list of two names for pairs of texts. By default, the
-        command looks for columns with usual names, such as text.
-      label: name of the column of the label. By default, the command looks for a usual name, such as label.
+        command looks for columns with usual names, such as "text".
+      label: name of the column of the label. By default, the command looks for a usual name, such as "label".
       task_type: "classification", "regression" or "multilabel".
       verbose: whether to print the log of the training.
       **settings: flags of `run_classifier.py` by name, such as num_train_epochs=2 or learning_rate=3e-5. A
@@ -70,8 +70,9 @@ def train(data: Any, output_dir: str | os.PathLike[str], *, dev: Any = None,
 
     Raises:
       TypeError: a setting is unknown, or an argument has the wrong type.
-      ValueError: the data or the settings cannot be used. The text is the error message of the command. If
-        the data are in memory, the line numbers in the message are row numbers, counted from 1.
+      ValueError: the data or the settings cannot be used. The text of the exception is the error message of
+        the command. If the data are in memory, the line numbers in the message are row numbers, counted
+        from 1.
       ChildProcessError: the training was ended by a signal, or by an unknown error.
       KeyboardInterrupt: the training was interrupted.
 
@@ -110,11 +111,11 @@ def evaluate(output_dir: str | os.PathLike[str], data: Any = None, *, text: Any 
 
     Args:
       output_dir: output directory of the training, for example of `train`.
-      data: the data with labels, in one of the forms of `train`. None for the development data of the
-        training.
+      data: the data with labels, in one of the forms that `train` takes. None for the development data of
+        the training.
       text: see `train`. By default, the function uses the columns of the training.
       label: see `train`. By default, the function uses the column of the training.
-      results_dir: directory for the results; by default, the folder evaluation in `output_dir`.
+      results_dir: directory for the results; by default, the folder `evaluation` in `output_dir`.
       verbose: whether to print the log.
       **settings: see `train`.
 
@@ -170,8 +171,8 @@ def predict(output_dir: str | os.PathLike[str], data: Any, *, text: Any = None, 
       **options: see `load`.
 
     Returns:
-      a table with the columns of the data, prediction, and probability_LABEL for each label. The table is a
-      DataFrame if pandas is installed, otherwise a list of dicts.
+      a table with all columns of the data, and with the additional columns prediction and, for each label,
+      probability_LABEL. The table is a DataFrame if pandas is installed, otherwise a list of dicts.
 
     Raises:
       TypeError: the data have a type that is not supported, or an option is unknown.
@@ -252,7 +253,7 @@ def _run(flags, named, result, verbose):
     Args:
       flags: list of str, without the flags of the data.
       named: {flag: `DataFile`}.
-      result: path of a file. If this file exists, the data files are kept.
+      result: path of a file that the command writes. If this file exists, the data files are kept.
       verbose: see `train`.
     """
     columns = next(iter(named.values())).columns if named else Columns()
@@ -314,4 +315,5 @@ def _development_file(record, directory):
     if not path:
         raise ValueError(f"the training in {directory} had no development data. Pass `data`.")
     here = os.path.join(directory, _FOLDER, os.path.basename(path))
-    return name, here if files.exists(here) and not files.exists(path) else path  # the directory was moved
+    # If the output directory was moved after the training, the file is no longer at the recorded path.
+    return name, here if files.exists(here) and not files.exists(path) else path

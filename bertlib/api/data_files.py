@@ -118,7 +118,7 @@ def write(file: DataFile) -> list[str]:
 
 
 def remove(created: list[str]) -> None:
-    """Removes the files and directories of `write`. Directories that are not empty are kept."""
+    """Removes files and directories that `write` has created. Directories that are not empty are kept."""
     for path in reversed(created):
         with contextlib.suppress(OSError):
             if files.is_directory(path):
@@ -128,7 +128,7 @@ def remove(created: list[str]) -> None:
 
 
 def to_inputs(data: Any) -> Any:
-    """Checks data without labels, and returns them in a plain form.
+    """Checks the data for a prediction, and converts them to the types below.
 
     Returns:
       a path as a str; or a list of dicts, of texts, or of pairs of texts (tuples).
@@ -177,8 +177,8 @@ def to_rows(data: Any, columns: Columns, of_tuples: Columns | None = None,
 
 
 def plain_value(value: Any) -> Any:
-    """Converts a value to a value of JSON. A missing value becomes None. Values of other types, such as a
-    date, become text."""
+    """Converts a value to a type that JSON has. A missing value becomes None. A value that JSON cannot
+    represent, such as a date, becomes text."""
     if type(value).__name__ in _MISSING:
         return None
     if value is None or isinstance(value, str | bool):
@@ -238,5 +238,7 @@ def _tuple_rows(data, columns, of_tuples, argument):
 def _line(row):
     try:
         return (json.dumps(row, ensure_ascii=False) + "\n").encode()
-    except UnicodeEncodeError:  # half of a surrogate pair; escaped, so that the command can name this line
+    except UnicodeEncodeError:
+        # The row contains half of a surrogate pair. It is written as an escape, so that the command can read
+        # the file and name this line in its error message.
         return (json.dumps(row) + "\n").encode()

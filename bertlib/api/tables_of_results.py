@@ -71,11 +71,11 @@ def _with_probabilities_as_columns(row):
 
 
 def read_metrics(directory: str) -> dict:
-    """Returns the metrics in eval_results.json of a directory, {name: number, list or dict}."""
+    """Returns the metrics in the file eval_results.json of a directory, {name: number, list or dict}."""
     return files.read_json_object(os.path.join(directory, "eval_results.json"))
 
 
 def read_predictions(directory: str) -> Any:
-    """Returns the table in eval_predictions.jsonl of a directory."""
+    """Returns the table in the file eval_predictions.jsonl of a directory."""
     lines = files.read_text(os.path.join(directory, PREDICTIONS)).split("\n")
     return table([_with_probabilities_as_columns(json.loads(line)) for line in lines if line])

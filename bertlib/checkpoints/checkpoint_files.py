@@ -24,8 +24,8 @@ _numbers = itertools.count()
 
 
 def list_by_ending(directory, *endings):
-    """Returns the sorted paths of the files in a directory that end with one of `endings`; an empty list if
-    the directory is missing."""
+    """Returns the sorted paths of the files in a directory whose names end with one of `endings`. If the
+    directory is missing, the list is empty."""
     if not tf.gfile.IsDirectory(directory or "."):
         return []
     return [os.path.join(directory, name) for name in sorted(tf.gfile.ListDirectory(directory or "."))
@@ -54,8 +54,8 @@ def step_in_name(prefix):
 def exists(prefix):
     """Returns whether a checkpoint with this prefix exists.
 
-    A checkpoint exists if its index file exists. In the format from before 2017, the prefix is the name of a
-    single file.
+    A checkpoint exists if its index file exists. In the format from before 2017, a checkpoint is a single
+    file, and the prefix is the path of this file.
     """
     return any(tf.gfile.Exists(path) and not tf.gfile.IsDirectory(path)
                for path in (prefix + ".index", prefix))
@@ -75,8 +75,8 @@ def saved_time(prefix):
 
 
 def remove(prefix):
-    """Removes a checkpoint's files. The index is removed first, because a checkpoint without an index is
-    never found."""
+    """Removes a checkpoint's files. The index file is removed first, because files without an index file do
+    not count as a checkpoint."""
     for path in sorted(list_files(prefix), key=lambda path: not path.endswith(".index")):
         tf.gfile.Remove(path)
 
@@ -94,8 +94,8 @@ def escape_prefix(prefix):
     """Returns a prefix with which TensorFlow can open a checkpoint. The prefix is valid until this process
     ends.
 
-    If the prefix has no glob characters, it is returned unchanged. Otherwise, the result is a prefix of
-    symbolic links to the files.
+    If the prefix has no glob characters, or if it is on remote storage, it is returned unchanged. Otherwise,
+    symbolic links to the files of the checkpoint are created, and the prefix of these links is returned.
     """
     if not _GLOB_CHARACTERS.search(prefix) or files.is_remote(prefix):
         return prefix
@@ -125,9 +125,10 @@ def _link_directory():
 
 
 class Saver(tensorflow_internals.Saver):
-    """Extends TensorFlow's saver: the path of an old checkpoint is not treated as a glob pattern.
+    """Like TensorFlow's saver, but does not use the path of an old checkpoint as a glob pattern.
 
-    For this reason, this saver never removes the checkpoints of a different directory.
+    TensorFlow's saver removes all files that match this pattern, so it could remove checkpoints of a
+    different directory. This saver never does this.
     """
 
     def removes(self, prefix):

@@ -27,7 +27,8 @@ _TRAINING_STATE = re.compile(
     r"(^|/)(global_step|adam_m|adam_v|beta[12]_power|(current_)?loss_scale(/value)?|learning_rate)(_\d+)?$")
 # An error message lists at most this number of differences between a checkpoint and a model.
 _MAX_DIFFERENCES_SHOWN = 12
-# One run of the session loads at most this number of bytes of initial weights.
+# One call of `session.run` loads at most this number of bytes of initial weights. A larger variable is loaded
+# alone.
 _BYTES_FED_AT_A_TIME = 64 * 2**20
 _HALF_PRECISION = (np.float16, tf.bfloat16.as_numpy_dtype)
 _MAX_FLOAT32 = float(np.finfo(np.float32).max)
@@ -93,7 +94,7 @@ def open_checkpoint(path):
 
     Args:
       path: the prefix or the directory of a TensorFlow checkpoint, the directory of a Hugging Face model, or
-        the path of a `.safetensors` file. A `Checkpoint` is returned unchanged.
+        the path of a `.safetensors` file. If `path` is already a `Checkpoint`, it is returned unchanged.
 
     Raises:
       FileNotFoundError: the checkpoint does not exist.
@@ -141,8 +142,9 @@ def append_mean_rows(checkpoint, names, num_kept, sources):
 
     Args:
       checkpoint: a `Checkpoint`.
-      names: names of the tensors, such as the word embeddings.
-      num_kept: int, number of old rows to keep. The new rows replace all later old rows, which are padding.
+      names: names of the tensors that get new rows, such as the word embeddings.
+      num_kept: int, number of old rows to keep. The new rows replace the old rows after them, which are
+        padding.
       sources: for each new row, a list with the indices of the old rows whose mean is the new row.
     """
     def read(name):
@@ -158,7 +160,7 @@ def append_mean_rows(checkpoint, names, num_kept, sources):
 
 
 def directory_of_checkpoint(path):
-    """Returns the directory of a checkpoint's files; `path` is a path for `open_checkpoint`."""
+    """Returns the directory of a checkpoint's files; for `path`, see `open_checkpoint`."""
     path = os.fspath(path)
     return path if tf.gfile.IsDirectory(path) else os.path.dirname(path)
 
@@ -264,9 +266,9 @@ def _open_safetensors(path, paths):
 
 # --- Names -----------------------------------------------------------------------------------------------
 
-# {name of a head's tensor in Hugging Face's classes: name in the published scripts}. The weights of a head
-# have the shape [outputs, inputs] in both, so these weights are not transposed. Only the kernels of the
-# published dense layers have the shape [inputs, outputs].
+# {name of a head's tensor in Hugging Face's classes: name in the published scripts}. In the classes and in
+# the scripts, the weights of a head have the shape [outputs, inputs], so they are not transposed. The kernels
+# of dense layers are transposed: their published shape is [inputs, outputs].
 _HEADS = {
     "classifier.weight": "output_weights",
     "classifier.bias": "output_bias",
@@ -276,9 +278,9 @@ _HEADS = {
     "cls.seq_relationship.weight": "cls/seq_relationship/output_weights",
     "cls.seq_relationship.bias": "cls/seq_relationship/output_bias",
 }
-# Each entry has three parts: the last part of a name in Hugging Face's classes; the last part of the
-# published name, with dots instead of slashes; and a bool that is True if one tensor is the transpose of the
-# other. The first entry that fits is used.
+# Each entry has three elements: the end of a name in Hugging Face's classes; the end of the published name,
+# with dots instead of slashes; and a bool that is True if one tensor is the transpose of the other. The first
+# entry whose end matches is used.
 _ENDINGS = [
     ("LayerNorm.weight", "LayerNorm.gamma", False),
     ("LayerNorm.bias", "LayerNorm.beta", False),
@@ -304,8 +306,8 @@ def published_name(key):
         return _HEADS[key], False
     if _SCOPES.match(key):  # the model was saved from a BertModel without a head
         key = "bert." + key
-    # In checkpoints that were converted in 2018, normalization weights have the published names gamma and
-    # beta, which are left unchanged.
+    # In Hugging Face checkpoints that were converted in 2018, the names of normalization weights already end
+    # with the published gamma and beta. No entry matches them, so they stay unchanged.
     name, transpose = _translate_ending(key, _ENDINGS)
     return re.sub(r"\.layer\.(\d+)\.", r".layer_\1.", name).replace(".", "/"), transpose
 
@@ -314,7 +316,8 @@ def hugging_face_name(name):
     """Translates a published variable name into Hugging Face's name; the inverse of `published_name`.
 
     Returns:
-      (the tensor's name in a Hugging Face BERT with any head, whether the tensor has to be transposed).
+      (the tensor's name in Hugging Face's classes with a head, whether the tensor has to be transposed). In
+      the class BertModel, which has no head, the name lacks the prefix "bert.".
     """
     for key, head in _HEADS.items():
         if name == head:
@@ -335,8 +338,8 @@ def weight_names(checkpoint):
     """Returns the names of a TensorFlow checkpoint's weights, without the state of a training.
 
     The state of a training consists of three kinds of variables: variables that are not floating-point
-    numbers (the step, counters, positions in the data), the slots of an optimizer, and some scalars. The name
-    of a slot begins with the name of another variable (`<variable>/adam_m`).
+    numbers (the step, counters, positions in the data), the slots of an optimizer, and single numbers such as
+    the learning rate. The name of a slot begins with the name of another variable (`<variable>/adam_m`).
     """
     def is_slot(name):
         parts = name.split("/")
@@ -406,7 +409,7 @@ def write_safetensors(path, checkpoint, names):
 
 
 def check_fits(checkpoint, expected, optional=()):
-    """Checks that a checkpoint contains the variables of a model with the same shapes.
+    """Checks that a checkpoint contains all variables of a model, in the same shapes.
 
     Args:
       checkpoint: a `Checkpoint`.
@@ -542,7 +545,8 @@ def check_readable(checkpoint, names):
 
 
 def find_damage(prefix):
-    """Returns a sentence about the damage of a TensorFlow checkpoint; None if all tensors can be read."""
+    """Returns a sentence that describes the damage of a TensorFlow checkpoint. Returns None if all tensors
+    can be read."""
     try:
         found = _open_tensorflow(prefix)
         check_readable(found, found.shapes)
@@ -594,10 +598,10 @@ def create_init_fn(init_checkpoint, variables):
     contains.
 
     TensorFlow calls the `init_fn` after random initialization, and only if no checkpoint of this training was
-    restored. The `init_fn` adds no restore ops and no file names to the graph. Each run of the session loads
-    a group of variables of at most `_BYTES_FED_AT_A_TIME` bytes. Loading one variable in each run would take
-    long, because TensorFlow examines the whole graph in each run. If a single run loaded all variables, all
-    weights would be in memory twice.
+    restored. The `init_fn` adds no restore ops and no file names to the graph. Each call of `session.run`
+    loads a group of variables, usually of at most `_BYTES_FED_AT_A_TIME` bytes. One call for each variable
+    would be slow, because TensorFlow examines the whole graph in each call. With a single call for all
+    variables, all weights would be in memory twice.
 
     Args:
       init_checkpoint: see `open_checkpoint`.
@@ -667,8 +671,8 @@ def latest_checkpoint(model_dir):
 
 
 def all_checkpoints(model_dir):
-    """Returns the prefixes of all checkpoints that a directory's `checkpoint` file names and that exist, the
-    oldest first.
+    """Returns the prefixes of the existing checkpoints that a directory's `checkpoint` file names. The oldest
+    is first.
 
     `latest_checkpoint` describes which files are used if the directory was moved or has no `checkpoint` file.
 
@@ -701,11 +705,11 @@ def all_checkpoints(model_dir):
 
 
 def _find_unlisted(model_dir):
-    """Returns the result of `all_checkpoints` for a directory without a `checkpoint` file. For most such
-    directories, the result is an empty list, because they contain no checkpoint."""
+    """Returns the result of `all_checkpoints` for a directory without a `checkpoint` file. Most of these
+    directories contain no checkpoint, so that the result is an empty list."""
     prefixes = checkpoint_files.list_training_checkpoints(model_dir)
-    # If the newest checkpoint is the checkpoint of step 0, resuming this training gives the same result as
-    # starting a new training.
+    # A checkpoint of step 0 is ignored: a training that resumes from it gives the same result as a new
+    # training.
     if not prefixes or checkpoint_files.step_in_name(prefixes[-1]) == 0:
         return []
     whole = list(prefixes)

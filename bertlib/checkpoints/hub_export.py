@@ -1,7 +1,7 @@
 """Builds the graphs of hub modules in the format of TensorFlow 1, and writes the modules to directories.
 
 Programs do not call this module directly. They call `hub_module.create_module_spec` and `ModuleSpec.export`.
-The module `hub_module` also reads hub modules.
+The Python module `hub_module` can read hub modules, too.
 """
 
 import os
@@ -14,8 +14,8 @@ from bertlib.system import files
 
 # Name of the file that declares a directory to be a hub module.
 DECLARATION = "tfhub_module.pb"
-# Content of the file that declares a hub module: a serialized protobuf message. Its field 1 is the number of
-# the format, 3. It has no other fields, because the module requires no further features.
+# Content of the file that declares a hub module: a serialized protobuf message. Field 1 of this message is 3,
+# the number of the format. The message has no other fields, because the module needs no additional features.
 FORMAT_3 = b"\x08\x03"
 # Names of two graph collections. The first collection contains attached messages. The second collection
 # contains a pair (name, SignatureDef) for each signature.
@@ -51,7 +51,8 @@ def add_signature(name=None, inputs=None, outputs=None):
 
 
 def attach_message(key, message):
-    """Attaches a protobuf message to the module whose module_fn is running, for `get_attached_message`."""
+    """Attaches a protobuf message to the module whose module_fn is running; `get_attached_message` reads
+    it."""
     # An attachment has the same format as an Any message: the key is field 1, and the value is field 2.
     tf.add_to_collection(ATTACHMENTS, any_pb2.Any(
         type_url=key, value=message.SerializeToString()).SerializeToString())
@@ -126,8 +127,13 @@ def write_module(path, variants, values):
 
 
 def _add_variant(builder, variant, values):
-    """Adds a variant to a SavedModel builder. If `values` is not None, also adds these values of the
-    variables, {name of a variable: array}."""
+    """Adds a variant of a module to a SavedModel builder.
+
+    Args:
+      builder: a `tf.saved_model.Builder`.
+      variant: MetaGraphDef.
+      values: {name of a variable: array}. These values are added, too. None to add only the graph.
+    """
     with tf.Graph().as_default(), tf.Session() as session:
         tensorflow_internals.import_meta_graph(variant, clear_devices=True)
         arguments = dict(signature_def_map=dict(variant.signature_def),

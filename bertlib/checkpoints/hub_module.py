@@ -1,14 +1,14 @@
-"""Reads TF Hub modules in the format of TensorFlow 1. A module is a part of a model, together with the
-weights of this part.
+"""Reads TF Hub modules in the format of TensorFlow 1. Such a module is a part of a model, with its weights.
 
-A module is a directory that contains a SavedModel and the file tfhub_module.pb. The SavedModel contains
-several variants of a graph, with the same variables. A variant is named by a set of tags, such as {} or
-{"train"}. It has signatures, which are named inputs and outputs. The constructor of `Module` adds the state
-of a variant (variables and tables) to the current graph once. Each call of the `Module` object adds the
-computation of a signature. A SavedModel of TensorFlow 1 can also be used as a module.
+A module is stored as a directory with a SavedModel and the file tfhub_module.pb. The SavedModel contains
+several variants of a graph, with the same variables. A variant is identified by a set of tags, such as {} or
+{"train"}. A variant has one or more signatures. A signature has a name, inputs and outputs. The constructor
+of `Module` adds the state of a variant (variables and tables) to the current graph once. Each call of the
+`Module` object adds the computation of a signature. A SavedModel of TensorFlow 1 can also be used as a
+module.
 
-Random numbers in the computation, for example for dropout, depend only on the seed, the step and the site,
-which is the name of the place in the graph where the numbers are drawn; see `randomness`.
+Random numbers in the computation, for example for dropout, depend only on the seed, the step and the site.
+The site is a name for the place in the graph where the numbers are drawn; see `randomness`.
 """
 
 import hashlib
@@ -24,18 +24,18 @@ from bertlib.system import files
 
 # Name of the environment variable that contains the path of the cache directory of modules.
 CACHE_VARIABLE = "TFHUB_CACHE_DIR"
-# Names of the file that contains the graphs of a module.
+# Possible names of the file that contains the graphs of a module.
 _SAVED_MODEL = "saved_model.pb", "saved_model.pbtxt"
 # File extensions of archives, which users must unpack first.
 _ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
-# Names of signatures that are used if no name is passed.
+# If no name of a signature is passed, the first of these signatures that the module has is used.
 _DEFAULT_SIGNATURES = ("default", "serving_default")
 # {type of a random op whose numbers depend on all earlier draws: type of the stateless op that replaces it}.
 # The second input of a stateless op is a seed.
 _RANDOM_OPS = {"RandomUniform": "StatelessRandomUniform", "RandomUniformInt": "StatelessRandomUniformInt",
                "RandomStandardNormal": "StatelessRandomNormal", "TruncatedNormal": "StatelessTruncatedNormal"}
-# Name of the gradients that `custom_gradient` defines. A module can be trained without these gradients,
-# because TensorFlow's gradients of the same ops are equal to these gradients.
+# Name of the gradients that `custom_gradient` defines. A module can be trained without them, because
+# TensorFlow's own gradients of the same ops have the same values.
 _OWN_GRADIENT = "OwnGradient"
 # Collections with the contexts of tf.cond and tf.while_loop.
 _CONTEXTS = (tf.GraphKeys.COND_CONTEXT, tf.GraphKeys.WHILE_CONTEXT)
@@ -57,7 +57,7 @@ class TensorInfo(NamedTuple):
 
 
 def resolve(handle):
-    """Returns the directory of a module, which is given by its directory or its address.
+    """Returns the directory of a module. If the address is passed, this is a directory in the cache.
 
     Args:
       handle: the directory, or the address of the module (https://…). A module with an address must be in the
@@ -76,7 +76,7 @@ def resolve(handle):
         raise NotADirectoryError(f"{handle} is a file, but a hub module is a directory.{unpack}")
     if not any(files.exists(os.path.join(handle, name)) for name in _SAVED_MODEL):
         raise ValueError(f"{handle} is not a hub module: it has no {_SAVED_MODEL[0]}. Name the directory "
-                         "that contains this file and the folders variables and assets.")
+                         "that contains this file and the folders `variables` and `assets`.")
     declaration = os.path.join(handle, hub_export.DECLARATION)
     if files.exists(declaration) and files.read_bytes(declaration) != hub_export.FORMAT_3:
         raise ValueError(f"{declaration} is damaged, or the module has a format that is not supported. Only "
@@ -101,8 +101,8 @@ def _cached(address):
 
 
 class ModuleSpec(object):
-    """The variants of a module, which was read from a directory, or is new and not yet written. This class
-    replaces the class `hub.ModuleSpec` of the package tensorflow_hub."""
+    """The variants of a module: of a module in a directory, or of a new module that is not yet written. This
+    class replaces the class `hub.ModuleSpec` of the package tensorflow_hub."""
 
     def __init__(self, directory, graphs=None):
         """Reads a module from a directory, or creates a new module from graphs.
@@ -318,7 +318,8 @@ class Module(object):
         return self._spec.get_attached_message(key, message_type, self._tags, required)
 
     def export(self, path, session):
-        """Writes all variants of the module with its weights in a session; see `ModuleSpec.export`."""
+        """Writes all variants of the module, with the current weights of a session; see
+        `ModuleSpec.export`."""
         variables = self.variables
         self._spec.write(path, {variable.op.name.removeprefix(f"{self._scope}/"): value
                                 for variable, value in zip(variables, session.run(variables))})
@@ -329,8 +330,8 @@ class Module(object):
         """Adds the variables and tables to the graph.
 
         Returns:
-          ({name of a variable's tensor in the module: variable},
-          {name of a variable's or table's tensor in the module: tensor}).
+          two dicts. The first dict contains the variables: {name of the tensor in the module: variable}. The
+          second dict contains the variables and the tables: {name of the tensor in the module: tensor}.
         """
         collections = [tf.GraphKeys.GLOBAL_VARIABLES, tf.GraphKeys.MODEL_VARIABLES,
                        tf.GraphKeys.TABLE_INITIALIZERS, tf.GraphKeys.ASSET_FILEPATHS]
@@ -374,7 +375,8 @@ class Module(object):
           {name: tensor} if `as_dict`, otherwise the output "default".
 
         Raises:
-          TypeError: the signature does not have these inputs or outputs.
+          TypeError: `inputs` does not fit the signature; or `as_dict` is false, and the signature has no
+            output "default".
           ValueError: the signature does not exist, or its computation cannot be trained.
           RuntimeError: the module belongs to a graph that is not the current graph.
         """
@@ -422,7 +424,8 @@ class Module(object):
                 for key in outputs]
 
     def _handle_python_gradients(self, graph_def):
-        """Removes or renames custom gradients: they are Python functions, which are not stored in the module.
+        """Removes or renames the custom gradients of nodes. A custom gradient is a Python function, and the
+        module contains only the name of this function.
 
         Raises:
           ValueError: the module is trainable, and TensorFlow's gradients cannot replace a custom gradient.
@@ -526,7 +529,7 @@ def _extract_subgraph(definition, kept, collections, scope):
         # missing in the result.
         node.attr.pop("_class", None)
         if "shared_name" in node.attr and node.attr["shared_name"].s:
-            # Without this change, two modules whose variables have the same names would share the variables.
+            # Without this prefix, two modules whose variables have the same names would share the variables.
             node.attr["shared_name"].s = f"{scope}/".encode() + node.attr["shared_name"].s
     for key in collections:
         if key in definition.collection_def:
@@ -552,7 +555,7 @@ def _seed_random_ops(graph_def):
     """Replaces the random ops of a graph by stateless ops, each with a seed as an additional input.
 
     Returns:
-      {name of the seed's tensor: tensor}.
+      {name of a seed input: tensor that is the seed}.
     """
     seeds = {}
     for node in graph_def.node:

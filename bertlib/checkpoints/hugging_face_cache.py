@@ -6,7 +6,7 @@ directory:
     models--google-bert--bert-base-uncased/refs/main                   the commit to which "main" refers
     models--google-bert--bert-base-uncased/snapshots/<commit>/         the files of this commit
 
-A model in the cache is read without network. Only a download needs the package huggingface_hub.
+No network connection is needed for a model in the cache. Only a download needs the package huggingface_hub.
 """
 
 import os
@@ -74,7 +74,7 @@ def describe_snapshot(path):
 
 
 def cache_directory():
-    """Returns the directory of the cache. The same environment variables as in huggingface_hub determine it.
+    """Returns the directory of the cache. It depends on the same environment variables as in huggingface_hub.
     """
     directory = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
     if not directory:
@@ -91,7 +91,7 @@ def _aliases(repository):
 
 
 def _cached_snapshot(repository, revision):
-    """Returns the directory of a snapshot in the cache, or None."""
+    """Returns the directory of a snapshot in the cache; None if the cache lacks this snapshot."""
     directory = os.path.join(cache_directory(), "models--" + repository.replace("/", "--"))
     reference = os.path.join(directory, "refs", revision)
     commit = revision
@@ -106,7 +106,8 @@ def _cached_snapshot(repository, revision):
 def _missing_files(snapshot):
     """Returns the names in `_EXPECTED` that a snapshot lacks. If `snapshot` is None, returns all names.
 
-    A file is also missing if its symbolic link has no target, as after an interrupted download.
+    A file also counts as missing if its symbolic link has no target. An interrupted download can leave such a
+    link.
     """
     return [name for name in _EXPECTED
             if snapshot is None or not os.path.exists(os.path.join(snapshot, name))]

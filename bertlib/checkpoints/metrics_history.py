@@ -26,7 +26,7 @@ class MetricsHistory:
     """The file metrics.jsonl in a directory.
 
     Only one process may write the file at a time. If the file cannot be written, the class logs a warning and
-    raises no error, because the history must not end a training.
+    raises no error, because a problem with the history must not end a training.
     """
 
     def __init__(self, directory):
@@ -37,8 +37,8 @@ class MetricsHistory:
         """Removes the lines of the steps after a given step, and lines that are not complete.
 
         Args:
-          step: int, the step of the checkpoint from which the training continues; None for a new training,
-            which removes all lines.
+          step: int, the step of the checkpoint from which the training continues; None for a new training:
+            all lines are removed.
         """
         self._write(lambda: self._keep(lambda row: step is not None and row["step"] <= step))
 
@@ -89,8 +89,8 @@ class MetricsHistory:
             _warn_once(self.path, reason.rstrip("."))
 
     def _append(self, row):
-        """Adds a row at the end of the file, by a single write. If only a part of the line was written, this
-        part is removed again."""
+        """Adds a row at the end of the file, as one line in a single write. If only a part of the line was
+        written, this part is removed again."""
         line = (json.dumps(_to_json(row), allow_nan=False) + "\n").encode()
         if files.is_remote(self.path):
             with files.open_file(self.path, "ab") as writer:
@@ -100,14 +100,14 @@ class MetricsHistory:
             end = writer.tell()
             if writer.write(line) < len(line):  # the disk is full, or the file is too large
                 writer.truncate(end)
-                writer.write(line)  # raises the error that says why
+                writer.write(line)  # raises an error that names the cause
 
     def _keep(self, is_kept):
         """Removes the lines for which `is_kept` is false, and all lines that are not complete objects with a
         step. The file is replaced only if a line is removed.
 
         Args:
-          is_kept: function of a row, a dict with the key "step".
+          is_kept: function (row) -> bool. A row is a dict with the key "step".
         """
         if not files.exists(self.path) or files.is_special(self.path):
             return  # a device, such as /dev/null, keeps no lines
@@ -128,7 +128,7 @@ def _parse(line):
 
 
 def _to_json(value):
-    """Returns a value in the types of JSON. A number that is not finite becomes None, because JSON has no
+    """Converts a value to types that JSON has. A number that is not finite becomes None, because JSON has no
     notation for it."""
     if isinstance(value, dict):
         return {key: _to_json(item) for key, item in value.items()}

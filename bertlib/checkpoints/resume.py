@@ -1,4 +1,5 @@
-"""Opens the sessions of training, evaluation and prediction, and restores a checkpoint of the run in them.
+"""Opens sessions for training, evaluation and prediction, and restores a checkpoint of the run in each
+session.
 
 The module `checkpoint_formats` finds the newest checkpoint of a directory. It also loads the initial weights
 of a new training; this module does not. The input and the random numbers are functions of the step, so their
@@ -123,7 +124,8 @@ def translate_restore_errors(checkpoint):
     try:
         yield
     except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
-        # If the disk is full, a hook that writes a file at the start of the session raises the same errors.
+        # A full disk can cause the same errors, if a hook writes a file at the start of the session. The
+        # checkpoint is not damaged in this case.
         if files.describe_disk_error(error, checkpoint or ""):
             raise
         damage = checkpoint and checkpoint_formats.find_damage(checkpoint)  # a sentence that names the tensor

@@ -4,7 +4,7 @@ The import of this package prepares the process for a command: it hides TensorFl
 TensorFlow and switches TensorFlow to graph mode. A command imports this package before its other modules, and
 the linter is configured for this order. If TensorFlow was already imported, the command still works, but
 TensorFlow's messages appear. Loading the modules takes seconds. Ctrl-C during this time ends the process with
-a message of one line.
+a one-line message.
 """
 
 import os
@@ -15,9 +15,12 @@ from bertlib.system import quiet_tensorflow, terminal
 
 
 def _hook(kind, error, trace, before=sys.excepthook):
-    """Prints one line for Ctrl-C during an import. Passes every other uncaught error to the previous hook."""
+    """Ends the process with a one-line message if Ctrl-C interrupted an import. Passes every other uncaught
+    error to the previous hook."""
     chain, inner, frames = [], error, []
-    while inner is not None and inner not in chain:  # C++ code replaces a KeyboardInterrupt by its own error
+    # C++ code may replace a KeyboardInterrupt by its own error. The KeyboardInterrupt is then a cause or the
+    # context of this error.
+    while inner is not None and inner not in chain:
         chain.append(inner)
         inner = inner.__cause__ or inner.__context__
     while trace is not None:

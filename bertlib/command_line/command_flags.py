@@ -1,4 +1,4 @@
-"""Reads and checks command lines of another command of this project, without running that command."""
+"""Reads and checks the command line of another command of this project, without running that command."""
 
 import copy
 import importlib
@@ -27,15 +27,15 @@ class CommandFlags:
         flag_values, own = common_flags.FLAGS, list(common_flags.FLAGS)
         sections = dict(common_flags.names_by_section)
         common_flags.names_by_section.clear()
-        # The import is here and not at the top, because the user chooses the command, and because a command
-        # defines its flags when it is imported.
+        # The import is here and not at the top, because the user chooses the command. The scripts of
+        # google-research/bert define their flags when they are imported.
         installed = f"bertlib.commands.{command}"
         if importlib.util.find_spec(installed):
             importlib.import_module(installed).define_flags()
         else:
             importlib.import_module(command)
         self.names = common_flags.flag_names()
-        # The flags of this process that the other command does not have.
+        # Flags of this process that the other command does not have. They are not copied.
         foreign = {name for part in sections.values() for name in part} - {*self.names, "traceback"}
         self._values = flags.FlagValues()
         for name in flag_values:
@@ -47,10 +47,13 @@ class CommandFlags:
         common_flags.names_by_section.update(sections)
 
     def parse(self, arguments):
-        """Returns the values of flags on a command line, {name: value as text}, without flags of absl.
+        """Reads a command line and returns the values of its flags. Flags of absl are left out.
 
         Args:
           arguments: list of str.
+
+        Returns:
+          {name of a flag on the command line: its value as text}.
 
         Raises:
           ValueError: an argument is not a flag of the command, or its value is not valid.

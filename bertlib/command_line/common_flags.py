@@ -65,8 +65,8 @@ names_by_section = {}
 # Name of a flag -> its class, one of `settings.CLASSES`, or None.
 _classes = {}
 
-# absl counts the flags that this module defines as flags of the command that calls the functions of this
-# module. For example, --helpxml lists them as flags of the command.
+# With this call, absl counts the flags of this module as flags of the command that calls the functions of
+# this module. For example, --helpxml then lists them as flags of the command.
 flags.disclaim_key_flags()
 
 
@@ -75,8 +75,8 @@ flags.disclaim_key_flags()
 
 @contextlib.contextmanager
 def section(heading, affects=None):
-    """Returns a context manager. The flags that its block defines are listed under a heading of `--help`, and
-    their class is recorded.
+    """Returns a context manager. It lists the flags that are defined in its block under a heading of
+    `--help`, and records their class.
 
     Advanced flags (`ADVANCED`) are listed under the heading of their advanced section instead. A later
     definition of a flag replaces an earlier one, so that a script can import two commands, or import a
@@ -134,8 +134,10 @@ def help_text(description, full=False):
         lines += ["", f"{heading}:", *_help_of(names)]
     if full:
         ours = flag_names()
-        others = {FLAGS[name].name for name in FLAGS} - set(ours)  # without the short names
-        # --flagfile and --undefok are not in FLAGS. absl adds them to the help of any set of flags.
+        # `FLAGS` also contains the short names of flags, such as -?. `.name` is always the long name.
+        others = {FLAGS[name].name for name in FLAGS} - set(ours)
+        # --flagfile and --undefok are not in `FLAGS`. absl adds them to the help text of any `FlagValues`,
+        # even of an empty one.
         return "\n".join([*lines, "", "Flags of absl and TensorFlow:", *_help_of(sorted(others)),
                           flags.FlagValues().get_help(prefix="  ")])
     topics = ", ".join(heading.removeprefix("Advanced: ") for heading in advanced)
@@ -145,7 +147,7 @@ def help_text(description, full=False):
 
 
 def _help_of(names):
-    """Returns the lines of the help on some flags."""
+    """Returns the lines of the help text for some flags. `names` are the names of the flags."""
     lines = []
     for flag in map(FLAGS.__getitem__, names):
         form = f"--[no]{flag.name}" if flag.flag_type() == "bool" else f"--{flag.name}"
@@ -192,7 +194,8 @@ def read_settings():
 
 
 def phases_given():
-    """Returns the names of the phases whose flags are on the command line, with the value true or false."""
+    """Returns the names of the phases whose flags are on the command line. The values of the flags do not
+    matter: --do_train=false counts, too."""
     return [name for name in PHASES if name in FLAGS and FLAGS[name].present]
 
 
@@ -215,10 +218,10 @@ def define_classification_flags():
     with section("Task", TASK):
         flags.DEFINE_string("task_name", None, "Name of the task, in upper or lower case: "
                             f"{', '.join(sorted(PROCESSORS))}. For your own data, pass --train_file instead.")
-        flags.DEFINE_string("task_module", None, "Python file that defines your own task, instead of "
-                            "--task_name. It contains one class derived from DataProcessor. The command "
-                            "passes --data_dir to the methods of this class. For an example, see own_task.md "
-                            "in docs/howto.")
+        flags.DEFINE_string("task_module", None, "Python file that defines your own task. Pass it instead of "
+                            "--task_name. The file contains one class derived from DataProcessor. The "
+                            "command passes --data_dir to the methods of this class. For an example, see "
+                            "docs/howto/own_task.md.")
     with section("Task", INPUT):
         flags.DEFINE_string("data_dir", None, "Directory of the task's TSV files.")
         flags.DEFINE_enum("xnli_language", "zh", XnliProcessor.LANGUAGES,
@@ -231,13 +234,15 @@ def define_classification_flags():
         flags.DEFINE_integer("predict_batch_size", 8, "Batch size of prediction.", lower_bound=1)
     with section("Task", INPUT):
         flags.DEFINE_integer("doc_stride", 0, "Split a text that is longer than --max_seq_length into "
-                             "windows that start this number of tokens apart. The prediction for the text is "
-                             "the average over its windows. 0: long texts are truncated instead.",
+                             "windows. Each window starts this number of tokens after the start of the "
+                             "window before it. The prediction for the text is the average over its windows. "
+                             "0: long texts are truncated instead.",
                              lower_bound=0)
     with section("Task", WEIGHTS):
         flags.DEFINE_string("class_weights", None, "Loss weight for each class: label:weight pairs separated "
-                            "by commas, or only the weights in the order of the labels. balanced: all "
-                            "classes have the same total weight. Only the ratios of the weights matter.")
+                            "by commas, such as 0:1,1:3, or only the weights in the order of the labels, "
+                            "such as 1,3. balanced: all classes have the same total weight. Only the ratios "
+                            "of the weights matter.")
         flags.DEFINE_float("label_smoothing", 0.0, "Label smoothing factor, for example 0.1.")
     define_example_limits()
     flags.register_validator("label_smoothing", lambda value: value is not None and 0 <= value < 1,
@@ -260,7 +265,7 @@ def define_example_limits(examples="examples"):
                              lower_bound=1)
     with section("Task", SPEED):
         flags.DEFINE_integer("max_eval_examples", None, f"Evaluate on at most this number of {examples} of "
-                             "the development set. They are drawn in the same way as for "
+                             "the development set. The subset is drawn in the same way as for "
                              f"--max_train_examples. By default, all {examples} are used.", lower_bound=1)
 
 
@@ -268,7 +273,8 @@ def define_skip_flag():
     """Defines the flag for lines that cannot be used; see `bertlib.rows.faults`."""
     flags.DEFINE_bool("skip_bad_lines", False, "Leave out lines that cannot be used, such as a line with an "
                       "empty text or an unknown label. The file skipped_lines.csv lists these lines with the "
-                      "reasons. By default, the command stops and names the first such lines.")
+                      "reasons. By default, the command stops, and its error message lists the first of "
+                      "these lines.")
 
 
 def _define_custom_data_flags():
@@ -316,7 +322,7 @@ def define_column_flags(heading="Your own data, in place of a task", text=_TEXT_
 
     Args:
       heading: heading of the flags in the help.
-      text, label: the help of --text_column and --label_column.
+      text, label: the help texts of --text_column and --label_column.
     """
     with section(heading, INPUT):
         flags.DEFINE_string("text_column", None, text)
@@ -364,8 +370,9 @@ def define_table_flags():
     """Defines the flags of the table of predictions; see `bertlib.reports.prediction_files`."""
     with section("Tables of predictions", SPEED):
         flags.DEFINE_enum("predictions_format", "csv", list(prediction_files.FORMATS),
-                          "Format of the table that each evaluation and each prediction writes: "
-                          "eval_predictions.csv and test_predictions.csv, or the same names with .jsonl.")
+                          "Format of the tables of predictions. csv: an evaluation writes "
+                          "eval_predictions.csv, and a prediction writes test_predictions.csv. jsonl: the "
+                          "tables are in JSON Lines, and their names end in .jsonl.")
     define_csv_safe_flag("Tables of predictions", SPEED)
 
 
@@ -373,7 +380,7 @@ def define_csv_safe_flag(heading, affects=None):
     """Defines the flag that makes CSV tables safe for spreadsheet programs. For the arguments, see
     `section`."""
     with section(heading, affects):
-        flags.DEFINE_bool("csv_safe", False, "In CSV, write an apostrophe before each text that a "
+        flags.DEFINE_bool("csv_safe", False, "In CSV tables, write an apostrophe before each text that a "
                           "spreadsheet program would execute as a formula, such as =1+1.")
 
 
@@ -434,15 +441,15 @@ def _define_input_flags():
     with section("Memory and speed", MACHINE):
         flags.DEFINE_integer("num_workers", 1,
                              "Number of processes that turn text into features; 0: one process for each CPU "
-                             "core. The features do not depend on the number. One process prepares 100,000 "
-                             "short examples per second, so more processes help only with large files of "
-                             "long texts.",
+                             "core. The features do not depend on the number of processes. One process "
+                             "prepares 100,000 short examples per second, so more processes help only with "
+                             "large files of long texts.",
                              lower_bound=0, upper_bound=MAX_WORKERS)
-        flags.DEFINE_string("features_cache", None, "Directory of features that several runs share. If "
-                            "another run with the same examples, tokenizer and lengths has stored its "
-                            "features there, this run uses these files instead of converting the texts "
-                            "again. The results with and without a cache are the same, bit for bit. sweep.py "
-                            "sets this flag for its runs.")
+        flags.DEFINE_string("features_cache", None, "Directory of features that several runs share. The run "
+                            "stores its features there. If an earlier run with the same examples, tokenizer "
+                            "and lengths (such as --max_seq_length) has already stored them, this run uses "
+                            "these files instead of converting the texts again. The results with and without "
+                            "a cache are the same, bit for bit. sweep.py sets this flag for its runs.")
 
 
 def define_trimming_flags():
@@ -456,10 +463,10 @@ def define_trimming_flags():
                           "depends on the padding. The evaluation of run_pretraining.py is never trimmed.")
         flags.DEFINE_integer("tokens_per_micro_batch", 0,
                              "Maximum number of tokens in a micro-batch, including padding. So a "
-                             "micro-batch contains either few long examples or many short ones. This flag "
-                             "needs --trim_padding=true in training, and it determines the value of "
-                             "--gradient_accumulation_steps. 0: all micro-batches have the same number of "
-                             "examples.", lower_bound=0)
+                             "micro-batch contains either few long examples or many short ones. In training, "
+                             "this flag needs --trim_padding=true, and it determines the number of "
+                             "micro-batches of a step (--gradient_accumulation_steps). 0: all micro-batches "
+                             "have the same number of examples.", lower_bound=0)
 
 
 def define_training_flags():
@@ -483,8 +490,8 @@ def define_training_flags():
                           "Learning rate schedule after warm-up. The default is the schedule of the "
                           "published code.")
         flags.DEFINE_float("weight_decay", optimization.PUBLISHED_WEIGHT_DECAY, "Weight decay of the "
-                           "optimizer, as a factor of the learning rate. Biases and layer normalization are "
-                           "not decayed.", lower_bound=0)
+                           "optimizer. In each step, this value is multiplied by the learning rate. Biases "
+                           "and layer normalization are not decayed.", lower_bound=0)
         flags.DEFINE_float("clip_norm", optimization.PUBLISHED_CLIP_NORM, "Largest global norm of the "
                            "gradients. Gradients with a larger norm are scaled down to this norm. 0: no "
                            "clipping.", lower_bound=0)
@@ -523,8 +530,8 @@ def define_training_flags():
                             "eval_loss. The folder best/ of --output_dir keeps the weights with the best "
                             "value. These weights are used for evaluation, prediction and export after the "
                             "training. The flag needs --eval_every_steps or --eval_each_checkpoint. A lower "
-                            "value is better for a name that ends in loss, perplexity, mae, rmse or error. "
-                            "For all other names, a higher value is better.")
+                            "value is better if the name of the metric ends in loss, perplexity, mae, rmse "
+                            "or error. For all other metrics, a higher value is better.")
         flags.DEFINE_integer("early_stopping_evals", None, "Patience of early stopping, with --keep_best: "
                              "end the training after this number of evaluations without a better value.",
                              lower_bound=1)
@@ -541,10 +548,10 @@ def define_training_flags():
         flags.DEFINE_enum("recompute", "none", [*modeling.RECOMPUTE, "auto"],
                           "Gradient checkpointing: which activations are computed again in the backward pass "
                           "instead of being kept in memory. none: no activations. attention: the attention "
-                          "scores and probabilities. This saves most of the memory for long sequences and "
-                          "costs little time. layers: all activations except the input of each layer. With "
-                          "this mode, a step takes a third more time than with --recompute=none. auto: the "
-                          "fastest mode that fits into memory, found by simulation.")
+                          "scores and probabilities. For long sequences, this mode saves most of the memory "
+                          "and costs little time. layers: all activations except the input of each layer. "
+                          "With this mode, a step takes a third more time than with --recompute=none. auto: "
+                          "the fastest mode that fits into memory, found by simulation.")
         flags.DEFINE_integer("recompute_segment", 1, "With --recompute=layers: number of consecutive layers "
                              "in a segment. Only the input of each segment is kept in memory.", lower_bound=1)
     with section("Memory and speed", MACHINE):
@@ -562,13 +569,13 @@ def define_training_flags():
                           "otherwise false.")
         flags.DEFINE_bool("use_xla", False,
                           "For training on GPUs: XLA compiles the computations between the matrix products. "
-                          "Each new batch shape is compiled once, which takes some seconds. The length of a "
-                          "trimmed batch is a multiple of 64 tokens. On a CPU, a training is slower with "
-                          "this flag than without it.")
+                          "Each new batch shape is compiled once, which takes some seconds. To have fewer "
+                          "shapes, batches are trimmed to a multiple of 64 tokens. On a CPU, a training is "
+                          "slower with this flag than without it.")
         flags.DEFINE_string("profile_steps", None,
-                            "Two step numbers a,b, as in the log. The training steps a to b are profiled. "
-                            "The trace is written to --output_dir, for TensorBoard. The log lists the op "
-                            "types that took the most time.")
+                            "Two step numbers a,b, counted as in the log. The training steps from a to b are "
+                            "profiled. The trace is written to --output_dir, for TensorBoard. The log lists "
+                            "the op types that took the most time.")
         flags.DEFINE_enum("gradient_dtype", "fp32", ["fp32", "bf16"],
                           "Data type used to exchange gradients between replicas. With bf16, the replicas "
                           "send half as many bytes, but the gradients are rounded.")
@@ -613,9 +620,9 @@ def define_open_ports_flag():
     """Defines the flag that decides whether other machines can reach the network ports of a run."""
     flags.DEFINE_bool("open_ports", None, "Whether other machines can reach the network ports that a run "
                       "opens on this machine. By default, the command closes the ports if the system permits "
-                      "this and if no path is remote. If it leaves the ports open, it logs a warning. true: "
-                      "the ports stay open, without a warning. false: the command ends with an error if the "
-                      "ports cannot be closed.")
+                      "this and if no path is remote. Otherwise, the ports stay open, and the command logs a "
+                      "warning. true: the ports stay open, without a warning. false: the command ends with "
+                      "an error if the ports cannot be closed.")
 
 
 def define_export_flags():
@@ -675,7 +682,8 @@ def define_common_flags(description):
 
 
 def _limit_integers():
-    """Adds an upper bound to integer flags that have none, because TensorFlow or NumPy would overflow."""
+    """Adds an upper bound to integer flags that have none. Above this bound, TensorFlow or NumPy would
+    overflow."""
     for name in itertools.chain.from_iterable(names_by_section.values()):
         flag = FLAGS[name]
         if flag.flag_type() == "int" and flag.parser.upper_bound is None:

@@ -12,8 +12,9 @@ from bertlib.command_line import launch
 def run():
     """Runs the command whose name is the program name of this process.
 
-    The commands of google-research/bert are scripts. They are installed under their published names, because
-    programs import them by these names. All other commands are modules of `bertlib.commands`.
+    The commands of google-research/bert are scripts. These scripts keep their published names when they are
+    installed, because other programs import them by these names. All other commands are modules of
+    `bertlib.commands`.
     """
     name = os.path.splitext(os.path.basename(sys.argv[0]))[0].removeprefix("bert-").replace("-", "_")
     module = f"bertlib.commands.{name}"

@@ -23,9 +23,9 @@ from bertlib.system import files
 
 FLAGS = flags.FLAGS
 
-# The result files of all commands. run_squad.py writes only eval_results.json.
+# Names of the result files that commands write. run_squad.py writes only the last one, eval_results.json.
 _RESULTS = ("eval_results.txt", "eval_results_mismatched.txt", "eval_results.json")
-# Names of the flags that only a training may have.
+# Names of the flags that need a training. They are removed from the command line of an evaluation.
 _TRAINING_ONLY = ("eval_every_steps", "keep_best", "early_stopping_evals")
 # Longest time that the evaluator waits for the start of the chief, as a multiple of --replica_timeout.
 _START_TIMEOUTS = 5
@@ -38,9 +38,9 @@ def follow(coordinator, timeout):
     """Evaluates checkpoints in --output_dir until the training has ended and its last checkpoint is
     evaluated.
 
-    Results are written to evaluator/ in --output_dir. The command writes its result files for the newest
-    checkpoint. For each evaluated checkpoint, this function keeps a copy of the result files, with the step
-    in the file names.
+    The results are written to the folder `evaluator` in --output_dir. Each evaluation replaces the result
+    files of the evaluation before it. So this function also keeps a copy of the result files of each
+    evaluation, with the evaluated step in the file names.
 
     Args:
       coordinator: (host, port) of the chief, which listens there as long as the training runs.
@@ -51,7 +51,7 @@ def follow(coordinator, timeout):
 
     Raises:
       ValueError: the command does not evaluate, or --output_dir was not given.
-      OSError: the chief cannot be reached.
+      OSError: the chief was never reached, and the time for its start is over.
     """
     if "do_eval" not in FLAGS:
         raise ValueError("TF_CONFIG makes this machine an evaluator, but this command cannot evaluate: it "
@@ -86,11 +86,11 @@ def _pause(signals, seconds):
 
 
 def _evaluate(signals):
-    """Evaluates the newest checkpoint in a separate process; returns the exit code of this process.
+    """Evaluates the newest checkpoint in a separate process; returns the exit code of the separate process.
 
-    Settings that affect the weights are taken from run.json, which describes the training that wrote the
-    checkpoint. The flags of this command line may describe a different training, which has not yet written
-    its run.json.
+    Settings that affect the weights are taken from run.json and not from this command line. run.json
+    describes the training that wrote the checkpoint. The command line may describe a different training,
+    which has not yet written its run.json.
     """
     record, settings = output_files.read_record(FLAGS.output_dir), common_flags.read_settings()
     recorded = record["settings"] if record else {}
@@ -126,11 +126,17 @@ def _without_flags(arguments, names):
 
 
 def _keep_results(step):
-    """Copies the results to files with the evaluated step in their names; returns the evaluated step.
+    """Copies the result files of an evaluation, with the evaluated step in the names of the copies.
 
-    The text files contain the evaluated step. The evaluated step is later than `step` if the training saved a
-    newer checkpoint before the evaluation began. The eval_results.json of run_squad.py does not contain the
-    evaluated step, so the name of its copy contains `step`.
+    The text files contain the evaluated step. The eval_results.json of run_squad.py does not contain it, so
+    the name of its copy contains `step`.
+
+    Args:
+      step: int, the step of the newest checkpoint before the evaluation was started. The evaluated step is
+        later if the training saved a newer checkpoint before the evaluation began.
+
+    Returns:
+      int, the evaluated step.
     """
     directory = os.path.join(FLAGS.output_dir, "evaluator")
     for name in _RESULTS:
@@ -148,8 +154,8 @@ class _Chief:
     """Finds out whether a training runs: while it runs, its chief listens at a port.
 
     This class keeps one connection open. The operating system closes the connection when the chief's process
-    ends. If each check opened a new connection, these connections would fill the queue of a port at which the
-    chief no longer accepts connections.
+    ends. The chief does not accept connections while it trains, so they wait in a queue. If each check opened
+    a new connection, this queue would become full.
     """
 
     def __init__(self, address, timeout):
@@ -157,8 +163,10 @@ class _Chief:
         self._until = time.monotonic() + _START_TIMEOUTS * timeout
 
     def runs(self):
-        """Returns whether the training counts as running. It does if the chief can be reached, or if the time
-        limit for reaching the chief is not over. The limit is longer before the first connection.
+        """Returns whether the training counts as running.
+
+        The training counts as running if the chief can be reached, or if the time limit for reaching the
+        chief is not over. The limit is longer before the first connection.
 
         Raises:
           OSError: the chief was never reached, and the time for the chief's start is over.
@@ -189,7 +197,8 @@ class _Chief:
         if self._connection is None:
             return False
         try:
-            # `recv` returns if the connection has ended, or if data arrived that is meant for a replica.
+            # `recv` returns in two cases: the connection has ended, or data arrived that is meant for a
+            # replica. In both cases, the connection is closed below.
             self._connection.recv(64)
         except BlockingIOError:
             self._until = time.monotonic() + self._timeout

@@ -43,7 +43,7 @@ def keep_freed_memory():
 
 
 def start(command):
-    """Runs a module of `bertlib.commands`: its `define_flags`, then its `main`.
+    """Runs a module of `bertlib.commands`: calls its `define_flags`, and then its `main`.
 
     Args:
       command: the module. `--help` prints the module's docstring. With `TAKES_PATHS = True` in the module,
@@ -72,8 +72,8 @@ def run(main, resumable=False, description=None, takes_paths=False):
         _set_up_logging()
         try:
             _call(main, argv, resumable, takes_paths)
-        except (Exception, KeyboardInterrupt, stopping.Stopped) as error:  # noqa: BLE001 (raised again there)
-            _end_with_error(error, resumable)
+        except (Exception, KeyboardInterrupt, stopping.Stopped) as error:  # noqa: BLE001
+            _end_with_error(error, resumable)  # raises an unknown error again
         finally:
             signals.ignore_request()
 
@@ -163,14 +163,16 @@ def _describe_encoding_error(error):
         return (f"{text!r} cannot be written as {error.encoding}, the encoding of the standard output. Set "
                 "the environment variable PYTHONIOENCODING=utf-8.")
     where = _place_of_surrogate(character)
-    if where is None and character >= "\udc80":  # Python decodes file names that are not UTF-8 in this way
+    # Python decodes a byte of a file name that is not UTF-8 as a character from U+DC80 to U+DCFF.
+    if where is None and character >= "\udc80":
         return f"{text!r} is not UTF-8. If this text is the name of a file, rename the file."
     return (f"{where or 'the input'}: {text!r} contains {character!r}, which is half of a surrogate pair and "
             "cannot be written in UTF-8. Remove it, or complete the pair.")
 
 
 def _place_of_surrogate(character):
-    """Returns "file:line" of the first unpaired surrogate in the files that the flags name, or None.
+    """Searches the files whose paths are values of flags for an unpaired surrogate. Returns "file:line" of
+    the first one; None if the files contain none.
 
     An unpaired surrogate is half of a surrogate pair, and cannot be written in UTF-8. In a file that is read
     as UTF-8, an unpaired surrogate can only come from an escape in JSON, such as "\\ud83d".
@@ -230,17 +232,17 @@ def _fail_with_known(error, message, passes):
 
 @contextlib.contextmanager
 def _interruption_wins():
-    """Returns a context manager. If a KeyboardInterrupt or `Stopped` interrupts its block, it raises this
-    exception, even if another error replaced the exception.
+    """Returns a context manager. If a KeyboardInterrupt or `Stopped` was raised in its block, and other code
+    replaced it by a different error, the context manager raises the KeyboardInterrupt or `Stopped` again.
 
-    Interrupted code can raise one of these errors instead of the exception:
+    These errors can replace a KeyboardInterrupt or `Stopped`:
 
-    - a SystemError after Ctrl-C during an import in C,
-    - a RuntimeError after a signal at the end of a scope,
+    - a SystemError, if Ctrl-C is pressed during an import in C,
+    - a RuntimeError, if the signal arrives at the end of a scope,
     - a RuntimeError "… ORIGINAL NotFoundError REPLACED BY Stopped: …" of pybind11, if the signal arrives
       while TensorFlow's C++ code raises an error, for example for a file that does not exist,
-    - a TensorFlow error whose message names the interruption, after a signal in a function that TensorFlow
-      calls.
+    - a TensorFlow error whose message names the exception, if the signal arrives in a Python function that
+      TensorFlow calls.
     """
     try:
         yield
@@ -284,7 +286,7 @@ def _fail(message, code=1, passes=False, own=True, log_says_more=False):
 def _show_traceback(error, passes=True):
     """Ends the process with the traceback of an error.
 
-    A replica also reports the error in one line to the command that started it. For `passes` see `_fail`.
+    A replica also reports the error in one line to its launcher. For `passes` see `_fail`.
     """
     if replica_group.current() is None:
         raise error

@@ -18,7 +18,7 @@ FLAGS = flags.FLAGS
 
 
 def launch(afterwards):
-    """Starts replicas or evaluations and waits for their end, if this process is a launcher or an evaluator.
+    """Starts the replicas of a launcher, or the evaluations of an evaluator, and waits for their end.
 
     Args:
       afterwards: str, last sentence of a message about a replica that was killed or lost.
@@ -50,8 +50,8 @@ def launch(afterwards):
 def path_arguments():
     """Returns the flags whose values can be paths, as a list of "--name=value"."""
     values = {name: FLAGS[name].value for name in FLAGS}
-    # The address of a hub module is left out: it is not a remote path, because it only selects a directory in
-    # a cache and nothing is downloaded.
+    # The address of a hub module is left out. It looks like a remote path, but it only selects a directory in
+    # a cache. Nothing is downloaded.
     return [f"--{name}={','.join(map(str, value)) if isinstance(value, list) else value}"
             for name, value in values.items() if isinstance(value, (str, list))
             and not (name.endswith("_handle") and value.startswith(("https://", "http://")))]

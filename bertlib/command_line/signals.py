@@ -45,8 +45,10 @@ def ending():
 
 
 def handle_termination(last_words):
-    """Sets signal handlers for SIGTERM, SIGHUP and SIGINT. They set `stopping.request`; for SIGINT, only
-    during a training.
+    """Sets signal handlers for SIGTERM, SIGHUP and SIGINT.
+
+    The handlers of SIGTERM and SIGHUP set `stopping.request`. The handler of SIGINT sets it only during a
+    training; at other times, it raises a KeyboardInterrupt.
 
     This function does nothing outside of the main thread, or if this process already handles SIGTERM. If
     SIGHUP or SIGINT is ignored, as under nohup, it stays ignored.
@@ -58,8 +60,8 @@ def handle_termination(last_words):
     main = threading.current_thread() is threading.main_thread()
     if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         return
-    # Python runs a signal handler only after the main thread has returned from C++. The thread that reads
-    # this pipe sees the signal at once.
+    # Python runs a signal handler only after the main thread has returned from C++. So a separate thread
+    # reads this pipe: it sees the signal at once.
     receiver, sender = os.pipe()
     os.set_blocking(sender, False)
     signal.set_wakeup_fd(sender, warn_on_full_buffer=False)
@@ -73,8 +75,8 @@ def handle_termination(last_words):
 
 
 def ignore_request():
-    """Restores the default handlers of the signals. It is called in forked processes and after the end of the
-    command."""
+    """Restores the default signal handlers. This function is called in forked processes and after the end of
+    the command."""
     for number in _NUMBERS:
         if signal.getsignal(number) is _raise_outside_of_training:
             signal.set_wakeup_fd(-1)
@@ -101,7 +103,7 @@ def _interrupt(number, frame):
         _interrupted_at.append(time.monotonic())
         stopping.request.set()
         if not replica_group.is_replica():
-            # Not by `logging`: the handler may run while a log line is being written.
+            # `logging` is not used, because this handler may run while a log line is being written.
             os.write(2, _ADVICE)
     elif not (replica_group.is_replica() and _interrupted_at
               and time.monotonic() < _interrupted_at[0] + _SAME_SECONDS):

@@ -2,7 +2,8 @@
 
     python build_vocab.py --input_file='corpus/*.txt.gz' --output_file=vocab.txt --vocab_size=30522
 
-The next command adds words of the text to the vocabulary of a model, and rows for these words to the weights:
+The next command adds words of the text to the vocabulary of a model. It also adds a row for each new word to
+the weights of the model:
 
     python build_vocab.py --input_file='corpus/*.txt.gz' --extend=$BERT_DIR/vocab.txt \\
       --init_checkpoint=$BERT_DIR/bert_model.ckpt --vocab_size=31522 --output_file=extended/vocab.txt
@@ -38,7 +39,8 @@ _LONGEST_WORD = tokenization.WordpieceTokenizer([]).max_input_chars_per_word
 _CHUNKS = 1 << 20
 # Largest --vocab_size. Ids are int32, and the trainer allocates memory for all entries in advance.
 _MAX_ENTRIES = 1 << 24
-# Words are passed to the trainer in strings. A string repeats its word at most this number of times.
+# The trainer learns from strings. A word that occurs n times is repeated n times in these strings, but at
+# most this number of times in one string.
 _MAX_REPEATS = 10000
 
 
@@ -72,7 +74,8 @@ def define_flags():
                             "vocabulary to the directory of --output_file. The embedding of a new word "
                             "starts as the mean of the embeddings of its old pieces.")
         flags.DEFINE_string("bert_config_file", None, "The bert_config.json or config.json of "
-                            "--init_checkpoint. The default is the file in the directory of the weights.")
+                            "--init_checkpoint. By default, the command reads this file from the directory "
+                            "of the weights.")
 
 
 # --- Words and pieces ------------------------------------------------------------------------------------
@@ -137,8 +140,8 @@ def learn_vocab(words, vocab_size, min_frequency=2, num_unused=0):
     # Among equally frequent pairs, the trainer merges the pair with the lowest ids first. By default, the
     # trainer numbers the characters in the order of a hash table with a random seed, so each run would give a
     # different vocabulary. Passing the characters as special tokens fixes their ids.
-    # The trainer allocates memory for all entries in advance, so `most` is the largest useful number: each
-    # merge shortens a word, so the number of merged pieces is below the total length of the words.
+    # The trainer allocates memory for `most` entries in advance, so `most` must not be larger than needed.
+    # Each merge shortens a word, so there are fewer merged pieces than characters in all words.
     most = min(vocab_size, len(fixed) + sum(map(len, known)))
     trainer = tokenizers.trainers.WordPieceTrainer(vocab_size=most, min_frequency=min_frequency,
                                                    special_tokens=fixed, show_progress=False)
@@ -148,7 +151,7 @@ def learn_vocab(words, vocab_size, min_frequency=2, num_unused=0):
 
 
 def _repeat_words(words):
-    """Yields texts that together contain each word as often as it occurs."""
+    """Yields strings for the trainer. Together, they contain each word as often as the text contains it."""
     for word, count in words.items():
         for start in range(0, count, _MAX_REPEATS):
             yield " ".join([word] * min(count - start, _MAX_REPEATS))
@@ -169,8 +172,8 @@ def check_flags(settings):
     check_is_new(settings.output_file)
     if settings.extend:
         if settings.num_unused:
-            raise ValueError("--num_unused has no effect on the old tokens of --extend. Leave one of the two "
-                             "flags out.")
+            raise ValueError("--num_unused has no effect with --extend, because the old tokens stay "
+                             "unchanged. Leave one of the two flags out.")
     elif settings.init_checkpoint or settings.bert_config_file:
         raise ValueError("--init_checkpoint and --bert_config_file describe the model whose vocabulary is "
                          "extended. Pass its vocabulary with --extend.")
@@ -192,8 +195,8 @@ def open_model(settings):
     """Opens and checks the weights of --init_checkpoint.
 
     Returns:
-      (the `checkpoint_formats.Checkpoint`, the `modeling.BertConfig`, names of the tensors to write). These
-      are the tensors of the encoder and of the pre-training. Other heads are left out.
+      (the `checkpoint_formats.Checkpoint`, the `modeling.BertConfig`, names of the tensors to write). The
+      tensors to write are those of the encoder and of the pre-training heads. Other heads are left out.
 
     Raises:
       ValueError, FileNotFoundError: a file is missing or damaged, or the files contradict each other.
@@ -228,8 +231,8 @@ def extend_vocab(settings, words, tokenizer):
       tokenizer: the `tokenization.FullTokenizer` of --extend.
 
     Raises:
-      ValueError: --vocab_size leaves no place for new words, the text contains no new words, or the letter
-        case of the text differs from that of the old vocabulary.
+      ValueError: --vocab_size leaves no place for new words, the text contains no new words, or new words
+        have capital letters although the old vocabulary has none.
     """
     old = list(tokenizer.vocab)
     free = settings.vocab_size - len(old)
@@ -318,7 +321,8 @@ def extend(settings, words, tokenizer, model):
       settings: a `Settings`.
       words: {word: number of occurrences}, see `count_words`.
       tokenizer: the `tokenization.FullTokenizer` of --extend.
-      model: the result of `open_model`, to write also the model with the extended vocabulary; or None.
+      model: the result of `open_model`. The model with the extended vocabulary is then written, too. If it is
+        None, no model is written.
     """
     old, new = extend_vocab(settings, words, tokenizer)
     if len(old) + len(new) < settings.vocab_size:

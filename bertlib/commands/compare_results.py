@@ -33,7 +33,10 @@ def define_flags():
 
 
 def find_tables(paths):
-    """Returns ("sweeps", directories) or ("predictions", paths of tables) for two arguments.
+    """Finds out whether two arguments are sweeps or tables of predictions.
+
+    Returns:
+      ("sweeps", directories of the two sweeps) or ("predictions", paths of the two tables).
 
     Raises:
       ValueError, OSError: an argument contains nothing that can be compared.
@@ -60,7 +63,12 @@ def find_tables(paths):
 
 
 def to_text(found, names):
-    """Returns the lines of the answer."""
+    """Returns the result of a comparison as a list of lines.
+
+    Args:
+      found: dict, the result of `paired_predictions.compare` or `paired_sweeps.compare`.
+      names: two str, the names of the compared tables or sweeps.
+    """
     entries = [paired_tests.Difference(**{name: entry[name] for name in paired_tests.Difference._fields})
                for entry in found["metrics"]]
     lines = [paired_tests.to_words(entry, names) for entry in entries]
@@ -96,7 +104,7 @@ def _p(value):
 
 
 def main(argv):
-    """Compares the two arguments and prints the answer."""
+    """Compares the two arguments and prints the result."""
     settings = common_flags.read_settings()
     kind, paths = find_tables(argv[1:])
     paired_tests.load_scipy()  # if SciPy is missing, the error comes before the work

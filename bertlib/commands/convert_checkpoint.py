@@ -26,8 +26,8 @@ from bertlib.system import files
 import modeling
 import tokenization
 
-# {Hugging Face's class: published names of the variables of the head}. The class of a model is the first
-# class in this table whose variables are all in the model.
+# `_ARCHITECTURES` is {Hugging Face's class: published names of the variables of its head}. A model gets the
+# first class in this table whose variables are all in the model.
 _MASKED_LM = ("cls/predictions/output_bias", "cls/predictions/transform/dense/kernel",
               "cls/predictions/transform/dense/bias", "cls/predictions/transform/LayerNorm/gamma",
               "cls/predictions/transform/LayerNorm/beta")
@@ -62,9 +62,9 @@ def define_flags():
         flags.DEFINE_enum("to", None, sorted(_CONFIG), "Format of the output. With --weights_only, "
                           "the default is --to=tensorflow. Otherwise, it is --to=hugging_face for a "
                           "TensorFlow input, and --to=tensorflow for a Hugging Face input.")
-        flags.DEFINE_bool("weights_only", False, "Convert from TensorFlow to TensorFlow, without the state "
-                          "of the training, such as the step and the optimizer's variables. Conversions "
-                          "between the two formats also leave this state out.")
+        flags.DEFINE_bool("weights_only", False, "Copy a TensorFlow checkpoint in the same format, without "
+                          "the state of the training, such as the step and the optimizer's variables. "
+                          "Conversions between the two formats also leave this state out.")
         flags.DEFINE_bool("force", False, "Replace existing model files in --output.")
     with common_flags.section("Configuration and vocabulary"):
         flags.DEFINE_string("bert_config_file", None, "The model's bert_config.json or config.json. Without "
@@ -223,10 +223,11 @@ def _find_id_problem(ids, vocab_size):
 
 
 def read_tokenizer_settings(settings, source, config):
-    """Returns the content of tokenizer_config.json as a dict, or None.
+    """Returns the content of tokenizer_config.json as a dict; None if this file is not written.
 
-    None means that it is unknown whether the tokenizer lower-cases text. The TensorFlow format does not need
-    this setting. Logs a warning about settings that the tokenizers of this project do not support.
+    The file is not written if the output is in the TensorFlow format and no setting of the tokenizer is
+    known. This format does not need the file. Logs a warning about settings that the tokenizers of this
+    project do not support.
     """
     directories = [os.path.dirname(settings.vocab_file), input_directory(source)]
     known = next(filter(None, map(tokenizer_files.merge_settings, directories)), {})
@@ -269,7 +270,7 @@ def hugging_face_config(config, source, names):
 
     Args:
       config: dict, the published configuration.
-      source: the input, a `checkpoint_formats.Checkpoint`; its head gives the labels.
+      source: the input, a `checkpoint_formats.Checkpoint`. The labels are read from its head.
       names: names of the tensors that are converted. They determine the class of the Hugging Face model.
 
     Returns:
@@ -348,7 +349,7 @@ def copy_weights(settings, source):
     for name, path in paths.items():
         if path is not None and files.exists(path):
             if name.endswith(".json"):
-                files.read_json_object(path)  # raises an error if it is no JSON object
+                files.read_json_object(path)  # raises an error if the file is not a JSON object
             contents[name] = files.read_bytes(path)
     head = head_labels.read_head(source)
     if head and head.labels and head_labels.has_trained_names(head):

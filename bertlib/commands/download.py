@@ -29,7 +29,7 @@ def define_flags():
     with common_flags.section("Source and destination"):
         flags.DEFINE_string("output_dir", ".", "Directory in which checkpoints/ and data/ are created.")
         flags.DEFINE_string("base_url", None, "Address of a mirror, for example http://mirror.example/bert. "
-                            "It replaces https:// and the host of the published addresses.")
+                            "It replaces the beginning of each published address: https:// and the host.")
 
 
 def format_list():
@@ -48,7 +48,7 @@ def select_files(settings):
     name.
 
     Raises:
-      ValueError: the flags name nothing or an unknown name, or --base_url or --output_dir is not usable.
+      ValueError: the flags contain no name or an unknown name, or --base_url or --output_dir is not usable.
     """
     if settings.base_url is not None and (wrong := http_download.address_problem(settings.base_url)):
         raise ValueError(f"--base_url={settings.base_url}: {wrong}.")

@@ -149,7 +149,8 @@ def _inputs(settings, model, expected):
         except (OSError, ValueError) as error:
             logging.warning("The development set cannot be read: %s Name a file with --compare_file.", error)
             found, source = _texts_of_vocabulary(model, expected), "texts made of words of the vocabulary"
-    if expected.task != "tagging":  # other tasks of a tagger need texts, not lists of words
+    # The development set of a tagger consists of lists of words. All tasks except tagging need texts.
+    if expected.task != "tagging":
         found = [tuple(" ".join(text) if isinstance(text, list) else text for text in texts)
                  for texts in found]
     usable = [texts for texts in found if _is_usable(expected, texts)]
@@ -160,13 +161,13 @@ def _inputs(settings, model, expected):
 
 
 def _texts_of_vocabulary(model, expected):
-    """Returns inputs of 1 to 40 words."""
+    """Returns up to 40 inputs. Their texts consist of 1, 2, 3, … words of the vocabulary."""
     words = [word for word in model.tokenizer.vocab if word.isalpha()][-40:] or ["a"]
     return [(" ".join(words[:count]),) * expected.required for count in range(1, len(words) + 1)]
 
 
 def _is_usable(expected, texts):
-    """Returns whether a predictor can answer an input. A row without text, for example, has no answer."""
+    """Returns whether the predictor can answer an input. For example, it cannot answer an empty text."""
     try:
         expected.prepare(*texts)
     except ValueError:
@@ -175,8 +176,8 @@ def _is_usable(expected, texts):
 
 
 def _compare(settings, model):
-    """Logs the number of texts for which the tokens of the graph differ from the tokens of the tokenizer,
-    with examples."""
+    """Compares the tokens of the graph with the tokens of the tokenizer. Logs the number of texts with
+    different tokens, and examples of such texts."""
     try:
         texts = training_texts.read_lines(settings.compare_file) if settings.compare_file else (
             training_texts.read_training_texts(model))

@@ -40,7 +40,8 @@ MODELS = {
                   intermediate_size=4096, type_vocab_size=2),
 }
 MODELS |= {f"{size}-cased": dict(MODELS[size], vocab_size=28996) for size in ("base", "large")}
-# {task: (head, function of a sequence length that returns the fields of a training example, batch totals)}.
+# {task: (head, fields, batch totals)}. `fields` is a function that takes a sequence length and returns the
+# fields of a training example. For the batch totals, see `input_pipeline.record_dataset`.
 TASKS = {
     "classifier": (classification_head.Classifier(2), classifier_data.feature_fields, ()),
     "ner": (tagging_head.Tagger(9), tagging_data.feature_fields, tagging_head.BATCH_TOTALS),
@@ -57,9 +58,9 @@ def define_flags():
                             "config.json. Pass it instead of --model.")
         flags.DEFINE_list("max_seq_length", ["128", "384", "512"], "Sequence lengths, with commas between "
                           "them.")
-        flags.DEFINE_enum("task", "classifier", sorted(TASKS), "Task of the head on the encoder: two "
-                          "classes (classifier), the nine tags of CoNLL-2003 (ner), answers (squad), or four "
-                          "endings (swag). An example of swag has four sequences.")
+        flags.DEFINE_enum("task", "classifier", sorted(TASKS), "Task of the model. classifier: two classes. "
+                          "ner: the nine tags of CoNLL-2003. squad: answers in a text. swag: four endings; "
+                          "each example has four sequences.")
     with common_flags.section("Step"):
         flags.DEFINE_enum("recompute", "none", [*modeling.RECOMPUTE, "all"],
                           "Gradient checkpointing: which activations are computed again in the backward pass "
@@ -72,11 +73,12 @@ def define_flags():
                              "not trained. If it is not 0, the embeddings are not trained either.",
                              lower_bound=0)
         flags.DEFINE_bool("freeze_embeddings", False, "Do not train the embeddings.")
-        flags.DEFINE_enum("phase", "training", ["training", "prediction"], "Phase of a run to plan. "
-                          "Pass --phase=prediction also for an evaluation: prediction and evaluation need "
-                          "neither gradients nor an optimizer.")
-        flags.DEFINE_integer("batch_size", None, "Print the memory for this micro-batch, instead of the "
-                             "largest micro-batch that fits.", lower_bound=1)
+        flags.DEFINE_enum("phase", "training", ["training", "prediction"], "Phase whose memory is "
+                          "predicted. Pass --phase=prediction also for an evaluation: prediction and "
+                          "evaluation need neither gradients nor an optimizer.")
+        flags.DEFINE_integer("batch_size", None, "Size of a micro-batch. With this flag, the command prints "
+                             "how much memory a micro-batch of this size needs, instead of the largest size "
+                             "that fits.", lower_bound=1)
         flags.DEFINE_integer("gradient_accumulation_steps", 1, "Number of micro-batches of a training step. "
                              "With two or more, the memory includes the sums of the gradients.",
                              lower_bound=1)
@@ -99,11 +101,11 @@ def load_config(settings, lengths):
     """Returns the `modeling.BertConfig` that the flags name.
 
     Raises:
-      ValueError: a length is above the model's number of positions, or two models are named.
+      ValueError: a length is above the model's number of positions, or the flags name two models.
     """
     if settings.bert_config_file:
         if settings.is_given("model"):
-            raise ValueError("--model and --bert_config_file are both given. Leave one out.")
+            raise ValueError("--model and --bert_config_file cannot be combined. Leave one of them out.")
         settings.max_seq_length = max(lengths)  # `model_config.load_config` checks this length
         return model_config.load_config(settings)
     config = modeling.BertConfig(**MODELS[settings.model])
@@ -133,14 +135,14 @@ def check_flags(settings):
     """
     for name in ("gpu_memory_gb", "reserve_gb"):
         if settings.card and settings.is_given(name):
-            raise ValueError(f"--card and --{name} are both given. Leave one out.")
+            raise ValueError(f"--card and --{name} cannot be combined. Leave one of them out.")
     if settings.reserve_gb >= settings.gpu_memory_gb:
         raise ValueError(f"--reserve_gb={settings.reserve_gb} leaves nothing of "
                          f"--gpu_memory_gb={settings.gpu_memory_gb}. Lower --reserve_gb.")
     if settings.output_file:
         if settings.batch_size:
-            raise ValueError("--batch_size and --output_file are both given: the chart shows the largest "
-                             "micro-batches. Leave one out.")
+            raise ValueError("--batch_size and --output_file cannot be combined, because the chart shows the "
+                             "largest micro-batches. Leave one of them out.")
         if not settings.output_file.endswith(".svg"):
             raise ValueError(f"--output_file={settings.output_file}: "
                              "the chart is an SVG file. Pass a name that ends in .svg.")
@@ -151,8 +153,8 @@ def check_flags(settings):
 
 
 def describe(settings):
-    """Returns the planned step in one line: model, task, precision, optimizer, sums of gradients, frozen
-    layers."""
+    """Returns a description of the planned step in one line: model, task, precision, optimizer, sums of
+    gradients, frozen layers."""
     model = settings.bert_config_file or "BERT-" + settings.model.title()
     task = f"{model}, {settings.task}, {settings.precision}"
     if settings.phase == "prediction":

@@ -78,7 +78,7 @@ def define_flags():
                           "CSV table or JSON Lines. The default is csv if the name of the output file ends "
                           "in .csv or .csv.gz, otherwise jsonl.")
         flags.DEFINE_bool("skip_bad_lines", False, "Answer an unusable line with an error message and "
-                          "continue. By default the command stops at such a line.")
+                          "continue. By default, the command stops at such a line.")
         flags.DEFINE_bool("interactive", False, "Ask for the texts on the terminal, one after the other.")
     common_flags.define_csv_safe_flag("Lines")
     common_flags.define_column_flags("Columns, by default those of the training")
@@ -120,14 +120,14 @@ def chunks_as_they_arrive(items, most, waits=False):
       items: iterable.
       most: int, maximum length of a list.
       waits: bool, whether to wait until a list has its maximum length or the items end. If it is true, the
-        batches are the same in each run. So the answers are also the same in each run. Other batches could
-        change the rounding of an answer.
+        batches are the same in each run. So the answers are also the same in each run: in a different batch,
+        an answer could be rounded differently.
     """
     waiting = queue.Queue(2 * most)
 
     def fill():
-        # Puts a pair (item, None) for each item. The last pair is (None, the exception that ended the
-        # iteration).
+        # Puts a pair (item, None) into the queue for each item. The last pair is (None, the exception that
+        # ended the iteration).
         try:
             for item in items:
                 waiting.put((item, None))
@@ -207,7 +207,8 @@ def _create_table(settings, predictor, input_format):
         output_format = "csv" if is_csv else "jsonl"
     if output_format == "jsonl":
         return answer_tables.AnswerLines()
-    # In plain text, a later line may have two texts although the first line has only one text.
+    # The first answer determines the columns of the table. In plain text, a later line may have two texts
+    # although the first line has only one. So the names of both columns are passed.
     fields = predictor.fields if input_format == "text" else ()
     return answer_tables.AnswerTable(fields, settings.skip_bad_lines, settings.csv_safe,
                                      predictor.label_separator)
@@ -223,7 +224,8 @@ def _translate_damage(chunks, name):
 
 
 def _broadcast(replicas, chunks):
-    """Yields on every replica the lists of `prediction_inputs.Input` that replica 0 reads."""
+    """Broadcasts the chunks that replica 0 reads. On every replica, yields the same lists of
+    `prediction_inputs.Input`."""
     for chunk in replica_sync.broadcast_items(
             replicas, ([tuple(item) for item in chunk] for chunk in chunks)):
         yield [prediction_inputs.Input(*item) for item in chunk]
@@ -288,7 +290,7 @@ def _inherit_columns(settings, directory):
     """Sets the column flags that are not on the command line to their values in the training. These values
     are recorded in the run.json in `directory`.
 
-    If --text_column is on the command line, --label_column and --header keep their values.
+    If --text_column is on the command line, --label_column and --header are not set to these values.
     """
     path = os.path.join(directory, output_files.RECORD)
     without = ("label_column", "header") if settings.is_given("text_column") else ()
@@ -296,7 +298,7 @@ def _inherit_columns(settings, directory):
 
 
 def _hash_model_files(directory):
-    """Returns the fingerprints of the files that describe the model and its tokenizer: {name: str}."""
+    """Returns {name of a file: its fingerprint} for the files that describe the model and its tokenizer."""
     names = (*output_files.NAMES, output_files.RECORD, portable_model.DESCRIPTION)
     paths = {name: os.path.join(directory, name) for name in names}
     return {name: run_record.hash_files([path])["fingerprint"] for name, path in paths.items()

@@ -48,8 +48,9 @@ def main(argv):
     settings, words = common_flags.read_settings(), argv[1:]
     paths = [word for word in words if not word.startswith("-")]
     if len(paths) != 1 or words[:1] != paths:
-        raise ValueError("Name one directory of a training, and flags of the training after --. Example: "
-                         "python reproduce.py output/mrpc --until=20 -- --data_dir=DIR")
+        raise ValueError("Name one directory of a training, before all other arguments. Write flags of the "
+                         "training after --. Example: python reproduce.py output/mrpc --until=20 -- "
+                         "--data_dir=DIR")
     directory = paths[0].rstrip("/") or paths[0]
     output_dir = settings.output_dir or f"{directory}-reproduced"
     plan = reproduction.plan(directory, output_dir, settings.until, words[1:])
@@ -61,8 +62,8 @@ def main(argv):
         logging.warning("%s", line)
     if any(flag.startswith("--task_module=") for flag in plan.flags):
         logging.warning("The training used --task_module. The repetition executes this Python file.")
-    logging.info("Repeating %s up to step %d in %s: %s %s", directory, plan.step, output_dir, plan.command,
-                 " ".join(plan.flags))
+    logging.info("Repeating the training %s up to step %d in the directory %s: %s %s", directory, plan.step,
+                 output_dir, plan.command, " ".join(plan.flags))
     os.environ.pop("TF_CONFIG", None)  # the repetition runs on this machine only
     try:
         with contextlib.redirect_stdout(sys.stderr):

@@ -79,7 +79,8 @@ def define_flags():
         flags.DEFINE_bool("do_train", False, "Train the model.")
         flags.DEFINE_bool("do_eval", False, "Evaluate on the development file.")
         flags.DEFINE_bool("do_predict", False, f"Write {_PREDICTIONS}: the test file with an additional "
-                          f"column of predicted tags. For JSON Lines, write {_JSON_PREDICTIONS}.")
+                          "column of predicted tags. If the test file is in JSON Lines, write "
+                          f"{_JSON_PREDICTIONS} instead.")
         flags.DEFINE_integer("predict_batch_size", 8,
                              "Batch size of evaluation and prediction: number of sentences. Each window of a "
                              "long sentence counts as one sentence.", lower_bound=1)
@@ -163,8 +164,8 @@ def read_data(settings):
                 bad_lines)
             if bad_lines:
                 skipped.extend(bad_lines.found)
-                logging.warning("%s: sentences with %d bad lines are left out, because "
-                                "--skip_bad_lines=true: %s. The first is in line %d.", path,
+                logging.warning("%s: %d bad lines are left out together with their sentences, because "
+                                "--skip_bad_lines=true: %s. The first bad line is line %d.", path,
                                 len(bad_lines.found), bad_lines.summary(), bad_lines.found[0].line)
             width = splits[split].width
             splits[split] = splits[split]._replace(sentences=example_limits.draw_examples(
@@ -184,8 +185,8 @@ def _scheme(settings, tagged):
     """Returns (scheme of the tags, reason for this scheme).
 
     The scheme of the first file with tags is used. If the run reads no file with tags, the scheme of the
-    training that wrote the weights is used. The reason is the end of a sentence, such as "fits most of
-    train.txt".
+    training that wrote the weights is used. The reason completes the sentence "the tag is not valid in the
+    scheme IOB2, which …" of an error message, for example with "fits most of train.txt".
     """
     if tagged:
         scheme = tagging_data.detect_scheme(tagged[0])

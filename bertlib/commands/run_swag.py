@@ -63,10 +63,10 @@ def define_flags():
                             "file may also have the name dev.csv. The names may also end in .tsv, .jsonl or "
                             ".json, and .gz may follow. --train_file, --dev_file and --test_file override "
                             "this flag.")
-        flags.DEFINE_string("train_file", None, "Training file, with a question in each row: the columns "
+        flags.DEFINE_string("train_file", None, "Training file, with a question in each row. The columns are "
                             "sent1 (a sentence), sent2 (the start of the next sentence), ending0, ending1 "
-                            "and so on (its possible endings), and label (the number of the right ending, "
-                            "counted from 0).")
+                            "and so on (possible endings of the next sentence), and label (the number of the "
+                            "right ending, counted from 0).")
         flags.DEFINE_string("dev_file", None, "Development file, for evaluation.")
         flags.DEFINE_string("test_file", None, "Test file, for prediction. Its labels are optional.")
         common_flags.define_skip_flag()
@@ -145,7 +145,7 @@ def read_data(settings):
 
 
 def compare_numbers_of_endings(settings, data):
-    """Logs a warning for each file whose number of endings per question differs from the training.
+    """Logs a warning for each file whose questions have more or fewer endings than those of the training.
 
     Args:
       settings: a `Settings`.

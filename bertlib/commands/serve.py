@@ -49,9 +49,9 @@ def define_flags():
         flags.DEFINE_integer("max_requests", 256, "Largest number of requests that the server handles at the "
                              "same time. It answers further requests with HTTP status 503.",
                              lower_bound=1, upper_bound=2**16)
-        flags.DEFINE_float("request_timeout", 30.0, "Largest number of seconds from the arrival of a request "
-                           "to its answer. After this time, the answer has HTTP status 408 if the request "
-                           "has not arrived completely, otherwise 504.")
+        flags.DEFINE_float("request_timeout", 30.0, "Time limit in seconds, from the arrival of the head of "
+                           "a request to its answer. After this time, the answer has HTTP status 408 if the "
+                           "body of the request has not arrived completely, otherwise 504.")
     flags.register_validator("batch_wait_ms", lambda value: 0 <= value <= 60_000,
                              "must be a number from 0 to 60000")
     flags.register_validator("request_timeout", lambda value: 0.1 <= value <= 86_400,
@@ -65,7 +65,8 @@ def _load_server():
       ImportError: FastAPI or uvicorn is not installed.
     """
     try:
-        # Only this command needs FastAPI and uvicorn.
+        # These modules need FastAPI and uvicorn, which are optional. With the import here, `--help` works
+        # without them.
         from bertlib.server import http_app, http_server
     except ImportError as error:
         raise ImportError("The server needs the packages fastapi and uvicorn, which cannot be imported "
@@ -76,7 +77,7 @@ def _load_server():
 
 
 def check_flags(settings, is_loopback):
-    """Checks the flags against each other.
+    """Checks the flags of the server.
 
     Args:
       settings: the `Settings`.

@@ -46,8 +46,9 @@ def define_flags():
                              upper_bound=common_flags.MAX_WORKERS)
     with common_flags.section("Results"):
         flags.DEFINE_string("metric", None, "Metric by which the runs are compared, such as eval_accuracy, "
-                            "eval_f1 or f1. It is a name in the eval_results.json of a run. A lower value is "
-                            "better for a name that ends in loss, perplexity, mae, rmse or error.")
+                            "eval_f1 or f1. It must be a name in the eval_results.json of the runs. A lower "
+                            "value is better if the name of the metric ends in loss, perplexity, mae, rmse "
+                            "or error. For all other metrics, a higher value is better.")
         flags.DEFINE_enum("keep_checkpoints", "best", sweep_directory.KEPT, "Runs whose checkpoints are "
                           "kept. best: only the run with the best metric. The results of all runs are always "
                           "kept.")
@@ -74,8 +75,8 @@ def _script_of(words):
         if name == script:
             ours = child_command.command_line(script)[-1]
             if os.path.exists(rest[0]) and files.file_identity(rest[0]) != files.file_identity(ours):
-                raise ValueError(f"{rest[0]} is not the command of this project, {ours}. Pass the command of "
-                                 "this project.")
+                raise ValueError(f"{rest[0]} does not belong to this project. Pass the command of this "
+                                 f"project: {ours}.")
             return command, rest[1:]
     raise ValueError(f"{' '.join(words[:2])} is not a training command of this project. Begin the words "
                      f"after -- with python and one of {', '.join(f'{command}.py' for command in COMMANDS)}.")
@@ -107,9 +108,15 @@ def _check_base(command, own, parsed):
 
 
 def _value_parser(command, arguments, own):
-    """Returns a function that parses a value of --grid; see `grid.parse`. For the arguments, see `_script_of`
-    and `_check_base`. A value of --grid overrides the value in a flag file. But a flag on the command line,
-    which is in `own`, must not also be in --grid."""
+    """Returns a function that parses a value of --grid; see `grid.parse`.
+
+    If a flag is in --grid and in a flag file, the value of --grid is used. A flag that is in --grid must not
+    be on the command line.
+
+    Args:
+      command, own: see `_check_base`.
+      arguments: list of str, the arguments of the training command.
+    """
     def parse(name, text):
         if name not in command.names or name in _DIRECTORIES:
             raise ValueError(f"the training command has no flag --{name} that a sweep can change. "
@@ -147,6 +154,6 @@ def main(argv):
         directory, runs)
     if failed:
         raise ChildProcessError(
-            f"{failed} of {len(runs)} runs failed. sweep.csv contains their messages, and "
-            f"{os.path.join(settings.sweep_dir, 'logs')} their logs. Run the same command again to repeat "
-            "only these runs.")
+            f"{failed} of {len(runs)} runs failed. sweep.csv contains their messages. Their logs are in "
+            f"{os.path.join(settings.sweep_dir, 'logs')}. Run the same command again to repeat only these "
+            "runs.")

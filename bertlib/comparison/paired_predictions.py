@@ -58,8 +58,8 @@ def find_table(path, name=TABLE):
 def read_tables(paths):
     """Returns the `Table`s in one or two files.
 
-    A table without run.json in its directory, such as a table in --results_dir, is read with the run.json of
-    the other table.
+    The run.json in the directory of a table describes the table. If the directory has no run.json, as in a
+    --results_dir, the run.json of the other table is used.
 
     Raises:
       ValueError: a file is not a table of predictions with labels.
@@ -150,8 +150,8 @@ def check_pairs(first, second):
                       for row, table in ((one, first), (other, second))]
             if values[0] != values[1]:
                 raise ValueError(f"{first.path} and {second.path} are not predictions for the same examples: "
-                                 f"in row {number}, the column {name!r} contains {values[0]!r:.60} and "
-                                 f"{values[1]!r:.60}. {_FIX}")
+                                 f"in row {number}, the column {name!r} contains {values[0]!r:.60} in the "
+                                 f"first file, and {values[1]!r:.60} in the second file. {_FIX}")
     if len(first.rows) != len(second.rows):
         raise ValueError(f"{first.path} has {len(first.rows)} rows, and {second.path} has "
                          f"{len(second.rows)}. {_FIX}")
@@ -163,7 +163,7 @@ def _plain(value, separator):
     if isinstance(value, int | float) and not isinstance(value, bool):
         return repr(float(value))
     try:
-        return repr(float(value))  # in CSV, the same number is a text
+        return repr(float(value))  # a text from CSV may be equal to a number from JSON Lines
     except (TypeError, ValueError):
         return "" if value is None else str(value)
 
@@ -201,7 +201,7 @@ def score(table, labels=None):
 
 
 def _score_multiple_choice(table, labels):
-    # The label is the number of an ending. So metrics of a single label, such as F1, have no meaning.
+    # The label is the index of the right ending. So metrics of a single label, such as F1, have no meaning.
     scored = _score_classification(table, labels)
     return scored._replace(metrics={"eval_accuracy": scored.metrics["eval_accuracy"]})
 
@@ -223,7 +223,7 @@ def _score_classification(table, labels):
         scores = _divide(2 * counts.diagonal(), counts.sum(0) + counts.sum(1))
         return 100 * float(scores[1] if size == 2 else scores.mean())
 
-    def matthews(rows):  # for more than two labels, Gorodkin's generalization, as in eval_results.txt
+    def matthews(rows):  # more than two labels: the generalization by Gorodkin, as in eval_results.txt
         counts = matrix(rows)
         total, real, found = counts.sum(), counts.sum(1), counts.sum(0)
         root = np.sqrt((total**2 - (found**2).sum()) * (total**2 - (real**2).sum()))

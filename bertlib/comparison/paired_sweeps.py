@@ -20,7 +20,7 @@ _PERCENT = re.compile("(HasAns_|NoAns_|best_)?(exact|exact_match|f1)")
 
 
 def read_sweep(directory):
-    """Returns (list of columns, list of {column: text}) of the table of a sweep."""
+    """Reads the table of a sweep. Returns (list of its columns, list of its rows as {column: text})."""
     path = os.path.join(directory, TABLE)
     text = files.read_bytes(path).decode("utf-8-sig")
     reader = csv.DictReader(io.StringIO(text, newline=""))
@@ -32,7 +32,11 @@ def read_sweep(directory):
 
 
 def read_settings(directory, columns):
-    """Returns (set of the columns that are settings, {flag: value as text} of the flags that all runs share).
+    """Reads the settings of a sweep.
+
+    Returns:
+      (set of the columns that contain settings, {flag: value as text} of the flags that are the same in all
+      runs).
 
     Args:
       directory: the directory of the sweep. Without its sweep.json, the columns are recognized by their
@@ -57,8 +61,8 @@ def compare(directories, metric=None):
 
     Args:
       directories: two directories with sweep.csv.
-      metric: name of the column to compare. None for the first score that both tables contain, or for the
-        first other metric, such as a loss, if they have no common score.
+      metric: name of the column to compare. None: the first score that both tables contain is compared. If
+        they have no common score, their first other common metric, such as a loss, is compared.
 
     Returns:
       a dict that can be written as JSON: "metrics" with one entry, "test", and the numbers of runs.
@@ -115,8 +119,8 @@ def _check_same_examples(directories, rows):
 
 
 def _find_compared(sweeps, settings, flags):
-    """Returns {setting: [value in the first sweep, value in the second sweep]} of the settings in which the
-    sweeps differ: within each sweep, all runs have the same value, but the two sweeps have different values.
+    """Returns the settings in which two sweeps differ, as {setting: [value in the first sweep, value in the
+    second sweep]}. All runs of one sweep have the same value of such a setting.
 
     Args:
       sweeps: two lists of rows.
@@ -169,6 +173,6 @@ def _by_settings(rows, keys, metric, directory):
         if key in found:
             values = ", ".join(f"{name}={value}" for name, value in zip(keys, key)) or "the common settings"
             raise ValueError(f"{os.path.join(directory, TABLE)}: several runs have {values}. "
-                             "Compare sweeps with the same flags in --grid.")
+                             "Only sweeps with the same flags in --grid can be compared.")
         found[key] = _number(row[metric])
     return found

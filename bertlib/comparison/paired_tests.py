@@ -55,7 +55,7 @@ def bootstrap_interval(metrics, count, resamples, seed):
       metrics: two functions, one for each training. A function takes an int array with the indices of some
         rows, and returns the metric of the training on these rows.
       count: number of rows.
-      resamples: number of samples.
+      resamples: number of bootstrap samples.
       seed: int. The same seed gives the same interval.
 
     Returns:
@@ -64,7 +64,7 @@ def bootstrap_interval(metrics, count, resamples, seed):
     first, second = metrics
     rows = np.arange(count)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # SciPy warns if all samples have the same difference
+        warnings.simplefilter("ignore")  # SciPy warns if the difference is the same in all samples
         interval = load_scipy().bootstrap(
             (rows, rows), lambda one, other: second(other) - first(one), paired=True, vectorized=False,
             n_resamples=resamples, confidence_level=CONFIDENCE, method="percentile",

@@ -72,8 +72,8 @@ def plan(directory, output_dir, until=None, overrides=()):
               f"{', '.join(session['changed'])}." for session in record.get("sessions", ())]
     given = _parse(overrides)
     if record.get("flags") is None:
-        notes.append(f"{output_files.RECORD} is from an older version, which did not record the flags. Flags "
-                     "that change only the speed have their defaults here.")
+        notes.append(f"{output_files.RECORD} is from an older version, which did not record the flags. The "
+                     "repetition uses the defaults of the flags that change only the speed.")
         flags, base = _flags_of_older_record(record), os.getcwd()
     else:
         flags, base = dict(record["flags"]), record.get("working_directory") or os.getcwd()
@@ -88,7 +88,7 @@ def plan(directory, output_dir, until=None, overrides=()):
         flags["num_replicas"] = replicas
     if record["settings"].get("gradient_accumulation_steps", flags.get("gradient_accumulation_steps")) == 0:
         notes.append("--gradient_accumulation_steps=0: the number of micro-batches depends on the free "
-                     "memory, and changes the last bits.")
+                     "memory. A different number changes the last bits of the results.")
     if not is_whole:
         flags = {name: value for name, value in flags.items() if name not in _OF_EVALUATION}
         flags.update(do_train=True, do_eval=False)
@@ -169,7 +169,8 @@ def _last_step(directory, record, until, notes):
 
 
 def _parse(overrides):
-    """Returns {flag: value as text, or None} of command-line arguments."""
+    """Parses command-line arguments. Returns {flag: value as text}. The value of a flag without "=" is
+    None."""
     given = {}
     for word in overrides:
         match = _FLAG.fullmatch(word)
@@ -256,8 +257,8 @@ def _compare_inputs(record, flags, given, notes):
              if isinstance(old := moved.get(name), str) and value]
     paths = {path: _moved(path, moves) for path in recorded}
     if any(name.endswith(PATH_SUFFIXES) for name in given):
-        # For example, the user replaced --input_file by another pattern. The command itself reports missing
-        # files.
+        # Perhaps a new flag replaces these files, for example an --input_file with another pattern. So they
+        # are no error here. If the training needs them, its command reports that they are missing.
         unknown = [path for path, new in paths.items() if path == new and not files.exists(path)]
         notes += [f"{path} does not exist, and is not compared before the training." for path in unknown]
         paths = {path: new for path, new in paths.items() if path not in unknown}

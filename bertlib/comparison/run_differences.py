@@ -19,7 +19,7 @@ _RESULTS = ("eval_results*.txt", "eval_results*.json", "test_results*.tsv", "tes
             "predictions.json", "null_odds.json")
 _FIELDS_OF_DATA = ("task", "labels", "vocabulary", "do_lower_case", "bert_config", "train_data", "dev_rows")
 _RESULT = {True: "the same", False: "differs", None: "not compared, because only one directory has this file"}
-# Largest number of steps or metrics that a text lists.
+# Largest number of steps or metrics that are listed in a line of text.
 _MANY = 12
 
 
@@ -178,9 +178,13 @@ def _compare_checkpoints(step, old, new):
 
 
 def compare_results(original, repeated):
-    """Returns a list of {"file", "same", "metrics"} of the result files. "same" is None for a file that only
-    one of the two directories has. "metrics" is {name: [old value, new value]} of the metrics that differ;
-    only an eval_results*.json that differs has this key."""
+    """Compares the result files of two directories.
+
+    Returns:
+      a list with a dict {"file", "same", "metrics"} for each file. "same" is None if only one of the two
+      directories has the file. "metrics" is {name: [old value, new value]} of the metrics that differ. Only
+      the dict of an eval_results*.json that differs has this key.
+    """
     names = [{os.path.basename(path) for pattern in _RESULTS
               for path in glob.glob(os.path.join(glob.escape(directory), pattern))}
              for directory in (original, repeated)]
@@ -213,13 +217,17 @@ def _differences_of_data(old, new):
 
 
 def compare_environments(old, new):
-    """Compares the versions and the environments of two records. Returns ({name: [old value, new value]} of
-    the values that differ, list of the names of the values that the old record does not contain)."""
+    """Compares the versions and the environments of two records.
+
+    Returns:
+      ({name: [old value, new value]} for the values that differ, list of the names of the values that are
+      missing in the old record).
+    """
     flat = [_flat(record) for record in (old, new)]
     differences = {name: [flat[0][name], flat[1].get(name)] for name in sorted(flat[0])
                    if flat[0][name] != flat[1].get(name)}
     unknown = sorted(set(flat[1]) - set(flat[0]))
-    if old.get("environment") is not None:  # a variable that this record does not contain was not set
+    if old.get("environment") is not None:  # an environment variable that is not in this record was not set
         variables = [name for name in unknown if name.startswith("variable ")]
         differences.update({name: [None, flat[1][name]] for name in variables})
         unknown = [name for name in unknown if name not in variables]

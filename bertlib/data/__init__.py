@@ -1,1 +1,1 @@
-"""Handles training data: encodes examples, reads and writes TFRecord files, and builds input pipelines."""
+"""Encodes examples, reads and writes TFRecord files, and builds input pipelines."""

@@ -1,7 +1,7 @@
 """Serializes `tf.train.Example` without protobuf and without TensorFlow.
 
 The result has the same bytes as protobuf's deterministic serialization, but this module needs only a fraction
-of the time. Worker processes can use this module without importing TensorFlow, which takes seconds.
+of the time. Worker processes that use this module need not import TensorFlow. The import would take seconds.
 
 The format (https://protobuf.dev/programming-guides/encoding): A message is a sequence of (tag, length,
 content). A list of numbers is packed: integers as varints, floats as 4 bytes each. A map is a repeated
@@ -24,15 +24,15 @@ name: name of the feature.
 dtype: "int64" or "float32".
 shape: tuple of ints.
 bounds: (smallest, largest) value that a reader accepts, both included; None to accept all values."""
-# Bounds of ids if the number of ids is not known. The largest id is the largest int32, because readers cast
-# ids to int32.
+# The `bounds` of a field of ids, if the number of different ids is not known. The upper bound is the largest
+# int32, because readers cast ids to int32.
 ANY_ID = (0, 2**31 - 1)
 
 # Tags of the lists of values in a Feature message.
 _FEATURE_TAGS = {"float32": b"\x12", "int64": b"\x1a"}
 # Number of varints that are cached.
 _CACHE_SIZE = 1 << 16
-# All values of a byte after which another byte of the same varint follows.
+# All bytes whose highest bit is 1: after such a byte, another byte of the same varint follows.
 _CONTINUED = bytes(range(0x80, 0x100))
 
 
@@ -135,7 +135,7 @@ def join_encoded_fields(*parts):
     """Joins the results of several calls of `Encoder.fields_part` into one serialized `tf.train.Example`.
 
     Args:
-      *parts: bytes, in the alphabetical order of the names of their fields.
+      *parts: bytes. Order the parts so that the names of all fields are in alphabetical order.
     """
     return _message(b"\x0a", b"".join(parts))
 

@@ -73,7 +73,7 @@ def write(path, cache, inputs, examples, convert):
     facts = _read(entry)
     if facts is None:
         with _locked(entry):
-            facts = _read(entry)  # another process may have made the entry before this process had the lock
+            facts = _read(entry)  # another process may have made the entry during the wait for the lock
             if facts is None:
                 facts = _make(entry, convert)
                 logging.info("%s: the features were added to --features_cache=%s.", path, cache)
@@ -84,9 +84,9 @@ def write(path, cache, inputs, examples, convert):
 
 
 def _fingerprint(inputs, examples):
-    """Returns the name of an entry, which also depends on the code of this process. Returns None if an input
-    cannot be pickled."""
-    # The import is here and not at the top for the reason in `_describe`.
+    """Returns the name of an entry: a fingerprint of the inputs, the examples and the code of this process.
+    Returns None if an input cannot be pickled."""
+    # The import is here and not at the top, because worker processes do not need it; see `_describe`.
     from bertlib.system import fingerprints
 
     try:
@@ -110,8 +110,8 @@ def _describe(records):
 
 
 def _read(entry):
-    """Returns the content of an entry's JSON file as a dict; None if the entry is missing or damaged. The
-    check of a large file reads only a part of it, see `fingerprints`."""
+    """Returns the content of an entry's JSON file as a dict; None if the entry is missing or damaged. If the
+    TFRecord file is large, only a part of it is read for this check; see `fingerprints`."""
     with contextlib.suppress(OSError, ValueError, TypeError):
         facts = files.read_json_object(os.path.join(entry, _FACTS))
         if "value" in facts and _describe(os.path.join(entry, _RECORDS)).items() <= facts.items():
@@ -134,7 +134,7 @@ def _locked(entry):
 
 
 def _make(entry, convert):
-    """Makes an entry, which replaces a damaged entry, and returns the content of its JSON file. The caller
+    """Makes an entry, and returns the content of its JSON file. An old, damaged entry is replaced. The caller
     must hold the lock of the entry."""
     partial = f"{entry}.partial"  # may be left over from a killed process
     for path in (partial, entry):
@@ -154,7 +154,8 @@ def _make(entry, convert):
 
 def _link(records, path):
     """Makes `path` a hard link to a file, or a copy of the file."""
-    # Renaming one link of a file to another link of the same file would do nothing.
+    # If `path` is a link to the file already, nothing is done. The replacement below would leave a partial
+    # file, because renaming one link of a file to another link of the same file does nothing.
     if os.path.exists(path) and os.path.samefile(records, path):
         return
     with files.atomic_replacement(path) as partial:

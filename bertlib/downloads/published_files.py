@@ -132,7 +132,8 @@ def join_mrpc(directory):
       directory: a directory with msr_paraphrase_train.txt, msr_paraphrase_test.txt and dev_ids.tsv.
 
     Raises:
-      ValueError: a part has wrong contents. The message names the file and the line.
+      ValueError: one of these files has wrong contents. The message names the file, and the line of a
+        wrong row.
     """
     train, test, ids = (os.path.join(directory, name) for name in _MRPC_PARTS)
     dev_ids = {tuple(row) for row in _rows(ids, 2)}

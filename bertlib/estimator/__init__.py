@@ -1,1 +1,2 @@
-"""Trains, evaluates, predicts with and exports the model of a `model_fn`. Imports no module of BERT."""
+"""Trains, evaluates and exports the model of a `model_fn`, and predicts with it. This package imports no
+module of BERT."""

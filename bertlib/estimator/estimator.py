@@ -1,4 +1,5 @@
-"""A compact Estimator: train, evaluate, predict and export a `model_fn` in graph mode.
+"""A compact Estimator: trains, evaluates and exports the model of a `model_fn` in graph mode, and predicts
+with it.
 
 TensorFlow removed `tf.estimator` in version 2.16. This module keeps the published semantics of
 `tf.estimator`. The module uses classes that TensorFlow still contains (tf.train.SingularMonitoredSession,
@@ -36,7 +37,7 @@ from bertlib.system import locks, stopping
 
 
 class Estimator(object):
-    """Trains, evaluates, predicts with and exports the model that a `model_fn` builds.
+    """Trains, evaluates and exports the model that a `model_fn` builds, and predicts with it.
 
     This class expects optimizers of `optimization` and datasets of `input_pipeline`. These datasets continue
     at the right batch when a training is resumed. The subclass `tf1._run.script_estimator.Estimator` accepts
@@ -64,8 +65,8 @@ class Estimator(object):
             `RunConfig.unequal_micro_batches` is true, params["batch_size"] is train_batch_size.
 
         Raises:
-          ValueError: use_tpu is true, model_dir and config name different directories, params contains
-            batch_size, or train_batch_size is not divisible by gradient_accumulation_steps.
+          ValueError: use_tpu is true; or model_dir and config name different directories; or params contains
+            batch_size; or train_batch_size is not divisible by gradient_accumulation_steps.
         """
         if use_tpu:
             raise ValueError("use_tpu=True: TPUs are not supported. Pass use_tpu=False to run on CPU or GPU.")
@@ -156,7 +157,7 @@ class Estimator(object):
         return self._config.is_chief
 
     def _train_from_newest(self, input_fn, hooks, steps, max_steps, saving_listeners):
-        """Does the work of `train`. The directory exists and is locked."""
+        """Like `train`, but model_dir must exist and must be locked already."""
         checkpoint = self._newest_checkpoint_of_replica_0()
         start = checkpoint_formats.read_global_step(checkpoint)
         if self._config.group:
@@ -223,7 +224,8 @@ class Estimator(object):
           steps: number of batches to evaluate; None for all.
           hooks: list of SessionRunHook.
           checkpoint_path: the checkpoint to evaluate; None for the newest.
-          name: str; the summaries are written into eval_<name> in model_dir, or into eval if name is None.
+          name: str; the summaries are written into the folder `eval_<name>` in model_dir. If name is None,
+            the folder is `eval`.
           revise: function of (results, predictions) that returns the results to report. predictions is a list
             with a dict for each example. If `revise` is given, the model_fn must return predictions in mode
             EVAL.

@@ -102,7 +102,7 @@ def _call_with_tensors(function, tensors):
 
 
 def split_batch(batch):
-    """Yields a dict with the predictions of one example, for each example of a batch.
+    """Yields the predictions of each example in a batch as a dict.
 
     Args:
       batch: {name: array [B, …]}.

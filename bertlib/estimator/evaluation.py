@@ -57,7 +57,7 @@ def evaluate(builder, config, checkpoint, input_fn, steps=None, hooks=(), revise
 
 
 def _evaluate(builder, config, checkpoint, input_fn, steps, hooks, revise, group):
-    """Does the work of `evaluate`.
+    """Like `evaluate`, but does not fall back to replica 0 if the replicas cannot share the batches.
 
     Returns:
       the metrics; None if the replicas of `group` cannot share the batches. The replicas can share the
@@ -156,8 +156,8 @@ def _session(spec, checkpoint, config, hooks):
 
 @contextlib.contextmanager
 def _unchanged_generators():
-    """Returns a context manager. After its block, it restores the states that Python's and NumPy's global
-    random generators had before the block.
+    """Returns a context manager. At the end of the `with` block, the global random generators of Python and
+    NumPy get the states back that they had before the block.
 
     An input_fn may draw random numbers while an evaluation builds or reads the input. Without this function,
     an evaluation would change the next random numbers of a training in the same process.

@@ -25,7 +25,7 @@ from bertlib.graph import tensorflow_internals
 # Bytes of a card's nominal size that TensorFlow's allocator does not get: driver, CUDA context, and the
 # reserve for CUDA's libraries. `gpu_cards.CARDS` has a more exact number for each known card.
 CARD_OVERHEAD = 2.0 * GB
-# Ratio of the memory that TensorFlow's GPU allocator takes to the simulated peak. The ratio is above 1,
+# The memory that TensorFlow's GPU allocator takes, divided by the simulated peak. This ratio is above 1,
 # because the memory is fragmented. benchmarks/allocator.py, which follows the allocator's rules, finds 1.05
 # for a step of BERT-Large. An earlier calculation found 1.067. The value below has not been checked on a GPU.
 ALLOCATOR_MARGIN = 1.07
@@ -93,7 +93,7 @@ def simulate(train_op):
     """Simulates one training step.
 
     Args:
-      train_op: the op or tensor whose execution is the step, in a graph with static shapes.
+      train_op: the op or tensor that runs one step, in a graph with static shapes.
 
     Returns:
       a `MemoryNeed`.
@@ -132,7 +132,7 @@ def trace_allocations(train_op):
 
 def rewrite(train_op):
     """Returns a tf.MetaGraphDef: the graph of a training step, after the changes that TensorFlow's runtime
-    would make for a GPU. `train_op` is the op or tensor whose execution is the step."""
+    would make for a GPU. `train_op` is the op or tensor that runs one step."""
     op = getattr(train_op, "op", train_op)
     needed = _with_ancestors(op)
     meta_graph = tf.MetaGraphDef(graph_def=op.graph.as_graph_def())
@@ -142,8 +142,8 @@ def rewrite(train_op):
         node.device = _DEVICE
     del meta_graph.graph_def.node[:]
     meta_graph.graph_def.node.extend(nodes)
-    # The rewritten graph can need more memory than the original graph: for example, TensorFlow can move a
-    # matrix product of the backward pass into the forward pass.
+    # The rewritten graph is used, because it can need more memory than the original graph: for example,
+    # TensorFlow can move a matrix product of the backward pass into the forward pass.
     rewritten = tensorflow_internals.optimize_graph(tf.ConfigProto(), meta_graph, verbose=False,
                                                     cluster=_virtual_gpu())
     meta_graph.graph_def.CopyFrom(rewritten)
@@ -182,7 +182,8 @@ def _check(op):
     if op.type in _LOOPS:
         problem = "only one iteration of this loop would be counted. Build the graph without a loop"
     for tensor in op.outputs:
-        # Vectors of integers are small (for example the shape of a tensor), and are in the host's memory.
+        # Scalars and vectors of integers (for example the shape of a tensor) may have unknown sizes: they are
+        # small, and they are in the host's memory.
         small = tensor.dtype.is_integer and tensor.shape.ndims in (0, 1)
         if (tensor.dtype not in (tf.resource, tf.variant, tf.string) and not small
                 and not tensor.shape.is_fully_defined()):
@@ -207,7 +208,7 @@ def _variable_bytes(graph):
 
 
 def _allocations(graph_def, timeline):
-    """Returns (the allocations as in `trace_allocations`, number of tensors).
+    """Returns (allocations, number of tensors). For the form of the allocations, see `trace_allocations`.
 
     The function walks along the timeline, allocates the outputs of each op, and frees each tensor after its
     last use.
@@ -292,8 +293,8 @@ def largest_batch(need_of_size, usable_bytes, limit=1 << 16):
     """
     predictions = {}
     fits, too_large = 0, limit + 1
-    # The first size is large: the line through a large size predicts other sizes better. The simulation takes
-    # the same time for all sizes.
+    # The first size is large, because a line through a large size predicts other sizes better. A large size
+    # costs no time: the simulation takes the same time for all sizes.
     guess = min(256, limit)
     while too_large - fits > 1:
         predictions[guess] = need_of_size(guess)
@@ -370,8 +371,8 @@ def advice(alternatives, memory_need, usable_bytes):
     widest = max(map(len, alternatives))
     for change, step in alternatives.items():
         def of_size(size, step=step):
-            # If a batch has two or more micro-batches, accumulators are needed, and their memory counts. A
-            # batch that is a single micro-batch needs no accumulators.
+            # If a batch has two or more micro-batches, the step also needs memory for accumulators. If a
+            # batch is a single micro-batch, the step needs no accumulators.
             whole = size >= step.train_batch_size
             return memory_need(step.replace(train_batch_size=size if whole else 2 * size,
                                       gradient_accumulation_steps=1 if whole else 2))

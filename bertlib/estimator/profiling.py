@@ -52,7 +52,7 @@ class ProfileHook(tf.train.SessionRunHook):
             self._stop(int(session.run(self._global_step)))
 
     def _start_or_stop(self, step):
-        """Starts or stops the trace if it must start or stop after this step. Call it after each step."""
+        """Starts or stops the trace, if this is due after the given step. Call the method after each step."""
         if self._finished:
             return
         if self._traced_from is None and step >= self._first_step - 1:
@@ -84,8 +84,8 @@ class ProfileHook(tf.train.SessionRunHook):
             yield
         except Exception as error:
             self._finished = True
-            logging.warning("No profile of steps %d to %d, training goes on: %s", self._first_step,
-                            self._last_step, getattr(error, "message", None) or error)
+            logging.warning("Steps %d to %d could not be profiled. The training goes on. Reason: %s",
+                            self._first_step, self._last_step, getattr(error, "message", None) or error)
 
 
 def op_times(space):
@@ -95,8 +95,8 @@ def op_times(space):
     The seconds of an op do not include the seconds of the ops that run inside of it.
 
     Args:
-      space: an XSpace. If ops ran on GPUs, only the ops on GPUs are counted: the CPU launches ops while the
-        GPUs compute.
+      space: an XSpace. If ops ran on GPUs, only the ops on GPUs are counted, because the CPU only launches
+        ops while the GPUs compute.
     """
     on_gpus = _op_times([plane for plane in space.planes if plane.name.startswith("/device:GPU")])
     return on_gpus or _op_times(space.planes)

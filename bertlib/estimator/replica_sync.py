@@ -1,4 +1,5 @@
-"""Synchronizes the Estimators of several replicas: votes, sharded input, and metrics of gathered batches.
+"""Synchronizes the Estimators of several replicas: exchanges votes before each step, divides the input of an
+evaluation, and computes metrics from the batches of all replicas.
 
 The gradients are not summed here: `bertlib.graph.collectives.AllReduce` sums them.
 """
@@ -46,8 +47,8 @@ def start_training(group, step, directory):
 
 @contextlib.contextmanager
 def reporting_errors(group):
-    """Returns a context manager. It reports an error in its block to the other replicas before the session is
-    closed.
+    """Returns a context manager. If the `with` block fails, the context manager reports the error to the
+    other replicas before the session is closed.
 
     The other replicas wait for this replica in the middle of a step. Without the report they would wait until
     this replica has closed its session, which takes time. A loss that is not finite is not reported, because
@@ -66,7 +67,7 @@ def reporting_errors(group):
 def broadcast_variables(group, root, variables, session):
     """Copies the values of variables from one replica to all others.
 
-    Only values that differ are sent: first, the replicas compare digests of the values.
+    First, the replicas compare digests of the values. Only values that differ are sent.
 
     Args:
       group: the `replica_group.Group`; all replicas must call this.
@@ -148,7 +149,8 @@ def _checksum(variable):
 
 
 class StepVote:
-    """The exchange of all replicas before each step. The replicas vote on whether the training stops.
+    """Exchanges values between all replicas before each step. The replicas vote on whether the training
+    stops.
 
     Together with the votes, the replicas exchange two other values: the computing time of each replica, and
     whether replica 0 saved a checkpoint. The computing times show which replicas are slow. If replica 0 saved
@@ -178,11 +180,12 @@ class StepVote:
         return [] if self._all_reduce.gradients_ready is None else [self._all_reduce.gradients_ready]
 
     def start_step(self):
-        """Notes the start of a step. Call this method when a step starts."""
+        """Stores the start time of a step. Call this method when a step starts."""
         self._started = time.time()
 
     def end_step(self, fetched):
-        """Notes the end of a step. Call this method when a step has ended, with the values of `fetches`."""
+        """Stores the computing time of a step. Call this method when a step has ended, with the values of
+        `fetches`."""
         self._seconds = fetched[0] - self._started if fetched else None
 
     def exchange(self, session, stop):
@@ -291,7 +294,7 @@ def broadcast_items(group, items):
         return
     own = iter(items)
     while True:
-        # Each item is sent in a list, and an empty list marks the end, because an item may be None.
+        # Each item is sent in a list, so that an item may be None. An empty list marks the end.
         item = group.broadcast(list(itertools.islice(own, 1)) if group.is_first else None)
         if not item:
             return

@@ -1,4 +1,4 @@
-"""Defines `RunConfig`, the settings of an Estimator's runs that do not concern the model."""
+"""Defines `RunConfig`: the settings of a run that do not concern the model."""
 
 import os
 
@@ -30,8 +30,8 @@ class RunConfig(object):
           keep_checkpoint_max: number of checkpoints to keep; None or 0 for all.
           keep_checkpoint_every_n_hours: in addition, keep one checkpoint every n hours.
           log_step_count_steps: number of steps between log lines; None or 0 for no lines.
-          gradient_accumulation_steps: number of micro-batches in a training batch. The model_fn gets this
-            number in its params and passes it to `optimization.create_optimizer`.
+          gradient_accumulation_steps: number of micro-batches that each replica computes in a training step.
+            The model_fn gets this number in its params and passes it to `optimization.create_optimizer`.
           step_config: a `StepConfig`. Its number of micro-batches overrides the argument
             gradient_accumulation_steps. If the micro-batches differ in their numbers of examples, the
             input_fn cuts the training batch into micro-batches, and params["batch_size"] is the size of the
@@ -65,8 +65,8 @@ class RunConfig(object):
         self.save_checkpoints_steps = save_checkpoints_steps
         self.save_checkpoints_secs = save_checkpoints_secs
         if session_config is None:
-            # This is also the default of tf.estimator: an op without a kernel for GPUs runs on the CPU, and
-            # on a machine without a GPU, tf.device("/gpu:0") has no effect.
+            # This is also the default of tf.estimator. With this setting, an op without a kernel for GPUs
+            # runs on the CPU. On a machine without a GPU, tf.device("/gpu:0") has no effect.
             session_config = tf.ConfigProto(allow_soft_placement=True)
         self.session_config = session_config
         self.keep_checkpoint_max = keep_checkpoint_max

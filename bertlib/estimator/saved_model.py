@@ -40,7 +40,8 @@ def write(builder, config, checkpoint, export_dir_base, serving_input_receiver_f
         outputs = tensorflow_internals.with_default_output(spec.export_outputs, spec.predictions)
         signatures = tensorflow_internals.signatures_of(
             receiver.receiver_tensors, outputs, receiver.receiver_tensors_alternatives)
-        # The graph must not be finalized, because the SavedModelBuilder adds ops to it.
+        # The scaffold is not finalized, because this would also finalize the graph, to which the
+        # SavedModelBuilder adds ops.
         scaffold = resume.create_checked_scaffold(spec, checkpoint, config)
         saver = scaffold.saver or tf.get_collection(tf.GraphKeys.SAVERS)[0]
         main_op = scaffold.local_init_op or tf.train.Scaffold.default_local_init_op()
@@ -87,7 +88,7 @@ def _filled_local_dir(export_dir_base):
         with contextlib.ExitStack() as stack:
             try:
                 stack.enter_context(locks.lock_file(temporary_dir))
-                os.mkdir(temporary_dir)  # only one thread of all processes succeeds
+                os.mkdir(temporary_dir)  # succeeds in only one thread of all processes
             except (locks.InUseError, FileExistsError):
                 continue
             try:

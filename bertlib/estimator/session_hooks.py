@@ -1,4 +1,4 @@
-"""Defines hooks of a training session, which check the loss, save checkpoints, and log the progress."""
+"""Defines the hooks of a training session. They check the loss, save checkpoints, and log the progress."""
 
 import contextlib
 import datetime
@@ -128,8 +128,8 @@ class _WholeSaver(object):
         except (tf.errors.OpError, OSError) as error:
             prefix = f"{save_path}-{global_step}"
             last = checkpoint_formats.latest_checkpoint(self._model_dir)
-            # The file that is written last contains the graph (.meta). If only this file could not be
-            # written, the checkpoint is complete, and only the .meta file is removed.
+            # TensorFlow writes the file of the graph (.meta) last. If only this file could not be written,
+            # the checkpoint is complete, and only the .meta file is removed.
             for path in glob.glob(glob.escape(prefix) + (".meta*" if last == prefix else "[._]*")):
                 tf.gfile.DeleteRecursively(path) if os.path.isdir(path) else tf.gfile.Remove(path)
             checkpoint_files.remove_leftovers(self._model_dir)

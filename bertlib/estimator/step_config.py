@@ -1,4 +1,5 @@
-"""Resolves the configuration of a training step, once, before the graph is built. Does not load TensorFlow.
+"""Resolves the configuration of a training step. This happens once, before the graph is built. This module
+does not load TensorFlow.
 
     flags, free memory ── resolve ──> StepConfig ──> planner, Estimator, model builder
 """

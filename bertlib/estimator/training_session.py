@@ -85,7 +85,7 @@ class TrainingSession:
                 if self.group:
                     collectives.check_sums(self.group, self.exchange_dtype, self.config.session_config)
                 self.take_steps(session, built, vote)
-        if self.config.stop_request.is_set:  # `check` raises only once, perhaps already in a hook
+        if self.config.stop_request.is_set:  # `check` may have raised in a hook, and raises only once
             raise stopping.Stopped
 
     # --- The graph
@@ -254,8 +254,8 @@ class TrainingSession:
 
     def _update(self, step_context, fetches):
         """Runs the train op with all hooks; returns the values of the fetches."""
-        # If a file becomes larger than the limit for files, TensorFlow raises an OutOfRangeError. Without
-        # translation, the session would take this error for the end of the input.
+        # If a file becomes larger than the allowed file size, TensorFlow raises an OutOfRangeError. The
+        # session would take this error for the end of the input, so it is translated to a different error.
         with explaining_disk(self.config.model_dir):
             return step_context.run_with_hooks(fetches)
 

@@ -1,4 +1,4 @@
-"""Sums and gathers tensors over all replicas by TensorFlow's collective ops.
+"""Sums and gathers tensors over all replicas with TensorFlow's collective ops.
 
 The ops request NCCL, NVIDIA's communication library. TensorFlow uses NCCL if all replicas compute on GPUs;
 otherwise it uses rings over gRPC. NCCL has not been tested with this code.
@@ -19,10 +19,12 @@ import tensorflow.compat.v1 as tf
 from bertlib.graph import graph_keys
 from bertlib.graph.tensorflow_internals import control_flow_context
 
-# Size of a bucket in bytes. A larger tensor is summed alone. Smaller tensors are summed together, which needs
-# fewer messages. See docs/development/scaling.md.
+# Size of a bucket in bytes. A bucket is a list of tensors that one op sums together. This needs fewer
+# messages than one op for each tensor. A tensor of this size or more is summed alone. See
+# docs/development/scaling.md.
 _BUCKET_BYTES = 2**23
-# Number of instance keys reserved for each graph. The keys of graph number n start at n times this number.
+# Each collective op has an instance key, a number that is the same on all replicas. This is the number of
+# instance keys reserved for each graph. The keys of graph number n start at n times this number.
 _KEYS_PER_GRAPH = 10**5
 # Errors that TensorFlow raises when another replica has ended.
 CONNECTION_ERRORS = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError,
@@ -53,13 +55,14 @@ class AllReduce:
         self.num_replicas, self.index = group.count, group.index
         self.gradients_ready = None
         self._exchange_dtype = exchange_dtype
-        # Two graphs must not use the same key, because their tensors can have different shapes.
+        # All ops with the same key must have tensors of the same shape. Two graphs can have tensors of
+        # different shapes, so they must not share a key.
         self._keys = itertools.count(group.broadcast(next(_graphs)) * _KEYS_PER_GRAPH)
         self._ops = {}
 
     @property
     def name(self):
-        """Returns the name of the first collective op, by which a MetaGraph refers to this object."""
+        """Returns the name of the first collective op. A MetaGraph stores this name, not this object."""
         return self.unconditional_ops[0].name
 
     @property
@@ -70,9 +73,10 @@ class AllReduce:
 
     @property
     def own_micro_batches(self):
-        """Returns the slice of an effective batch's micro-batches that this replica computes.
+        """Returns a `slice` that selects this replica's micro-batches from the micro-batches of an effective
+        batch.
 
-        With R replicas, the slice contains every R-th micro-batch. So each replica gets long and short
+        With R replicas, the slice selects every R-th micro-batch. So each replica gets long and short
         micro-batches, even if the micro-batches are sorted by length.
         """
         return slice(self.index, None, self.num_replicas)
@@ -95,8 +99,9 @@ class AllReduce:
         # separate list.
         previous_ops = self._ops.setdefault(control_flow_context(tf.get_default_graph()), [])
         with tf.control_dependencies(previous_ops[-1:]):
-            # No timeout is set: with a timeout, TensorFlow would start a thread for each sum, and this
-            # thread would sleep until the timeout is over. `replica_group` notices a replica that has ended.
+            # No timeout is set: with a timeout, TensorFlow would start a thread for each sum, and this thread
+            # would sleep until the timeout is over. A timeout is not needed, because `replica_group` detects
+            # that a replica has ended.
             result = collective(input=tensor, group_size=self.num_replicas, group_key=1,
                                 instance_key=next(self._keys), ordering_token=[],
                                 communication_hint="nccl", **settings)
@@ -104,8 +109,8 @@ class AllReduce:
         return result
 
     def sum_concatenated(self, tensors):
-        """Returns the sum of each tensor over all replicas. One op computes all sums, so the tensors must
-        have the same dtype and static shapes."""
+        """Returns the sum of each tensor over all replicas. One op computes all sums. So the tensors must
+        have the same dtype, and their shapes must be static."""
         if len(tensors) == 1:
             return [self.sum(tensors[0])]
         total = self.sum(tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], axis=0))
@@ -125,8 +130,9 @@ class AllReduce:
         return [sums[index] for index in range(len(tensors))]
 
     def gather_slices(self, slices):
-        """Returns tf.IndexedSlices with the rows of all replicas' tf.IndexedSlices, in the order of replicas.
+        """Gathers the tf.IndexedSlices of all replicas.
 
+        Returns tf.IndexedSlices that contain the rows of replica 0, then the rows of replica 1, and so on.
         A single process that computes the gradient from all examples gets the same rows.
         """
         values, indices = slices.values, tf.cast(slices.indices, tf.int64)
@@ -153,11 +159,11 @@ class AllReduce:
         the backward pass still computes the values of other variables.
 
         Args:
-          pairs: list of (resource variable, op after which the variable has its value), in the order in which
-            the variables get their values.
+          pairs: list of (resource variable, op that writes the last value to this variable), in the order in
+            which these ops run.
 
         Returns:
-          list of ops.
+          list of ops that assign the sums to the variables.
         """
         self.gradients_ready = time_after([add for _, add in pairs], pairs[-1][0].read_value)
         assigns = []
@@ -178,7 +184,7 @@ class AllReduce:
     def seconds_waited(self, ops, result):
         """Returns a float64 scalar tensor: the seconds from `gradients_ready` until all of `ops` have run.
 
-        In this time the step waits for other replicas and for the network.
+        During this time, the step waits for other replicas and for the network.
 
         Args:
           ops: list of ops or tensors.
@@ -197,7 +203,7 @@ def time_after(ops, read):
 
     Args:
       ops: list of ops or tensors of one device.
-      read: function that returns a tensor on this device.
+      read: function without arguments that returns a tensor on this device.
     """
     with tf.control_dependencies(ops):
         value = tf.strided_slice(tf.reshape(read(), [-1]), [0], [1])

@@ -1,4 +1,7 @@
-"""Names of graph collections, by which the modules that build a training graph exchange objects."""
+"""Names of graph collections.
+
+The modules that build a training graph exchange objects through these collections.
+"""
 
 # Name of the collection that contains scalar tensors. The training logs these tensors next to the loss. In
 # the log, each tensor has the name of its op.
@@ -34,8 +37,8 @@ XLA_FORMULAS = "xla_formulas"
 RANDOMNESS_MICRO_BATCH = "randomness_micro_batch"
 # Name of the collection that is not empty if one micro-batch may draw more random values than another.
 RANDOMNESS_UNEQUAL_MICRO_BATCHES = "randomness_unequal_micro_batches"
-# Name of the collection that contains at most one integer tensor. Each run draws a new random value for this
-# tensor. In a graph without a global step, the tensor replaces the global step.
+# Name of the collection that contains at most one integer tensor. Each `session.run` draws a new random value
+# for this tensor. In a graph without a global step, the tensor replaces the global step.
 RANDOMNESS_FALLBACK_STEP = "randomness_fallback_step"
 # Name of the collection that contains at most one `collectives.AllReduce`, which sums the gradients of all
 # replicas.

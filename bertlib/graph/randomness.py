@@ -1,9 +1,9 @@
 """Draws random numbers as a pure function of (seed, step, position in the batch, site).
 
-The random numbers of a run must not depend on its history. A run that was killed and resumed, split into
-micro-batches, or recomputed in the backward pass must draw the same numbers. For this reason, the functions
-of this module keep no state. Each draw is a range of a Philox stream (Salmon et al. 2011, "Parallel random
-numbers: as easy as 1, 2, 3"). The range is determined by
+The random numbers of a run must not depend on its history. For example, a run must draw the same numbers
+after it was killed and resumed, if its batches are split into micro-batches, and if the backward pass
+recomputes layers. For this reason, the functions of this module keep no state. Each draw is a range of a
+Philox stream (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"). The range is determined by
 
     key            64 bits   a hash of (seed, site)
     counter, high  64 bits   the optimizer step
@@ -54,7 +54,7 @@ def graph_seed():
 
 
 def philox_key(seed, site):
-    """Returns the 64-bit Philox key (int) of a site name under a seed."""
+    """Returns the 64-bit Philox key (int) for a seed and the name of a site."""
     digest = hashlib.blake2b(f"{seed}/{site}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little")
 
@@ -105,8 +105,8 @@ def repeatable(function):
 
 
 def _record(recorded, outer_source, kind, make):
-    """Returns a new value, and records it; see `_make_or_repeat`. In a `repeatable` function that another
-    `repeatable` function calls, the value comes from the source of the calling function."""
+    """Returns a new value, and records it; see `_make_or_repeat`. If a `repeatable` function calls another
+    `repeatable` function, the inner function gets its values from the source of the outer function."""
     recorded[kind].append(outer_source(kind, make) if outer_source else make())
     return recorded[kind][-1]
 
@@ -156,8 +156,8 @@ def uniform(shape, site):
 def bernoulli(shape, keep_probability, site, native_op=None):
     """Draws the booleans of a dropout mask for one training step.
 
-    Every dropout of our model calls this function, through `TrainingKernels.dropout_mask` and
-    `formulas.keep_mask` or, in C++, `native_formulas.keep_mask`.
+    Every dropout of our model calls this function: `TrainingKernels.dropout_mask` calls `formulas.keep_mask`
+    (or `native_formulas.keep_mask` for the op in C++), which calls this function.
 
     A boolean uses 16 bits of the stream, and a number of `uniform` uses 32 bits. For this reason, drawing a
     boolean takes half as long as drawing a number.
@@ -224,7 +224,8 @@ def permutation(seed, epoch, size):
 
 
 def _make_or_repeat(kind, make):
-    """Returns make(); in a later call of a `repeatable` function, returns the value of the first call.
+    """Returns the value of make(). In a later call of a `repeatable` function, returns the value that make()
+    returned in the first call of this function.
 
     Args:
       kind: str that describes the value of make(). Values of each kind are repeated in the order of the first
@@ -258,8 +259,9 @@ def _counter_tensor(low, high):
 def _zero_when_run():
     """Returns 0 as an int64 scalar tensor that TensorFlow's constant folding cannot replace by a constant.
 
-    With constant arguments, TensorFlow would compute the initial values as constants. A session keeps its
-    constants in memory, and these constants would need as much memory as the model.
+    If all arguments of an initializer were constants, constant folding would replace the initial values by
+    constants, too. A session keeps its constants in memory, and these constants would need as much memory as
+    the model.
     """
     return tf.random.uniform([], maxval=1, dtype=tf.int64, seed=0)
 

@@ -10,9 +10,9 @@ computation, but TensorFlow's graph optimizer removes this op. Without the op, b
 same time.
 
 XLA ignores control dependencies between ops that it compiles together, and would merge the two computations.
-XLA's op "XlaOptimizationBarrier" does not help: on CPU, XLA removes this op before choosing the order of
-computation. So the ops at the border between the two computations are not compiled (`custom_gradient.fence`).
-The ops before the border and the ops after it are compiled separately, and run in this order.
+XLA's op "XlaOptimizationBarrier" does not help: on CPU, XLA removes this op before it chooses the order of
+the ops. So the ops at the border between the two computations are not compiled (`custom_gradient.fence`). The
+ops before the border and the ops after it are compiled separately, and run in this order.
 """
 
 import tensorflow.compat.v1 as tf
@@ -47,8 +47,8 @@ def recompute_grad(function):
             parameters.append(tf.convert_to_tensor(variable))
             return parameters[-1]
 
-        # The getter is set on the current scope. In a new scope, the numbers of default names would start
-        # again, and the second layer would be named "dense" instead of "dense_1".
+        # The getter is set on the current scope. In a new scope, the numbering of default names would start
+        # again: the second layer would be named "dense" instead of "dense_1".
         scope.set_custom_getter(get_parameter)
         try:
             results = repeated_function(*inputs)
@@ -58,8 +58,9 @@ def recompute_grad(function):
 
         def backward(op, *gradients):
             """Returns the gradients for the inputs of `op`, after a second computation of the outputs."""
-            # The inputs of the op are the outputs, the inputs and the parameters, in this order. The outputs
-            # get no gradients, so that no gradient flows through the first computation.
+            # The inputs of `op` are, in this order: the outputs of the function, its inputs and its
+            # parameters. The outputs get no gradients, so that no gradient flows through the first
+            # computation.
             inputs_and_parameters = op.inputs[len(outputs):]
             used_outputs = [index for index in range(len(outputs))
                             if not _is_unused(op, index, gradients[index])]

@@ -1,4 +1,4 @@
-"""All private names of TensorFlow that `bertlib` and the modules in the root folder use.
+"""Contains all private names of TensorFlow that `bertlib` and the modules in the root folder use.
 
 A release of TensorFlow may rename, change or remove each of these names without notice. The comment above a
 name says why we need the private name, and why no public name can replace it. No other file imports a private
@@ -27,8 +27,9 @@ SEEN_WITH = ("2.21.0",)
 op_definition = op_def_registry.get
 
 # Creates an op from the name of its type, and infers the attributes from the inputs. We need this function
-# for oneDNN's ops, which `tf.raw_ops` does not contain. `tf.Graph.create_op` infers nothing: the caller would
-# have to pass each type, length and list as a tf.AttrValue, in a different way for each op.
+# for oneDNN's ops, which `tf.raw_ops` does not contain. `tf.Graph.create_op` infers no attributes. The caller
+# would have to know the attributes of each op, such as dtypes and the lengths of lists, and pass each of them
+# as a tf.AttrValue.
 apply_op = op_def_library.apply_op
 
 # Adds a MetaGraphDef to the current graph and returns {name of a variable in the MetaGraphDef: variable}.
@@ -44,9 +45,10 @@ VariableDef = variable_pb2.VariableDef
 
 
 def control_flow_context(graph_or_op):
-    """Returns the context of the tf.cond or tf.while_loop that a graph is building, or that contains an op.
+    """Returns the context of a tf.cond or tf.while_loop; None outside of these.
 
-    Returns None if there is no tf.cond and no tf.while_loop. No public function returns this context.
+    For a graph, this is the tf.cond or tf.while_loop that the graph is currently building. For an op, it is
+    the tf.cond or tf.while_loop that contains the op. No public function returns this context.
     """
     return graph_or_op._get_control_flow_context()
 
@@ -61,8 +63,8 @@ def set_attribute(op, name, value):
 
     Public functions can set only some attributes, and only on new ops. For example,
     `tf.xla.experimental.jit_scope` sets `_XlaCompile` on all new ops. Its argument may be a function that
-    chooses True or False for each op, but not a function that leaves the attribute out. If the attribute is
-    True, XLA must compile the op, even if XLA would not compile the op without the attribute.
+    returns True or False for each op. But this function cannot leave the attribute out. Without the
+    attribute, XLA decides whether it compiles an op. With the value True, XLA must compile the op.
     """
     op._set_attr(name, value)
 
@@ -72,9 +74,9 @@ def set_attribute(op, name, value):
 class Saver(tf.train.Saver):
     """Extends `tf.train.Saver`: a subclass can define how old checkpoints are removed.
 
-    `tf.train.Saver` treats the name of an old checkpoint as a pattern of file names. So it may remove files
-    that do not belong to this checkpoint. With the public argument `max_to_keep=None`, nothing is removed,
-    but the file `checkpoint` then lists only the newest checkpoint.
+    `tf.train.Saver` uses the name of an old checkpoint as a pattern of file names. So it may remove files
+    that do not belong to this checkpoint. The public argument `max_to_keep=None` does not solve this problem:
+    nothing is removed, but the file `checkpoint` then lists only the newest checkpoint.
     """
 
     def removes(self, prefix):
@@ -110,8 +112,8 @@ def set_saving_listeners(hook, listeners):
 def count_as_saved(hook, step):
     """Marks the checkpoint of a step as written in a tf.train.CheckpointSaverHook.
 
-    Otherwise the hook would write the checkpoint again after the first step. The hook has no public method to
-    mark a checkpoint as written.
+    Without this call, the hook would write the checkpoint again after the first step. The hook has no public
+    method to mark a checkpoint as written.
     """
     hook._timer.update_last_triggered_step(step)
 

@@ -22,14 +22,16 @@ from bertlib.runs import model_config
 from bertlib.system import files
 import modeling
 
-# Names of the configuration file: in a published model, and in a Hugging Face model.
+# Possible names of the configuration file: the name in a published model, and the name in a Hugging Face
+# model.
 _CONFIG_FILES = output_files.CONFIG, "config.json"
 _INPUTS = "input_ids", "input_mask", "segment_ids"
-# {compute dtype of a policy: `precision` of BertModel}
+# {compute dtype of a Keras dtype policy: argument `precision` of BertModel}
 _PRECISIONS = {"float32": "fp32", "bfloat16": "bf16"}
 # {dtype: the smallest positive integer n for which n + 1 cannot be represented exactly}
 _FIRST_INEXACT = {tf.bfloat16: 2**8, tf.float16: 2**11, tf.float32: 2**24, tf.float64: 2**53}
-# Only Keras 3 has tf.keras.ops.
+# Keras 3 needs the aggregation as a str, and tf_keras needs it as a tf.VariableAggregation. Only Keras 3 has
+# tf.keras.ops.
 _ONLY_FIRST_REPLICA = ("only_first_replica" if hasattr(tf.keras, "ops")
                        else tf.VariableAggregation.ONLY_FIRST_REPLICA)
 
@@ -59,8 +61,8 @@ class BertEncoder(tf.keras.layers.Layer):
           config: a `modeling.BertConfig`, or a dict with its fields.
           seed: int, the seed of the random weights and of dropout.
           **kwargs: `name`, `trainable`, `dtype` and other arguments of a Keras layer. With
-            `dtype="mixed_bfloat16"`, matrix products are computed in bfloat16. The default is the global
-            policy. The weights and the outputs are always float32.
+            `dtype="mixed_bfloat16"`, matrix products are computed in bfloat16. The default of `dtype` is the
+            global policy. The weights and the outputs are always float32.
 
         Raises:
           ValueError: the configuration is not valid, or the dtype is not supported.
@@ -75,7 +77,8 @@ class BertEncoder(tf.keras.layers.Layer):
                              "tf.keras.mixed_precision.set_global_policy.")
         self._bert_config, self._seed = _checked_config(config), int(seed)
         shapes = modeling.variable_shapes(self._bert_config)
-        # The names are sorted, because Keras saves weights in the order of their creation.
+        # Keras saves weights in the order of their creation. The names are sorted, so that this order is
+        # always the same.
         self._names = tuple(sorted(shapes))
         for name in self._names:
             # `tf.train.Checkpoint` finds only weights that are attributes.
@@ -223,7 +226,7 @@ class BertEncoder(tf.keras.layers.Layer):
         def build(input_ids, input_mask, segment_ids, step, replica, *weights):
             tf.compat.v1.get_default_graph().seed = self._seed
             tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.GLOBAL_STEP, step)
-            # The batches of all replicas are parts of one global batch.
+            # The batches of all replicas are parts of one global batch, like micro-batches.
             randomness.set_micro_batch(replica)
             by_name = dict(zip(self._names, weights))
             with tf.compat.v1.variable_scope("", custom_getter=lambda name, **unused: by_name[name]):
@@ -253,9 +256,9 @@ def _checked_config(config, where=""):
                 else [f"It is {config!r}; it must be a modeling.BertConfig or a dict."])
     if problems:
         raise ValueError(f"The configuration{where} is not usable: {' '.join(problems)}")
-    # Hugging Face uses some names of activations with a different meaning. `from_dict` has translated these
-    # names, and must not translate them again when the layer is loaded. So the fields by which `from_dict`
-    # recognizes Hugging Face's configurations are removed.
+    # In Hugging Face's configurations, some names of activations have a different meaning than in published
+    # configurations. `from_dict` has translated these names, and must not translate them again when the layer
+    # is loaded. So the fields by which `from_dict` recognizes Hugging Face's configurations are removed.
     return modeling.BertConfig.from_dict(model_files.published_settings(config))
 
 

@@ -1,1 +1,1 @@
-"""Computes layers and their gradients, by TensorFlow's ops, by ops in C++ (`cpp/`) and by oneDNN's ops."""
+"""Computes layers and their gradients with ops of TensorFlow, ops in C++ (`cpp/`) and ops of oneDNN."""

@@ -1,12 +1,12 @@
-"""Computes, by TensorFlow's ops, the parts of a layer between its matrix products, and their gradients.
+"""Computes the parts of a layer between its matrix products, and their gradients, with TensorFlow's ops.
 
-`native_formulas` has functions with the same names that call ops in C++. The gradients are hand-written. A
-hand-written gradient keeps fewer tensors in memory than TensorFlow's gradient, because it computes
+`native_formulas` has functions with the same names, but they call ops in C++. The gradients are hand-written.
+A hand-written gradient keeps fewer tensors in memory than TensorFlow's gradient, because it computes
 intermediate results again.
 
 Tensors may be float32, bfloat16 or float16. An output has the dtype of the first argument. Biases, gammas and
-betas are float32, and all arithmetic is float32. R is the number of rows, which are the positions of all
-examples. W is the width of a row.
+betas are float32, and all arithmetic is float32. A row belongs to one position of one example. R is the
+number of rows of all examples, and W is the width of a row.
 """
 
 import math
@@ -18,7 +18,7 @@ from bertlib.kernels import products
 
 LAYER_NORM_EPSILON = 1e-12
 
-# gelu is x σ(2z) with 2z = linear·x + cubic·x³.
+# The approximate gelu(x) is x σ(2z), where 2z = _GELU_LINEAR · x + _GELU_CUBIC · x³.
 _GELU_LINEAR = math.sqrt(8.0 / math.pi)
 _GELU_CUBIC = 0.044715 * _GELU_LINEAR
 
@@ -74,7 +74,7 @@ def gelu_gradient(gradient, inputs, bias, approximate):
 def _gelu_gate(x, approximate):
     """Returns gelu(x) / x, the factor by which gelu multiplies x."""
     if approximate:
-        # (1 + tanh z) / 2 = σ(2z), which needs fewer passes through memory.
+        # σ(2z) is equal to (1 + tanh z) / 2, but needs fewer passes through memory.
         return tf.sigmoid(x * (_GELU_LINEAR + _GELU_CUBIC * tf.square(x)))
     return 0.5 * (1.0 + tf.math.erf(x * math.sqrt(0.5)))
 
@@ -157,8 +157,8 @@ def softmax(scores, score_bias, mask, scale, mask_scale):
 
 
 def softmax_gradient(gradient, probabilities, mask, scale, mask_scale):
-    """Returns (gradient of `softmax` for the scores, probabilities after dropout, which are computed
-    again)."""
+    """Returns the gradient of `softmax` for the scores, and the probabilities after dropout. The
+    probabilities after dropout are computed again, because they were not kept in memory."""
     if mask is not None:
         gradient = tf.where_v2(mask, gradient, tf.zeros([], gradient.dtype))
     full = tf.cast(probabilities, tf.float32)
@@ -170,8 +170,8 @@ def softmax_gradient(gradient, probabilities, mask, scale, mask_scale):
 
 
 def _dropped(full, mask, mask_scale, dtype):
-    """Returns the probabilities `full`, float32, after dropout, in `dtype`."""
-    # The cast runs before tf.where. In 16 bits, tf.where moves only half as many bytes as in float32.
+    """Applies dropout to the float32 probabilities `full`. Returns the result in `dtype`."""
+    # The cast runs before tf.where, because in 16 bits, tf.where moves only half as many bytes as in float32.
     return tf.where_v2(mask, tf.cast(full * mask_scale, dtype), tf.zeros([], dtype))
 
 

@@ -15,8 +15,8 @@ class InferenceKernels(object):
     the dtype of the inputs, except for softmax and normalization.
 
     Attributes:
-      uses_one_dnn: whether to use oneDNN's ops, if TensorFlow has them, and to prepare the weights once.
-        Prepared weights are copies that are cast and concatenated. Local variables contain these copies, and
+      uses_one_dnn: whether to use prepared weights and, if TensorFlow has them, oneDNN's ops. Prepared
+        weights are copies that are cast and concatenated only once. Local variables contain these copies, and
         a session must initialize these variables after the weights. In the first run of a session, oneDNN
         changes the memory layout of the prepared weights. After that, changes of the original weights have no
         effect.
@@ -51,8 +51,8 @@ class InferenceKernels(object):
         return outputs if residual is None else outputs + residual
 
     def _cached_weights(self, parameters, axis, dtype):
-        """Returns the concatenated parameters in `dtype`. With oneDNN, the result is kept between runs of the
-        graph."""
+        """Returns the concatenated parameters in `dtype`. With oneDNN, a copy that was concatenated or cast
+        is kept in a variable, so that later runs of the graph need not compute it again."""
         weights = products.concatenate(parameters, axis, dtype)
         is_new = weights is not parameters[0]
         return one_dnn.cache_in_variable(weights) if self.uses_one_dnn and is_new else weights

@@ -1,7 +1,7 @@
 """Compiles the ops in cpp/ for this machine's CPU, and keeps the compiled library in the user's cache.
 
-The name of a library is a digest of its sources, the compiler, TensorFlow and the CPU. So each release of
-TensorFlow and each kind of CPU has a separate library.
+The name of a library is a digest of four things: its sources, the compiler, TensorFlow and the CPU. So each
+release of TensorFlow and each kind of CPU has a separate library.
 """
 
 import atexit
@@ -30,7 +30,8 @@ _WIDE_VECTORS = ["-mprefer-vector-width=512"]
 # about TensorFlow's headers.
 _OPS_OPTIONS = ["-O2", "-w"]
 _BUILD_TIMEOUT_SECONDS = 600
-_LONG_BUILD_SECONDS = 3  # the log also mentions the end of a build that takes longer
+# If a build takes longer than this, its end is also logged.
+_LONG_BUILD_SECONDS = 3
 # Prefix of the names of directories in which a library is built.
 _BUILDING = "building-"
 _CHECKSUM_BYTES = hashlib.sha256().digest_size
@@ -71,7 +72,7 @@ def _library_path(compiler):
     """Returns the path, in the user's cache, of the library that this compiler builds."""
     try:
         cache = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-    except RuntimeError as error:  # a user without a home
+    except RuntimeError as error:  # the user has no home directory
         raise OSError(error) from error
     return pathlib.Path(cache) / "bert-kernels" / (_digest(compiler) + ".so")
 
@@ -126,7 +127,7 @@ def _build_ops(compiler):
 
 
 def _checksum(content):
-    """Returns the checksum that is appended to the content of a library in its file."""
+    """Returns the checksum of a library. A file in the cache consists of a library and this checksum."""
     return hashlib.sha256(content).digest()
 
 
@@ -164,7 +165,8 @@ def _digest(compiler):
     digest = hashlib.sha256()
     for source in sorted(_SOURCES.iterdir()):
         digest.update(source.read_bytes())
-    # The flags contain the folder in which TensorFlow is installed, so each installation has its own library.
+    # The flags contain the folder in which TensorFlow is installed. So each installation has a separate
+    # library.
     dependencies = [compiler, sorted(_options().items()), tf.sysconfig.get_link_flags(), tf.__version__,
                     _cpu_features()]
     digest.update(repr(dependencies).encode())
@@ -183,7 +185,7 @@ def _cpu_features():
 
 
 def _reason(error):
-    """Returns one line of text about an error of the build."""
+    """Returns one line of text that describes an error of the build."""
     output = getattr(error, "output", None)
     if not isinstance(output, str):
         return str(error).splitlines()[0] if str(error) else type(error).__name__

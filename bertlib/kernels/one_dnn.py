@@ -17,8 +17,9 @@ _CONVOLUTIONS = _CONVOLUTION, _BIASED_CONVOLUTION, _CONVOLUTION_GRADIENT = (
     "_MklNativeConv2D", "_MklNativeConv2DWithBias", "_MklNativeConv2DBackpropInput")
 # TensorFlow's label for the kernels of oneDNN's ops.
 _LABEL = b"MklNameChangeOp"
-# Limits for `image_shape`, which treats rows as the pixels of images: an image has more than `_PIXELS`
-# pixels, the number of images is one of `_IMAGES`, and inputs and outputs have at least `_CHANNELS` channels.
+# Limits for `image_shape`, which uses the rows of a matrix as the pixels of images. An image has more than
+# `_PIXELS` pixels, and the number of images is one of `_IMAGES`. Each pixel has at least `_CHANNELS`
+# channels, both in the inputs and in the outputs.
 _PIXELS, _IMAGES, _CHANNELS = 256, [2**power for power in range(8)], 512
 # {dtype: words of /proc/cpuinfo}. A CPU with one of these words has instructions for products in this dtype.
 _INSTRUCTIONS = {tf.bfloat16: {"amx_bf16", "avx512_bf16", "bf16"},
@@ -34,8 +35,8 @@ _LIMITS = {tf.bfloat16: ("BF16", "FP16", "AMX", "AVX10"), tf.float16: ("FP16", "
 
 @functools.cache
 def cpu_supports(dtype):
-    """Returns whether the CPU has instructions for a dtype and oneDNN is allowed to use them. Also returns
-    True if the instructions of the CPU are unknown."""
+    """Returns whether the CPU has instructions for a dtype and oneDNN is allowed to use these instructions.
+    Also returns True if the instructions of the CPU are unknown."""
     if dtype not in _INSTRUCTIONS:
         return True
     if not _environment_allows(_LIMITS[dtype]):
@@ -82,9 +83,9 @@ def has_fused_product(dtype):
 def fused_product(inputs, weights, bias, activation=None, residual=None):
     """Returns activation(inputs · weights + bias) + residual, computed by one op.
 
-    In a session's first run, the op stores the weights in oneDNN's memory layout, and later runs use the
-    stored weights. TensorFlow's own op does not change the layout, and takes up to 1.8 times as long. If the
-    weights change after the first run, the change has no effect.
+    In the first run of a session, the op stores the weights in oneDNN's memory layout. Later runs use the
+    stored weights, so a change of the weights after the first run has no effect. TensorFlow's own op does not
+    change the layout, and takes up to 1.8 times as long.
 
     Args:
       inputs: [R, width].
@@ -128,9 +129,10 @@ def layer_norm(inputs, gamma, beta, epsilon):
 def image_shape(rows, units):
     """Returns the shape of images whose pixels are the rows of a matrix.
 
-    A matrix product with weights [W, units] is then a 1 × 1 convolution. For weights in TensorFlow's memory
-    layout, oneDNN's convolution takes less time than oneDNN's matrix product, except in narrow models. The
-    convolution is fastest for images of 256 to 512 pixels (`benchmarks/products.py`).
+    If rows are pixels, a matrix product with weights [W, units] is a 1 × 1 convolution. For weights in
+    TensorFlow's memory layout, oneDNN's convolution takes less time than oneDNN's matrix product. Narrow
+    models are an exception. The convolution is fastest for images of 256 to 512 pixels
+    (`benchmarks/products.py`).
 
     Args:
       rows: [R, W].

@@ -1,4 +1,4 @@
-"""Computes the parts of a layer in inference, by ops that formats such as ONNX also have.
+"""Computes the parts of a layer in inference with ops that formats such as ONNX also have.
 
 ONNX Runtime recognizes the ops of the layer normalization and of the two forms of gelu in this module, and
 replaces each of these groups of ops by one op.
@@ -13,7 +13,7 @@ from bertlib.kernels.inference_kernels import InferenceKernels
 
 
 class PortableKernels(InferenceKernels):
-    """Computes the same as `InferenceKernels` without oneDNN, by simple ops in float32."""
+    """Computes the same values as `InferenceKernels`, but with simple ops in float32 and without oneDNN."""
 
     def linear(self, inputs, weights, biases, activation=None, residual=None):
         """See `InferenceKernels.linear`."""
@@ -23,8 +23,8 @@ class PortableKernels(InferenceKernels):
         return outputs if residual is None else outputs + residual
 
     def gelu(self, x, approximate=True):
-        """See `training_kernels.TrainingKernels.gelu`. For the exact form, TensorFlow's own function uses the
-        op Erfc, which ONNX does not have."""
+        """See `training_kernels.TrainingKernels.gelu`. TensorFlow's own function is not used here: for the
+        exact form, it uses the op Erfc, which ONNX does not have."""
         if approximate:
             return 0.5 * x * (1.0 + tf.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * tf.pow(x, 3.0))))
         return x * (1.0 + tf.math.erf(x / math.sqrt(2.0))) * 0.5

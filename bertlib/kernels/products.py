@@ -1,4 +1,4 @@
-"""Matrix products by TensorFlow's ops, and gradients of weights, in the dtype of the activations."""
+"""Computes matrix products and gradients of weights with TensorFlow's ops in the activations' dtype."""
 
 import tensorflow.compat.v1 as tf
 
@@ -31,7 +31,8 @@ def kernel_gradient(inputs, output_gradient):
 def bias_gradient(output_gradient):
     """Returns the gradient of a bias, float32 [units]: the sum of the rows of a gradient [R, units]."""
     if output_gradient.dtype != tf.bfloat16:
-        # A sum in float16 overflows at 65,504, and the loss may be scaled by 2¹⁵ or more.
+        # The sum is computed in float32. In float16, it could exceed the largest number (65,504), because the
+        # loss may be scaled by 2¹⁵ or more.
         return tf.raw_ops.BiasAddGrad(out_backprop=tf.cast(output_gradient, tf.float32))
     # On a CPU, a matrix product with ones takes a fifth to a half of the time of BiasAddGrad. In addition,
     # the product adds up in float32.

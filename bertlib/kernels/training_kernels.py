@@ -13,8 +13,8 @@ class TrainingKernels(object):
     """Computes the parts of a layer in training, with hand-written gradients.
 
     Weights and biases are float32. Inputs may be in 16 bits. Outputs and matrix products have the dtype of
-    the inputs; all other arithmetic is float32. R is the number of rows, which are the positions of all
-    examples.
+    the inputs; all other arithmetic is float32. A row belongs to one position of one example, and R is the
+    number of rows of all examples.
 
     Attributes:
       formulas: the module with the computations between the products, `formulas` or `native_formulas`.
@@ -245,7 +245,7 @@ class TrainingKernels(object):
             return None
         site = randomness.new_site("dropout")
         # A random op has no input that depends on the data. Without this control dependency, TensorFlow could
-        # draw all masks at the start of a step, and they would occupy memory from then on.
+        # draw all masks at the start of a step. The masks would then occupy memory for longer than necessary.
         with tf.control_dependencies([wait_for]):
             return self.formulas.keep_mask(tf.identity(shape), 1.0 - dropout_prob, site)
 

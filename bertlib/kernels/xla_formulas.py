@@ -1,13 +1,14 @@
-"""Compiles the functions of `formulas` with XLA, each of them into few kernels.
+"""Compiles each function of `formulas` with XLA into a few kernels.
 
-TensorFlow's ops start one kernel for each step of a formula, and each kernel reads its inputs from the
-memory of the device and writes its output there. A compiled function reads each input about once and keeps
-intermediate values in registers. This helps most in 16 bits, where TensorFlow's ops also write the float32
-copies of the tensors. The numbers are those of `formulas`, except for rounding.
+TensorFlow's ops start one kernel for each step of a formula, and each kernel reads its inputs from the memory
+of the device and writes its output there. A compiled function reads each input about once and keeps
+intermediate values in registers. Compilation helps most in 16 bits, where TensorFlow's ops also write the
+float32 copies of the tensors. The results are those of `formulas`, except for rounding.
 
-A function is compiled once for each shape of its arguments, when this shape first occurs. Matrix products
-and random numbers are not compiled, so the dropout masks do not change. Recomputation works as without XLA:
-each call is one op of the graph, and no call contains ops of both the forward and the backward pass.
+A function is compiled once for each shape of its arguments, when this shape first occurs. Matrix products and
+random numbers are not compiled, so the dropout masks are the same as without XLA. Recomputation works as
+without XLA: each call is one op of the graph, and no call contains ops of both the forward and the backward
+pass.
 """
 
 import tensorflow.compat.v1 as tf
@@ -16,8 +17,11 @@ from bertlib.kernels import formulas
 
 
 class XlaFormulas(object):
-    """The functions of `formulas` for one graph. A compiled function keeps the graph in which it was called
-    in memory, so each graph has a separate instance."""
+    """Contains the functions of `formulas` for one graph.
+
+    A compiled function keeps a reference to each graph in which it was called, so these graphs stay in
+    memory. For this reason, each graph has a separate instance of this class.
+    """
 
     keep_mask = staticmethod(formulas.keep_mask)
     duplicate = staticmethod(formulas.duplicate)
@@ -26,7 +30,8 @@ class XlaFormulas(object):
     merge_heads = staticmethod(formulas.merge_heads)
 
     def __init__(self):
-        # A MetaGraph refers to an object in a collection by the name of an op.
+        # A MetaGraph stores the name of an op in place of an object in a collection. So this object needs
+        # such a name.
         self.name = tf.no_op(name="xla_formulas").name
         self.gelu = _compiled(formulas.gelu)
         self.gelu_gradient = _compiled(formulas.gelu_gradient)

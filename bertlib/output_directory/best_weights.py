@@ -37,8 +37,8 @@ def is_lower_better(metric):
 
 
 def choose_best(metric, values):
-    """Returns the best of a list of (step, value); None if the list is empty. Among equal values, the value
-    of the earliest step is the best. Values that are NaN or infinite must have been removed."""
+    """Returns the best (step, value) of a list; None if the list is empty. Among equal values, the value of
+    the earliest step is the best. The list must not contain values that are NaN or infinite."""
     sign = -1 if is_lower_better(metric) else 1
     return max(values, key=lambda item: (sign * item[1], -item[0]), default=None)
 
@@ -55,7 +55,8 @@ def read(directory):
     Returns:
       dict with "metric", "step", "value", "first_step", "training" and "checkpoint". "checkpoint" is the path
       of the weights. "training" is the start time of the training, as in run.json. The best evaluation was
-      chosen among the evaluations from step "first_step" on. The result is None if best/ contains no weights.
+      chosen among the evaluations of step "first_step" and of later steps. The result is None if best/
+      contains no weights.
 
     Raises:
       ValueError, OSError: best/ is damaged.
@@ -75,9 +76,12 @@ def read(directory):
 
 
 def find(directory):
-    """Returns the description of the best weights in an output directory, see `read`. Returns None if
-    run.json describes a training that does not keep its best weights, or if best/ does not belong to this
-    training and its metric."""
+    """Returns the description of the best weights in an output directory; see `read`.
+
+    The result is None if best/ contains no weights, or if run.json describes a training that does not keep
+      its best weights. It is also None if best/ belongs to another training or another metric.
+    best/ does not belong to this training and its metric.
+    """
     record = output_files.read_record(directory) if files.is_directory(directory) else None
     metric = record["settings"].get("keep_best") if record else None
     best = read(directory) if metric else None
@@ -89,12 +93,12 @@ def find(directory):
 def choose_directory(directory, weights=BEST):
     """Returns the directory of the weights that a command without training uses.
 
-    This is best/ in the output directory, if the training kept its best weights and `weights` asks for them.
-    In this case, the choice is logged. In all other cases, it is the output directory itself.
+    This is best/ in the output directory if `weights` is "best" and the training kept its best weights. In
+    this case, the choice is logged. In all other cases, it is the output directory itself.
 
     Args:
       directory: output directory of a training.
-      weights: value of --weights.
+      weights: value of --weights, "best" or "last".
     """
     best = find(directory) if weights == BEST else None
     if best is None:
@@ -115,12 +119,12 @@ def log_choice(best):
 
 
 def is_best_directory(directory):
-    """Returns whether a directory is the best/ of a training."""
+    """Returns whether a directory is the directory best/ of a training."""
     return files.exists(os.path.join(directory, FILE))
 
 
 def _read_description(path):
-    """Returns the content of best.json in a directory, a dict; None if the file is missing.
+    """Returns the content of best.json in a directory as a dict; None if the file is missing.
 
     Raises:
       ValueError: the file is damaged.
@@ -158,10 +162,10 @@ def _entries(content):
 
 
 class BestWeights:
-    """Writes best/ of a training. Only one process at a time may write best/.
+    """Writes the directory best/ of a training. Only one process at a time may write best/.
 
     Attributes:
-      first_step: int. The best evaluation is chosen among the evaluations from this step on.
+      first_step: int. The best evaluation is chosen among the evaluations of this step and of later steps.
     """
 
     def __init__(self, directory, metric):
@@ -182,7 +186,8 @@ class BestWeights:
 
     def _read_own(self):
         """Returns the content of best.json; None if there is no best/."""
-        # A training that was killed before it wrote the first best.json leaves best.json.partial.
+        # A training that was killed before it wrote the first best.json leaves best.json.partial. A directory
+        # that contains nothing else counts as missing.
         if not files.is_directory(self._path) or not set(tf.gfile.ListDirectory(self._path)) - {
                 f"{FILE}.partial"}:
             return None
@@ -221,9 +226,10 @@ class BestWeights:
         if self._content is not None and self._content["step"] is not None:
             raise ValueError(f"{lost} {self._path} contains the weights of step {self._content['step']}, the "
                              f"best weights by {self._content['metric']}. Move {self._path} to another "
-                             "place. The training then chooses the best weights among the evaluations from "
-                             f"step {newest} on.")
-        logging.warning("%s The best weights are chosen among the evaluations from step %d on.", lost, newest)
+                             "place. The training then chooses the best weights among the evaluations of "
+                             f"step {newest} and of later steps.")
+        logging.warning("%s The best weights are chosen among the evaluations of step %d and of later steps.",
+                        lost, newest)
         for step, value in values:
             if step == newest:
                 return step, value, self._published(step), newest
@@ -271,7 +277,7 @@ class BestWeights:
         return {"metric": self._metric, "step": step, "value": value}
 
     def _current(self):
-        """Returns the entry of the weights that `checkpoint` in best/ names, or None."""
+        """Returns the entry of the weights that the file `checkpoint` in best/ names, or None."""
         if self._content is None or not files.exists(os.path.join(self._path, "checkpoint")):
             return None
         step = checkpoint_files.step_in_name(checkpoint_formats.latest_checkpoint(self._path))
@@ -295,11 +301,11 @@ class BestWeights:
         self._switch(self._entry(step, value), kept)
 
     def _switch(self, entry, kept):
-        """Makes the weights of an entry the best ones, and removes all weights except those of `entry` and
-        `kept`. The weights of the entry are already in best/.
+        """Makes the weights of an entry the best ones. These weights are already in best/. Removes all other
+        weights from best/, except the weights of `kept`.
 
         Args:
-          entry: the entry.
+          entry: the entry of the new best weights, see `_entries`.
           kept: the entry of the weights to keep for a killed training, or None.
         """
         kept = [] if kept is None else [kept]
@@ -333,8 +339,8 @@ class BestWeights:
                     files.write_bytes(target, content)
         record = output_files.read_record(self._directory)
         if record is not None:
-            # Later commands use these two entries to warn of an unfinished training. Without the entries, the
-            # commands give no such warning for the weights in best/.
+            # Later commands use these two entries to warn of an unfinished training. In best/, the entries
+            # are null, so that the commands give no such warning for the best weights.
             record = {**record, "planned_steps": None, "finished_step": None}
             files.write_text(os.path.join(self._path, output_files.RECORD),
                              json.dumps(record, indent=1) + "\n")
@@ -351,7 +357,7 @@ class BestWeights:
             files.remove(os.path.join(self._path, name))
 
     def _remove_all(self):
-        """Removes the weights in best/, because no evaluation counts yet."""
+        """Removes all weights from best/. Used if there is no best evaluation yet."""
         path = os.path.join(self._path, "checkpoint")
         if files.exists(path):
             files.remove(path)

@@ -39,7 +39,8 @@ def describe():
 
 
 def flatten(record):
-    """Returns {name: value} of the code and the environment in a record; {} for a record of an older version.
+    """Returns {name: value} of the code and the environment in a record. The result is {} if an older version
+    wrote the record.
     """
     values = {} if record.get("code") is None else {"fingerprint of the code": record["code"]}
     parts = record.get("environment")
@@ -64,10 +65,10 @@ def package_versions():
 
 
 def _describe_git():
-    """Returns {"commit": its hash, "clean": whether the tracked files are unchanged}; None without git, and
-    for code that does not belong to a checkout, such as an installed package."""
+    """Returns {"commit": its hash, "clean": whether the tracked files are unchanged}. Returns None without
+    git, and for code that does not belong to a checkout, such as an installed package."""
     # This code may be installed in a Python environment inside the checkout of a different project. In this
-    # case, git does not track this file.
+    # case, git does not track this file, and the commit would be that of the other project.
     if _run_git("ls-files", "--error-unmatch", "bertlib/__init__.py") is None:
         return None
     commit, status = _run_git("rev-parse", "HEAD"), _run_git("status", "--porcelain", "--untracked-files=no")
@@ -108,13 +109,13 @@ def _describe_cpu():
 
 
 def _count_threads():
-    """Returns the number of processors that this process may use. TensorFlow starts one thread per
-    processor."""
+    """Returns the number of processors that this process may use. TensorFlow starts one thread for each of
+    these processors."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
 def _list_gpus():
-    """Returns the names of the GPUs that TensorFlow uses as a list of str."""
+    """Returns a list of str: the names of the GPUs that TensorFlow uses."""
     names = []
     for device in tf.config.list_physical_devices("GPU"):
         try:

@@ -25,10 +25,10 @@ from bertlib.output_directory.output_files import (
 from bertlib.system import files
 import modeling
 
-# Flags that may name a file that an earlier training wrote to --output_dir. The training then writes the same
-# content to this file again.
+# The user may set these flags to a file that an earlier training wrote to --output_dir. The training then
+# writes the same content to this file again.
 FILE_FLAGS = ("bert_config_file", "vocab_file", "spm_model_file", "task_module")
-# Names of the files that only some trainings write, see `run_record.RunRecord`.
+# Names of the files that only trainings with certain flags write, see `run_record.RunRecord`.
 MORE_NAMES = (DEV_ROWS, TASK_MODULE)
 
 
@@ -36,7 +36,7 @@ def model_file_contents(settings, config, labels=None):
     """Returns {name: content in bytes} of the files that describe a model.
 
     Args:
-      settings: a `Settings`. If the command reads no text, `settings` contains no vocabulary.
+      settings: a `Settings`. It contains no vocabulary if the command reads no text.
       config: a `modeling.BertConfig`, or the configuration of a hub module. The configuration of a hub module
         has a different class, and is not written.
       labels: list of str in the order of the model's outputs, or None.
@@ -59,13 +59,13 @@ def format_labels(labels):
 
 
 def published_settings(config):
-    """Returns the settings in a `modeling.BertConfig` that published configurations also have, as a dict."""
+    """Returns a dict of the settings in a `modeling.BertConfig` that published configurations also have."""
     known = modeling.BertConfig(vocab_size=1).to_dict()
     return {name: value for name, value in config.to_dict().items() if name in known}
 
 
 def tokenizer_content(settings, config, flag):
-    """Returns the content of tokenizer_config.json for a run's tokenizer as a dict."""
+    """Returns a dict, the content of tokenizer_config.json for the tokenizer of a run."""
     tokenizer_settings = tokenizer_files.read(tokenizer_directories(settings, getattr(settings, flag)))
     options = {name: value for name, (value, _) in tokenizer_settings.options.items()}
     if settings.do_lower_case is not None:
@@ -80,8 +80,8 @@ def tokenizer_content(settings, config, flag):
 
 
 def tokenizer_directories(settings, path):
-    """Returns the directories with the files of a run's tokenizer: the directory of the vocabulary and the
-    directory of --init_checkpoint.
+    """Returns the directories that contain the files of a run's tokenizer. These are the directory of the
+    vocabulary and the directory of --init_checkpoint.
 
     Args:
       settings: a `Settings`.
@@ -92,7 +92,7 @@ def tokenizer_directories(settings, path):
 
 
 def format_json(content):
-    """Returns a JSON object as the content of a file, in bytes."""
+    """Returns a JSON object as bytes, in the form in which it is written to a file."""
     return (json.dumps(content, indent=2, sort_keys=True) + "\n").encode()
 
 

@@ -1,6 +1,7 @@
-"""Writes the files of a model without a training into a directory: weights, configuration, vocabulary.
+"""Writes a model into a directory: its weights, configuration and vocabulary.
 
-The files appear only when all of them are complete. Files of an older model in the directory are removed.
+This module is used by commands that do not train. The files appear in the directory only when all of them are
+complete. Files of an older model in this directory are removed.
 """
 
 import contextlib
@@ -45,7 +46,7 @@ def check_directory(directory, kind, given, force=None):
       directory: str, the directory of the new model.
       kind: format of the new model, "tensorflow" or "hugging_face".
       given: name of the directory in messages, such as "--output=model".
-      force: bool, whether existing files are replaced; None if the command cannot replace files.
+      force: bool, whether existing files are replaced; None if the command has no flag --force.
 
     Raises:
       NotADirectoryError, IsADirectoryError, FileExistsError: the model cannot be written.
@@ -91,7 +92,8 @@ def write(directory, kind, source, names, contents):
         if os.path.isdir(directory):
             stack.enter_context(locks.lock_directory(directory))
         before = list_replaced_files(directory, kind)
-        # The temporary directory is on the same file system as the model, so that renaming a file moves it.
+        # The temporary directory is on the same file system as the model. So a file can be moved by renaming
+        # it, without a copy.
         temporary = tempfile.mkdtemp(prefix=_TEMPORARY_PREFIX, dir=files.existing_parent(directory))
         stack.enter_context(locks.lock_file(temporary))
         stack.callback(shutil.rmtree, temporary)

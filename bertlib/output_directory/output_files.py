@@ -1,4 +1,5 @@
-"""Names, reads and checks the files in an output directory that describe the model."""
+"""Defines the names of the files that describe the model in an output directory. Reads and checks these
+files."""
 
 import functools
 import json
@@ -15,17 +16,17 @@ CONFIG, VOCABULARY, SENTENCE_PIECES, LABELS = "bert_config.json", "vocab.txt", "
 NAMES = (CONFIG, VOCABULARY, SENTENCE_PIECES, tokenizer_files.CONFIG, LABELS)
 # Name of the file that lists the development set of --dev_fraction.
 DEV_ROWS = "dev_rows.txt"
-# Name of the copy of --task_module.
+# Name of the copy of the file that --task_module names.
 TASK_MODULE = "task_module.py"
-# Name of the table of the lines that --skip_bad_lines=true leaves out.
+# Name of the file with a table of the skipped lines (--skip_bad_lines=true).
 SKIPPED_LINES = "skipped_lines.csv"
 RECORD = "run.json"
 RECORD_FORMAT = 1
 # Keys of a configuration that may differ between two runs, because they do not change the architecture.
 TRAINING_CONFIG_KEYS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range")
 _RESTORE = "Restore the file, or remove it to continue without a record of the training of these checkpoints."
-# Records of older versions contain the command, but not the kind of the head. This is {command: kind of its
-# head}.
+# Records of older versions contain the command, but not the kind of the head. For these records, this dict
+# gives {command: kind of its head}.
 _HEADS_OF_COMMANDS = {"run_ner.py": "tagging", "run_squad.py": "questions",
                       "run_pretraining.py": "pre-training"}
 
@@ -179,8 +180,8 @@ def _warn_of_unfinished(path, step, planned):
 
 
 def log_precision(record, precision, choices):
-    """If a model was trained in 16 bits but answers in fp32, logs the flag with which the model answers in 16
-    bits.
+    """Logs which flag makes a model answer in 16 bits, if the model was trained in 16 bits but answers in
+    fp32.
 
     Args:
       record: see `read_record`.
@@ -195,7 +196,7 @@ def log_precision(record, precision, choices):
 
 
 def head_kind(record):
-    """Returns the kind of the head that was trained, a key of `record_fields.KINDS`.
+    """Returns the kind of the trained head, a key of `record_fields.KINDS`.
 
     Args:
       record: see `read_record`.

@@ -1,8 +1,8 @@
 """Contains the rules for run.json: the type and the bounds of each field and each setting, and the values of
 settings that older versions did not record.
 
-The bounds of a setting are the bounds of the flag with the same name; tests/tasks/test_record_fields.py
-compares them. The setting max_seq_length is also limited by the model's configuration.
+A setting has the same bounds as the flag with the same name. tests/tasks/test_record_fields.py checks this.
+The setting max_seq_length is also limited by the model's configuration.
 """
 
 from collections.abc import Callable
@@ -121,9 +121,8 @@ FIELDS = {
     "changes": Rule(lambda value: isinstance(value, list) and all(isinstance(one, dict) for one in value),
                     "a list of objects"),
 }
-# {setting: its rule}. The table has one setting for each flag that run.json records. Run.json records all
-# flags that affect the input, the task or the weights. It also records a few flags that affect only the
-# speed.
+# {setting: its rule}, for each flag that run.json records. run.json records all flags that affect the input,
+# the task or the weights. It also records a few flags that affect only the speed.
 SETTINGS = {
     "max_seq_length": _integer(3), "max_predictions_per_seq": _integer(1), "doc_stride": _integer(0),
     "max_query_length": _integer(1), "max_answer_length": _integer(1), "n_best_size": _integer(1),

@@ -135,8 +135,8 @@ def _broken_rule(name, value):
 
 
 def find_class_problem(name, general=False):
-    """Returns a clause for messages that says why a tokenizer_class is not supported; None for a supported
-    class.
+    """Returns the reason why a tokenizer_class is not supported, as a clause for messages; None for a
+    supported class.
 
     Args:
       name: value of tokenizer_class, or None.
@@ -188,8 +188,8 @@ def _contents(tokens):
     """Yields the texts of tokens.
 
     Args:
-      tokens: list of tokens, or dict with tokens as values. A token is a str or an object with a str
-        "content". Other values are skipped.
+      tokens: list of tokens, or dict with tokens as values. A token is a str, or an object whose "content" is
+        a str. Other values are skipped.
     """
     for token in tokens.values() if isinstance(tokens, dict) else tokens if isinstance(tokens, list) else ():
         content = token.get("content") if isinstance(token, dict) else token
@@ -199,6 +199,6 @@ def _contents(tokens):
 
 def _text(value):
     """Returns a value as text for messages. True, False and None are written as in JSON, and other values as
-    by `repr`."""
+    `repr` writes them."""
     return {True: "true", False: "false", None: "null"}.get(value, value) if isinstance(
         value, bool | None) else repr(value)

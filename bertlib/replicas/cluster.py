@@ -15,8 +15,8 @@ import json
 import os
 
 _EXAMPLE = '{"cluster": {"worker": ["a:2222", "b:2222"]}, "task": {"type": "worker", "index": 0}}'
-# For error messages: the largest number of characters of a wrong value, and the largest number of values in a
-# list.
+# Limits for error messages: the largest number of characters of a wrong value, and the largest number of
+# values in a list.
 _SHOWN, _LISTED = 60, 20
 # Kinds of machines that train, in the order of their replicas. Replica 0 is on the chief (or master). If
 # there is no chief, replica 0 is on the first worker.
@@ -25,7 +25,7 @@ _CHIEFS, _TRAINING = ("chief", "master"), ("chief", "master", "worker")
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-    """The machines that train together, and the position of this machine in the list of these machines.
+    """Describes the machines that train together, and which of them is this machine.
 
     Attributes:
       addresses: "host:port" of each machine that trains, the chief first.
@@ -52,9 +52,10 @@ class Cluster:
 
     @property
     def key(self):
-        """Returns the key of the run, 64 hexadecimal digits, which is computed from TF_CONFIG.
+        """Returns the key of the run: 64 hexadecimal digits that are computed from TF_CONFIG.
 
-        All machines of the run know the key. A machine that cannot read TF_CONFIG does not know the key.
+        All machines of the run know the key, because TF_CONFIG contains the same addresses on all of them. A
+        machine that cannot read TF_CONFIG does not know the key.
         """
         return hashlib.sha256(json.dumps(self.addresses).encode()).hexdigest()
 
@@ -152,7 +153,7 @@ def _place(jobs, kind, index):
 
     Args:
       jobs: {kind of machines: list of their addresses}.
-      kind, index: kind of this machine, and its index in the list of its kind.
+      kind, index: kind of this machine, and its index among the machines of this kind.
     """
     unknown = set(jobs) - {*_TRAINING, "ps", "evaluator"}
     _require(not unknown, f"it names machines of an unknown kind: {_listed(sorted(unknown))}. The known "

@@ -2,7 +2,7 @@
 
 This module does not import TensorFlow.
 
-Replica 0 has a connection with each other replica. The replicas use these connections to wait for each other
+Replica 0 has a connection to every other replica. The replicas use these connections to wait for each other
 at the start (`join`), to exchange small values (`Group.all_gather`), and to detect failures. A thread sends a
 heartbeat every second, also while the main thread is busy. When one replica fails, all replicas end, and
 their messages contain the reason. Gradients are exchanged by other connections; see `collectives`.
@@ -14,16 +14,16 @@ object:
     local_index, local_count  index and number of the replicas on this machine
     host                      host name by which other machines reach this machine
     coordinator               [host, port] at which replica 0 listens
-    listener                  descriptor of the socket that listens there; replica 0 only
+    listener                  descriptor of the socket that listens at `coordinator`; replica 0 only
     key                       secret key that only the replicas of a run know; hexadecimal
-    timeout                   seconds within which all replicas end after one replica became silent
+    timeout                   if a replica becomes silent, all replicas end within this number of seconds
     launcher                  process ID of the launcher
     status                    file for the error with which the process ends; see `Group.leave`
     log                       file for stdout and stderr; None to use those of the launcher
     attempt                   number of earlier starts of the run
 
-The key authenticates the connections, which are not encrypted: the network must be trusted, as for
-TensorFlow's connections. Messages are plain data, see `value_encoding`.
+The connections are authenticated by the key, but they are not encrypted. So the network must be trusted.
+TensorFlow's connections also require a trusted network. Messages are plain data, see `value_encoding`.
 """
 
 import collections
@@ -87,7 +87,7 @@ def current():
 def join(environment=os.environ):
     """Connects to the other replicas of the run that BERT_REPLICA describes; returns the `Group`.
 
-    From then on, only replica 0 writes files; see `files.disable_writing`.
+    After this call, only replica 0 writes files; see `files.disable_writing`.
 
     Raises:
       ReplicaError: a replica did not connect in time, or replica 0 refused this replica.
@@ -332,7 +332,8 @@ class Group:
         Args:
           message: message of the error with which the process ends; None without an error.
           code: exit code of the process.
-          own: whether this replica caused the error, even if another replica has failed, too.
+          own: whether this replica is known to be the cause of the error. If False, this replica counts as
+            the cause only if no failure of another replica is known.
           log_says_more: whether the log of this replica says more about the error than `message`, for example
             by a traceback.
         """
@@ -340,7 +341,7 @@ class Group:
             return
         own = message is not None and (own or not self.failure or self.failure.about == self.index)
         # If the failure names no replica (`about` is None), the other replicas may not know about the
-        # failure.
+        # failure. So this replica reports the failure to them.
         reports = own or message is not None and self.failure.about is None
         if message is not None:
             self._write_status(message, code, own, log_says_more)
@@ -390,8 +391,9 @@ class Group:
             for peer in list(self._peers.values()):
                 with contextlib.suppress(OSError):
                     peer.beat()
-                # If this process itself was stopped (as by SIGSTOP), it must first read the messages that
-                # arrived during the stop.
+                # If this process itself was stopped (for example by SIGSTOP), messages of the other replicas
+                # arrived during the stop. This process must read these messages before it can call a replica
+                # silent.
                 awake = now - before < silence / 2
                 if awake and not peer.left and now - peer.heard > silence:
                     self._fail(f"{peer.name} sent no message for {now - peer.heard:.0f} s "
@@ -426,7 +428,7 @@ class Group:
     def _end(self, seconds, message, own):
         """Ends the process if the main thread does not end within `seconds`. Runs in a thread.
 
-        The main thread may wait forever for a collective op.
+        This is necessary because the main thread may wait forever for a collective op.
         """
         if not self._left.wait(seconds):
             self._write_status(message, 1, own)
@@ -490,8 +492,8 @@ class Pace:
         self._since, self._steps = self._clock(), []
 
     def slow(self, seconds):
-        """Adds the times of a step. Once a minute, returns the slow replicas. All calls between return an
-        empty list.
+        """Adds the times of a step. Once a minute, a call returns the slow replicas. All other calls return
+        an empty list.
 
         Args:
           seconds: list with the seconds that each replica computed in the step.

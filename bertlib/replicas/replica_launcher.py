@@ -1,4 +1,5 @@
-"""Starts the replicas of a run on this machine, and waits for their end. It does not import TensorFlow.
+"""Starts the replicas of a run on this machine, and waits for their end. This module does not import
+TensorFlow.
 
 A replica is a separate process that runs the same command. The environment variable BERT_REPLICA describes
 the replica; see `replica_group`. GPUs and CPU cores are divided among the replicas. Replica 0 uses the stdin,
@@ -52,12 +53,14 @@ class Plan:
       patience: number of seconds that the launcher waits for the end of the other replicas after one replica
         has failed. After this time, the replicas that still run get SIGTERM. Replicas that still run a third
         of `patience` later get SIGKILL. If the failed replica named another replica as the cause, the named
-        replica gets SIGKILL earlier: a third of `patience` after the failure, or at once if it is stopped.
+        replica gets SIGKILL earlier: a third of `patience` after the failure, or at once if the named replica
+        is stopped (for example by SIGSTOP).
       afterwards: sentence that is added to a message about a replica that was killed or lost.
       command: the command line, the interpreter first.
       namespace: the `network_namespace.Namespace` in which replicas run; None for the namespace of this
-        process. It must be None for several machines. If the cluster consists only of this machine, the
-        launcher still listens at the port of TF_CONFIG, for the evaluator.
+        process. It must be None for several machines. With a namespace and a `cluster` that consists only of
+        this machine, the launcher also listens at the port of TF_CONFIG, because the evaluator checks this
+        port.
     """
 
     local_count: int
@@ -74,7 +77,7 @@ class Plan:
 
 
 def visible_gpus(environment=os.environ):
-    """Returns the list of GPUs that a process sees, by their names in CUDA_VISIBLE_DEVICES."""
+    """Returns the GPUs that a process sees, as a list of their names in CUDA_VISIBLE_DEVICES."""
     named = environment.get("CUDA_VISIBLE_DEVICES")
     if named is None:
         return [str(number) for number in range(len(glob.glob("/dev/nvidia[0-9]*")))]
@@ -101,7 +104,7 @@ def count_here(asked, environment=os.environ):
                          f"{len(gpus)}{visible}. Pass --num_replicas={len(gpus)}, or --num_replicas=0 to use "
                          "each GPU once. To use the CPU instead, set CUDA_VISIBLE_DEVICES to an empty value.")
     if asked == 0 and gpus and gpu_libraries.missing_libraries():
-        return 1  # one replica for each card would mean several replicas on the CPU
+        return 1  # TensorFlow cannot use the GPUs: one replica for each GPU would be several on the CPU
     return asked or max(1, len(gpus))
 
 
@@ -187,7 +190,7 @@ class _Replica:
 
     @property
     def command_code(self):
-        """Returns the exit code that a shell would show."""
+        """Returns the exit code that a shell would show for the process."""
         return self.status["code"] if self.status else self.code if self.code >= 0 else 128 - self.code
 
     @property
@@ -198,7 +201,8 @@ class _Replica:
 
     @property
     def is_at_fault(self):
-        """Returns whether the process failed, without a signal and without another replica as the cause."""
+        """Returns whether the process failed by itself. A failure does not count if it was caused by a
+        request from outside (see `was_asked`), by another replica or by the launcher."""
         return self.failed and not self.was_asked and (
             self.status["own"] if self.status else not self.ended_here)
 
@@ -381,10 +385,10 @@ def stopped_by(number):
 
 @contextlib.contextmanager
 def noted_signals():
-    """Returns a context manager that yields a list. A SIGTERM, SIGHUP or SIGINT in its block has no other
-    effect than that the number of the signal is appended to the list.
+    """Returns a context manager that yields a list. In its block, SIGTERM, SIGHUP and SIGINT do not end the
+    process. Instead, the number of each received signal is appended to the list.
 
-    If SIGHUP is ignored, as under nohup, it stays ignored.
+    If SIGHUP is already ignored, as under nohup, it stays ignored.
     """
     signals = []
     if threading.current_thread() is not threading.main_thread():
@@ -432,9 +436,9 @@ def _listeners(plan):
 def run(plan, log):
     """Runs the replicas of this machine. Restarts them if another attempt may succeed after a failure.
 
-    Replicas are restarted after two kinds of failures: a replica was killed, crashed or was lost, or a
-    process ended with the exit code EX_TEMPFAIL. After other errors, such as invalid flags, the replicas are
-    not restarted.
+    Replicas are restarted after two kinds of failures. In the first kind, a replica was killed, crashed or
+    was lost. In the second kind, a process ended with the exit code EX_TEMPFAIL. After other errors, such as
+    invalid flags, the replicas are not restarted.
 
     Args:
       plan: a `Plan`.

@@ -34,14 +34,15 @@ START_TIMEOUTS = 5
 # Largest number of seconds that a handshake may take.
 _HANDSHAKE_SECONDS = 10
 _POLL_SECONDS = 0.05
-# Largest number of handshakes at the same time. If more replicas connect, the oldest handshake is ended,
-# because a replica needs only milliseconds for a handshake.
+# Largest number of handshakes at the same time. If more connections arrive, the oldest handshake is ended. A
+# replica needs only milliseconds for a handshake, so the oldest handshake probably does not belong to a
+# replica.
 _MOST_GREETED = 64
 # The kernel sends one probe a second to the machine of a waiting replica. After this number of probes without
 # an answer, the machine counts as lost.
 _PROBES = 10
-# `_GREETING`: first bytes of a handshake. The other two constants are the length of the random number in a
-# handshake and the largest length of a hello.
+# `_GREETING`: first bytes of a handshake. `_NONCE_BYTES`: length of the random number in a handshake.
+# `_MOST_HELLO_BYTES`: largest length of a hello.
 _GREETING, _NONCE_BYTES, _MOST_HELLO_BYTES = b"BERT replicas 1\n", 32, 2**16
 # {key of a hello: type of its value}.
 _HELLO = {"index": int, "count": int, "process": int, "machine": str, "address": str}
@@ -56,7 +57,8 @@ class ReplicaError(RuntimeError):
 
 
 class _Visit:
-    """A connection whose other side is not authenticated yet, and may be a program that is no replica.
+    """A connection whose other side is not authenticated yet. The other side may be a program that is no
+    replica.
 
     Attributes:
       socket: the socket.
@@ -215,7 +217,8 @@ class _Reception:
             threading.Thread(target=self._greet, args=(visit,), name="greet", daemon=True).start()
 
     def _cut_slow(self, now):
-        """Shuts down handshakes that take too long. Their threads then close the connections."""
+        """Shuts down the connections of handshakes that take too long. The threads of these handshakes then
+        close the connections."""
         for visit in self._greeted:
             if visit.end < now:
                 visit.cut()
@@ -289,7 +292,7 @@ class _Reception:
         return self._met, {index: visit.connection for index, visit in visits.items()}
 
     def close(self):
-        """Closes all connections that are not returned. The launcher keeps the listening socket open."""
+        """Closes connections that `welcome` did not return. The launcher keeps the listening socket open."""
         with self._lock:
             self._closed = True
             while not self._arrived.empty():
@@ -358,7 +361,7 @@ def _introduce(new_visit, spec, hello, end, check):
         new_visit.prove(bytes.fromhex(spec["key"]), False)
         new_visit.connection.send_bytes(value_encoding.encode(hello))
     # Replica 0 answers when all replicas are connected. The time limit of replica 0 ends at about the same
-    # time as the limit of this replica.
+    # time as the limit of this replica, so this replica waits one second longer.
     while not new_visit.connection.poll(1):
         check()
         if time.monotonic() > end + 1:
@@ -427,7 +430,8 @@ def _own_address(host):
         candidates = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         candidates = []
-    # IPv4 addresses are tried first, because earlier versions of this program listened only at these.
+    # IPv4 addresses are tried first, because earlier versions of this program listened only at IPv4
+    # addresses.
     for family, *_, (address, *_) in sorted(candidates, key=lambda one: one[0] != socket.AF_INET):
         # In Debian's /etc/hosts, the name of the machine has the address 127.0.1.1, which other machines
         # cannot reach.
@@ -456,7 +460,7 @@ def limit(connection, receiving, sending):
 
     Args:
       connection: a multiprocessing.connection.Connection.
-      receiving, sending: seconds that a receiving operation, or a sending operation, may wait.
+      receiving, sending: largest number of seconds for a receiving operation and for a sending operation.
     """
     duplicate = socket.socket(fileno=os.dup(connection.fileno()))
     for option, seconds in ((socket.SO_RCVTIMEO, receiving), (socket.SO_SNDTIMEO, sending)):

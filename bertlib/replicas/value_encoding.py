@@ -1,8 +1,9 @@
-"""Encodes plain values as bytes, for messages between processes. It does not import TensorFlow.
+"""Encodes plain values as bytes, for messages between processes. This module does not import TensorFlow.
 
-A message consists of the length of the header (4 bytes, big-endian), the header, which is JSON, and the bytes
-of the arrays in the order of the header. In the header, None, booleans, numbers and strings have their JSON
-form. Every other value is described by a list that begins with the kind of the value:
+A message consists of three parts: the length of the header (4 bytes, big-endian), the header in JSON, and the
+contents of the bytes objects and arrays, in the order of the header. In the header, None, booleans, numbers
+and strings have their JSON form. Every other value is described by a list that begins with the kind of the
+value:
 
     ["list", values], ["tuple", values], ["dict", [[key, value], …]], ["bytes", length]
     ["array", dtype, shape]       a NumPy array
@@ -53,8 +54,8 @@ def decode(message):
 
 
 def _described(value, parts):
-    """Returns the header's entry for a value. Appends to `parts` those bytes of the value that follow the
-    header."""
+    """Returns the entry of a value in the header. Appends the other bytes of the value, which follow the
+    header, to `parts`."""
     if value is None or type(value) in (bool, int, float, str):
         return value
     if type(value) is bytes:

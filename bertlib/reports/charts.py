@@ -88,8 +88,13 @@ def line_chart(title, series):
 
 
 def _polyline(places, color):
-    """Returns the SVG of a line through places "x,y". A single place is drawn as a point, because a line with
-    one place would not be visible."""
+    """Returns the SVG of a line through several points. A single point is drawn as a small circle, because a
+    line through one point would not be visible.
+
+    Args:
+      places: list of str, the positions of the points as "x,y" in pixels.
+      color: the color of the line.
+    """
     if len(places) == 1:
         x, y = places[0].split(",")
         return f'<circle cx="{x}" cy="{y}" r="3.5" fill="{color}"/>'
@@ -97,11 +102,11 @@ def _polyline(places, color):
 
 
 def _move_apart(heights):
-    """Returns the vertical positions of lines of text, such that no two lines overlap.
+    """Moves lines of text upwards until no two lines overlap. Returns the list of the new vertical positions.
 
     Args:
-      heights: list of the wanted positions in pixels. A text with enough space keeps its position, and the
-        other texts move upwards.
+      heights: list of the wanted vertical positions, one for each line, in pixels. A line moves only as far
+        as necessary.
     """
     moved, limit = list(heights), math.inf
     for index in sorted(range(len(heights)), key=lambda index: -heights[index]):
@@ -116,7 +121,7 @@ def loss_chart(title, points):
     Args:
       title: str.
       points: list of (step, loss), with ascending steps and finite losses; not empty. If there are many
-        points, neighbouring points are drawn as one point, their mean.
+        points, each drawn point is the mean of several neighbouring points.
     """
     size = math.ceil(len(points) / _MAX_POINTS)
     groups = [points[start:start + size] for start in range(0, len(points), size)]
@@ -193,8 +198,8 @@ def scatter_chart(title, points, x_label):
 
 
 def _bounds(values):
-    """Returns (lower bound, upper bound) of values. If all values are almost equal, the bounds include a
-    margin on both sides."""
+    """Returns (lower bound, upper bound) for an axis that shows all values. If the values are almost equal,
+    there is a margin below and above them."""
     low, high = min(values), max(values)
     largest = max(abs(low), abs(high))
     margin = max(largest / 10, 0.5) if high - low <= 1e-6 * largest else 0
@@ -202,8 +207,8 @@ def _bounds(values):
 
 
 def _round_numbers(low, high):
-    """Returns an ascending list of up to eight round numbers with equal distances, from at most `low` to at
-    least `high`."""
+    """Returns an ascending list of up to eight round numbers with equal distances. The first number is at
+    most `low`, and the last number is at least `high`."""
     high = high if high > low else low + 1
     power = 10.0 ** math.floor(math.log10((high - low) / 5))
     distance = power * next(factor for factor in (1, 2, 5, 10) if (high - low) / (power * factor) <= 5.5)

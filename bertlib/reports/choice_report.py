@@ -1,4 +1,4 @@
-"""Writes the report of an evaluation of run_swag.py: eval_report.html."""
+"""Writes eval_report.html, the report of an evaluation by run_swag.py."""
 
 import collections
 

@@ -1,4 +1,4 @@
-"""Writes reports of text classification and regression: eval_report.html."""
+"""Writes eval_report.html, the report of an evaluation of a text classification or regression."""
 
 import heapq
 import math
@@ -21,7 +21,7 @@ def write_report(path, facts, rows, labels, task_type, threshold=None):
 
     Args:
       path: the file.
-      facts: a `Facts`. Its metrics contain those of `result_metrics.metrics_of_rows`.
+      facts: a `Facts`. Its metrics include the result of `result_metrics.metrics_of_rows`.
       rows: iterable of `PredictedRow` with labels.
       labels: list of str, the labels in the order of the model's outputs; None for a regression.
       task_type: "classification", "multilabel" or "regression".
@@ -83,7 +83,7 @@ def _length(row):
 
 def _confidence(row, threshold):
     """Returns the model's confidence in a wrong answer. For a single label, this is the probability of the
-    predicted label. For several labels, it is the highest confidence in `_wrong_decisions`."""
+    predicted label. For several labels, it is the highest confidence that `_wrong_decisions` returns."""
     if not row.probabilities:
         return 0.0
     if threshold is None:
@@ -106,7 +106,8 @@ def _wrong_decisions(row):
 
 
 def _f1_note(labels):
-    """Returns a paragraph that says which F1 the metric eval_f1 is; see `classification_head`."""
+    """Returns a paragraph that explains the metric eval_f1. With two labels, it is the F1 of the second
+    label. With more labels, it is the macro F1."""
     if len(labels) > 2:
         return paragraph("eval_f1 is the macro F1: the mean of the F1 of all labels.")
     return paragraph(report_page.Html(f"eval_f1 is the F1 of the label {name(labels[-1])}."))
@@ -137,8 +138,8 @@ def _confusion_section(matrix, labels):
     matrix = [list(map(int, row)) for row in matrix]
     if len(labels) <= MAX_MATRIX:
         return section("Confusion matrix", paragraph(
-            "Each row is a label in the data, and each column is a predicted label. The color shows the "
-            "share of a cell in its row."), matrix_table(matrix, labels))
+            "Each row is a label in the data, and each column is a predicted label. The color of a "
+            "cell shows the share of the cell in its row."), matrix_table(matrix, labels))
     pairs = heapq.nlargest(_MAX_CONFUSIONS, (
         (count, -row, -column) for row, counts in enumerate(matrix) for column, count in enumerate(counts)
         if count and row != column))
@@ -224,7 +225,8 @@ def _regression_parts(facts, rows):
     if drawn:
         svg, count = charts.scatter_chart("predicted score", drawn, "label")
         note = "" if count == len(points) else paragraph(
-            f"The chart shows {count:,} of {len(points):,} examples, spread evenly over their order.")
+            f"The chart shows {count:,} of {len(points):,} examples, chosen at equal distances from the "
+            "whole list.")
         parts.append(section("Predictions and labels", note, report_page.chart(svg)))
     parts += [report_sections.length_section("Mean absolute error by length", by_length, unit,
                                              "mean absolute error", is_share=False),

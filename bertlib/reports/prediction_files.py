@@ -69,7 +69,8 @@ def format_csv_row(values, csv_safe=False):
     """
     cells = [_cell(value, csv_safe) for value in values]
     buffer = io.StringIO()
-    # With the line end "\r\n", Python's csv quotes fields with "\r". With "\n", it would not.
+    # A field that contains "\r" must be written in quotes. Python's csv does so only if the line end contains
+    # "\r". So the row is written with "\r\n", which is then replaced by "\n".
     csv.writer(buffer, lineterminator="\r\n").writerow(cells)
     return buffer.getvalue()[:-2] + "\n"
 
@@ -91,8 +92,12 @@ def _is_number(value):
 
 
 def _collect_names(rows):
-    """Collects names from all rows. Returns (list of the names of the fields, {label: name of the column with
-    the probability of this label}, list of the names of the details)."""
+    """Collects the names of the columns from all rows.
+
+    Returns:
+      (names of the fields, names of the columns of probabilities, names of the details): list of str,
+      {label: name of the column with the probability of this label}, list of str.
+    """
     fields, labels, details = {}, {}, {}
     for row in rows:
         fields.update(row.fields)
@@ -103,7 +108,7 @@ def _collect_names(rows):
 
 
 def _cells(row, fields, probabilities, details, separator):
-    """Returns the list of the values of a row."""
+    """Returns the values of a row of the CSV table as a list, in the order of the columns."""
     answers = [separator.join(value) if isinstance(value, tuple) else value
                for value in (row.label, row.prediction)]
     numbers = row.probabilities or {}

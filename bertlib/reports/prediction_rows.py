@@ -12,8 +12,8 @@ class PredictedRow(NamedTuple):
       fields: {name of a column: text}, the columns of the input file, in the order of the file and with
         unchanged texts. For JSON Lines, values that are not texts are written as JSON.
       texts: tuple of str, the texts that the model read.
-      label: the correct answer: str for a class, float for a score, tuple of str for several labels, tuple of
-        str for the accepted answers to a question. None if it is unknown.
+      label: the correct answer, or None if it is unknown. A class is a str, and a score is a float. Several
+        labels are a tuple of str, and so are the accepted answers to a question.
       prediction: the model's answer: str, float or tuple of str.
       probabilities: {label: float}. For the answer to a question or the tag of a word, this is {"": float},
         the probability of the prediction. None if the prediction is a score.
@@ -21,7 +21,7 @@ class PredictedRow(NamedTuple):
         label is unknown.
       loss: float, the loss of the example, or None.
       length: int, number of tokens of the example before truncation, with [CLS] and [SEP]; None if unknown.
-      details: {name: text or number} that is written in additional columns, such as the F1 of an answer.
+      details: {name of an additional column: text or number}, for example for the F1 of an answer.
     """
 
     line: int | None

@@ -171,7 +171,7 @@ def bar(share):
 
 
 def chart(svg):
-    """Returns the `Html` of a chart, from the SVG of a function of `charts`."""
+    """Returns the `Html` of a chart. `svg` is the SVG that a function of `charts` returned."""
     return Html(f'<div class="scroll">{svg}</div>\n')
 
 
@@ -186,8 +186,10 @@ def examples(items, render, most, evenly=False):
     Args:
       items: list of the examples.
       render: function that returns the `Html` of an example.
-      most: largest number of examples that are shown. Fewer examples are shown if they are too long.
-      evenly: True to show examples that are spread evenly over the list, False to show the first examples.
+      most: largest number of examples that are shown. If the examples are long, fewer of them fit on the
+        page.
+      evenly: which examples are shown if not all are shown. True: examples at equal distances from the whole
+        list. False: the first examples.
     """
     count = min(len(items), most)
     content = None
@@ -198,13 +200,13 @@ def examples(items, render, most, evenly=False):
             content.append(render(item))
             size += len(content[-1].encode())
             if size > _EXAMPLE_BYTES:
-                # Only `number_before` examples fit. With `evenly`, a smaller number of examples selects other
-                # examples, which may be longer. So the next attempt takes only 95 % of `number_before`.
+                # Only the first `number_before` examples fit. With `evenly`, a smaller `count` chooses other
+                # examples, and these may be longer. So the next attempt takes only 95 % of `number_before`.
                 content, count = None, int(0.95 * number_before)
                 break
     note = ""
     if count < len(items):
-        spread = ", spread evenly over their order" if evenly else ""
+        spread = ", chosen at equal distances from the whole list" if evenly else ""
         note = paragraph(f"Showing {count:,} of {len(items):,} examples{spread}.", "note shown")
     return Html(note + "".join(content))
 

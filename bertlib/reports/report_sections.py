@@ -17,8 +17,8 @@ class Facts(NamedTuple):
 
     Attributes:
       title: str, the task and the data.
-      metrics: {name: number}, the metrics of the evaluation; see `result_metrics.metrics_of_rows` for the
-        metrics that are not numbers.
+      metrics: {name: number}, the metrics of the evaluation. A few metrics are not numbers, see
+        `result_metrics.metrics_of_rows`.
       data_file: str, name of the evaluated file; None if it is unknown.
       curve: {name of a metric: list of (step, value)}, the evaluations during the training. Each value is
         divided by the highest possible value of the metric, so a perfect model has the value 1.
@@ -51,8 +51,8 @@ def length_section(heading, values, unit, measure, is_share=True, counted="examp
     """Returns the `Html` of a table that shows how a value, such as the accuracy, depends on the length of
     the examples.
 
-    Each row of the table shows the mean value of the examples with similar lengths, as a number and as a bar.
-    All rows describe about the same number of examples.
+    Each row of the table describes a group of examples with similar lengths, and shows their mean value as a
+    number and as a bar. All groups have about the same number of examples.
 
     Args:
       heading: str.
@@ -60,7 +60,7 @@ def length_section(heading, values, unit, measure, is_share=True, counted="examp
       unit: str, the unit of the lengths, such as "tokens".
       measure: str, the name of the mean value.
       is_share: whether the values are fractions from 0 to 1, which the table shows as percentages.
-      counted: str, the plural word for the examples, such as "sentences".
+      counted: str, the word for the examples, as a plural, such as "sentences".
     """
     if not values:
         return ""

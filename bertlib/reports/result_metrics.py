@@ -10,7 +10,7 @@ import numpy as np
 
 
 def metrics_of_rows(rows, labels, task_type):
-    """Computes the metrics that the official metrics of a task do not contain.
+    """Computes additional metrics, which are not official metrics of the task.
 
     Rows without a label are left out. If a denominator is 0, the metric is 0.0.
 
@@ -23,15 +23,16 @@ def metrics_of_rows(rows, labels, task_type):
       a dict that can be written as JSON. For a regression, it contains "eval_mae", the mean absolute error,
       and "eval_rmse", the root of the mean squared error. For the other tasks, it contains "labels":
       {label: {"precision", "recall", "f1", "support"}}. The support is the number of rows with the label.
-      For a classification, it also contains "eval_confusion_matrix", a list of lists. A row of the matrix
-      belongs to a label, and a column to a predicted label.
+      For a classification, it also contains "eval_confusion_matrix", a list of lists. Each row of the matrix
+      belongs to a label in the data, and each column belongs to a predicted label.
     """
     pairs = ((row.label, row.prediction) for row in rows if row.label is not None)
     if task_type == "regression":
         return _errors(pairs)
     indices = {label: index for index, label in enumerate(labels)}
     if task_type == "multilabel":
-        counts = np.zeros((3, len(labels)), np.int64)  # hits, rows with the label, rows with the prediction
+        # For each label: number of hits, of rows with the label, and of rows for which it was predicted.
+        counts = np.zeros((3, len(labels)), np.int64)
         for label, prediction in pairs:
             for count, names in zip(counts, (set(label) & set(prediction), set(label), set(prediction))):
                 for name in names:

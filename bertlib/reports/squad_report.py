@@ -1,4 +1,4 @@
-"""Writes the report of an evaluation or a prediction of run_squad.py: eval_report.html."""
+"""Writes eval_report.html, the report of an evaluation or a prediction by run_squad.py."""
 
 import collections
 
@@ -24,7 +24,8 @@ def write_report(path, facts, examples, predictions, gold=None, null_score_diff_
     Args:
       path: the file.
       facts: a `report_sections.Facts`.
-      examples: list of `SquadExample`. Without `context` and `word_offsets`, no predicted answer is marked.
+      examples: list of `SquadExample`. If an example lacks `context` and `word_offsets`, its predicted answer
+        is not marked in the context.
       predictions: list of `Prediction`, one for each example, in the order of the examples.
       gold: the right answers, see `squad_data.read_gold`; None if they are unknown.
       null_score_diff_threshold: see `squad_predictions.write_predictions`.
@@ -53,7 +54,8 @@ def write_report(path, facts, examples, predictions, gold=None, null_score_diff_
 
 
 def _summary(answers, scores):
-    """Returns the HTML of the report's beginning: the numbers of questions."""
+    """Returns the HTML of the beginning of the report: a table of numbers of questions, and a bar with the
+    shares of right, partly right and wrong answers. Without scores, there is no bar."""
     rows = [["questions", len(answers)],
             ["without an answer predicted", sum(not answer.text for answer in answers)]]
     bar = ""
@@ -77,13 +79,13 @@ def _length_section(examples, scores):
 
 
 def _class(score):
-    """Returns the class, one of `_CLASSES`, of a score (exact match, F1)."""
+    """Returns one of `_CLASSES`. `score` is the pair (exact match, F1) of an answer."""
     exact, f1 = score
     return "right" if exact else "partly" if f1 else "wrong"
 
 
 def _article(example, prediction, answer, gold, scores):
-    """Returns the HTML of a question."""
+    """Returns the HTML of a question, its answers and its context."""
     context = getattr(example, "context", None) or " ".join(example.doc_tokens)
     spans = [(answer.start, answer.end, "predicted")] if answer.start is not None else []
     details = [f"probability {answer.probability:.3f}"]
@@ -109,8 +111,8 @@ def _article(example, prediction, answer, gold, scores):
 
 
 def _shown_context(context, spans):
-    """Returns the HTML of a context with marked spans; see `_mark_spans`. A long context is truncated to a
-    part that contains the first span."""
+    """Returns the HTML of a context with marked spans; see `_mark_spans`. Only a part of a long context is
+    shown. This part contains the first span."""
     start = 0
     if len(context) > _CONTEXT_CHARACTERS:
         start = max(0, min((first for first, _, _ in spans), default=0) - _BEFORE_ANSWER)
@@ -122,7 +124,8 @@ def _shown_context(context, spans):
 
 
 def _mark_spans(text, spans):
-    """Returns the HTML of a text with marked spans. A span is (start, end, class), and spans may overlap."""
+    """Returns the HTML of a text with marked spans. A span is (start, end, CSS class), and spans may
+    overlap."""
     bounds = sorted({0, len(text), *(bound for span in spans for bound in span[:2])})
     parts = []
     for start, end in zip(bounds, bounds[1:]):

@@ -1,4 +1,4 @@
-"""Writes the report of an evaluation of run_ner.py: eval_report.html."""
+"""Writes eval_report.html, the report of an evaluation by run_ner.py."""
 
 import collections
 
@@ -9,8 +9,8 @@ from bertlib.tasks.tagging import tagging_data
 _MAX_SENTENCES = 1000
 _MAX_WORDS = 300  # longest sentence that the report shows completely
 _NO_ENTITY = "(no entity)"
-# {status of an entity: description in the legend}. An entity is found if its words and its type are predicted
-# exactly.
+# {status of an entity: description in the legend}. An entity counts as found only if all its words and its
+# type are predicted exactly.
 _STATUSES = {"found": "found", "false": "predicted, but not in the data", "missed": "missed"}
 
 

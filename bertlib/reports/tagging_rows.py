@@ -7,8 +7,9 @@ class WordRows:
     """The `PredictedRow`s of the words of a file. The object can be iterated any number of times.
 
     The fields of a row are "sentence" and "word". "sentence" is the number of the sentence that contains the
-    word, from 1. The label and the prediction are tags in the scheme of the file. The tags of a sentence are
-    in consecutive rows, so the scores of entities can be computed from the table.
+    word; the first sentence has the number 1. The label and the prediction are tags in the scheme of the
+    file. The tags of a sentence are in consecutive rows, so the scores of entities can be computed from the
+    table.
     """
 
     def __init__(self, sentences, predictions):

@@ -29,7 +29,7 @@ _NO_HEADER = ". If this row is not a header, pass the numbers of the columns, fr
 
 
 def parse_columns(text, flag="--text_column"):
-    """Returns the columns in a flag's value as a list. A name is a str, and a number is an int.
+    """Returns the columns in a flag's value: a list with a str for each name and an int for each number.
 
     Numbers begin at 1. Negative numbers count from the last column, which is -1.
 
@@ -61,7 +61,7 @@ def parse_delimiter(text):
 
 
 def check_header_flag(header, columns, flags):
-    """Raises a ValueError if --header=false was passed together with names of columns.
+    """Raises a ValueError if --header=false was passed, but not all columns were passed by number.
 
     Args:
       header: see `HEADER_VALUES`.
@@ -77,14 +77,14 @@ def check_header_flag(header, columns, flags):
 
 
 def is_blank(text):
-    """Returns whether a text has no visible character, but only white space, control and format
-    characters."""
+    """Returns whether a text has no visible character. White space, control characters and format characters
+    are not visible."""
     return not text.strip() or all(
         character.isspace() or unicodedata.category(character) in ("Cc", "Cf") for character in text)
 
 
 def value_to_text(line, value, what, advice=""):
-    """Returns a value of a row as text. A JSON number, true or false becomes its text in JSON.
+    """Returns a value of a row as text. A number, true and false become text in the same form as in JSON.
 
     Args:
       line: line of the row, for error messages.
@@ -161,8 +161,8 @@ class FieldReader:
         """Returns the fields of a row as {name: text}.
 
         Args:
-          values: list of str; for JSON Lines, a dict. A value of the dict that is not a text becomes its JSON
-            text.
+          values: list of str; for JSON Lines, a dict. A value of the dict that is not a text is converted
+            to JSON.
         """
         if isinstance(values, dict):
             return {name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -267,7 +267,7 @@ class ColumnIndex(NamedTuple):
           choices: sets of names, such as `header_rows.TEXTS`.
           what: a noun for the content of the columns, such as "labels", for error messages.
           flag: name of the flag that can name the columns.
-          needed: whether the columns must exist.
+          needed: whether to raise an error if the columns cannot be determined.
 
         Returns:
           list of names; None if `needed` is false and there is not exactly one such set.
@@ -449,8 +449,8 @@ class TextReader:
                 yield self._read_list(line, row)
 
     def _warn_of_utf8(self, path, line, row):
-        """Logs a warning if a row is probably UTF-8, but was decoded with the encoding in --encoding. Returns
-        whether a warning was logged."""
+        """Logs a warning if a row is probably UTF-8, but was decoded with another encoding because of
+        --encoding. Returns whether a warning was logged."""
         for value in row:
             right = tables.decode_as_utf8(value, self._encoding)
             if right is not None:
@@ -633,8 +633,8 @@ class TextReader:
 
     def _describe_text(self, index):
         """Returns words that identify a text of a row, such as "the first text". If a row has more than two
-        texts, the words contain the name of the text's column. Without a header row, they contain the number
-        of the text, from 1."""
+        texts, the words contain the name of the text's column or, without a header row, the number of the
+        text (from 1)."""
         if len(self.text_places) < 3:
             return "the text" if len(self.text_places) == 1 else ("the first text", "the second text")[index]
         place, names = self.text_places[index], self.place.names

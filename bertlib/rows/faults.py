@@ -83,7 +83,7 @@ class FileFaults:
           ValueError: the rest of the file cannot be read.
         """
         if any(fault.line == line for fault in self.found[-1:]):
-            return  # One fault for each line is enough. A line that cannot be decoded often has several.
+            return  # One fault for each line is enough. A line that cannot be decoded often has more faults.
         self.counts[kind] += 1
         may_be_listed = (len(self.found) < MAX_LISTED or self.counts[kind] == 1
                          or line < self.found[-1].line)
@@ -93,7 +93,7 @@ class FileFaults:
         if not self._is_skipping:
             self.found = self._listed()
         if kind == _LAST:
-            self.stop(f"The lines after line {line} cannot be read, also with --skip_bad_lines=true. "
+            self.stop(f"The lines after line {line} cannot be read, not even with --skip_bad_lines=true. "
                       f"Correct line {line}.")
 
     def stop(self, reason):

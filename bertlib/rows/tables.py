@@ -33,8 +33,8 @@ _UNDECODABLE = "\udc80"
 _UTF8_MARK = b"\xef\xbb\xbf"
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _SURROGATE = re.compile("[\ud800-\udfff]")
-# The delimiter is determined from the first row. If this row has more lines, only the first `_MAX_LINES`
-# lines are searched.
+# The delimiter is determined from the first row. A row may have several lines; at most `_MAX_LINES` of them
+# are searched.
 _MAX_LINES = 1000
 
 
@@ -161,8 +161,8 @@ def read_lines(stream, encoding=None):
 
     Args:
       stream: binary stream, iterated by lines.
-      encoding: name of the encoding, from --encoding. None means UTF-8, and is for commands that do not have
-        this flag: the messages then do not mention --encoding.
+      encoding: name of the encoding, from --encoding. None for commands without this flag: the stream is read
+        as UTF-8, and error messages do not mention --encoding.
     """
     if encoding is not None and not is_utf8(encoding):
         yield from _decode_lines(stream, encoding)
@@ -184,7 +184,8 @@ def read_lines(stream, encoding=None):
 
 
 def decode_as_utf8(text, encoding):
-    """Decodes the bytes of a text again, as UTF-8. Returns None if the text was probably decoded correctly.
+    """Decodes the bytes of a text again, as UTF-8, and returns the new text. Returns None if the text was
+    probably decoded correctly.
 
     If a text has characters that are not ASCII, its bytes in another encoding are rarely valid UTF-8. So if
     these bytes are valid UTF-8, the text was probably decoded with a wrong encoding. For example, the text
@@ -222,8 +223,8 @@ def _nul_row(text, encoding):
 def _decode_lines(stream, encoding):
     """Yields (line number, line) for a binary stream with an encoding other than UTF-8; see `read_lines`.
 
-    The bytes are decoded piece by piece, because a line feed may have several bytes. In UTF-16, for example,
-    the byte 0x0a may also be half of another character.
+    The bytes are decoded piece by piece, and then split into lines. They cannot be split before, because a
+    line feed may have several bytes: in UTF-16, for example, the byte 0x0a may be half of another character.
     """
     codecs.register_error("bertlib.mark", lambda error: (_UNDECODABLE, error.end))
     decoder = codecs.getincrementaldecoder(encoding)("bertlib.mark")
@@ -253,7 +254,7 @@ def _decode_lines(stream, encoding):
             start = start if len(start) >= len(_UTF8_MARK) else start + chunk[:len(_UTF8_MARK)]
             try:
                 text = decoder.decode(chunk)
-            except UnicodeError:  # only the encodings utf-16 and utf-32, and only at the start of the file
+            except UnicodeError:  # raised only by utf-16 and utf-32, at the start of a file
                 yield 1, BadRow(f"the file has no byte-order mark of {encoding}, but --encoding={encoding}. "
                                 f"Pass the encoding of the file, such as utf-8 or {encoding}-le.",
                                 "bad encoding", start.decode("latin-1"))
@@ -453,7 +454,8 @@ class Table:
 
 
 def _first_row(lines):
-    """Yields the lines of the first row. It ends with the first line after which all quotes are closed."""
+    """Yields the lines of the first row. The row ends with the first line after which all quotes are closed.
+    """
     quotes = 0
     for number, text in itertools.islice(lines, _MAX_LINES):
         yield number, text
@@ -471,10 +473,10 @@ def _drop_quoted(lines):
 
 @contextlib.contextmanager
 def text_writer(path, compressed):
-    """A context manager that opens a text file for writing and yields its stream. The file is compressed if
-    `compressed` is true.
+    """Returns a context manager that opens a text file for writing and yields its stream. The file is
+    compressed if `compressed` is true.
 
-    Equal texts result in equal files: the time of writing, which gzip usually stores in a file, is left out.
+    Equal texts result in equal files: gzip usually stores the time of writing in a file, but not here.
     """
     with contextlib.ExitStack() as stack:
         writer = stack.enter_context(files.open_file(path, "wb" if compressed else "w"))

@@ -90,7 +90,7 @@ _GPU_SUPPORT = {"bf16": (8, 0), "fp16": (7, 0)}
 
 
 def check_precision(settings):
-    """Warns if the hardware has no instructions for --precision."""
+    """Warns if the GPU or CPU has no instructions for the number format of --precision."""
     if settings.precision == "fp32":
         return
     gpus = tf.config.list_physical_devices("GPU")
@@ -133,7 +133,7 @@ def check_starting_weights(settings, config, head_shapes, start):
 
 
 def check_layers(settings, config):
-    """Checks --freeze_layers and --reinit_layers of a training against the model.
+    """Checks that the values of --freeze_layers and --reinit_layers fit the model, if the run trains.
 
     Args:
       settings: a `Settings`.
@@ -211,8 +211,8 @@ def check_output_checkpoint(settings, model):
     if settings.do_train and trained_with not in (None, settings.optimizer):
         start = "" if "bert_hub_module_handle" in settings else (
             f" and pass --init_checkpoint={newest} to start from the same weights")
-        raise ValueError(f"--optimizer={settings.optimizer} cannot use the state of {trained_with}, with "
-                         f"which {newest} was trained. Pass "
+        raise ValueError(f"--optimizer={settings.optimizer} cannot use the state of {trained_with}: {newest} "
+                         f"was trained with {trained_with}. Pass "
                          f"--optimizer={trained_with}, or use another --output_dir{start}.")
     state = {"global_step": ()}
     if settings.do_train:
@@ -255,7 +255,8 @@ def _check_frozen_before(settings, newest, found, trained):
       trained: {name: shape} of the variables that the run trains.
 
     Raises:
-      ValueError: the checkpoint lacks the state of the optimizer for the embeddings or for low layers.
+      ValueError: the run would train the embeddings or low layers, but the checkpoint lacks the state of the
+        optimizer for them.
     """
     def lowest(names):
         return min((index for index in map(optimization.layer_index, names) if index is not None),
@@ -281,8 +282,8 @@ def check_disk(settings, num_train_steps, shapes, config=None):
     Args:
       settings: a `Settings`.
       num_train_steps: number of steps of the schedule.
-      shapes: {name: shape} of the trained variables, without the variables of the encoder that `config`
-        describes.
+      shapes: {name: shape} of the variables of the model. The variables of the encoder can be left out if
+        `config` is given.
       config: the `BertConfig` of the encoder, or None.
 
     Raises:
@@ -347,14 +348,14 @@ def refuse_overwriting(settings, read, written):
     Args:
       settings: a `Settings`.
       read: {flag: paths that the command reads}. Paths that do not exist are ignored here, because other
-        checks report them. This function adds the paths of the model's files.
+        checks report them. The paths of the model's files can be left out: they are always checked.
       written: {flag: paths that the command writes}. Each file is first written as "path.partial".
 
     Raises:
       ValueError: a file would be overwritten.
     """
     read = {flag: list(paths) for flag, paths in read.items()}
-    settings.add_input_files(read)  # run.json contains the fingerprints of these files
+    settings.add_input_files(read)  # for the fingerprints of these files in run.json
     flags = {}
     for flag, paths in (*_list_model_files(settings).items(), *read.items()):
         flags.update((files.file_identity(path), (flag, path)) for path in paths if files.exists(path))
@@ -364,7 +365,8 @@ def refuse_overwriting(settings, read, written):
                 continue
             for name in (path, f"{files.resolve_links(path)}.partial"):
                 reader, source = flags.get(files.file_identity(name), (None, None))
-                # --output_dir may already contain the model's files; `run_record` compares their contents.
+                # The model's files may be read from --output_dir, although a training writes files with these
+                # names into --output_dir. `run_record` compares the contents of both.
                 own = reader in model_files.FILE_FLAGS and os.path.basename(name) in (
                     *output_files.NAMES, output_files.TASK_MODULE)
                 if reader is not None and not (flag == "output_dir" and own):
@@ -402,7 +404,7 @@ def list_overwritten_files(settings, result_names, training_names):
 
 
 def _list_model_files(settings):
-    """Returns {flag: list of files} of the model that a command reads."""
+    """Returns {flag: list of paths} for the files of the model that a command reads."""
     paths = {flag: [getattr(settings, flag)] for flag in model_files.FILE_FLAGS
              if flag in settings and getattr(settings, flag)}
     if "init_checkpoint" in settings and settings.init_checkpoint:

@@ -1,5 +1,5 @@
-"""Resolves the flags into a `StepConfig`, and creates an Estimator. If memory runs out, the error of this
-Estimator names the flags to change."""
+"""Resolves the flags into a `StepConfig`, and creates an Estimator. If this Estimator runs out of memory, its
+error message names the flags to change."""
 
 from collections.abc import Callable
 import contextlib
@@ -69,9 +69,9 @@ class TrainableModel:
 
     def memory_need(self, step):
         """Simulates a micro-batch of a step, and returns its `memory_planner.MemoryNeed`."""
-        # Kernels for this CPU are left out: the simulated GPU does not know the ops of these kernels, and
-        # these ops need no more memory than TensorFlow's ops. Padding is kept: without it, the number of rows
-        # would be unknown, and the simulation needs static shapes.
+        # The simulated step does not use kernels for this CPU: the simulated GPU does not know the ops of
+        # these kernels, and these ops need no more memory than TensorFlow's ops. The simulated step also
+        # keeps the padding: the simulation needs static shapes, but the number of real tokens is not known.
         model = dataclasses.replace(self,
                                     build_model_fn=self.build_simulated_model_fn or self.build_model_fn)
         simulated_step = step.replace(compile_kernels=False, use_xla=False, remove_padding=False)
@@ -81,9 +81,9 @@ class TrainableModel:
         """Returns a number of bytes that is far above the memory that a micro-batch of a step needs. If this
         number of bytes is free, the step is not simulated."""
         config, length = self.bert_config, step.max_seq_length
-        # Bytes of activations per position and layer, for 32 bits. Equation 2 of Korthikanti et al. 2022,
-        # arXiv:2205.05198, counts them for 16 bits, with 34 and 5 in place of 68 and 10. The return value
-        # contains a further factor of 2, because it is meant to be far above the memory need.
+        # Bytes of the activations of one position in one layer, for numbers of 32 bits. Equation 2 of
+        # Korthikanti et al. 2022, arXiv:2205.05198, is for numbers of 16 bits, so it has 34 and 5 in place of
+        # 68 and 10. The return value counts the activations twice, so that it is far above the memory need.
         a_position = 68 * config.hidden_size + 10 * config.num_attention_heads * length
         weights = sum(math.prod(shape) for shape in modeling.variable_shapes(config).values())
         # 20 bytes per weight are five fp32 numbers: the weight, its gradient, the sum of the gradients of the
@@ -96,7 +96,7 @@ class TrainableModel:
 
 
 def trims_training(settings, model):
-    """Returns whether batches of the training are trimmed.
+    """Returns whether batches of the training are trimmed, see --trim_padding.
 
     Args:
       settings: a `Settings`.
@@ -186,7 +186,8 @@ def resolve_step_config(settings, model):
     if not resolved.may_not_fit or not tf.config.list_physical_devices("GPU"):
         return resolved.step
     step, group = _measure_step(settings, model, resolved.step), replica_group.current()
-    if group:  # all replicas use the number of micro-batches of the replica that needs the most
+    if group:
+        # One replica may need more micro-batches than the others. All replicas use the largest number.
         counts = group.all_gather(step.gradient_accumulation_steps)
         step = step.replace(gradient_accumulation_steps=max(counts))
     return step
@@ -260,7 +261,7 @@ def count_steps(settings, count, noun):
       noun: name of an example for the error message, such as "sentence".
 
     Raises:
-      ValueError: with --do_train, the number is 0.
+      ValueError: the run trains, but the number of steps is 0.
     """
     steps = int(count / settings.train_batch_size * settings.num_train_epochs)
     if settings.do_train and steps < 1:
@@ -271,7 +272,7 @@ def count_steps(settings, count, noun):
 
 
 def training_arguments(settings, num_train_steps):
-    """Returns {name: value} for the arguments of a `model_fn_builder` that a fine-tuning sets by flags.
+    """Returns {name: value} for the arguments of `model_fn_builder` that depend on flags in a fine-tuning.
 
     Args:
       settings: a `Settings`.
@@ -307,8 +308,9 @@ def log_training(settings, count, noun, num_train_steps):
                  "--lr_schedule=%s.", settings.learning_rate, terminal.counted(warmup, "step"),
                  settings.lr_schedule)
     if last_step < num_train_steps:
-        logging.info("--max_steps=%d: the training ends at step %d of %d. The learning rate has the schedule "
-                     "of %d steps.", settings.max_steps, last_step, num_train_steps, num_train_steps)
+        logging.info("--max_steps=%d: the training ends at step %d of %d. The learning rate still follows "
+                     "the schedule of %d steps.",
+                     settings.max_steps, last_step, num_train_steps, num_train_steps)
     command = f"tensorboard --logdir {shlex.quote(settings.output_dir)}"
     if importlib.util.find_spec("tensorboard"):
         logging.info("This command shows the curves of the training: %s", command)
@@ -317,7 +319,8 @@ def log_training(settings, count, noun, num_train_steps):
 
 
 def _log_layers(settings, config):
-    """Logs the number of frozen variables, and the learning rates of the layers, if the flags change them.
+    """Logs the number of frozen variables, if flags freeze some of them. Logs the learning rates of the
+    layers, if --layer_decay makes them different.
 
     Args:
       settings: a `Settings`.
@@ -343,27 +346,28 @@ def _log_layers(settings, config):
 
 
 class _Estimator(estimator.Estimator):
-    """An Estimator whose out-of-memory errors say which flags to change. Without training, it writes nothing
-    into --output_dir."""
+    """An Estimator whose out-of-memory errors say which flags to change. If the run does not train, this
+    Estimator writes nothing into --output_dir."""
 
     def __init__(self, settings, model, step, **arguments):
         super().__init__(model.build_model_fn(step=step), **arguments)
         self._settings, self._model, self._step = settings, model, step
-        # Another process may be training in this directory. Evaluation and prediction both use the checkpoint
-        # that was the best or the newest at the start, so that their results belong to the same weights.
-        # After a training, `_chosen` is the checkpoint of the best weights, or None.
+        # Another process may be training in this directory, and may replace the best or the newest
+        # checkpoint. So a run without training chooses a checkpoint at the start. Evaluation and prediction
+        # both use this checkpoint, so that their results belong to the same weights. In a run that trains,
+        # `_chosen` is set after the training: the checkpoint of the best weights, or None.
         self._chosen = None if settings.do_train else self._find_best() or super().latest_checkpoint()
 
     def latest_checkpoint(self):
-        """Returns the prefix of the weights for evaluation and prediction: the weights of `using_weights`,
-        the best weights of a finished training, or the newest checkpoint."""
+        """Returns the prefix of the weights for evaluation and prediction. In the block of `using_weights`,
+        these are the weights of that call. Otherwise, they are the best weights or the newest checkpoint."""
         if self._settings.do_train and self._chosen is None:
             return super().latest_checkpoint()
         return self._chosen
 
     def _find_best(self):
-        """Returns the prefix of the best weights in --output_dir. Returns None with --weights=last, and if
-        the training does not keep its best weights."""
+        """Returns the prefix of the best weights in --output_dir. Returns None if --weights=last is given, or
+        if the training does not keep its best weights."""
         if self._settings.weights != best_weights.BEST:
             return None
         best = best_weights.find(self._settings.output_dir)

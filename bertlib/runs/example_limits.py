@@ -9,10 +9,8 @@ _LIMITS = {"train": ("max_train_examples", "training examples"),
 
 
 def draw_examples(settings, split, examples, digest):
-    """Draws examples for --max_train_examples or --max_eval_examples. Returns the drawn examples in the order
-    that they have in `examples`.
-
-    Logs the number of these examples.
+    """Draws examples for --max_train_examples or --max_eval_examples, and logs their number. Returns the
+    drawn examples in the order that they have in `examples`.
 
     The choice depends only on the content of the examples, not on their order. If the number in the flag is
     raised, the examples of the lower number are drawn again, and further examples are added.

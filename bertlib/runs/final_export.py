@@ -33,7 +33,7 @@ def check(settings):
 
 
 def write(settings):
-    """Exports the best or the newest weights in --output_dir if --do_export is given."""
+    """If --do_export is given, exports the weights in --output_dir that --weights chooses."""
     if "do_export" in settings and settings.do_export:
         model = model_directory.read(settings.output_dir, settings.weights)
         log(export_model.export(model, export_directory(settings)), model)

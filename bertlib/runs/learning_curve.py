@@ -144,8 +144,8 @@ def _restorable_rows(directory):
 
 
 def _values(rows, metric):
-    """Returns a list of (step, value of a metric) from rows of the table. Step 0 is left out, because its
-    head is not trained. Values that are missing, NaN or infinite are left out."""
+    """Returns a list of (step, value of a metric) from rows of the table. Step 0 is left out, because
+    the head is not trained at this step. Values that are missing, NaN or infinite are left out."""
     found = []
     for row in rows:
         try:
@@ -158,7 +158,7 @@ def _values(rows, metric):
 
 
 def _is_early_stop(metric, values, patience):
-    """Returns whether at least `patience` evaluations without improvement follow the best evaluation.
+    """Returns whether there are at least `patience` evaluations after the best evaluation.
 
     Args:
       metric, values: see `best_weights.choose_best`.
@@ -216,8 +216,8 @@ class LearningCurve(tf.train.CheckpointSaverListener):
             value is None, the training has no evaluations of this kind.
           keep_best: name of the metric by which the weights in best/ are chosen; None if no best weights are
             kept.
-          early_stopping_evals: number of evaluations without improvement after which the training ends; None
-            for no early stopping.
+          early_stopping_evals: the training ends when this number of evaluations in a row do not improve the
+            metric. None: no early stopping.
         """
         self._directory, self._evaluate = directory, evaluate
         self._title, self._shown, self._full_score = title, shown, full_score
@@ -230,8 +230,9 @@ class LearningCurve(tf.train.CheckpointSaverListener):
     # --- Before and after the training
 
     def prepare(self, estimator, last_step):
-        """Restores the state that the files had at the newest checkpoint. Evaluates this checkpoint if an
-        earlier run was killed before this evaluation. All replicas must call this method before the training.
+        """Restores the state that the files had at the newest checkpoint. If an earlier run was killed before
+        the evaluation of this checkpoint, evaluates the checkpoint now. All replicas must call this method
+        before the training.
 
         Args:
           estimator: the Estimator that trains. It has the method `using_weights`.
@@ -362,8 +363,8 @@ class LearningCurve(tf.train.CheckpointSaverListener):
             return
         rows = [row for row in self.read() if int(row["global_step"]) < step]
         rows.append({name: str(value) for name, value in metrics.items() if np.ndim(value) == 0})
-        # The table is written last. So even if the process is killed here, a step with a row in the table is
-        # also in the history and in the picture, and best/ is up to date.
+        # The table is written last, because the process may be killed at any time. So if a step has a row in
+        # the table, the history, the picture and best/ are complete for this step.
         metrics_history.MetricsHistory(self._directory).add_evaluation(step, "dev", metrics)
         files.write_text(os.path.join(self._directory, PICTURE),
                          charts.line_chart(self._title, self.points(rows)))
@@ -381,7 +382,8 @@ class LearningCurve(tf.train.CheckpointSaverListener):
         files.write_text(os.path.join(self._directory, TABLE), table.getvalue())
 
     def _update_best(self, step, rows, checkpoint):
-        """Keeps the weights of the last row if its metric is the best. Decides whether the training ends."""
+        """Keeps the weights of the last row if its value of the --keep_best metric is the best so far.
+        Decides whether the training ends."""
         metric, last = self._metric, rows[-1]
         if not any(metric in row for row in rows):
             self._failure = _describe_unknown_metric(metric, set(last) - {"global_step"})

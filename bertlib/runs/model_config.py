@@ -107,10 +107,11 @@ _MODEL_FILES = ({output_files.CONFIG: "bert_config_file", "config.json": "bert_c
 
 
 def fill_in_model_files(settings):
-    """Sets the flags of the configuration and of the vocabulary if they were not given. If the run does not
-    train, the files are first searched for in --output_dir. Then they are searched for in the directory of
-    --init_checkpoint. If --init_checkpoint names a model of the Hugging Face Hub, `find_named_weights` finds
-    or downloads the model first.
+    """Sets the flags of the configuration and of the vocabulary if they were not given.
+
+    If the run does not train, the files are first searched for in --output_dir. Then they are searched for in
+    the directory of --init_checkpoint. If --init_checkpoint names a model of the Hugging Face Hub, the model
+    is downloaded before the search, unless it is in Hugging Face's cache.
 
     Returns:
       list of the dicts in `_MODEL_FILES` for which no file was found.
@@ -162,7 +163,7 @@ def without_reinitialized(settings, config, start):
     """Returns the starting weights without the layers that start from random weights.
 
     With --reinit_layers=N, the N top layers and the pooler start from random weights (Zhang et al. 2021,
-    arXiv:2006.05987, section 5). These are the random weights of a new model. If --output_dir contains a
+    arXiv:2006.05987, section 5). They are initialized as in a new model. If --output_dir contains a
     checkpoint, the training continues from this checkpoint and loads no starting weights.
 
     Args:
@@ -204,8 +205,8 @@ def _advice_on_name(path, flag):
 IGNORED_CONFIG_KEYS = {
     "directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers",
     "pooler_size_per_head", "pooler_type", "architectures", "id2label", "problem_type"}
-# Largest values of the sizes in a configuration. They are far above the sizes of real models. With larger
-# sizes, shapes would overflow, or building the graph would take too long.
+# Largest allowed values of the sizes in a configuration. They are far above the sizes of real models. With
+# larger sizes, shapes would overflow, or building the graph would take too long.
 _MAX_SIZE, _MAX_SIZES = 1 << 24, {"num_hidden_layers": 1000}
 
 

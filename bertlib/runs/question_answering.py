@@ -118,8 +118,8 @@ class Evaluation:
             f"SQuAD {'2.0' if version_2 else '1.1'}", scores, settings.predict_file, self.shown, 100)
 
     def scores(self, input_fn):
-        """Returns a dict {name: number}: the scores of the newest checkpoint, and "global_step", the step of
-        this checkpoint. Writes no file.
+        """Returns a dict {name: number}: the scores of the weights that the Estimator evaluates, and
+        "global_step", the step of these weights. Writes no file.
 
         Args:
           input_fn: function for the Estimator that reads the windows of the examples.
@@ -130,7 +130,7 @@ class Evaluation:
         return {**self._scores_of(predictions, texts, threshold), "global_step": self._step()}
 
     def _step(self):
-        """Returns the step of the newest checkpoint."""
+        """Returns the step of the weights that the Estimator evaluates."""
         return checkpoint_formats.read_global_step(self._estimator.latest_checkpoint())
 
     def model_outputs(self, input_fn):

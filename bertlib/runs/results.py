@@ -53,7 +53,7 @@ def write_json(directory, file_name, results):
       directory: directory of the file.
       file_name: name of the file.
       results: {name of a metric: number, array, or dict of numbers}. The numbers have the same digits as in
-        the file of `write_results`.
+        the file that `write_results` writes.
     """
     text = json.dumps(_to_json(dict(sorted(results.items()))), indent=2, ensure_ascii=False)
     files.write_text(os.path.join(directory, file_name), text + "\n")
@@ -76,7 +76,7 @@ def write_skipped_lines(settings, skipped):
 
 
 def _to_json(value):
-    """Returns a value as objects that can be written as JSON."""
+    """Converts a value to Python objects that can be written as JSON."""
     if isinstance(value, dict):
         return {name: _to_json(each) for name, each in value.items()}
     if np.ndim(value):

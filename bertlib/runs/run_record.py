@@ -36,7 +36,7 @@ _ROUNDING = ("precision", "tf32", "deterministic", "use_xla", "trim_padding", "g
 _EVALUATIONS = ("eval_every_steps", "keep_best", "early_stopping_evals")
 # {flag: key of the record that contains its value}. These flags are not recorded in "settings".
 _AT_TOP = {"task_name": "task", "task_type": "task_type", "do_lower_case": "do_lower_case"}
-# Names of flags with paths. A run without training uses the recorded values of these flags.
+# Names of the flags with paths that a run without training takes from the record.
 _TAKEN_PATHS = ("bert_hub_module_handle",)
 # Messages show at most this number of characters of a value.
 _SHORT = 60
@@ -315,9 +315,9 @@ def _describe_differences(differences):
 
 
 def directory_of_weights(settings):
-    """Returns the directory of the training that saved the weights of a run without training. This is
-    --output_dir, or the directory of --init_checkpoint. Returns None if the run trains, or if the weights
-    were not saved by a training."""
+    """Returns the directory of the training whose weights a run without training uses. This is --output_dir,
+    or the directory of --init_checkpoint. Returns None if the run trains, or if the weights were not saved by
+    a training."""
     if "do_train" in settings and settings.do_train:
         return None
     if "output_dir" in settings and settings.output_dir and checkpoint_formats.latest_checkpoint(
@@ -346,8 +346,8 @@ def record_of_weights(settings):
 
 
 def inherit_settings(settings, *kinds, without=()):
-    """Sets flags that were not given to the values with which the weights of a run were trained; see
-    `inherit_record`. The values are read from run.json. Does nothing in a run that trains.
+    """If a flag is not on the command line, sets it to its value in the training of the weights. The values
+    are read from run.json, see `inherit_record`. Does nothing in a run that trains.
 
     Args:
       settings: a `Settings`.
@@ -370,9 +370,10 @@ def inherit_settings(settings, *kinds, without=()):
 
 
 def inherit_record(settings, record, path, without=()):
-    """Sets flags that were not given to the values in the record of a training, and logs these values.
+    """If a flag is not on the command line, sets it to its value in the record of a training. Logs these
+    values.
 
-    If a flag was given, its class decides whether its value may differ from the record:
+    If a flag is on the command line, its class decides whether its value may differ from the record:
 
     - Input flags (files and columns) may differ from the training, because they describe a new file. The log
       lists the differences.
@@ -411,7 +412,9 @@ def _recorded(record, settings):
     WEIGHTS."""
     values = {**record["settings"], **{name: record[key] for name, key in _AT_TOP.items()
                                        if record.get(key) is not None}}
-    if output_files.head_kind(record) == "questions":  # older versions recorded this flag only in the name
+    if output_files.head_kind(record) == "questions":
+        # Older versions did not record --version_2_with_negative. If the flag was true, the name of the task
+        # ends in "2.0".
         values.setdefault("version_2_with_negative", str(record["task"]).endswith("2.0"))
     names = settings.names_of_class(INPUT, TASK, WEIGHTS)
     values = {name: values[name] for name in names if name in values}
@@ -488,9 +491,10 @@ class RunRecord:
         self._compare()
 
     def warn_about_unused_values(self):
-        """Logs a warning if the training had already ended, and the flags of this run have other values.
+        """Logs a warning if the flags of this run have other values than the training, but the training had
+        already ended. In this case, the run trains no step with the new values.
 
-        The warning is the last line of the run. Without this warning, the results would look like results of
+        The warning is the last line of the log. Without this warning, the results would look like results of
         the new values.
         """
         if self._unused_values:
@@ -544,7 +548,7 @@ class RunRecord:
         trains = self._trains and step < self._last_step
         if stored is None:
             logging.info("%s has no %s, so this run cannot be compared with the training of the checkpoints "
-                         "there.", self._directory, output_files.RECORD)
+                         "in this directory.", self._directory, output_files.RECORD)
             self._new = {**self._now, "from_step": step} if trains else None
             return trains
         refused, allowed = _differences(stored, self._now, self._trains)
@@ -612,8 +616,8 @@ def _write(directory, record):
 
 
 def mark_finished(directory):
-    """Records in run.json that the training has ended, and the step of its newest checkpoint. Is not called
-    if the training was killed or terminated.
+    """Records in run.json that the training has ended, and the step of its newest checkpoint. Call this
+    function only if the training was not killed or terminated.
 
     Args:
       directory: the output directory.

@@ -14,7 +14,7 @@ from bertlib.system import files
 PHASES = ("do_train", "do_eval", "do_predict")
 # If the value of a flag is a path, the name of the flag ends in one of these texts.
 PATH_SUFFIXES = ("_file", "_dir", "_checkpoint", "_handle", "_module", "input", "output", "extend")
-# Classes of flags. Each flag of a training command belongs to one class, which its definition names.
+# Classes of flags. The definition of each flag of a training command names the class of the flag.
 INPUT = "input"  # the input files, their formats, and the rules by which answers are made from outputs
 TASK = "task"  # the kind of the model's answers
 WEIGHTS = "weights"  # settings that change the trained weights
@@ -67,8 +67,8 @@ class Settings:
         return name in self._given or name in self._taken
 
     def inherit(self, values):
-        """Sets flags that were not given to the values in the record of a training. The caller has to log
-        these values.
+        """Sets flags that are not on the command line to their values in the record of a training. The caller
+        has to log these values.
 
         Args:
           values: {name of a flag: its value}.

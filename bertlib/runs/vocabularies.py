@@ -146,8 +146,8 @@ def _check_one(manifests):
 
 
 def _hash_tokens(path, flag, **_):
-    """Returns the fingerprint that the manifest of records contains for a vocabulary; None if the file is not
-    a vocabulary."""
+    """Returns the fingerprint of the tokens of a vocabulary, in the form that a manifest of records contains.
+    Returns None if the file is not a vocabulary."""
     try:
         tokenizer = tokenization.SentencePieceTokenizer(path) if flag == "spm_model_file" else None
         return pretraining_stream.hash_vocabulary(tokenizer.vocab if tokenizer else
@@ -300,8 +300,8 @@ _MAX_UNREACHABLE = 0.1
 
 
 def _check_reachable(path, tokenizer):
-    """Checks that lower-casing, which is the default, suits a vocabulary: most words of the vocabulary must
-    be words that can occur in lower-cased texts.
+    """Checks that the default, --do_lower_case=true, suits a vocabulary: most words of the vocabulary must be
+    able to occur in lower-cased texts.
 
     Args:
       path: the vocabulary's file.

@@ -1,1 +1,1 @@
-"""Answers of a trained model over HTTP: batches of requests, the interface, and the network connections."""
+"""The HTTP server of a trained model: batches of requests, the interface, and the network connections."""

@@ -23,9 +23,9 @@ from bertlib.rows import columns, tables
 from bertlib.server import request_batches
 
 _PAGES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "pages")
-# Largest number of seconds for reading the rest of the body of a refused request.
+# If a request is refused, the rest of its body is read for at most this number of seconds.
 DISCARD_SECONDS = 5
-# Errors of /predict, for the description of the interface.
+# The errors of /predict, as they appear in the OpenAPI description of the interface.
 _ERRORS = {
     400: "The body is not complete, is not UTF-8 or is not valid JSON.",
     401: "The token is missing or wrong.",
@@ -42,7 +42,7 @@ class Limits(NamedTuple):
 
     Attributes:
       body_bytes: largest number of bytes of a body.
-      texts: largest number of inputs.
+      texts: largest number of inputs in a request.
       seconds: largest number of seconds from the arrival of the request to the answer.
       requests: largest number of requests that the server handles at the same time.
     """
@@ -240,7 +240,7 @@ async def _answer(request, batches, inputs, seconds):
     except request_batches.QueueFull:
         raise fastapi.HTTPException(503, "Too many texts wait for an answer. Send the request again later.",
                                     {"Retry-After": "1"}) from None
-    gone = asyncio.ensure_future(request.receive())  # after the body, only the end of the connection arrives
+    gone = asyncio.ensure_future(request.receive())  # after the body, only a disconnect can be received
     try:
         await asyncio.wait([future, gone], timeout=max(seconds, 0), return_when=asyncio.FIRST_COMPLETED)
         if not future.done():
@@ -265,7 +265,7 @@ def _too_late():
 
 
 def _to_json(value):
-    """Returns answers as a response.
+    """Returns a response that contains answers as JSON.
 
     Raises:
       fastapi.HTTPException: a number is NaN or infinite.
@@ -339,7 +339,7 @@ def _check_token(credentials, token):
 
 
 def _request_schema(predictor):
-    """Returns the description, for OpenAPI, of the body of a request to /predict."""
+    """Returns the OpenAPI description of the body of a request to /predict."""
     text = {"type": "string", "minLength": 1}
     if predictor.task == "tagging":
         text = {"anyOf": [text, {"type": "array", "items": text, "minItems": 1}]}

@@ -1,5 +1,5 @@
-"""Runs the HTTP interface of a predictor on uvicorn. This module opens the socket, closes the connections of
-slow clients, and completes the requests that have arrived before the server ends.
+"""Runs the HTTP interface of a predictor on uvicorn. This module opens the socket, and closes the connections
+of slow clients. When the server has to end, it first answers the requests that have already arrived.
 
 This module needs the packages of requirements-serve.txt.
 """
@@ -35,7 +35,7 @@ def is_loopback(host):
 
 
 def _resolve(host):
-    """Returns (family, address) of a host.
+    """Returns the address family and the address of a host.
 
     Raises:
       ValueError: the host is empty or unknown.
@@ -106,9 +106,9 @@ class _Protocol(h11_impl.H11Protocol):
             super().data_received(data)
 
     def send_400_response(self, msg):
-        # The method of uvicorn closes the connection at once. If the client is still sending, the operating
-        # system then discards the answer. So this method reads and ignores the rest of the request, until
-        # the client ends the connection or `_SEND_SECONDS` have passed.
+        # The method of uvicorn, which this method replaces, closes the connection at once. If the client is
+        # still sending, the operating system then discards the answer. So this method reads and ignores the
+        # rest of the request, until the client ends the connection or `_SEND_SECONDS` have passed.
         is_answered = self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE)
         if self.cycle is not None:
             self.cycle.disconnected = True

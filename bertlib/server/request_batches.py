@@ -19,7 +19,7 @@ class QueueFull(Exception):
 
 
 class BadInput(ValueError):
-    """An input cannot be answered, or all inputs of a request together are too long.
+    """The error for an input that cannot be answered, or for a request with too many windows.
 
     Attributes:
       is_too_long: whether the request has too many windows.
@@ -32,7 +32,8 @@ class BadInput(ValueError):
 
 class _Request(NamedTuple):
     """A request in the queue. `inputs` contains dicts {name of a field: value}. `answers` has one element for
-    each input: its answer, or None if the input has no answer yet. `arrival` is a time of `time.monotonic`.
+    each input: its answer, or None if the input has no answer yet. `arrival` is the time of the request's
+    arrival, from `time.monotonic`.
     """
 
     inputs: list
@@ -68,7 +69,7 @@ class RequestBatches:
             closed.
           batch_size: int, largest number of windows in a batch. An input with more windows is answered
             alone, in several batches.
-          max_wait: float, largest number of seconds that an input waits for more inputs of its batch.
+          max_wait: float, largest number of seconds that an input waits for its batch to become full.
           max_queue: int, largest number of inputs that wait for an answer.
           max_windows: int, largest number of windows in a request. Each input has at least one window.
         """
@@ -76,7 +77,7 @@ class RequestBatches:
         self._max_queue, self._max_windows = max_queue, max_windows
         self._changed = threading.Condition()  # protects the next three attributes
         self._requests, self._unanswered, self._is_closed = collections.deque(), 0, False
-        self._waiting = collections.deque()  # of `_Waiting`; only the thread uses it
+        self._waiting = collections.deque()  # of `_Waiting` objects; used only by the thread
         self._thread = threading.Thread(target=self._run, name="batches", daemon=True)
         self._thread.start()
 
@@ -162,7 +163,7 @@ class RequestBatches:
         return batch
 
     def _next_request(self):
-        """Returns the next request, or None if none arrives in time for the batch.
+        """Returns the next request, or None if no request arrives in time for the batch.
 
         If no input waits for the batch, this function waits until a request arrives or the object is
         closed.

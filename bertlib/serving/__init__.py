@@ -13,7 +13,7 @@ from bertlib.kernels import kernel_choice
 from bertlib.output_directory import model_directory, output_files
 from bertlib.replicas.replica_group import Group
 from bertlib.serving import answers, portable_model
-from bertlib.serving.answers import TASKS  # noqa: F401 (a public name of this room)
+from bertlib.serving.answers import TASKS  # noqa: F401 (a public name of this package)
 from bertlib.serving.predictor import BATCH_SIZE, Predictor
 
 ENGINES = ("tensorflow", "onnx")
@@ -32,14 +32,13 @@ def load(model_dir: str | os.PathLike[str], task: str | None = None, precision: 
         every model can compute vectors.
       precision: number format of the encoder's computations, "fp32" or "bf16".
       batch_size: largest number of texts in a batch. Each window of a long text counts as one text.
-      group: the `replica_group.Group` of the replicas, which share the batches. None without replicas.
-        `Predictor` describes predictions with replicas.
+      group: the `replica_group.Group` of the replicas; None without replicas. Each batch is computed by one
+        replica. `Predictor` describes predictions with replicas.
       weights: "best" for the best weights, if the training kept them (--keep_best); "last" for the weights of
         the newest checkpoint.
       engine: the program that runs the model, one of `ENGINES`. "onnx" is ONNX Runtime. If `model_dir` is the
-        output directory of a training, ONNX Runtime loads the newest export in export_onnx/. With None,
-        TensorFlow runs the model of an output directory. A model in an export is run by the program for the
-        format of the export.
+        output directory of a training, ONNX Runtime loads the newest export in export_onnx/. None: a model
+        in an output directory is run by TensorFlow, and an exported model by the program for its format.
 
     Returns:
       the model, ready to predict. To free its memory, call `close`, or use it in a `with` statement.

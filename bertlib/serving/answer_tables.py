@@ -25,11 +25,13 @@ class AnswerTable:
         self._csv_safe, self._label_separator = csv_safe, label_separator
         self._read_fields = columns.FieldReader(None)
         self._columns = None  # names of the answer's columns; None before the first answer
-        self._waiting = []  # lines that could not be used, before the first answer
+        self._waiting = []  # unusable lines before the first answer; not written yet
 
     def format(self, item, answer):
-        """Returns the text of an answer: one row with its line end. The text of the first answer begins with
-        the header row and the rows that were kept until then.
+        """Returns the text to write for an answer: one row with its line end.
+
+        Before the first answer, a line that cannot be used is kept, and the returned text is empty. The text
+        for the first answer begins with the header row and the rows of the kept lines.
 
         Args:
           item: a `prediction_inputs.Input`.
@@ -77,8 +79,8 @@ class AnswerTable:
         return found
 
     def _start(self, item, answer):
-        """Sets the columns to the keys of the first answer. Returns the header row and the rows of the lines
-        that were kept until now."""
+        """Sets the columns to the keys of the first answer. Returns the header row, followed by the rows of
+        the lines that `format` has kept."""
         names = [name for name in answer if name != "error"]
         self._columns = [*names, *["error"] * self._has_errors]
         self._fields += [name for name in item.fields if name not in self._fields]

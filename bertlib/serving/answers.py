@@ -40,7 +40,7 @@ _DIGITS = 6
 
 
 def _number(value):
-    """Returns a float rounded to six decimals, the form of all numbers in answers."""
+    """Returns a number as a float, rounded to six decimals. All numbers in answers are rounded like this."""
     return round(float(value), _DIGITS)
 
 
@@ -157,8 +157,8 @@ class Tagging:
     "end_word"}]}.
 
     An input is a text or a list of words. `word_splitter` splits a text into words in the same way as it
-    split the training data. A list of words is not changed. For a list of words, "the text" means its words
-    with single spaces between them.
+    split the training data. A list of words is not split again; its text consists of these words with single
+    spaces between them.
 
     "start" and "end" are indices of characters in the text, and "text" is the part of the text between them.
     "start_word" and "end_word" are indices of words. "score" is the mean probability of the tags of the
@@ -287,7 +287,7 @@ class MultipleChoice:
 
 
 def _null_threshold(model):
-    """Returns the null threshold of a model.
+    """Returns the null threshold of a model: if "null_odds" is above this threshold, "answer" is "".
 
     If the model's directory contains the result of an evaluation, returns the threshold of the newest
     evaluation. (With --find_null_threshold, an evaluation computes the best threshold.) Otherwise, returns

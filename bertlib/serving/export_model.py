@@ -1,7 +1,7 @@
 """Exports a trained model as a SavedModel, for programs that have TensorFlow but not this project.
 
     export/<time>/           one version, in the layout that TensorFlow Serving expects
-      saved_model.pb         the graphs of the signatures, which contain only TensorFlow's ops and no
+      saved_model.pb         one graph for each signature. The graphs contain only TensorFlow's ops, and no
                              kernels that were compiled for one machine
       variables/             the weights, in fp32
       assets.extra/          vocabulary, labels, configuration and warm-up requests
@@ -47,8 +47,8 @@ class Signature(NamedTuple):
 
 
 def _repeat_names(names, like):
-    """Returns a string tensor [B, number of names], in which each row contains all names. The number of rows
-    is that of `like`, a tensor [B, …]."""
+    """Returns a string tensor [B, number of names], in which each row contains all names. The tensor
+    has as many rows as `like`, a tensor [B, …]."""
     return tf.tile(tf.constant([names]), [tf.shape(like)[0], 1])
 
 
@@ -89,7 +89,8 @@ def _question_outputs(model, predictions, features):
 
 
 def _choice_outputs(model, predictions, features):
-    # Each input is a single sequence. A client computes the softmax over the sequences of one question.
+    # Each input is the sequence of one ending. A client computes the softmax over the sequences of one
+    # question.
     del model, features
     return {"score": predictions["scores"]}
 
@@ -114,13 +115,14 @@ _OUTPUTS = {"classification": _classification_outputs, "multilabel": _multilabel
 
 
 def input_names(task):
-    """Returns the names of the inputs of a `session.LoadedModel`. `task` is an object of a class in
-    `answers.TASKS`."""
+    """Returns the names of the inputs that a `session.LoadedModel` takes for a task. `task` is an object of a
+    class in `answers.TASKS`."""
     return (*session.ENCODER_INPUTS, *task.extra_inputs)
 
 
 def extra_inputs(model, task):
-    """Returns the names of the inputs that a model has in addition to the inputs of the encoder."""
+    """Returns the names of the inputs that an exported model has in addition to the inputs of the encoder.
+    `task` is a key of `answers.TASKS`."""
     if task == "tagging":
         return _ALONG_TOKENS if model.setting("crf") else ()
     return answers.TASKS[task].extra_inputs
@@ -203,7 +205,7 @@ def _parse_examples(model, serialized, more):
 
 
 def _signatures(model, task):
-    """Builds the signatures of a model whose inputs are token ids; returns {name: `Signature`}."""
+    """Builds signatures whose inputs are token ids. Returns {name of a signature: `Signature`}."""
     more = extra_inputs(model, task)
 
     def requests(names):

@@ -7,8 +7,9 @@ SavedModel, not even the signatures without this op.
 
 The graph repeats the steps of `tokenization.FullTokenizer`. The graph lower-cases text in the same way as
 Python, and independently of the locale. The graph finds white space, punctuation and accents with the Unicode
-tables of the libraries ICU and RE2. For characters that are newer than Python's Unicode tables, the tokens of
-the graph may differ from those of `FullTokenizer`. `compare_tokens` counts the texts with such differences.
+tables of the libraries ICU and RE2. These tables may contain newer characters than Python's Unicode tables.
+For these characters, the tokens of the graph may differ from the tokens of `FullTokenizer`. `compare_tokens`
+counts the texts with such differences.
 """
 
 import functools
@@ -63,10 +64,10 @@ def import_tensorflow_text():
 
 
 class GraphTokenizer:
-    """Tokenizes like a `tokenization.FullTokenizer`, with ops of the current graph.
+    """Tokenizes like a `tokenization.FullTokenizer`, but with ops in the current graph.
 
-    One difference: if a text contains a special token, such as [MASK], this class splits it at the brackets.
-    `tokenization.FullTokenizer` does not split it.
+    One difference: if a text contains a special token, such as [MASK], this class splits the token at its
+    brackets. `tokenization.FullTokenizer` does not split the token.
     """
 
     def __init__(self, tokenizer):
@@ -92,7 +93,7 @@ class GraphTokenizer:
             table, max_bytes_per_word=_MAX_BYTES * self._longest, unknown_token=self._unknown)
 
     def __call__(self, texts):
-        """Returns the token ids, ragged int32 [N, (tokens)], of a string tensor [N] of texts."""
+        """Returns the token ids of texts, ragged int32 [N, (tokens)]. `texts` is a string tensor [N]."""
         words = tf.strings.split(self._spaced(texts), result_type="RaggedTensor")
         too_long = tf.strings.length(words.flat_values, "UTF8_CHAR") > self._longest
         known = tf.where_v2(too_long, self._unknown, words.flat_values)
@@ -100,8 +101,8 @@ class GraphTokenizer:
         return tf.cast(ids, tf.int32)
 
     def _spaced(self, texts):
-        """Normalizes a string tensor [N] of texts. If the vocabulary is uncased, the texts are lower-cased
-        and accents are removed. Words, punctuation and Chinese characters are separated by spaces."""
+        """Normalizes a string tensor [N] of texts. Lower-cases the texts and removes accents if the tokenizer
+        does so. Separates words, punctuation and Chinese characters by spaces."""
         replace, basic = tf.strings.regex_replace, self._basic
         texts = replace(replace(texts, _CONTROL, ""), _SPACE, " ")
         if basic.tokenize_chinese_chars:
@@ -232,8 +233,8 @@ def _batches(items):
 
 
 def _special_token(model, name, like):
-    """Returns an int32 tensor [N, 1] that contains the id of a special token for each row of a ragged tensor
-    [N, …]."""
+    """Returns the id of a special token, repeated for each row: int32 [N, 1]. `like` is a ragged tensor with
+    N rows."""
     return tf.fill([like.nrows(), 1], model.tokenizer.vocab[name])
 
 
@@ -250,7 +251,7 @@ def _truncate(ragged, sizes):
 def _encoder_inputs(model, first, second=None):
     """Returns the inputs of the encoder for one or two texts.
 
-    Texts that are too long are truncated in the same way as by `classifier_data._truncate_seq_pair`: in a
+    Texts that are too long are truncated in the same way as in `classifier_features._truncate_seq_pair`: in a
     pair, tokens are removed from the longer text.
 
     Args:

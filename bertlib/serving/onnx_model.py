@@ -27,7 +27,7 @@ _FOLDED_OPS = ("Cast", "Concat", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 
 
 def import_package(name):
-    """Returns a module of a package of the extra "onnx", such as "onnxruntime.quantization".
+    """Returns a module of one of the packages in the extra "onnx", for example "onnxruntime.quantization".
 
     Raises:
       ImportError: the package is not installed.
@@ -51,8 +51,8 @@ def convert(model, task):
       task: an object of a class in `answers.TASKS`, made for the model.
 
     Raises:
-      ValueError, OSError: the weights are damaged or too large for a file, or the graph has ops that ONNX
-        does not have. The message names these ops.
+      ValueError, OSError: the weights are damaged or too large for an ONNX file, or the graph has ops that
+        ONNX does not have. The message names these ops.
       ImportError: a package is not installed.
     """
     for name in _PACKAGES:
@@ -103,7 +103,7 @@ def _convert_graph(graph, inputs, outputs):
         return optimizer.optimize_graph(converted).make_model("BERT")
     except ValueError as error:
         reason = str(error).removeprefix("make_sure failure: ").rstrip(".")
-        raise ValueError(f"ONNX cannot hold the graph of this model: {reason}. Export the model with "
+        raise ValueError(f"ONNX cannot represent the graph of this model: {reason}. Export the model with "
                          "--format=saved_model.") from error
     finally:
         logger.setLevel(level)
@@ -120,7 +120,7 @@ def _check_ops(converted):
 
 
 def _all_nodes(nodes):
-    """Yields the given nodes, and the nodes of the graphs that are attributes of these nodes."""
+    """Yields the given nodes, and the nodes of nested graphs. (A node can have a graph as an attribute.)"""
     for node in nodes:
         yield node
         for attribute in node.attribute:
@@ -143,7 +143,8 @@ def _rename(converted, names):
 
 
 def _set_weights(converted, weights):
-    """Makes the weights constants of the graph, and computes the ops whose inputs are constants.
+    """Changes the weights from inputs of the graph to constants. Then computes the `_FOLDED_OPS` whose inputs
+    are all constants.
 
     Args:
       converted: a ModelProto of ONNX, in which the weights are inputs.
@@ -171,7 +172,7 @@ def _set_weights(converted, weights):
 
 
 def _save_int8(converted, path):
-    """Writes a model with weights in int8 into a file.
+    """Quantizes the weights of a model to int8, and writes the model into a file.
 
     Matrix products with weights are computed in int8. The other inputs of these products are quantized when
     the model runs (dynamic quantization), with one scale for each tensor. The weights have one scale for each
@@ -185,7 +186,7 @@ def _save_int8(converted, path):
     quantization = import_package("onnxruntime.quantization")
     root = logging.getLogger()
     level = root.level
-    root.setLevel(logging.ERROR)  # hides a warning that recommends steps for image models
+    root.setLevel(logging.ERROR)  # hides a warning that recommends a preprocessing for image models
     try:
         quantization.quantize_dynamic(
             converted, path, op_types_to_quantize=["MatMul"], per_channel=True, reduce_range=True,
@@ -213,7 +214,8 @@ def write(model, task, quantize, path):
 
 
 class OnnxModel:
-    """A model in ONNX Runtime. It is used like a `session.LoadedModel`. Several threads may call it.
+    """A model in ONNX Runtime. It is used like a `session.LoadedModel`. Several threads may call it at
+    the same time.
 
     Attributes:
       inputs: names of the arrays that a call takes.

@@ -69,7 +69,7 @@ class Export(NamedTuple):
 
 
 def default_directory(model_dir, file_format):
-    """Returns the directory of the exports of a model."""
+    """Returns the directory of all exports of a model in one format."""
     return os.path.join(model_dir, f"export_{file_format}")
 
 
@@ -113,8 +113,8 @@ def export(model, directory, file_format, task=None, quantize=False):
 
 @contextlib.contextmanager
 def _remove_empty(directory):
-    """Returns a context manager. If its block fails, it removes `directory`, the directory of all exports,
-    provided that this directory is empty."""
+    """Returns a context manager. If its block fails, `directory` is removed, but only if it is empty.
+    `directory` is the directory of all exports."""
     try:
         yield
     except BaseException:
@@ -124,8 +124,8 @@ def _remove_empty(directory):
 
 
 def _hash_weights(model):
-    # The index file of a checkpoint contains the checksum of each tensor. So other weights have another index
-    # file.
+    # The index file of a checkpoint contains the checksum of each tensor. So if the weights change, the index
+    # file changes, too.
     return fingerprints.hash_files([f"{model.checkpoint}.index"])["fingerprint"]
 
 
@@ -163,7 +163,7 @@ def find(path):
 
 
 def read(directory, task=None):
-    """Reads an export, and checks that none of its files was changed; returns the `Export`.
+    """Returns the `Export` in a directory. Checks that none of its files was changed.
 
     Args:
       directory: the directory of the export.
@@ -195,7 +195,7 @@ def read(directory, task=None):
 
 
 def newest(model_dir, model, file_format, task=None):
-    """Returns the newest `Export` of a model's current weights.
+    """Returns the newest `Export` of a model. Checks that it was exported from the current weights.
 
     Args:
       model_dir: the output directory of a training.

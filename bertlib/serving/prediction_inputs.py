@@ -72,8 +72,8 @@ class InputReader:
         def setting(name, default):
             return flags[name] if name in flags else model.setting(name, default)
 
-        # Lines of plain text come from a terminal or a program. The encoding of the training file may be
-        # different, so only a flag changes the encoding of these lines.
+        # Lines of plain text come from a terminal or a program. So their encoding is not the encoding of the
+        # training file, but UTF-8, unless --encoding was passed.
         self._text_encoding = flags.get("encoding", "utf-8")
         self._token_column, self._tag_column = setting("token_column", 1), setting("tag_column", -1)
         arguments = row_examples.column_arguments(setting)

@@ -17,8 +17,8 @@ BATCH_SIZE = 32
 class Predictor:
     """A trained model that predicts. Create a predictor with `bertlib.serving.load`.
 
-    An input consists of the texts that the task takes. An answer is a dict that can be written as JSON. It
-    has these keys, which depend on the task:
+    An input consists of the texts that the task takes. An answer is a dict that can be written as JSON.
+    Its keys depend on the task:
 
     - classification: "label" and "probabilities". "probabilities" is {label: probability}
     - multilabel: "labels" and "probabilities". "labels" contains each label whose probability is at least the
@@ -38,8 +38,8 @@ class Predictor:
     Attributes:
       task: the task, a key of `bertlib.serving.TASKS`.
       fields: names of the texts of an input, such as ("text_a", "text_b").
-      required: number of texts that an input must have. Only the first `required` texts in `fields` are
-        required.
+      required: number of texts that an input must have. The first `required` texts in `fields` must be
+        passed; the others are optional.
       checkpoint: path of the weights.
       label_separator: text between the labels of a multi-label text, as in the training file.
 
@@ -68,7 +68,8 @@ class Predictor:
           task: "vectors", or None for the task that the model was trained for.
           step: a `StepConfig` with the precision and the kernels; None for fp32 and TensorFlow's ops.
           batch_size: largest number of windows in a batch.
-          group: the `replica_group.Group` of the replicas, which share the batches. None without replicas.
+          group: the `replica_group.Group` of the replicas; None without replicas. Each batch is computed by
+            one replica.
           model: the loaded model, an object that is used like a `session.LoadedModel`; None to load the
             weights of the directory into TensorFlow.
 
@@ -181,8 +182,9 @@ class Predictor:
         return self._task.windows(*texts, **fields)
 
     def answer(self, prepared: list[tuple[list, Any]]) -> list[dict[str, Any]]:
-        """Predicts for several inputs, in batches of texts with similar lengths. This is faster than single
-        calls.
+        """Predicts for several inputs, in batches of texts with similar lengths.
+
+        One call for several inputs is faster than one call for each input.
 
         Args:
           prepared: results of `prepare`, one for each input.

@@ -143,7 +143,7 @@ def pad(rows, names):
 
 
 def split(outputs, size):
-    """Returns the outputs of a batch of `size` rows, {name: array [B, …]}, as one dict for each row."""
+    """Splits the outputs of a batch of `size` rows, {name: array [B, …]}. Returns one dict for each row."""
     return [{name: values[index] for name, values in outputs.items()} for index in range(size)]
 
 

@@ -12,7 +12,7 @@ from bertlib.system import files
 
 
 def write(model, task, quantize, path):
-    """Writes a model as a TFLite file. The batch and the length of the inputs may change between calls.
+    """Writes a model as a TFLite file. The batch size and the length of the inputs may change between calls.
 
     Args:
       model: a `model_directory.ModelDirectory`.
@@ -40,8 +40,8 @@ def write(model, task, quantize, path):
             try:
                 content = converter.convert()
             except Exception as error:  # the class of the converter's errors is private
-                raise ValueError(f"TFLite cannot hold the graph of this model: {_unknown_ops(error)}. Export "
-                                 "the model with --format=saved_model.") from error
+                raise ValueError(f"TFLite cannot represent the graph of this model: {_unknown_ops(error)}. "
+                                 "Export the model with --format=saved_model.") from error
     files.write_bytes(path, content)
 
 
@@ -72,7 +72,7 @@ class TfliteModel:
         """
         self._lock = threading.Lock()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the interpreter warns that it moves to a different package
+            warnings.simplefilter("ignore")  # hides the notice that the class will move to another package
             self._interpreter = tf.lite.Interpreter(path, num_threads=len(os.sched_getaffinity(0)))
         self._places = {detail["name"].partition(":")[0]: detail["index"]
                         for detail in self._interpreter.get_input_details()}

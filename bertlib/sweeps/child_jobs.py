@@ -24,7 +24,7 @@ _MAX_WAIT_SECONDS = 600
 
 
 class Slot(NamedTuple):
-    """The part of the machine that a child process uses.
+    """The GPU or the CPU cores that a child process uses.
 
     Attributes:
       gpu: value of CUDA_VISIBLE_DEVICES; None to leave this variable unchanged.
@@ -72,8 +72,8 @@ def divide_machine(jobs):
 
 @contextlib.contextmanager
 def no_other_children(path):
-    """A context manager that waits until the children of an earlier sweep have ended. It yields the
-    descriptor of a lock file.
+    """Waits until the children of an earlier sweep have ended. This context manager yields the descriptor of
+    a locked file.
 
     The new children inherit the descriptor. So the kernel releases the lock only when this process and all of
     its children have ended.
@@ -117,8 +117,8 @@ def _is_locked(descriptor):
 def run_all(keys, start, slots, descriptor):
     """Runs a child process for each key. Yields the `End` of each child.
 
-    If the caller stops the iteration, or after Ctrl-C or SIGTERM, the children get SIGTERM. This function
-    then waits until they have ended, because a training first saves its last complete step. The whole
+    If the caller stops the iteration, or this process gets Ctrl-C or SIGTERM, the children get SIGTERM. A
+    child then saves its last complete step, so this function waits until all children have ended. The whole
     iteration must happen in one thread; see `child_command.ending_with_caller`.
 
     Args:

@@ -27,7 +27,7 @@ class Row:
       settings: {flag: value as text}.
       status: DONE, DIVERGED, FAILED or RUNNING.
       metrics: {name: number}, the results of the evaluation. A number that is not finite is None.
-      seconds: total time of the run. If the run was started several times, it is the sum.
+      seconds: total time of the run. If the run was started several times, the times of all starts are added.
       message: the error message of a failed or diverged run, or a warning about the results.
       started: time of the last start, in seconds since 1970.
     """
@@ -45,10 +45,11 @@ class Row:
 
 
 def read_results(directory):
-    """Returns the content of the results of an evaluation, {name: value}; None if there are no results.
+    """Reads eval_results.json, the results of an evaluation, as {name: value}. If this file is missing, reads
+    eval_results.txt, because run_pretraining.py writes only that file. Returns None if both are missing.
 
     Args:
-      directory: output directory of the run. run_pretraining.py writes only eval_results.txt.
+      directory: output directory of the run.
     """
     path = os.path.join(directory, "eval_results")
     if files.exists(f"{path}.json"):
@@ -100,7 +101,7 @@ def _degeneracy(matrix):
     """Returns a warning if a classifier is not better than a constant answer, otherwise "".
 
     Args:
-      matrix: the confusion matrix (rows are labels, columns are predictions); None if there is none.
+      matrix: the confusion matrix (rows are labels, columns are predictions); None if the results have none.
     """
     if matrix is None or np.ndim(matrix) != 2:
         return ""

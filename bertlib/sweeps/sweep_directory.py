@@ -49,7 +49,8 @@ class SweepDirectory:
             self._check(record, files.read_json_object(record))
 
     def _check(self, path, stored):
-        """Checks that a record describes a sweep with the same training command, and reads its runs."""
+        """Checks that a record describes a sweep with the same training command. Reads the runs of this
+        sweep."""
         if stored.get("format") != _FORMAT:
             raise ValueError(f"{path} has the format {stored.get('format')!r}, but this version reads the "
                              f"format {_FORMAT}. Pass another --sweep_dir.")
@@ -77,7 +78,8 @@ class SweepDirectory:
 
     @property
     def runs(self):
-        """Returns the list of all runs, including runs of earlier grids that the current grid lacks."""
+        """Returns the list of all runs. Runs of earlier grids are included, even if the current grid does not
+        contain them."""
         return list(self._runs.values())
 
     def output_dir(self, run):

@@ -10,7 +10,7 @@ from bertlib.api import child_command
 from bertlib.sweeps import child_jobs, run_inputs, run_rows, sweep_directory, sweep_page
 from bertlib.system import files, locks, terminal
 
-_LAST_BYTES = 100_000  # the part of a log in which an error message is looked for
+_LAST_BYTES = 100_000  # number of bytes at the end of a log that are searched for an error message
 _MAX_MESSAGE = 500  # longest message in a row, in characters
 
 
@@ -83,7 +83,8 @@ def _prepare(sweep, directory, each):
     row, log = directory.row(each), directory.log(each)
     seconds = row.seconds if row else 0.0
     if row and row.status == run_rows.RUNNING and os.path.exists(log):
-        # The sweep was killed during this run. The run ended shortly after the last change of its log.
+        # The sweep was killed during this run, so the end of the run is unknown. The last change of the log
+        # is used, because the run ended shortly after it.
         seconds += max(0.0, os.path.getmtime(log) - row.started)
     directory.write_row(each, run_rows.Row(each.settings, seconds=seconds, started=time.time()))
     flags = [f"--{name}={value}" for name, value in each.settings.items()]

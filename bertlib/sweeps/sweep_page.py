@@ -99,7 +99,7 @@ def _settings_section(ranked, settings, metric):
 
 
 def _order(text):
-    """Returns a key that sorts numbers by value, before other texts."""
+    """Returns a sort key for a text. Texts that are numbers come first, sorted by their value."""
     try:
         return 0, float(text), text
     except ValueError:
@@ -119,7 +119,7 @@ def _seeds_section(ranked, settings, metric):
              float(np.std(values, ddof=1)) if len(values) > 1 else "", min(values), max(values)]
             for label, values in strips]
     return section("Distribution over seeds", paragraph(
-        "The runs of a line differ only in their seed. The line with the best mean comes first."),
+        "The runs of one line differ only in their seed. The line with the best mean comes first."),
         _strip_chart("Settings without the seed", strips, metric),
         table(["settings", "runs", "mean", "standard deviation", "lowest", "highest"], rows))
 

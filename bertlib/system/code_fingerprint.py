@@ -34,7 +34,7 @@ def hash_scripts():
             continue
         path = pathlib.Path(path).resolve()
         if name == "__main__" or not any(map(path.is_relative_to, [_PACKAGE, *installed])):
-            with contextlib.suppress(OSError):  # the file was removed after its import
+            with contextlib.suppress(OSError):  # the file of a module may be removed after its import
                 fingerprints[path.name if name == "__main__" else name] = _hash_file(path)
     return fingerprints
 

@@ -23,7 +23,7 @@ from bertlib.system import terminal
 _is_writing_enabled = True
 _MAX_LINKS = 40  # longest chain of symbolic links; the kernel does not follow longer chains
 _RETRY = "then run the same command again"
-# {errno: (problem, advice)} for errors of writing that the user can solve.
+# {errno: (problem, advice)} of the write errors whose cause the user can remove.
 _DISK_ERRORS = {
     errno.ENOSPC: ("the disk is full", f"Make room on the disk, {_RETRY}."),
     errno.EDQUOT: ("the disk quota is used up", f"Remove files, or have the quota raised, {_RETRY}."),
@@ -147,8 +147,8 @@ def find_files(pattern):
     matches.
 
     The characters of glob patterns have no special meaning in the name of an existing file or directory. For
-    example, if the file "a[1].txt" exists, the pattern "a[1].txt" matches only this file. In "b[2]/*.txt",
-    the part "b[2]" matches only a directory "b[2]" if this directory exists.
+    example, if the file "a[1].txt" exists, the pattern "a[1].txt" matches only this file. If the directory
+    "b[2]" exists, the pattern "b[2]/*.txt" matches only files in this directory.
     """
     if is_remote(pattern):
         return [pattern] if exists(pattern) else sorted(_remote().glob(pattern))
@@ -164,7 +164,7 @@ def find_files(pattern):
 
 
 def disable_writing():
-    """Makes the functions of this module change no file from now on.
+    """Disables writing: from now on, the functions of this module change no files.
 
     Call this function if another process computes the same results and writes the files.
     """
@@ -178,8 +178,8 @@ def is_writing_enabled():
 
 
 def describe_disk_error(error, path, needed=None):
-    """Returns a pair of texts, (problem, advice), for an error of writing to a disk. Returns None for other
-    errors.
+    """Returns a pair of texts, (problem, advice), if an error means that a disk could not be written. Returns
+    None for other errors.
 
     The class of a TensorFlow error does not identify the problem. TensorFlow raises a ResourceExhaustedError
     for a full disk, and also for a lack of memory. It raises an OutOfRangeError for a file above the size
@@ -193,8 +193,8 @@ def describe_disk_error(error, path, needed=None):
     if isinstance(error, OSError):
         number = error.errno
     else:
-        # The writer of an event file raises a RuntimeError instead of a ResourceExhaustedError, and an
-        # IndexError instead of an OutOfRangeError.
+        # TensorFlow's writer of event files raises other errors: a RuntimeError instead of a
+        # ResourceExhaustedError, and an IndexError instead of an OutOfRangeError.
         is_of_writer = isinstance(error, (RuntimeError, IndexError))
         text = error.message if hasattr(error, "error_code") else str(error) * is_of_writer
         number = next((number for number in _DISK_ERRORS if os.strerror(number) in text), None)
@@ -202,7 +202,7 @@ def describe_disk_error(error, path, needed=None):
         return None
     problem, advice = _DISK_ERRORS[number]
     if number == errno.ENOSPC and not is_remote(path):
-        takes = f"it takes {readable_size(needed)}, and " if needed is not None else "without it "
+        takes = f"it takes {readable_size(needed)}, and " if needed is not None else "without this file, "
         with contextlib.suppress(OSError):
             problem += f": {takes}{readable_size(shutil.disk_usage(existing_parent(path)).free)} are free"
     return problem, advice
@@ -224,8 +224,8 @@ def readable_size(number):
 
 @contextlib.contextmanager
 def translate_disk_errors(path, kept=None):
-    """Returns a context manager. If its block fails because a disk cannot be written, it raises an OSError
-    with a plain message instead of the original error.
+    """Returns a context manager. If its block fails because a disk cannot be written, the context manager
+    raises an OSError with a plain message instead of the original error.
 
     Args:
       path: the file that the block writes. The message names this file if the original error names no file.

@@ -7,9 +7,9 @@ libraries, and TensorFlow's allocator. At its start, TensorFlow logs the memory 
     name: NVIDIA GeForce RTX 3060, …
 
 These MB are MiB. On 2026-11-23, files of public repositories were searched for such lines with the names of
-the cards. `CARDS` contains the lowest number that was found for each card, because a display also uses
-memory. Numbers that are more than 6 % below the highest number of the same card were left out: other programs
-used these cards.
+the cards. `CARDS` contains the lowest number that was found for each card, because a card may also have to
+provide memory for a display. Numbers that are more than 6 % below the highest number of the same card were
+left out: other programs used these cards.
 """
 
 import collections
@@ -42,7 +42,8 @@ def tensorflow_reserve(compute_capability):
 
 
 def _logged(title, lowest, highest=None):
-    """Returns the `GpuCard` of a card whose memory was found in logs: the lowest and the highest MiB."""
+    """Returns the `GpuCard` of a card whose memory was found in logs. `lowest` and `highest` are the lowest
+    and the highest MiB in these logs. If only one log was found, `highest` is None."""
     return GpuCard(title, lowest, f"logs: {lowest:,} to {highest:,} MiB" if highest else
                    f"one log: {lowest:,} MiB")
 
@@ -55,8 +56,8 @@ def _calculated(title, total, compute_capability):
       total: total MiB that nvidia-smi shows.
       compute_capability: see `tensorflow_reserve`.
     """
-    # On the cards with logs, the driver and the CUDA context take 370 to 1,300 MiB. nvidia-smi shows 513 MiB
-    # for the driver on an idle A10G.
+    # On the cards for which logs were found, the driver and the CUDA context take 370 to 1,300 MiB.
+    # nvidia-smi shows 513 MiB for the driver on an idle A10G.
     driver_and_context = 1024
     reserve = tensorflow_reserve(compute_capability)
     return GpuCard(title, total - driver_and_context - reserve,

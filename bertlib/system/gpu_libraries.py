@@ -9,8 +9,8 @@ import glob
 import os
 import site
 
-# {library of CUDA: its version in CUDA 12}. Each library has a separate version number. TensorFlow loads all
-# of them before it uses a GPU.
+# {major version of CUDA: {library: version number of the library}}. TensorFlow loads all of these libraries
+# before it uses a GPU.
 _LIBRARIES = {12: {"cudart": 12, "cublas": 12, "cublasLt": 12, "cufft": 11, "cusolver": 11, "cusparse": 12,
                    "cudnn": 9}}
 _DRIVER = "libcuda.so.1"

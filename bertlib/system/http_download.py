@@ -116,7 +116,7 @@ def download(source, root, base_url=None, timeout=60):
             raise DamagedError(f"{error} Remove the zip and run the command again; it then downloads the zip "
                                "again.") from error
         os.remove(archive)
-        raise DamagedError(f"{error} The zip came from {address} and was removed again.") from error
+        raise DamagedError(f"{error} The zip came from {address}. The zip was removed.") from error
     if was_fetched:
         os.remove(archive)
     else:
@@ -211,12 +211,12 @@ def _check_content(address, partial, problem_in):
 
 
 def _fetch_rest(address, partial, timeout):
-    """Requests the missing bytes of a partial file once, and appends them. Creates the partial file if
-    needed.
+    """Requests the missing bytes of a partial file, and appends them. Creates the partial file if needed.
+    Does not connect again after an interruption.
 
     Returns:
-      a pair: the length of the whole file in bytes, or None if the server did not send the length; and the
-      error that interrupted the connection, or None.
+      (length of the whole file in bytes, or None if the server did not send the length; the error that
+      interrupted the connection, or None).
     """
     offset, version = _partial_state(address, partial)
     response = _request(address, offset, version, timeout)
@@ -256,15 +256,15 @@ def _partial_state(address, partial):
 
 
 def _version_of(response):
-    """Returns the version of a file on the server. This is the strong ETag; without a strong ETag, the date
-    of the last change; without both, None."""
+    """Returns the version of a file on the server: the strong ETag. If the response has no strong ETag,
+    returns the date of the last change, or None if the response has no date either."""
     tag = response.headers.get("ETag", "W/")
     return response.headers.get("Last-Modified") if tag.startswith("W/") else tag
 
 
 def _is_rest_of_file(response, offset, version):
-    """Returns whether a response contains the missing bytes, from `offset` on, of the given version of the
-    file."""
+    """Returns whether a response contains the missing bytes, which begin at `offset`, and whether they belong
+    to the given version of the file."""
     if response is None or response.status != http.client.PARTIAL_CONTENT:
         return False
     span = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
@@ -364,7 +364,7 @@ def unpack(archive, directory, expected, problem_in=None):
       OSError: the files cannot be written.
     """
     partial = f"{directory}.partial"
-    shutil.rmtree(partial, ignore_errors=True)  # the rest of a killed run
+    shutil.rmtree(partial, ignore_errors=True)  # may be left by a killed run
     try:
         with zipfile.ZipFile(archive) as zipped, files.translate_disk_errors(directory):
             members = _members(zipped, archive, expected)

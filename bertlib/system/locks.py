@@ -76,7 +76,7 @@ def remove_abandoned(folder, prefix):
     for lock in glob.glob(os.path.join(glob.escape(folder), f"{glob.escape(prefix)}*.lock")):
         path = lock.removesuffix(".lock")
         name = os.path.basename(lock)
-        with contextlib.suppress(OSError):  # another process uses or has just removed the file
+        with contextlib.suppress(OSError):  # another process holds this lock, or has just removed its file
             key = _acquire(path, folder, name, again=False)
             try:
                 if _held[key][0] is not None and os.path.isdir(path):
@@ -106,11 +106,11 @@ def _acquire(what, folder, name, again=True):
       what: the locked path, for messages.
       folder: directory of the lock file.
       name: name of the lock file.
-      again: whether this process may already hold the lock, and may acquire it again.
+      again: whether this process may hold the lock several times. If False, this call must be the only one.
 
     Raises:
       InUseError: another process holds the lock. The error is also raised if this process already holds the
-        lock, and `again` is False in this call or was False in the earlier call.
+        lock, and `again` is False in the earlier or in the new call.
     """
     if files.is_remote(folder):
         key = folder, name
@@ -133,7 +133,7 @@ def _acquire(what, folder, name, again=True):
 
 def _release(key, folder, name):
     with _held_lock:
-        if key not in _held:  # in a child that was forked inside of the block
+        if key not in _held:  # this process was forked inside of the block, and did not inherit the lock
             return
         _held[key][1] -= 1
         if _held[key][1]:

@@ -1,5 +1,5 @@
-"""Closes the ports of a run with a network namespace. Other machines, and processes that are not part of the
-run, cannot reach these ports.
+"""Uses a network namespace to close the ports of a run. Other machines, and processes that are not part of
+the run, cannot reach these ports.
 
 The servers of TensorFlow and Apache Beam listen on all interfaces, without authentication. For this reason,
 the processes of a run can be started in a network namespace that has only the loopback interface. A process
@@ -33,9 +33,9 @@ _NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000
 # Constants for ioctl: the requests that read and set the flags of a network interface (SIOCGIFFLAGS,
 # SIOCSIFFLAGS), the format of struct ifreq, and the flag of an active interface (IFF_UP in net/if.h).
 _GET_FLAGS, _SET_FLAGS, _INTERFACE, _IS_UP = 0x8913, 0x8914, "16sh22x", 1
-# A message of the program (see `_main`) contains at most this number of descriptors.
+# Largest number of descriptors in a message of the program (see `_main`).
 _MAX_DESCRIPTORS = 2
-# Seconds to wait for a message of the program.
+# Longest time to wait for a message of the program.
 _TIMEOUT_SECONDS = 60
 # Matches command-line arguments that contain a path on a network file system. The path may be one of several
 # values, as in "--flag=a,b".
@@ -168,11 +168,11 @@ class Namespace:
 
 
 def enter(command):
-    """Moves this process into the namespace that a command line of `wrap_command` names. Returns the command
-    line without the part that `wrap_command` added.
+    """Moves this process into the namespace that is named in a command line from `wrap_command`. Returns the
+    command line without the part that `wrap_command` added.
 
-    This process must have only one thread. If the command line is not from `wrap_command`, the function
-    returns it unchanged, and the process stays in its current namespace.
+    This process must have only one thread. If the command line is not from `wrap_command`, it is returned
+    unchanged, and the process stays in its current namespace.
     """
     program = _program("enter")
     if list(command[:len(program)]) != program:

@@ -42,7 +42,7 @@ class StopRequest:
         return self._made.is_set()
 
     def check(self):
-        """Raises `Stopped` if the request was made. Later calls do not raise it again."""
+        """Raises `Stopped` if the request was made. Only the first call after the request raises it."""
         if self.is_set and not self._raised:
             self._raised = True
             raise Stopped

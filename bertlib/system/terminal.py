@@ -38,16 +38,16 @@ def counted(number, noun):
 
 
 def open_closed_streams():
-    """Opens those standard streams that were closed when the process started. Reading the opened standard
-    input, or writing to the opened standard output, raises a `StreamError`. Text for the opened standard
-    error is discarded.
+    """Replaces the standard streams that were closed when the process started. Reading from the replaced
+    standard input, or writing to the replaced standard output, raises a `StreamError`. Text for the replaced
+    standard error is discarded.
 
-    Without this function, after `command >&-`, the next file that the process opens would get the number of
-    the closed standard output, and all printed text would be written to this file. After `2>&-`, error
+    Without this function, after `command >&-`, the next file that the process opens would get the descriptor
+    of the closed standard output, and all printed text would be written to this file. After `2>&-`, error
     messages would be written to a file of results.
     """
     if sys.stdin is None:
-        os.open(os.devnull, os.O_RDONLY)  # gets the lowest free number, which is the number of the stream
+        os.open(os.devnull, os.O_RDONLY)  # gets the lowest free descriptor: 0, that of the standard input
         sys.stdin = io.TextIOWrapper(io.BufferedReader(_ClosedInput()), "utf-8")
     if sys.stdout is None:
         sys.stdout = _text(_Output(os.open(os.devnull, os.O_WRONLY), is_closed=True), "utf-8")
@@ -63,7 +63,7 @@ def guard_output():
         return
     try:
         output = _Output(stream.fileno())
-    except OSError:  # the process closed the file descriptor after its start
+    except OSError:  # the program itself has closed the descriptor of its standard output
         output = _Output(os.open(os.devnull, os.O_WRONLY), is_closed=True)
     sys.stdout = _text(output, stream.encoding, stream.errors, stream.line_buffering)
 

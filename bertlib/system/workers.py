@@ -57,8 +57,8 @@ def ordered_map(function, items, num_workers, chunk_size=1024):
         threads = stack.enter_context(futures.ThreadPoolExecutor(num_workers))
         for worker in workers:
             idle.put(worker)
-            # On exit, this callback runs before the threads are joined. It kills the worker for which a
-            # thread waits, so that the thread ends.
+            # At the end of the `with` block, this callback runs before the threads are joined. A thread may
+            # still wait for its worker. The callback kills the worker, so that the thread ends.
             stack.callback(worker.kill)
         # The number of submitted chunks is one more than the number of workers, so that no worker is idle
         # while the caller uses results.

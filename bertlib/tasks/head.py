@@ -1,4 +1,5 @@
-"""Builds the model of a task: BERT with a head. One `model_fn` trains, evaluates and predicts with any head.
+"""Builds the model of a task: BERT with a head. The same `model_fn` is used for all heads, and for training,
+evaluation and prediction.
 
 A head is an object with these attributes and methods:
 

@@ -55,7 +55,7 @@ class EncoderInfo(NamedTuple):
     Attributes:
       shapes: {name: shape} of the trainable variables.
       width: W, the size of the pooled output of a text.
-      length: the sequence length F if the module accepts no other length, else None.
+      length: the sequence length F if it is fixed in the module; None if the sequence length may vary.
       positions: the largest sequence length, or None if it is unknown.
       vocab_file, do_lower_case: outputs of the signature "tokenization_info"; None if the module does not
         have this signature.
@@ -74,8 +74,8 @@ def describe_encoder(spec, training):
 
     Args:
       spec: a `hub_module.ModuleSpec`.
-      training: whether the module will be trained. If it is true, the function also checks that the pooled
-        output has a gradient.
+      training: whether the module will be trained. If True, the function also checks that the pooled output
+        has a gradient.
 
     Raises:
       ValueError: the module is not an encoder, or it cannot be trained.

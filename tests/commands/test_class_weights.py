@@ -44,7 +44,7 @@ def test_forms(text, expected):
     ("yes:1,yes:2", "'yes' is named twice"), ("yes:0", "'0' is not a positive number"),
     ("1,nan,2", "'nan' is not a positive"), ("1,inf,2", "'inf'"), ("balance", "the number of weights is 1,")])
 def test_what_cannot_be_meant_is_refused(text, said):
-    with pytest.raises(ValueError, match=rf"^--class_weights={text}: .*{said}.*Pass one of: "):
+    with pytest.raises(ValueError, match=rf"^--class_weights={text}: .*{said}.*Pass the word balanced, "):
         class_weights.parse_weights(settings(text), TARGET)
 
 

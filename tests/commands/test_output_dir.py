@@ -318,7 +318,7 @@ def test_a_directory_without_a_record_works_and_gets_one_that_says_from_where(mr
     output = mrpc.copy(tmp_path, steps=2)
     (output / "run.json").unlink()
     unknown = (f"{output} has no run.json, so this run cannot be compared with the training of the "
-               "checkpoints there.")
+               "checkpoints in this directory.")
     evaluated = mrpc.run(output, do_train=None, do_eval=True)
     assert evaluated.code == 0 and unknown in evaluated.err and not (output / "run.json").exists()
     done = mrpc.run(output)

@@ -234,7 +234,7 @@ def test_own_pairs(scripts, flags, tmp_path):
                        cwd=tmp_path)
     assert done.code == 0, done.err
     assert "[CLS] a cat [SEP] see" in done.err
-    assert "with the number of examples: pet 1.5 (2), thing 0.5 (2)." in (
+    assert "mean weight of all examples is 1): pet 1.5 (2), thing 0.5 (2)." in (
         done.err)
     output = tmp_path / "output" / "train_with_tfhub"
     assert (output / "labels.txt").read_text() == "pet\nthing\n"

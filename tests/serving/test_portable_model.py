@@ -115,7 +115,8 @@ def test_a_tflite_file_with_weights_in_int8_gives_nearly_the_answers_of_the_mode
 @needs_onnx
 def test_a_graph_that_onnx_cannot_hold_is_refused_and_nothing_is_left(tiny_model, tmp_path):
     model = written(tmp_path / "crf", tiny_model, "tagging_crf")
-    with pytest.raises(ValueError, match="ONNX cannot hold the graph of this model: DynamicStitch .*=saved_"):
+    message = "ONNX cannot represent the graph of this model: DynamicStitch .*=saved_"
+    with pytest.raises(ValueError, match=message):
         portable_model.export(model, str(tmp_path / "export"), "onnx")
     assert not (tmp_path / "export").exists()
 

@@ -21,7 +21,8 @@ from bertlib.estimator.estimator import Estimator, EstimatorSpec, RunConfig
 from bertlib.system import files
 from bertlib.tasks.squad import squad_data
 
-FULL = r"could not be written: the disk is full: without it [\d.]+ .B are free\. Make room on the disk"
+FULL = (r"could not be written: the disk is full: without this file, [\d.]+ .B are free\. "
+        "Make room on the disk")
 TOO_LARGE = r"could not be written: it is larger than files may be here \(ulimit -f"
 
 

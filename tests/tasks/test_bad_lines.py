@@ -79,7 +79,7 @@ def test_a_quote_that_is_not_closed_ends_the_list(skips, tmp_path):
     path = written(tmp_path, content)
     title, *listed, advice = error_of(path, skip_bad_lines=skips).split("\n")
     assert [line.split(":")[1] for line in listed] == ["2", "33"] and "2 lines" in title
-    assert "lines after line 33 cannot be read, also with --skip_bad_lines=true" in advice
+    assert "lines after line 33 cannot be read, not even with --skip_bad_lines=true" in advice
 
 
 def test_a_first_row_that_cannot_be_read_is_never_left_out(tmp_path):

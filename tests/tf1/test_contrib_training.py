@@ -78,7 +78,7 @@ def test_hparams_get():
                                                             "cannot"),
     (lambda found: found.set_hparam("rate", [1.0]), ValueError, "not pass a list for .* rate"),
     (lambda found: found.set_hparam("sizes", 1), ValueError, "pass a list for .* sizes"),
-    (lambda found: found.parse("layers"), ValueError, "cannot be read from 'layers' on"),
+    (lambda found: found.parse("layers"), ValueError, "cannot be read: 'layers' does not begin"),
     (lambda found: found.parse("layers=[1"), ValueError, "hyperparameters cannot be read"),
     (lambda found: found.parse("layers=1,layers=2"), ValueError, "'layers' occurs more than once"),
     (lambda found: found.parse("depth=1"), ValueError, "Unknown hyperparameter depth; the known ones are "

@@ -1,4 +1,5 @@
-"""Defines rules for expressions that Python 3 can parse, but that fail or behave differently than before."""
+"""Defines rules for expressions that Python 3 can parse, but that fail or behave differently than with the
+versions of Python and of the packages for which the program was written."""
 
 import ast
 import functools
@@ -31,7 +32,7 @@ def written(node):
 
 
 class Names:
-    """Resolves the expressions of a scope."""
+    """Finds the dotted names of the expressions in a scope."""
 
     def __init__(self, scope, methods):
         """Creates a resolver.
@@ -57,8 +58,8 @@ class Names:
 
         Args:
           node: the expression.
-          ranges: whether range(…) counts.
-          views: whether the methods of a dict, such as .keys(), count.
+          ranges: whether range(…) counts as such a value.
+          views: whether the result of a dict method, such as .keys(), counts as such a value.
 
         Returns:
           the description, or None if the value is a list in Python 3 or its type is not known.
@@ -99,7 +100,7 @@ def wrong(node, kind, problem, instead, note=False):
 
     Args:
       node: the node; its line is the line of the finding.
-      kind: kind of the finding.
+      kind: kind of the finding, such as PYTHON2.
       problem: description of what is wrong with the code of the node.
       instead: the code to write instead.
       note: whether the finding is only a note.
@@ -111,7 +112,8 @@ def wrong(node, kind, problem, instead, note=False):
 
 
 # --- Python 2 --------------------------------------------------------------------------------------------
-# Each rule yields tuples like those of `wrong`.
+# Each rule yields tuples like those that `wrong` returns: (node, kind, text of the finding, instead, note). A
+# rule can leave out `note`.
 
 
 def old_methods(call, names):
@@ -233,7 +235,7 @@ def texts(call, names):
 
 
 def files(call, names):
-    """Reports file modes that Python 3 refuses, or that do not fit the csv module."""
+    """Reports file modes that Python 3 refuses, and binary files that are passed to the csv module."""
     name, mode = names.of(call.func), _mode(call)
     if name in ("builtins.open", "io.open") and "U" in mode and sys.version_info >= (3, 11):
         new = mode.replace("U", "")
@@ -329,7 +331,8 @@ def tables(node, names):
 
 
 def others(call, names):
-    """Reports arguments that json, yaml and gensim no longer accept, or now require."""
+    """Reports calls of json, yaml and gensim with a removed argument, or without an argument that is now
+    required."""
     name = names.of(call.func) or ""
     if name in ("json.load", "json.loads", "json.dump", "json.dumps") and _keyword(call, "encoding"):
         yield wrong(call, PYTHON3, "json functions have no argument encoding", "the call without `encoding=`")
@@ -343,7 +346,8 @@ def others(call, names):
 
 
 def refused(call, names):
-    """Reports calls of names that tf1 lets programs import, but refuses to run."""
+    """Reports calls that tf1 refuses, such as `TPUClusterResolver()`. Programs can import these names, but
+    cannot call them."""
     name = names.of(call.func) or ""
     last = name.split(".")[-1] or getattr(call.func, "attr", "")
     ours = name.startswith(("tf.", "tensorflow."))
@@ -368,7 +372,7 @@ def refused(call, names):
 
 
 def levels(call, names):
-    """Reports a function of tf.logging that is used as a level, such as tf.logging.info."""
+    """Reports functions of tf.logging, such as tf.logging.info, that set_verbosity gets as a level."""
     name = names.of(call.args[0]) or "" if call.args and _method(call)[1] == "set_verbosity" else ""
     if name.startswith("tf.") and call.args[0].attr in _LOGS:
         yield wrong(call, TENSORFLOW, f"`{written(call.args[0])}` is a function",
@@ -376,7 +380,7 @@ def levels(call, names):
 
 
 def metrics(function, names):
-    """Reports a metric_fn that returns a tensor as a metric."""
+    """Reports a metric_fn that returns a metric as a tensor and not as a pair (value, update op)."""
     if not function.name.endswith("metric_fn"):
         return
     inside = list(ast.walk(function))
@@ -395,7 +399,8 @@ def metrics(function, names):
 
 
 def variable_ops(constant, names):
-    """Reports code that freezes or walks graphs and looks for the ops of variables."""
+    """Reports strings that are op types of variables, such as "VariableV2". Code that walks or freezes graphs
+    uses such strings."""
     if constant.value in ("VarHandleOp", "VariableV2"):
         yield (constant, TENSORFLOW, f"`{constant.value}`: the ops of variables are not those of TensorFlow "
                                      f"1",
@@ -403,7 +408,8 @@ def variable_ops(constant, names):
 
 
 def argument_specs(node, names):
-    """Reports the field `keywords` of `inspect.getargspec`; `inspect.getfullargspec` calls it `varkw`."""
+    """Reports the field `keywords` of `inspect.getargspec`. The field is called `varkw` in
+    `inspect.getfullargspec`."""
     function = names.called(node.value) if node.attr == "keywords" else None
     if function in ("inspect.getargspec", "inspect.getfullargspec"):
         instead = written(node).removesuffix("keywords").replace("getargspec", "getfullargspec")
@@ -413,7 +419,7 @@ def argument_specs(node, names):
 
 
 def names_in_graphs(call, names):
-    """Reports look-ups of ops by names that TensorFlow, and not the program, has chosen."""
+    """Reports look-ups of ops or tensors whose names were chosen by TensorFlow and not by the program."""
     receiver, method = _method(call)
     literal = names.scope.value(call.args[0]) if call.args and method in _BY_NAME else None
     if literal is None or not _is_text(literal):
@@ -425,7 +431,7 @@ def names_in_graphs(call, names):
     elif re.fullmatch(r"[A-Z][A-Za-z0-9]*(_\d+)?", last):
         yield wrong(call, TENSORFLOW, "TensorFlow chose this name, and another version of TensorFlow may "
                                       "choose a different name",
-                    '`tf.identity(x, name="…")` where the tensor is made, and this name here', True)
+                    '`tf.identity(x, name="…")` where the tensor is made, and look up that name here', True)
 
 
 _EVERY_CALL = (old_methods, lists_in_calls, divisions, orders, texts, files, arrays, tables, others, refused,

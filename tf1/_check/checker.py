@@ -56,7 +56,7 @@ def _texts(paths, unread, seen):
       seen: set of real paths. Files in this set are left out, and the files that were read are added to it.
 
     Returns:
-      {path: (code, findings about its bytes)}.
+      {path: (code of the file, findings about the encoding of the file)}.
     """
     texts = {}
     for path in paths:
@@ -98,16 +98,16 @@ def check(*roots):
 
 @dataclasses.dataclass
 class _Total:
-    """The results of all files, added up.
+    """The sums of the results over all files.
 
     Attributes:
       read: number of files that were read.
-      files: number of files with findings.
+      files: number of files with lines that will not run.
       notebooks: number of notebooks.
       lines: number of lines that will not run.
       notes: number of notes.
       unread: list of (path, reason) of the files that were not read.
-      kinds: number of findings of each kind.
+      kinds: number of findings of each kind, without notes.
     """
 
     read: int = 0
@@ -120,7 +120,8 @@ class _Total:
 
 
 def _check_program(root, total, seen):
-    """Prints the findings in a file or folder and adds them to a _Total. Files in `seen` are left out."""
+    """Prints the findings in a file or folder and adds their numbers to `total`. Files in `seen` are left
+    out."""
     if root.is_dir():
         paths, notebooks, unread = modules.python_files(root)
     else:

@@ -1,5 +1,9 @@
-"""Reads the conditions and `except` clauses that protect lines of a program, such as tests of the Python
-version. The checker does not report the protected lines."""
+"""Reads the conditions and `except` clauses around the lines of a program.
+
+The checker does not report a line that runs only with another version of Python, a name whose existence or
+version the program tests, or an error that the program catches. On a line that runs only on TPUs, it does not
+report names of TensorFlow.
+"""
 
 import ast
 import platform
@@ -23,7 +27,8 @@ def truth(test, scope):
         return None if operand is None else not operand
     if isinstance(test, ast.BoolOp):
         values = [truth(value, scope) for value in test.values]
-        decides = isinstance(test.op, ast.Or)  # one true value decides an `or`, one false value an `and`
+        # One true value makes an `or` true. One false value makes an `and` false.
+        decides = isinstance(test.op, ast.Or)
         if decides in values:
             return decides
         return None if None in values else not decides
@@ -77,11 +82,11 @@ def for_tpus(test):
 
 
 def tested_names(test):
-    """Returns the names that a condition tests with hasattr, and the packages whose version the condition
-    reads.
+    """Returns the names that a condition tests with hasattr or getattr, and the packages whose version the
+    condition reads.
 
-    A package is returned with a dot at its end, such as "np.". This text is a prefix of the names in
-    findings, such as "np.bool".
+    The checker does not report a finding whose text contains one of the returned strings. A package is
+    returned with a dot at its end, such as "np.", because the text then contains a name such as "np.bool".
     """
     names = set()
     for node in ast.walk(test):

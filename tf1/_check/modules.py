@@ -70,7 +70,7 @@ def is_installed(name):
 
 
 class Fork:
-    """Holds the modules of the program that is checked, and the imports between its files.
+    """The program that is checked: its modules, and the imports between its files.
 
     Attributes:
       methods: set of the names of all functions that the files define.
@@ -107,7 +107,7 @@ class Fork:
             self._parts.update(tuple(module.split(".")[-2:]) for module in _IMPORT_PART.findall(text))
 
     def has(self, name):
-        """Returns whether the program contains a module, in one of its folders or in a folder above.
+        """Returns whether a module is in a folder of the program, or in a folder above the checked folder.
 
         Args:
           name: name of the module, without a dot.
@@ -126,8 +126,9 @@ class Fork:
             len(used) > 1 or package.lower() in self._root.resolve().name.lower())
 
     def is_only_beside(self, name, path):
-        """Returns whether a module is only in the same package as a file, so that Python 3 does not find the
-        module by its bare name.
+        """Returns whether a module is in the same package as a file and in no other folder.
+
+        From such a file, `import name` finds the module in Python 2, but not in Python 3.
 
         Args:
           name: name of the module, without a dot.
@@ -139,16 +140,16 @@ class Fork:
                 and not any(_is_module(folder, name) for folder in self._above) and not is_installed(name))
 
     def only_elsewhere(self, name, path):
-        """Returns the only folder that contains a module, if a file that imports the module would not find
-        it.
+        """Returns the only folder that contains a module, if an import in a given file does not search this
+        folder.
 
         Args:
           name: name of the module, without a dot.
-          path: pathlib.Path of the file that imports it.
+          path: pathlib.Path of the file that imports the module.
 
         Returns:
-          path of the folder relative to the checked folder. None if the file finds the module, if the module
-          is in no folder or in several folders of the program, or if the program has a setup.py.
+          path of the folder relative to the checked folder. None if the import finds the module, if the
+          module is in no folder or in several folders of the program, or if the program has a setup.py.
         """
         homes = self._homes.get(name, set())
         is_found = homes & {path.parent, *path.parents} or self._changes_path or is_installed(name)
@@ -200,7 +201,7 @@ def _has_python_files(folder):
 
 
 def python_files(root):
-    """Lists the files below a folder, without links to folders, hidden folders and virtual environments.
+    """Lists the files below a folder. Leaves out links to folders, hidden folders and virtual environments.
 
     Returns:
       (.py files, number of notebooks, [(folder that could not be read, reason)]).

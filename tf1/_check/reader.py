@@ -12,10 +12,10 @@ from tf1._check.guards import exceptions, for_tpus, tested_names, truth
 from tf1._check.rules import NUMPY, PACKAGE, PYTHON2, PYTHON3, TENSORFLOW, Finding
 from tf1._check.scopes import FUNCTIONS, Scope, canonical
 
-# Subjects of findings.
+# Subjects of findings: the kind of code that a finding is about.
 _IMPORT, _NAME, _ATTRIBUTE, _CALL = "import", "name", "attribute", "call"
-# Maps an exception to subjects of findings. If a `try` catches the exception, the program already handles
-# findings with these subjects.
+# Maps an exception to subjects of findings. If a `try` of the program catches the exception, findings with
+# these subjects are not reported for the lines in the `try`.
 _GUARDS = {"ImportError": {_IMPORT}, "ModuleNotFoundError": {_IMPORT}, "NameError": {_NAME},
            "AttributeError": {_ATTRIBUTE, _CALL}, "TypeError": {_CALL}}
 _LEAVING = (ast.Return, ast.Raise, ast.Continue, ast.Break)
@@ -50,8 +50,11 @@ class Reader(ast.NodeVisitor):
         self._block(tree.body)
 
     def _emit(self, about, node, kind, what, instead, note=False):
-        """Adds a finding, unless the program itself protects the line, for example with `try`; see `Finding`
-        for the arguments."""
+        """Adds a finding. `about` is its subject; see `Finding` for the other arguments.
+
+        No finding is added if an `if` around the line tests the name or the version that the finding is
+        about. On a line that runs only on TPUs, no finding about TensorFlow is added.
+        """
         if not (any(name in what for name in self._known) or kind == TENSORFLOW and self._on_tpus):
             self.found.append((about, Finding(node.lineno, kind, what, instead, note)))
 
@@ -214,7 +217,7 @@ class Reader(ast.NodeVisitor):
         elif root in rules.PACKAGES:
             self._emit(_IMPORT, node, PACKAGE, f"`{statement}`: {root} is not installed",
                        f"`pip install {rules.PACKAGES[root]}` in a shell")
-        else:  # no `pip install`: on PyPI, anybody may have registered a package with this name
+        else:  # no advice to `pip install`: on PyPI, anybody may own a package with this name
             self._emit(_IMPORT, node, PACKAGE, f"`{statement}`: {root} is neither installed nor in the "
                                                "folder of the file",
                        "PYTHONPATH=… with the folder that contains this module, or install the package of "
@@ -276,8 +279,8 @@ class Reader(ast.NodeVisitor):
                            rules.code(rules.BUILTINS[parts[0]]))
         elif root in _INSPECTED:
             lacking = modules.missing(name)
-            # The missing part of the dotted name may be in the import or assignment of the first name. In
-            # this case, the import or assignment was already reported.
+            # The first name of the expression is bound by an import or an assignment. If the missing part is
+            # in that import or assignment, it was already reported there.
             if lacking and lacking[0].count(".") >= known:
                 self._emit(_ATTRIBUTE, node, *_lacks(f"`{written(node)}`", *lacking))
         elif root != "builtins" and not self._fork.has(root):
@@ -293,7 +296,7 @@ def _moved(name, first=1):
 
     Args:
       name: dotted name.
-      first: number of parts of the shortest prefix of the name to look up.
+      first: the shortest prefix of the name that is looked up has this number of parts.
 
     Returns:
       (kind of the finding, a text about what happened to the name, the replacement, whether only a later
@@ -318,7 +321,7 @@ def _import_line(instead, module, full):
     """Returns the code that replaces an import.
 
     Args:
-      instead: the replacement of the name, from the tables.
+      instead: the replacement of the name, from the tables of `rules`.
       module: the imported module.
       full: dotted name of the imported module or name.
     """

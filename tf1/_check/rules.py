@@ -10,7 +10,9 @@ NUMPY, TENSORFLOW, PACKAGE = "NumPy", "TensorFlow", "package"
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Finding:
-    """Describes a line that will not run, or, as a note, a line that may behave differently than before.
+    """Describes a line that will not run.
+
+    A note describes a line that runs, but may behave differently than the author of the program expected.
 
     Attributes:
       line: number of the line.
@@ -32,7 +34,7 @@ class Finding:
 
 
 def code(instead):
-    """Returns a replacement in backticks, or unchanged if it is a phrase."""
+    """Returns a replacement in backticks. A phrase, such as "int() or float()", is returned unchanged."""
     return instead if re.search(r"[a-z]: |`|\bthe package\b| or | in place ", instead) else f"`{instead}`"
 
 
@@ -180,8 +182,8 @@ MOVED = {
     "sklearn.utils.linear_assignment_": "scipy.optimize.linear_sum_assignment",
 }
 
-# These modules are in a package with the same name. For modules outside of these tables, the checker does not
-# suggest a package, because anybody may have registered a package with the name of the module.
+# Each of these modules is in a package with the same name. For a module that is not in `PACKAGES`, the
+# checker does not suggest a package: on PyPI, anybody may have registered a package with this name.
 _OF_THEIR_NAME = (
     "apache_beam", "flask_compress", "flask_cors", "gensim", "h5py", "jieba", "joblib", "keras", "keras_bert",
     "keras_contrib", "matplotlib", "nltk", "oauth2client", "pandas", "pytorch_pretrained_bert", "requests",

@@ -78,7 +78,7 @@ class Scope:
                     self._bind(node.id)
             else:
                 for name in (getattr(node, "name", None), getattr(node, "rest", None)):
-                    if isinstance(name, str):  # def, class, except … as, match
+                    if isinstance(name, str):  # a name that def, class, except … as or match binds
                         self._bind(name)
                 if not isinstance(node, (*FUNCTIONS, ast.ClassDef, *COMPREHENSIONS)):
                     waiting.extend(ast.iter_child_nodes(node))
@@ -115,12 +115,13 @@ class Scope:
         """Returns the full dotted name of an expression that consists of names and dots.
 
         For example, after `from tensorflow import nn as layers`, the full name of `layers.dropout` is
-        "tf.nn.dropout". The first name in this expression, `layers`, means "tf.nn", which has two parts.
+        "tf.nn.dropout". The first name in this expression, `layers`, is resolved to "tf.nn", which has two
+        parts. So the result is ("tf.nn.dropout", 2).
 
         Returns:
-          (full dotted name, number of parts in the meaning of the first name). In the example, this is
-          ("tf.nn.dropout", 2). If the meaning is unknown, (None, 0). The full name of a builtin that has no
-          binding in the program is `builtins.name`.
+          (full dotted name, number of parts to which the first name is resolved). If the first name cannot
+          be resolved, (None, 0). The full name of a builtin that has no binding in the program is
+          `builtins.name`.
         """
         if isinstance(node, ast.Attribute):
             base, parts = self.resolve(node.value, depth)

@@ -61,9 +61,10 @@ def decoded(content):
 
 
 def without_strings(text):
-    """Returns the text without comments and without the contents of strings, at unchanged positions.
+    """Returns the text without comments and without the contents of strings.
 
-    A comment becomes spaces, and each character in a string becomes "s".
+    A comment becomes spaces, and each character in a string becomes "s". So the rest of the text stays at the
+    same positions.
     """
     def blank(match):
         code = match.group()
@@ -128,7 +129,7 @@ _CALLS = ((_PRINT, _print_call, "print is a function"), (_EXEC, _exec_call, "exe
 
 
 class _Repair:
-    """Holds a text in which lines of Python 2 are replaced.
+    """Replaces code of Python 2 in a text by code that Python 3 parses.
 
     Attributes:
       text: the text with the replacements; the number of lines stays the same.
@@ -164,7 +165,8 @@ class _Repair:
             self.apply(edits)
 
     def statements(self):
-        """Replaces print, exec, raise and except statements of Python 2, and parameters in brackets."""
+        """Replaces print, exec, raise and except statements of Python 2, and parameters in brackets, such as
+        the pair in `def f(x, (a, b))`."""
         masked, edits = without_strings(self.text), []
         for start, end in _statements(masked):
             statement = masked[start:end]

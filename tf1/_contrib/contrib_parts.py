@@ -25,12 +25,13 @@ from tf1._names import estimator_parts, internals, summary, tensorflow_names
 from tf1._names.namespace import Namespace, defined_names, own_names
 from tf1._replicas import strategies
 
-# For the missing names of these parts of `tf.contrib`, the advice is the part of `tf` with the same name.
+# For a missing name of one of these parts of `tf.contrib`, the advice is the part of `tf` with the same name:
+# instead of a name in `tf.contrib.losses`, use `tf.losses`.
 _SAME_NAME = (
     "autograph", "distribute", "estimator", "feature_column", "image", "keras", "linalg", "lookup", "losses",
     "metrics", "nn", "quantization", "saved_model", "signal", "summary")
-# Maps each part of contrib to a replacement for the names of the part that tf1 does not provide. The keys are
-# all parts that `tf.contrib` has. None: the error message lists the names of the part that tf1 provides.
+# Maps each part of `tf.contrib` to the replacement for names that tf1 does not provide in this part. None:
+# the error message lists the names that tf1 provides in this part. `tf.contrib` has no other parts.
 REPLACEMENTS = {
     **{part: f"tf.{part}" for part in _SAME_NAME},
     "all_reduce": "tf.distribute", "batching": "tf.nondifferentiable_batch_function",
@@ -57,8 +58,8 @@ REPLACEMENTS = {
     "tpu": "CPU or GPU: TPUs are not supported", "training": "tf.data in place of queues and bucketing",
     "util": "tf.make_tensor_proto",
 }
-# Maps a part of contrib to the module of the package tf-slim that has more names of this part; "" is tf_slim
-# itself.
+# Maps a part of `tf.contrib` to the module of the package tf-slim that provides further names of this part.
+# "" is the module tf_slim itself.
 _IN_SLIM = {"layers": "layers", "slim": "", "training": "training.training"}
 
 

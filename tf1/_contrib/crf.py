@@ -7,9 +7,9 @@ import tensorflow.compat.v1 as tf
 
 from bertlib.graph import crf
 
-# These are the names of the other ops in TensorFlow 1.15's crf_decode. They are reserved, because a later op
-# with the same name gets a number, such as the 1 in "Squeeze_1". `_INNER_OPS_OF_ONE` are the ops for
-# sequences of length 1.
+# In TensorFlow 1.15, crf_decode also creates inner ops with these names. The names are reserved here, so that
+# later ops get the same numbers as in TensorFlow 1.15, such as the 1 in "Squeeze_1". `_INNER_OPS_OF_ONE` are
+# the inner ops for sequences of length 1.
 _INNER_OPS = ("ExpandDims", "Slice", "Squeeze", "Slice", "Const", "sub", "Maximum", "ReverseSequence",
               "ArgMax", "Cast", "ExpandDims", "rnn", "Squeeze", "concat")
 _INNER_OPS_OF_ONE = ("Squeeze", "ArgMax", "ExpandDims")
@@ -33,7 +33,7 @@ def crf_decode(potentials, transition_params, sequence_length):
 
 
 def _decode(potentials, transition_params, sequence_length, of_one):
-    """Returns the best tags and their scores, with the op names for a static length.
+    """Returns the best tags and their scores, with the op names that they have if the length is known.
 
     Args:
       potentials, transition_params, sequence_length: see `crf.crf_decode`.

@@ -18,7 +18,7 @@ SCOPED = {}  # {key of a function: the names of its arguments that a scope may s
 
 
 def arg_scope_func_key(op):
-    """Returns the key of a function in a scope."""
+    """Returns the key under which a scope stores the default arguments of a function."""
     return getattr(op, "_key_op", str(op))
 
 
@@ -216,7 +216,7 @@ def filter_variables(var_list, include_patterns=None, exclude_patterns=None, reg
 
 
 def assign_from_values(var_names_to_values):
-    """Returns (op, feed_dict) that set variables to arrays.
+    """Returns (op, feed_dict). If a session runs the op with the feed_dict, variables get given values.
 
     Args:
       var_names_to_values: {name: array}.
@@ -231,7 +231,13 @@ def assign_from_values_fn(var_names_to_values):
 
 
 def _assignment(pairs):
-    """Returns (op, feed_dict) that set variables to arrays. The arrays are not stored in the graph."""
+    """Returns (op, feed_dict) for the assignment of arrays to variables.
+
+    The arrays are fed, so they are not stored in the graph.
+
+    Args:
+      pairs: list of (variable, array).
+    """
     feed, ops = {}, []
     for var, value in pairs:
         placeholder = tf.placeholder(var.dtype.base_dtype, var.shape, f"placeholder/{var.op.name}")
@@ -273,7 +279,8 @@ def _other_shape(name, shape, model_path, var):
 
 
 def assign_from_checkpoint(model_path, var_list, ignore_missing_vars=False):
-    """Returns (op, feed_dict) that set variables to a checkpoint's values.
+    """Returns (op, feed_dict). If a session runs the op with the feed_dict, variables get the values of a
+    checkpoint.
 
     Args:
       model_path: the checkpoint.
@@ -281,7 +288,7 @@ def assign_from_checkpoint(model_path, var_list, ignore_missing_vars=False):
       ignore_missing_vars: whether to leave out variables that the checkpoint lacks, with a warning.
 
     Raises:
-      ValueError: the checkpoint lacks a variable, or contains a variable with a different shape.
+      ValueError: the checkpoint lacks a variable, or contains a different number of values for a variable.
     """
     reader, named = _wanted(model_path, var_list, ignore_missing_vars)
     pairs = []

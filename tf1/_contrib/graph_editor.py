@@ -20,13 +20,15 @@ _CONTROL_FLOW |= {f"Ref{name}" for name in _CONTROL_FLOW}
 
 
 def _ops(things):
-    """Returns the ops of one or more ops and tensors."""
+    """Returns a list of ops, given one or more ops and tensors. A tensor is replaced by the op that computes
+    it."""
     things = [things] if isinstance(things, tf.Operation) or hasattr(things, "op") else things
     return [thing if isinstance(thing, tf.Operation) else thing.op for thing in things]
 
 
 def _walk(seeds, neighbours, inclusive, within_ops, within_ops_fn):
-    """Returns the ops that can be reached from the seeds, each op once. The list begins with the seed ops."""
+    """Returns the ops that can be reached from the seed ops, each op once. If `inclusive` is true, the list
+    begins with the seed ops. Otherwise, it does not contain them."""
     def is_within(op):
         return (within_ops is None or op in within_ops) and (within_ops_fn is None or within_ops_fn(op))
 
@@ -91,8 +93,8 @@ def filter_ts(ops, positive_filter=True):
 
 
 def filter_ts_from_regex(ops, regex):
-    """Returns those inputs and outputs of ops whose name contains a match of a regular expression. The name
-    is compared without ":0"."""
+    """Selects tensors from the inputs and outputs of ops: those whose name contains a match of a regular
+    expression. The name is compared without ":0"."""
     return filter_ts(ops, lambda tensor: re.search(regex, tensor.op.name))
 
 
@@ -106,7 +108,7 @@ def select_ops(*patterns, graph=None):
 
 
 class SubGraphView(object):
-    """Holds some ops of a graph.
+    """A set of ops of one graph.
 
     Attributes:
       ops: list of the ops, each op once.
@@ -122,7 +124,7 @@ def sgv(*things):
 
 
 class _Copies(object):
-    """Holds the copies of ops and tensors.
+    """The copies of ops and tensors, for look-ups by the originals.
 
     Attributes:
       _transformed_ops, _transformed_ts: {original: copy} of ops and of tensors. Programs read these dicts.

@@ -188,7 +188,8 @@ def dropout(inputs, keep_prob=0.5, noise_shape=None, is_training=True, outputs_c
 
 
 def xavier_initializer(uniform=True, seed=None, dtype=tf.float32):
-    """Returns an initializer with variance 2 / (inputs + outputs) (Glorot and Bengio 2010).
+    """Returns an initializer (Glorot and Bengio 2010). The variance is 2 / (number of inputs + number of
+    outputs).
 
     Args:
       uniform: whether the distribution is uniform. If false, it is normal.
@@ -237,8 +238,10 @@ def l1_l2_regularizer(scale_l1=1.0, scale_l2=1.0, scope=None):
 
 
 def sum_regularizer(regularizer_list, scope=None):
-    """Returns a function of weights that adds up the functions in a list. Returns None if all of them are
-    None."""
+    """Returns a function that takes weights and returns the sum of all regularizers in a list.
+
+    Elements of the list can be None. If all are None, returns None.
+    """
     regularizers = [regularizer for regularizer in regularizer_list if regularizer is not None]
     return (lambda weights: tf.add_n([regularizer(weights) for regularizer in regularizers],
                                      name=scope)) if regularizers else None
@@ -274,7 +277,7 @@ def optimize_loss(loss, global_step, learning_rate, optimizer, gradient_noise_sc
                   gradient_multipliers=None, clip_gradients=None, learning_rate_decay_fn=None,
                   update_ops=None, variables=None, name=None, summaries=None,
                   colocate_gradients_with_ops=False, increment_global_step=True):
-    """Builds a training step and returns the loss, as a tensor that is computed after the step.
+    """Builds a training step. Returns the loss as a tensor: a session that computes the tensor runs the step.
 
     Args:
       loss: scalar tensor.

@@ -10,10 +10,10 @@ from tf1._names import internals
 class DecoupledWeightDecayExtension(object):
     """Adds decoupled weight decay (Loshchilov and Hutter, arXiv:1711.05101) to an optimizer.
 
-    A class inherits first from this class and then from an optimizer. Each step first applies the decay,
-    w ← w - weight_decay · w. Then it applies the optimizer's update. The decay is not multiplied by the
-    learning rate, so a schedule of the learning rate must also be applied to the decay. If the gradient of a
-    variable is sparse, the decay is applied only to the rows that have a gradient.
+    To use it, write a class that inherits first from this class and then from an optimizer. Each step first
+    applies the decay, w ← w - weight_decay · w. Then it applies the optimizer's update. The decay is not
+    multiplied by the learning rate, so a schedule of the learning rate must also be applied to the decay. If
+    the gradient of a variable is sparse, the decay is applied only to the rows that have a gradient.
     """
 
     def __init__(self, weight_decay, *args, **kwargs):
@@ -94,7 +94,7 @@ class AdamWOptimizer(DecoupledWeightDecayExtension, tf.train.AdamOptimizer):
 
     def __init__(self, weight_decay, learning_rate=0.001, beta1=0.9, beta2=0.999, epsilon=1e-8,
                  use_locking=False, name="AdamW"):
-        """Creates the optimizer. The other arguments are those of `tf.train.AdamOptimizer`."""
+        """Creates the optimizer. All arguments except weight_decay are those of `tf.train.AdamOptimizer`."""
         super().__init__(weight_decay, learning_rate=learning_rate, beta1=beta1, beta2=beta2, epsilon=epsilon,
                          use_locking=use_locking, name=name)
 
@@ -104,7 +104,8 @@ class MomentumWOptimizer(DecoupledWeightDecayExtension, tf.train.MomentumOptimiz
 
     def __init__(self, weight_decay, learning_rate, momentum, use_locking=False, name="MomentumW",
                  use_nesterov=False):
-        """Creates the optimizer. The other arguments are those of `tf.train.MomentumOptimizer`."""
+        """Creates the optimizer. All arguments except weight_decay are those of
+        `tf.train.MomentumOptimizer`."""
         super().__init__(weight_decay, learning_rate=learning_rate, momentum=momentum, name=name,
                          use_locking=use_locking, use_nesterov=use_nesterov)
 
@@ -167,8 +168,8 @@ class WrappedOptimizer(tf.train.Optimizer):
 
 
 class MovingAverageOptimizer(WrappedOptimizer):
-    """An optimizer that keeps moving averages of the weights. `swapping_saver` saves the averages as
-    weights."""
+    """An optimizer that also computes moving averages of the weights. `swapping_saver` saves the averages
+    under the names of the weights."""
 
     def __init__(self, opt, average_decay=0.9999, num_updates=None, sequential_update=True):
         """Wraps an optimizer.

@@ -1,4 +1,8 @@
-"""Defines the small parts of `tf.contrib`, with a few functions each. Each docstring names the part."""
+"""Defines the parts of `tf.contrib` that have only a few functions.
+
+A docstring names the part in brackets, such as contrib.seq2seq. The functions at the end belong to
+`tf.contrib.lookup`.
+"""
 
 import tensorflow.compat.v1 as tf
 
@@ -35,12 +39,18 @@ def sequence_loss(logits, targets, weights, average_across_timesteps=True, avera
 
 
 def batch_and_drop_remainder(batch_size):
-    """Returns a transformation for `Dataset.apply`: batches of equal size (contrib.data)."""
+    """Returns a function for `Dataset.apply` that makes batches of equal size (contrib.data).
+
+    Examples that do not fill the last batch are dropped.
+    """
     return lambda dataset: dataset.batch(batch_size, drop_remainder=True)
 
 
 def padded_batch_and_drop_remainder(batch_size, padded_shapes, padding_values=None):
-    """Returns a transformation for `Dataset.apply`: padded batches of equal size (contrib.data)."""
+    """Returns a function for `Dataset.apply` that makes padded batches of equal size (contrib.data).
+
+    Examples that do not fill the last batch are dropped.
+    """
     return lambda dataset: dataset.padded_batch(batch_size, padded_shapes, padding_values,
                                                 drop_remainder=True)
 
@@ -106,8 +116,8 @@ def sparsemax(logits, name=None):
       of its values are 0.
     """
     with tf.name_scope(name, "sparsemax", [logits]):
-        # Equation 4 of the paper, for z_1 ≥ z_2 ≥ …: the support consists of all k for which
-        # 1 + k z_k > z_1 + … + z_k.
+        # Equation 4 of the paper, for z_1 ≥ z_2 ≥ …: the result is above 0 at all k for which
+        # 1 + k z_k > z_1 + … + z_k. These k are the support.
         ordered = tf.sort(logits, direction="DESCENDING")
         sums = tf.cumsum(ordered, axis=-1)
         count = tf.cast(tf.range(1, tf.shape(logits)[-1] + 1), logits.dtype)
@@ -156,8 +166,9 @@ def index_table_from_tensor(mapping, num_oov_buckets=0, default_value=-1,
 
     Args:
       mapping: the vector, without duplicates.
-      num_oov_buckets: number of buckets for keys that are not in the vector. Their numbers follow the last
-        position. With 0 buckets, such a key is mapped to default_value.
+      num_oov_buckets: number of buckets for keys that are not in the vector. Such a key is mapped to the
+        number of its bucket; the first bucket has the number after the last position. With 0 buckets, such a
+        key is mapped to default_value.
       default_value: see num_oov_buckets.
       hasher_spec: hash function that chooses the bucket of a key.
       dtype: dtype of the keys.

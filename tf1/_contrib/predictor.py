@@ -1,4 +1,4 @@
-"""Defines tf.contrib.predictor: objects that keep a model in a session and apply it to arrays."""
+"""Defines tf.contrib.predictor: objects that apply a loaded model to arrays."""
 
 import os
 import tempfile
@@ -9,7 +9,7 @@ from bertlib.checkpoints import checkpoint_files
 
 
 class Predictor(object):
-    """Holds a model in a session. A call with {input name: array} returns {output name: array}.
+    """Applies a model in a session: a call with {input name: array} returns {output name: array}.
 
     Attributes:
       graph: the tf.Graph of the model.

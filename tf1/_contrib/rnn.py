@@ -18,7 +18,7 @@ def _in_depth(inputs):
 
 
 class _Cell(tf.nn.rnn_cell.RNNCell):
-    """Defines the sizes of the state and of the output of an LSTM, for the cells of this module."""
+    """Base class of the cells in this module. It defines the sizes of the state and of the output."""
 
     _num_units = None  # set by subclasses
 
@@ -36,7 +36,8 @@ class LayerNormBasicLSTMCell(_Cell):
 
     The variable kernel always exists. Without layer_norm, there is also the variable bias. With layer_norm,
     each of the scopes input, transform, forget, output and state contains gamma and beta. Dropout is applied
-    only to new values, with the mask of `keyed_random.dropout`.
+    only to the new values that each step adds to the state of the cell, with the mask of
+    `keyed_random.dropout`.
     """
 
     def __init__(self, num_units, forget_bias=1.0, input_size=None, activation=tf.tanh, layer_norm=True,
@@ -156,8 +157,8 @@ class CoupledInputForgetGateLSTMCell(_Cell):
 class SRUCell(_Cell):
     """Implements a simple recurrent unit (Lei et al. 2017, arXiv:1709.02755, equations 3 to 7).
 
-    The variables are kernel and bias. The inputs are added to the output, so the size of their last dimension
-    must be num_units.
+    The variables are kernel and bias. The inputs are added to the output, so the last dimension of the inputs
+    must have the size num_units.
     """
 
     def __init__(self, num_units, activation=None, reuse=None, name=None):

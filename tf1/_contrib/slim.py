@@ -1,6 +1,6 @@
 """Provides the package tf-slim as tf.contrib.slim, if the package is installed. tf1 does not require it.
 
-The package also has the names of `tf.contrib.layers` and `tf.contrib.training` that tf1 does not define.
+Names of `tf.contrib.layers` and `tf.contrib.training` that tf1 does not define are also taken from tf-slim.
 """
 
 import importlib
@@ -29,7 +29,8 @@ def package():
 
 
 def _share_scopes(scopes):
-    """Makes tf_slim and `tf.contrib.framework` share their scopes and their decorated functions."""
+    """Makes tf_slim and `tf.contrib.framework` use the same stack of scopes and the same dict of decorated
+    functions."""
     if scopes._ARGSTACK is not framework.SCOPES:
         framework.SCOPED.update(scopes._DECORATED_OPS)
         scopes._ARGSTACK, scopes._DECORATED_OPS = framework.SCOPES, framework.SCOPED

@@ -56,8 +56,8 @@ class HParams(object):
 
         Raises:
           KeyError: no hyperparameter has this name.
-          ValueError: only one of value and hyperparameter is a list, or the value cannot be converted. For
-            example, an integer can become a float, but a float cannot become an integer.
+          ValueError: the hyperparameter is a list and the value is not, or the reverse; or the value cannot
+            be converted. For example, an integer can become a float, but a float cannot become an integer.
         """
         if name not in self._hparam_types:
             raise KeyError(f"Unknown hyperparameter {name}; the known ones are "
@@ -76,7 +76,7 @@ class HParams(object):
             del self._hparam_types[name]
 
     def parse(self, values):
-        """Sets hyperparameters from a text "name=value,name=[value,value],…". Returns self.
+        """Sets hyperparameters from a text such as "name=value,name=[value,value]". Returns self.
 
         Raises:
           ValueError: the text is malformed, a name is unknown or occurs twice, or a value does not have the
@@ -102,7 +102,7 @@ class HParams(object):
         return {name: getattr(self, name) for name in self._hparam_types}
 
     def to_json(self, indent=None, separators=None, sort_keys=False):
-        """Returns the values as JSON, without functions."""
+        """Returns the values as JSON. Values that are functions are left out."""
         return json.dumps(_without_functions(self.values()), indent=indent, separators=separators,
                           sort_keys=sort_keys)
 
@@ -169,7 +169,7 @@ def _without_functions(value):
 
 
 def parse_values(values, type_map, ignore_unknown=False):
-    """Parses a text "name=value,name=[value,value],…".
+    """Parses a text such as "name=value,name=[value,value]".
 
     Args:
       values: the text. A value ends at a comma.
@@ -187,8 +187,8 @@ def parse_values(values, type_map, ignore_unknown=False):
     while position < len(values):
         match = _ASSIGNMENT.match(values, position)
         if not match:
-            raise ValueError(f"The hyperparameters cannot be read from {values[position:]!r} on. Write "
-                             "name=value or name=[value,value], with commas between them.")
+            raise ValueError(f"The hyperparameters cannot be read: {values[position:]!r} does not begin with "
+                             "name=value or name=[value,value]. Separate several hyperparameters by commas.")
         position = match.end()
         name, elements, single = match.groups()
         if name not in type_map:

@@ -20,7 +20,7 @@ tf.logging.set_verbosity(_verbosity)
 
 
 def disable_v2_behavior():
-    """Replaces tf.disable_v2_behavior with a function that leaves resource variables enabled."""
+    """Calls tf.disable_v2_behavior. If resource variables were enabled before the call, they stay enabled."""
     uses_resources = tf.resource_variables_enabled()
     tf.disable_v2_behavior()
     if uses_resources:
@@ -28,15 +28,18 @@ def disable_v2_behavior():
 
 
 # A program that imports tf1 uses names of TensorFlow 1 on purpose, so deprecation warnings are of no use.
-# `internals` is imported here and not at the top of this file, because its import also loads TensorFlow.
-# Before `quiet_tensorflow.load`, this would print TensorFlow's messages.
+# `internals` is imported here and not at the top of this file, because its import also loads TensorFlow. If
+# TensorFlow were loaded before the call of `quiet_tensorflow.load`, it would print its messages.
 importlib.import_module("tf1._names.internals").silence_deprecations()
 warnings.filterwarnings("ignore", r"`tf\.(layers|nn\.rnn_cell)\.", UserWarning)
 
 
 def _is_shown_once(record):
-    """Filters the log records of TensorFlow's handler, so that the terminal shows each message only once.
-    Returns False if the root logger also writes to the terminal."""
+    """Returns whether TensorFlow's log handler should write a record.
+
+    The result is False if the root logger also writes to the terminal. Otherwise, the terminal would show
+    each message twice.
+    """
     return not any(type(handler) is logging.StreamHandler for handler in logging.root.handlers)
 
 

@@ -37,7 +37,7 @@ class TensorServingInputReceiver(estimator.ServingInputReceiver):
 
 
 def build_raw_serving_input_receiver_fn(features, default_batch_size=None):
-    """Returns a serving_input_receiver_fn whose inputs are the features themselves.
+    """Returns a serving_input_receiver_fn whose inputs are the features, not serialized examples.
 
     Args:
       features: {name: tensor}. Only the dtype and the shape of each tensor are used.
@@ -70,10 +70,10 @@ def build_parsing_serving_input_receiver_fn(feature_spec, default_batch_size=Non
 
 
 def numpy_input_fn(x, y=None, batch_size=128, num_epochs=1, shuffle=None, queue_capacity=1000, num_threads=1):
-    """Returns an input_fn over arrays in memory.
+    """Returns an input_fn that reads examples from arrays in memory.
 
     Args:
-      x: an array, or a dict {name: array}. The first dimension of each array counts the examples.
+      x: an array, or a dict {name: array}. The first dimension of each array is the number of examples.
       y: the labels, as an array or a dict {name: array}. None if the examples have no labels.
       batch_size: number of examples in a batch. The last batch may be smaller.
       num_epochs: number of passes over the arrays. None repeats the arrays without end.
@@ -103,14 +103,16 @@ def numpy_input_fn(x, y=None, batch_size=128, num_epochs=1, shuffle=None, queue_
 
 def pandas_input_fn(x, y=None, batch_size=128, num_epochs=1, shuffle=None, queue_capacity=1000, num_threads=1,
                     target_column="target"):
-    """Returns an input_fn over a DataFrame.
-
-    The other arguments and the errors are those of `numpy_input_fn`.
+    """Returns an input_fn that reads examples from a DataFrame.
 
     Args:
       x: pandas.DataFrame; each column is a feature.
       y: the labels, as a pandas.Series or DataFrame. None if the examples have no labels.
+      batch_size, num_epochs, shuffle, queue_capacity, num_threads: see `numpy_input_fn`.
       target_column: ignored.
+
+    Raises:
+      ValueError: see `numpy_input_fn`.
     """
     def arrays(frame):
         return {name: np.asarray(frame[name])
@@ -213,8 +215,8 @@ class _Evaluator(tf.train.CheckpointSaverListener):
 class InMemoryEvaluatorHook(tf.train.SessionRunHook):
     """Evaluates the current weights of a training: before the first step, every N steps, and at the end.
 
-    The results are written to the directory of `Estimator.evaluate`. The weights pass through a temporary
-    file, so this hook adds no checkpoints to the training.
+    The results are written to the directory of `Estimator.evaluate`. The evaluation reads the weights from a
+    temporary file, so this hook adds no checkpoints to the training.
     """
 
     def __init__(self, estimator, input_fn, steps=None, hooks=None, name=None, every_n_iter=100):
@@ -262,7 +264,7 @@ class InMemoryEvaluatorHook(tf.train.SessionRunHook):
 
 
 class Exporter(object):
-    """Base class of exporters of models after an evaluation. A subclass defines `name` and `export`."""
+    """Base class of objects that export an evaluated model. A subclass defines `name` and `export`."""
 
     name = None
 
@@ -385,7 +387,7 @@ def make_early_stopping_hook(estimator, should_stop_fn, run_every_secs=60, run_e
     """Returns a hook that ends training when a function without arguments returns true.
 
     Args:
-      estimator: not used. TensorFlow 1 wrote to the directory of the Estimator.
+      estimator: not used. In TensorFlow 1, the hook wrote files to the directory of the Estimator.
       should_stop_fn: the function.
       run_every_secs, run_every_steps: seconds or steps between two calls of the function. Pass exactly one of
         the two.
@@ -472,8 +474,13 @@ def _history(trained, metric_name, eval_dir, min_steps):
 
 
 def _steps_since_maximum(history):
-    """Returns the number of steps between the first maximum and the last value, or -1 if there are no
-    values."""
+    """Returns the number of steps between the largest value and the last value.
+
+    If the largest value occurs several times, the first occurrence counts. Returns -1 if there are no values.
+
+    Args:
+      history: list of (step, value), sorted by step.
+    """
     if not history:
         return -1
     best_step, _ = max(history, key=lambda pair: pair[1])

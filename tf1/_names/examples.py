@@ -5,8 +5,8 @@ import tensorflow.compat.v1 as tf
 
 
 def _whole(value):
-    """Converts a bool or a whole float to an int. Returns other values unchanged, so that protobuf checks
-    these values."""
+    """Converts a bool or a whole float, such as 2.0, to an int. Returns other values unchanged; protobuf then
+    checks them."""
     if isinstance(value, (bool, np.bool_, float, np.floating)) and float(value).is_integer():
         return int(value)
     return value

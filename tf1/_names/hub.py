@@ -2,7 +2,8 @@
 
 After `import tf1`, `import tensorflow_hub as hub` finds this module. Its functions are defined in
 `bertlib.checkpoints.hub_module`. If the package tensorflow-hub is installed, names such as `hub.load` and
-`hub.KerasLayer` come from the package. Newer versions of the package have no `hub.Module`.
+`hub.KerasLayer` come from the package. The package alone would not be enough, because its newer versions have
+no `hub.Module`.
 """
 
 import importlib
@@ -45,6 +46,6 @@ class _Package:
 hub = Namespace("tensorflow_hub", dict(
     **own_names(hub_module, "Module", "ModuleSpec", "create_module_spec", "load_module_spec"),
     **own_names(hub_export, "add_signature", "attach_message")), _Package, _explain)
-# Lets Python find the modules of the installed package below this module.
+# With `__path__`, Python finds the modules of the installed package, such as `tensorflow_hub.module_v2`.
 _package = importlib.util.find_spec("tensorflow_hub")
 hub.__path__ = list(_package.submodule_search_locations or ()) if _package else []

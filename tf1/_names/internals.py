@@ -88,8 +88,8 @@ def uses_locking(optimizer):
 
 
 def adam_tensors(optimizer):
-    """Returns the tensors of the current step of a tf.train.AdamOptimizer. Only the optimizer's slots are
-    public.
+    """Returns the tensors of the current step of a tf.train.AdamOptimizer. The optimizer's public methods
+    return only its slots.
 
     Returns:
       a tuple of scalar tensors: (learning rate, beta 1, beta 2, epsilon, beta 1 ** step, beta 2 ** step).
@@ -109,8 +109,8 @@ def noise_shape(layer, inputs):
 # The class of resource variables. `tf.Variable` cannot be used instead, because it is also the base class of
 # reference variables, whose methods must not change.
 ResourceVariable = resource_variable_ops.BaseResourceVariable
-# Registers a function that replaces fetches of a class by the tensors to fetch. A replacement of
-# `tf.Session.run` would not reach fetches inside lists and dicts.
+# Registers a function for all fetches of one class. The function returns the tensors that a session fetches
+# instead. A replacement of `tf.Session.run` would miss fetches inside lists and dicts.
 register_fetch = session.register_session_run_conversion_functions
 
 
@@ -153,7 +153,7 @@ def replace_confusion_matrix(wrapper):
 
 
 def replace_resource_update(wrapper):
-    """Replaces the update of a resource variable with a dense or sparse gradient in `tf.train.Optimizer`.
+    """Replaces the method that `tf.train.Optimizer` calls to update a resource variable.
 
     Args:
       wrapper: function that takes the original method and returns a replacement. Both methods have the
@@ -178,5 +178,5 @@ def update_as_reference(processor, optimizer, gradient):
 
 
 def replace_tensorflow_of_cells(module):
-    """Replaces the module `tf` of the RNN wrappers in Keras 2, such as tf.nn.rnn_cell.DropoutWrapper."""
+    """Replaces the module that Keras 2's RNN wrappers, such as tf.nn.rnn_cell.DropoutWrapper, use as `tf`."""
     legacy_cell_wrappers.tf = module

@@ -17,7 +17,7 @@ _WRONG_NUMBER = ("A metric has the wrong number of weights: pass one weight for 
 
 
 def _for_each_label(weights, labels):
-    """Returns a weight for each label of the flattened labels.
+    """Returns one weight for each label, in the order of the flattened labels.
 
     Args:
       weights: tensor with a weight for each label ([B, T] or [B · T]), for each position ([T]) or for each

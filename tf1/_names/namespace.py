@@ -53,7 +53,7 @@ def defined_names(module):
 
 
 class ModuleFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Imports modules that a function returns."""
+    """A finder for `sys.meta_path`. It provides the modules that a given function returns."""
 
     def __init__(self, find):
         """Creates a finder.

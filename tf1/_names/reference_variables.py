@@ -36,7 +36,7 @@ _assign = tf.assign
 
 @functools.wraps(_assign)
 def assign(ref, value, validate_shape=None, use_locking=None, name=None):
-    """Calls tf.assign, but also accepts a value whose shape differs from `ref` if validate_shape is False."""
+    """Calls tf.assign. If validate_shape is False, the value can have a different shape than `ref`."""
     changes_shape = False
     if validate_shape is False and isinstance(ref, _VARIABLE):
         value = tf.convert_to_tensor(value, ref.dtype)
@@ -101,7 +101,7 @@ def _fetched(fetch):
 
 
 def install():
-    """Changes TensorFlow's classes such that the idioms work."""
+    """Changes TensorFlow's classes so that idioms of reference variables work on resource variables."""
     _VARIABLE.initialized_value = _initialized_value
     internals.add_reference(_VARIABLE)
     for name in ("add", "sub", "mul", "truediv", "pow"):

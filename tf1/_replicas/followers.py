@@ -17,7 +17,7 @@ import tensorflow.compat.v1 as tf
 from tf1._names.namespace import Namespace
 from tf1._replicas.horovod_mode import script_divides_work
 
-_own = {}  # {path that the script wrote: path of the redirected file}
+_own = {}  # {path in the call of the script: path of the file that is used instead}
 _directory = None
 
 
@@ -47,7 +47,7 @@ def _to_read(path):
 
 
 def _at(place, function):
-    """Returns a function that applies `place` to its first argument, a path, and then calls `function`."""
+    """Returns a function like `function`, which uses place(path) instead of its first argument, a path."""
     @functools.wraps(function, updated=())
     def at_place(path, *args, **kwargs):
         return function(place(path), *args, **kwargs)

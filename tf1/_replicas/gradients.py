@@ -1,10 +1,10 @@
 """Averages the gradients of a script over its replicas.
 
 A fork with a custom optimizer computes gradients with `tf.gradients`, or with `compute_gradients` or
-`minimize` of a `tf.train.Optimizer`. In the training graph of an Estimator, each of these functions returns
-the gradients of variables as means over all replicas. For example, if the loss is a mean over the batch, two
-replicas with batches of 16 take the same step as one process with a batch of 32. The fork clips the gradients
-after they are averaged.
+`minimize` of a `tf.train.Optimizer`. In the training graph of an Estimator, these functions compute the
+gradients of variables as means over all replicas. For example, if the loss is a mean over the batch, two
+replicas with batches of 16 take the same step as one process with a batch of 32. A fork that clips gradients
+clips the means.
 
 In a single process, this module has no effect.
 """
@@ -41,8 +41,8 @@ def mean(pairs, sparse_as_dense=False, exchange_dtype=None):
     Args:
       pairs: list of (gradient, variable). A gradient is a tensor, tf.IndexedSlices or None.
       sparse_as_dense: whether to convert tf.IndexedSlices to tensors. If false, the result contains the rows
-        of all replicas, as in one graph with the examples of all replicas. A row that two replicas have
-        occurs twice in the result, and counts twice in the norm for clipping.
+        of all replicas, as in one graph with the examples of all replicas. If two replicas have the same
+        row, it occurs twice in the result, and counts twice in the norm for clipping.
       exchange_dtype: floating dtype in which tensors are exchanged. None means the dtype of each tensor.
 
     Returns:
@@ -106,9 +106,9 @@ def _differentiating():
     """Returns a context manager for the computation of gradients.
 
     Yields:
-      whether to average these gradients. With Horovod, the script averages them itself. Gradients that are
-      computed inside another computation of gradients, for example by recomputation, are not averaged,
-      because the outer gradients are averaged.
+      whether to average these gradients. With Horovod, the script averages them itself. A computation of
+      gradients can also call another one, for example for recomputation. Then only the outer gradients are
+      averaged.
     """
     outer = getattr(_thread, "differentiating", False)
     _thread.differentiating = True

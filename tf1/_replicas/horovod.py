@@ -18,7 +18,7 @@ from tf1._replicas import broadcast, gradients, horovod_mode
 
 
 def init(*args, **kwargs):
-    """Records that the script divides the work itself. Call this function before all others of this
+    """Records that the script divides the work itself. Call this function before all other functions of this
     module."""
     horovod_mode.initialize()
 
@@ -56,7 +56,7 @@ def local_rank():
 class Compression(object):
     """Lists the dtypes in which float tensors can be exchanged."""
 
-    none = None  # the dtype of the tensor
+    none = None  # tensors are exchanged in their own dtype
     fp16 = tf.float16
 
 
@@ -99,7 +99,7 @@ def _exchange():
 
 
 class DistributedOptimizer(WrappedOptimizer):
-    """Wraps an optimizer. `compute_gradients` returns the mean gradients of all processes."""
+    """Wraps an optimizer. `compute_gradients` returns the means of the gradients over all processes."""
 
     def __init__(self, optimizer, name=None, use_locking=False, device_dense="", device_sparse="",
                  compression=Compression.none, sparse_as_dense=False):

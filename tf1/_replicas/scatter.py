@@ -4,7 +4,7 @@ import tensorflow.compat.v1 as tf
 
 
 def scatter_batches(dataset, group):
-    """Returns a dataset of tuples with one batch for each replica.
+    """Returns a dataset whose elements are tuples. Each tuple contains one batch for each replica.
 
     If fewer batches than replicas remain at the end, these batches are dropped. All replicas run the same
     pipeline and have the same position in the input, so only replica 0 needs to save the position.

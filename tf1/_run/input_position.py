@@ -28,7 +28,7 @@ from bertlib.checkpoints import checkpoint_files
 
 _ITERATORS = ("IteratorV2", "Iterator", "OneShotIterator")
 # These attributes are left out of digests, because they differ between processes or do not change the
-# elements of the pipeline.
+# elements that the pipeline returns.
 _ATTRIBUTES_LEFT_OUT = ("_class", "_output_shapes", "container", "metadata", "shared_name", "token")
 # With this policy, TensorFlow also saves pipelines that contain Python functions. It assumes that these
 # functions have no state.
@@ -46,7 +46,7 @@ class InputPosition(tf.train.SessionRunHook):
     """
 
     def __init__(self, graph):
-        """Finds the iterators of the current graph. At this time, the graph must contain only the input."""
+        """Finds the iterators of a graph. Create the object before the model is built into the graph."""
         handles = [op.outputs[0] for op in graph.get_operations()
                    if op.type in _ITERATORS and _consumers(op, "IteratorGetNext")]
         self._batches = [list(_consumers(handle.op, "IteratorGetNext")[0].outputs) for handle in handles]
@@ -91,7 +91,7 @@ class InputPosition(tf.train.SessionRunHook):
           batches_per_step: number of batches of the input in one step.
 
         Raises:
-          tf.errors.OutOfRangeError: the input has fewer batches than the saved position.
+          tf.errors.OutOfRangeError: the input ends before the saved position.
           ValueError: the saved position is damaged.
         """
         if not self._batches:
@@ -113,8 +113,10 @@ class InputPosition(tf.train.SessionRunHook):
                 session.run(self._batches)
 
     def _start_in(self, checkpoint):
-        """Returns the global step at which the input of a checkpoint began, or None if the input has
-        changed."""
+        """Returns the global step at which the input was at its beginning, as saved with a checkpoint.
+
+        Returns None if no position is saved, or if the input has changed.
+        """
         path = _path_beside(checkpoint)
         if not checkpoint_files.exists(path):
             return None

@@ -19,7 +19,7 @@ _INNER = ("core", "python", "tools")
 
 
 def rewritten(tree):
-    """Returns the syntax tree of a file with its imports of TensorFlow changed into those of `tf1`."""
+    """Returns the syntax tree of a file, in which imports of TensorFlow are changed into imports of `tf1`."""
     return ast.fix_missing_locations(_Imports().visit(tree))
 
 
@@ -81,7 +81,8 @@ class _Loader(importlib.machinery.SourceFileLoader):
 
 
 class Finder(importlib.abc.MetaPathFinder):
-    """Finds the fork's own files before Python does."""
+    """Finds modules before Python does, and changes the imports in the fork's own files and in the given
+    packages."""
 
     def __init__(self, packages=()):
         """Creates a finder.

@@ -48,7 +48,7 @@ def adapted(config):
 
 
 def _limit_threads(config):
-    """Limits the thread pools of a tf.ConfigProto to the number of cores."""
+    """Reduces large thread pools of a tf.ConfigProto to the number of cores; see `_LARGEST`."""
     cores = workers.available_cores()
     too_large = [field for field in _FIELDS if getattr(config, field) > max(_LARGEST, cores)]
     if not too_large:
@@ -87,7 +87,7 @@ def install():
 
 
 def _with_adapted_config(create):
-    """Returns a replacement for the `__init__` of a class, which adapts the argument config."""
+    """Returns a replacement for the `__init__` of a class. The replacement adapts the argument config."""
     signature = inspect.signature(create)
 
     @functools.wraps(create)

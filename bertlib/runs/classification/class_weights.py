@@ -1,4 +1,4 @@
-"""Resolves --class_weights and --label_smoothing: the loss weights of the classes in a training."""
+"""Implements --class_weights and --label_smoothing, which change the loss of a classification in training."""
 
 import math
 
@@ -35,13 +35,14 @@ def parse_weights(settings, target):
     try:
         return _named(text, labels) if ":" in text else _in_order(text, labels)
     except ValueError as error:
-        raise ValueError(f"--class_weights={text}: {error}. Pass one of: the word balanced; a "
-                         f"weight for each label, such as {','.join(f'{label}:1' for label in labels)}; or "
-                         f"{len(labels)} numbers.") from None
+        raise ValueError(f"--class_weights={text}: {error}. Pass the word balanced, or a weight "
+                         f"for each label, such as {','.join(f'{label}:1' for label in labels)}, or "
+                         f"{len(labels)} numbers in the order of the labels.") from None
 
 
 def _in_order(text, labels):
-    """Returns the weights in a list of numbers, such as "1,2.5"."""
+    """Parses a text with one number for each label, such as "1,2.5". Returns the weights as a list of float.
+    """
     parts = text.split(",")
     if len(parts) != len(labels):
         raise ValueError(f"the number of weights is {len(parts)}, but there are {len(labels)} labels "
@@ -95,7 +96,7 @@ def normalize(parsed, counts):
 
 
 def weighted_head(settings, target, head, counts):
-    """Returns a classifier's head with --class_weights and --label_smoothing.
+    """Returns the head of a classifier whose loss uses --class_weights and --label_smoothing.
 
     Args:
       settings: a `Settings`.
@@ -109,8 +110,8 @@ def weighted_head(settings, target, head, counts):
     weights = None
     if parsed is not None:
         weights = normalize(parsed, [counts.get(label, 0) for label in labels])
-        logging.info("Weight of each label in training (the mean over the examples is 1), with the number of "
-                     "examples: %s.",
+        logging.info("Weights of the labels in training, with the numbers of examples in parentheses (the "
+                     "mean weight of all examples is 1): %s.",
                      ", ".join(f"{label} {weight:.4g} ({counts.get(label, 0)})"
                                for label, weight in zip(labels, weights)))
     return classification_head.Classifier(len(labels), weights, settings.label_smoothing)

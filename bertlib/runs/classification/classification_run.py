@@ -112,8 +112,8 @@ def create_processor(settings, suffix=""):
 
 
 def _refuse_missing_training(settings):
-    """Raises an error if a run without training cannot find out its task from --output_dir. Called if the
-    command line does not name the task."""
+    """Raises an error if a run without training cannot find out its task from --output_dir. This function is
+    called only if the command line does not name the task."""
     directory = settings.output_dir
     if settings.do_train or directory is None:
         return
@@ -252,7 +252,7 @@ def train_steps(settings, examples):
       examples: `Splits.training`.
 
     Raises:
-      ValueError: with --do_train, the number is 0.
+      ValueError: the run trains, but the number of steps is 0.
     """
     noun = "training window" if settings.doc_stride else "training example"
     return estimator_setup.count_steps(settings, len(examples), noun)
@@ -266,7 +266,8 @@ def refuse_overwriting(settings, processor, **read):
       processor: the processor of the task.
       **read: {flag: paths that the command reads in addition to the data}.
     """
-    # A script may import this command and define its own processor. Such a processor may declare no files.
+    # A user's script can import this command and define its own processor. If this processor is not derived
+    # from `DataProcessor`, it declares no files.
     declared = _task_declaration(processor)
     names = [name for names in declared.file_names().values() for name in names]
     of_task = task_suffix(settings)
@@ -300,7 +301,7 @@ def task_suffix(settings):
 
 
 def run(settings, model, processor, splits, target, tokenizer, **description):
-    """Runs the phases that the flags name: training, evaluation, prediction. At the end, logs examples of
+    """Runs the phases that the flags name: training, evaluation, prediction. At the end, logs a few
     predictions and the official metrics.
 
     Args:
@@ -404,7 +405,7 @@ class _Phases:
             self._write_table(split, f"test_predictions{suffix}")
 
     def log_results(self):
-        """Logs examples of the predictions of the first split, and the official metrics of all splits."""
+        """Logs a few predictions for the first split, and the official metrics of all splits."""
         for split, rows in list(self._predicted.items())[:1]:
             classification_splits.log_sample_predictions(
                 split, self._splits.examples[split], rows, self._target, self._splits.has_labels(split))
@@ -421,7 +422,8 @@ class _Phases:
             **estimator_setup.input_options(settings, self._step, is_training))
 
     def _compute_metrics(self, split, input_fn, name):
-        """Predicts a split, keeps the predictions, and returns the metrics of the predictions.
+        """Predicts the examples of a split, and stores the predictions in `_predicted`. Returns the metrics
+        of the predictions.
 
         Args:
           split: name of the split.
@@ -439,8 +441,8 @@ class _Phases:
         return self._estimator.evaluate(input_fn, name=name, revise=of_examples)
 
     def _metric_names(self):
-        """Returns {metric: its name in the log}. With two classes, F1 is the F1 of the second class, and the
-        name contains the label of this class unless the label is "1". With more than two classes, F1 is the
+        """Returns {metric: its name in the log}. With two classes, F1 is the F1 of the second class. Its
+        name contains the label of this class, unless this label is "1". With more than two classes, F1 is the
         mean of the F1 of all classes."""
         names = _METRIC_NAMES[self._task.task_type]
         if self._target.task_type != "classification":

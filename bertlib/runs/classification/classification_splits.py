@@ -29,8 +29,9 @@ class Splits:
     """
 
     def __init__(self, settings, examples, target, tokenizer, test_has_labels):
-        """Creates the splits, and makes the windows of the training examples, because the number of training
-        steps depends on the number of windows. All other features are made later, by `write`.
+        """Creates the splits. With --doc_stride, also makes the windows of the training examples, because the
+        number of training steps depends on the number of windows. All other features are made later, by
+        `write`.
 
         Args:
           settings: a `Settings`.
@@ -52,7 +53,8 @@ class Splits:
             self.training = range(self._records["train"].cache())
 
     def has_labels(self, split):
-        """Returns whether the examples of a split have real labels, not the default label."""
+        """Returns whether the labels of a split are real. In a test set without labels, each example has the
+        default label."""
         return not split.startswith("test") or split == "test" and self._test_has_labels
 
     def head_for_training(self, task_head):
@@ -76,8 +78,8 @@ class Splits:
                                             self._settings.doc_stride))
 
     def in_order(self, split, rows):
-        """Returns a list of dicts, the predictions for a split's examples in the order of the examples. With
-        --doc_stride, the prediction for an example is the mean over the example's windows.
+        """Returns the predictions for the examples of a split as a list of dicts, in the order of the
+        examples. With --doc_stride, the prediction for an example is the mean over the example's windows.
 
         Args:
           split: name of the split.
@@ -109,7 +111,7 @@ class Splits:
         return {**results, **metrics, "eval_loss": results["eval_loss"]}
 
     def predicted_rows(self, split, task_head, predictions, source_rows):
-        """Returns the `predicted_rows.PredictedRows` of a split. The features of the split must be written.
+        """Returns the `predicted_rows.PredictedRows` of a split. Call `write` for this split first.
 
         Args:
           split: name of the split.
@@ -183,7 +185,7 @@ def log_sample_predictions(split, examples, predictions, target, has_labels):
 
 def choose_samples(right):
     """Returns the indices of up to three examples in ascending order. These are the first example with a
-    right prediction and the first example with a wrong prediction, filled up with the first other examples.
+    right prediction, the first example with a wrong prediction, and the first of the other examples.
 
     Args:
       right: list of bool, one for each example: True if the prediction is right.

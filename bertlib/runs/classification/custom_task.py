@@ -111,7 +111,7 @@ def _named_files(settings):
                          "either in a separate file or taken out of the training file. Leave one of these "
                          "two flags out.")
     if settings.dev_fraction is not None and not has_file["train"]:
-        raise ValueError("--dev_fraction takes examples out of the training file: pass --train_file.")
+        raise ValueError("--dev_fraction takes examples out of the training file, so it needs --train_file.")
     if not any(has_file.values()):
         raise ValueError("--train_file, --dev_file or --test_file is required with your own data. For a "
                          "known task, pass --task_name instead.")
@@ -124,7 +124,7 @@ def _choose_phases(settings, has_file):
 
     Args:
       settings: a `Settings`.
-      has_file: see `_named_files`. Its value for "dev" becomes true with --dev_fraction.
+      has_file: see `_named_files`. With --dev_fraction, this function sets the value for "dev" to True.
 
     Raises:
       ValueError: a phase lacks its file, or --dev_fraction contradicts the training.
@@ -220,7 +220,8 @@ def _read(settings, reader, record):
     if not settings.do_train:
         splits.pop("train", None)
     elif train is not None:
-        splits["train"] = row_examples.without_values(splits["train"])  # only result tables need the values
+        # Only the tables of predictions need the values, and training examples are in no such table.
+        splits["train"] = row_examples.without_values(splits["train"])
     return splits, labels, stored_rows
 
 

@@ -105,9 +105,9 @@ def split_by_dev_rows(split, path, recorded):
                                 "trained. Restore the file from a copy, or evaluate on a --dev_file.")
     content = files.read_text(path)
     if run_record.hash_texts([content]) != recorded["fingerprint"]:
-        raise ValueError(f"{path} was changed after the training wrote it: its fingerprint differs from "
-                         f"that in {output_files.RECORD}. Restore the file from a copy, or evaluate on a "
-                         "--dev_file.")
+        raise ValueError(f"{path} was changed after the training wrote it: its fingerprint differs from the "
+                         f"fingerprint in {output_files.RECORD}. Restore the file from a copy, or evaluate "
+                         "on a --dev_file.")
     parts = dev_split.split_by_dev_rows(split, dev_split.parse_dev_rows(content, path), path)
     more = len(split.rows) - recorded["of"]
     if more > 0:
@@ -129,8 +129,8 @@ def _split_by_seed(settings, split, directory, record):
     """Splits the training file with the seed of an earlier training that did not write dev_rows.txt. See
     `split_training_file`."""
     seed = record["settings"].get("seed", settings.seed)
-    logging.info("%s has no %s, because an earlier version trained there. The development set is drawn by "
-                 "the rule of that version, from --seed=%s and the positions of the rows in "
-                 "%s.", directory, output_files.DEV_ROWS, seed,
+    logging.info("%s has no %s, because the training was started with an earlier version of this project. "
+                 "The development set is drawn by the rule of that version, from --seed=%s and the positions "
+                 "of the rows in %s.", directory, output_files.DEV_ROWS, seed,
                  split.path)
     return dev_split.split_by_seed(split, settings.dev_fraction, seed), None

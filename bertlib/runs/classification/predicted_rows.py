@@ -13,9 +13,9 @@ class PredictedRows:
 
         Args:
           examples: list of `InputExample`.
-          source_rows: list with a `SourceRow` or None for each example, see `DataProcessor.source_rows`. For
-            an example with None, the fields of the row are guid, text_a and text_b, and the line of the row
-            is None.
+          source_rows: list with a `SourceRow` or None for each example, see `DataProcessor.source_rows`. If
+            an example has no `SourceRow`, the fields of its row are guid, text_a and text_b, and the line of
+            its row is None.
           predictions: list of {name: array}, the head's predictions. With windows, these are the predictions
             for whole texts, see `window_pooling`.
           target: see `targets`.

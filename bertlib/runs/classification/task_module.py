@@ -28,10 +28,10 @@ from bertlib.tasks.classification import classifier_data, row_examples, targets
 TASK = "task module"  # name of the task in run.json
 # {name of a set: flag of the phase that needs it}.
 _PHASE_OF = dict(zip(("train", "dev", "test"), PHASES))
-# Flags for the user's own files that can also be passed with --task_module. They describe labels and answers,
-# not files.
+# Most flags for the user's own files cannot be combined with --task_module. These flags can, because they
+# describe labels and answers.
 _SHARED_FLAGS = ("threshold", "label_separator")
-_MAX_SCORE = 3.4e38  # scores are stored as float32
+_MAX_SCORE = 3.4e38  # slightly below the largest float32, because scores are stored as float32
 
 
 # --- Flags and phases ------------------------------------------------------------------------------------
@@ -45,7 +45,8 @@ def is_given(settings):
       settings: a `Settings`.
 
     Raises:
-      ValueError: flags exclude each other, or a training needs the flag --task_module.
+      ValueError: flags exclude each other. Or the run would continue the training of a task module, but
+        --task_module was not given.
     """
     others = [name for name in ("task_name", *custom_task.given_flags(settings), "xnli_language")
               if settings.is_given(name) and name not in _SHARED_FLAGS]
@@ -233,7 +234,8 @@ def _load_class(path, module):
     """
     name = f"task_module_{module.fingerprint}"  # no other module has this name
     spec = importlib.util.spec_from_loader(name, _Loader(path, module.content), origin=path)
-    loaded = sys.modules[name] = importlib.util.module_from_spec(spec)  # pickle finds it there
+    # pickle looks for a module in `sys.modules`.
+    loaded = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
         with _user_code(path, "the module"):
             spec.loader.exec_module(loaded)
@@ -257,8 +259,9 @@ def _load_class(path, module):
 
 @contextlib.contextmanager
 def _published_names():
-    """Lets `import run_classifier` find the published names of processors. Without this context manager,
-    Python would execute the running command a second time, and define its flags again."""
+    """Returns a context manager. In its block, `import run_classifier` provides the names that a task module
+    needs from run_classifier.py, such as `DataProcessor`. Without this context manager, Python would execute
+    the running command a second time, and define its flags again."""
     if "run_classifier" in sys.modules:
         yield
         return
@@ -299,7 +302,8 @@ def _user_code(path, what, hint=""):
 
 
 def _line_of(error, path):
-    """Returns the number of the line of a task module that raised an error, or None."""
+    """Returns the number of the line in a task module that raised an error; None if no line of the module was
+    being executed."""
     if isinstance(error, SyntaxError) and error.filename == path:
         return error.lineno
     line, frames = None, error.__traceback__
@@ -383,7 +387,8 @@ class ModuleProcessor(classifier_data.DataProcessor):
         hint = "data_dir is None, because --data_dir is not given. " if no_directory else ""
         with _user_code(self.path, method, hint):
             result = getattr(self.task, method)(*arguments)
-            # A generator runs only when it is read.
+            # The code of a generator runs only when the generator is read. So it is read here, where
+            # `_user_code` handles its errors.
             return list(result) if isinstance(result, types.GeneratorType) else result
 
     # --- Labels

@@ -52,8 +52,8 @@ def read_dev_inputs(model):
       model: a `model_directory.ModelDirectory`.
 
     Returns:
-      list of tuples with the texts of an input, as `Predictor.prepare` takes them. The text of a tagger is a
-      list of words.
+      list of tuples. Each tuple contains the texts of one input, in the form that `Predictor.prepare` takes.
+      For a tagger, the text is a list of words.
 
     Raises:
       ValueError, OSError: run.json names no development set, or its file is missing or damaged.

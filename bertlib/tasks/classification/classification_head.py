@@ -33,9 +33,9 @@ class TextHead:
         metric_fn(losses, labels, scores, weights)
                       returns streaming metrics; see eval_metrics of `estimator.EstimatorSpec`
         apply(output, labels, is_training)
-                      builds the graph after the pooled output [B, W]. Returns four values: the mean loss, a
-                      scalar; the loss of each example, [B]; the scores for `metric_fn`; and the
-                      prediction. If labels is None, the first two values are None
+                      builds the layers after the pooled output (the argument `output`, [B, W]). Returns four
+                      values: the mean loss, a scalar; the loss of each example, [B]; the scores for
+                      `metric_fn`; and the prediction. If labels is None, the first two values are None
         example_losses(predictions, label_ids)
                       returns the loss of each example, float32 [N], computed from NumPy predictions. The
                       arguments are those of `compute_metrics`, see the module `head`
@@ -68,7 +68,7 @@ class Classifier(TextHead):
 
         w_y · ((1 - ε) · H(y) + ε/C · Σ_c H(c))
 
-    y is the label of the example, and w_y is the weight of this class. H(c) is the cross-entropy -log p_c of
+    y is the label of the example, and w_y is the weight of class y. H(c) is the cross-entropy -log p_c of
     class c. ε is the label smoothing factor (Szegedy et al. 2016, arXiv:1512.00567, section 7). The sum over
     a batch is divided by the number of examples, not by the sum of their weights, so that the gradient does
     not depend on the division into micro-batches. Evaluation uses neither class weights nor smoothing.
@@ -81,8 +81,8 @@ class Classifier(TextHead):
 
         Args:
           num_labels: number of classes, C.
-          class_weights: list of the C weights w; None if all weights are 1. The mean of the weights of all
-            training examples is 1.
+          class_weights: list of the C weights w; None if all weights are 1. The caller scales the weights, so
+            that the mean of w_y over all training examples is 1.
           label_smoothing: ε, at least 0 and below 1.
         """
         self.num_outputs, self._weights, self._smoothing = num_labels, class_weights, label_smoothing

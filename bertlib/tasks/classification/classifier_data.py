@@ -2,7 +2,7 @@
 GLUE.
 
 A *processor* reads the TSV files of one task and returns `InputExample`s. The processors of this module only
-declare their files, columns, labels and metrics. Their base class `DataProcessor` reads the files; the errors
+declare their files, columns, labels and metrics. Their base class `DataProcessor` reads the files; its errors
 name the file and the line. The module `classifier_features` converts examples into the integers that the
 model reads. The public names of `classifier_features` can also be imported from this module.
 
@@ -49,8 +49,9 @@ class Layout(NamedTuple):
       header: whether the first row contains the names of the columns.
       label_header: name of the label column in the header row. It is required if columns are described by
         numbers and test files may lack the labels.
-      text_headers: names of the text columns in the published files, if columns are described by numbers.
-        A file with these names in its header row is recognized as a file of this task.
+      text_headers: names of the text columns in the header row of the published files. Used only if columns
+        are described by numbers. A file with these names in its header row is recognized as a file of this
+        task.
       skips_short_rows: True to skip rows with too few columns; False if such a row is an error.
       scores: (lowest score, highest score) of a regression.
     """
@@ -125,8 +126,15 @@ class Layout(NamedTuple):
         return columns.FileColumns(numbers, self.header, max(*numbers, self.language or 0) + 1, only)
 
     def rows(self, lines, language=None):
-        """Yields (index, row) for each row with data, and checks the number of columns. The header row is not
-        yielded, but it is counted: it has the index 0, and the first row with data has the index 1."""
+        """Yields (index, row) for each row with data. If the layout has a column of languages, yields only
+        the rows in `language`.
+
+        The header row is not yielded, but it is counted: it has the index 0, and the first row with data has
+        the index 1.
+
+        Raises:
+          RowError: a row has too few columns. If `skips_short_rows` is true, such a row is left out instead.
+        """
         width = self.width(lines[0])
         for i, row in enumerate(lines):
             if self.header and i == 0:
@@ -181,10 +189,10 @@ _OLD_NAMES = {"_FILES": "files", "_LABELS": "labels", "_LAYOUT": "layout", "_lay
 
 
 class SourceRow(NamedTuple):
-    """The row of a file from which an example was made.
+    """The row of a data file that became an example.
 
     Attributes:
-      line: int, number of the line in which the row begins, from 1.
+      line: int, number of the line in which the row begins. The first line has the number 1.
       fields: {name of a column: text}, all columns of the row.
     """
 
@@ -206,8 +214,8 @@ class DataProcessor:
         `layout`. For example, the training file of XNLI has other columns than its test file. The method
         `layout_of` chooses the layout of a file. A file with one of these layouts is also recognized as a
         file of the task.
-      label_aliases: {label in a file: label of the task}, for files in which a label has a different name.
-        For example, XNLI's training files have "contradictory" for the label "contradiction".
+      label_aliases: {label in a file: label of the task}, for files in which a label has another name than in
+        the task. For example, XNLI's training files have "contradictory" for the label "contradiction".
 
     The names `_read_tsv` and `_create_examples` are those of google-research/bert. Version 0.1 of this
     project used the private names in `_OLD_NAMES`. Subclasses may still use all of these names.
@@ -219,7 +227,8 @@ class DataProcessor:
       metrics: tuple of str, the official metrics. These are the names in `eval_results.txt` without "eval_".
       further_sets: tuple of str, names of additional development and test sets. "mismatched" stands for the
         sets "dev_mismatched" and "test_mismatched".
-      submission: {name of the file of predictions for GLUE: (set, its number of examples)}.
+      submission: {name of a file in a GLUE submission: (set that the file predicts, number of examples in
+        this set)}.
       language: str, the language of the examples that are read; None if the task has only one language.
     """
 
@@ -313,13 +322,15 @@ class DataProcessor:
         """Stores the `SourceRow` of an example. The stored row is removed from memory together with the
         example.
 
-        The row is not an attribute of the example, because run.json contains a fingerprint of all attributes.
+        The row is not stored as an attribute of the example, because run.json contains a fingerprint of all
+        attributes. The row would change this fingerprint.
         """
         vars(self).setdefault("_sources", weakref.WeakKeyDictionary())[example] = SourceRow(line, fields)
 
     def file_names(self):
-        """Returns the declared files as {name of a set: list of the possible names of the set's file in the
-        data directory}. The sets are "train", "dev", "test" and further sets."""
+        """Returns the declared files: {name of a set: list of file names}. The first file of a list that
+        exists in the data directory contains the set. The sets are "train", "dev", "test" and further
+        sets."""
         lists = {split: [names] if isinstance(names, str) else names for split, names in self.files.items()}
         return {split: [name.format(processor=self) for name in names] for split, names in lists.items()}
 
@@ -363,7 +374,7 @@ class DataProcessor:
 
     @classmethod
     def _read_tsv(cls, input_file, quotechar=None):
-        """The published name of `read_tsv`."""
+        """The name of `read_tsv` in google-research/bert."""
         return cls.read_tsv(input_file, quotechar)
 
     @property
@@ -377,8 +388,8 @@ class DataProcessor:
         return self.layout and len(self.layout.texts)
 
     def names_of_texts(self):
-        """Returns a list of lists of str: for each layout of the task that has names, the names of its text
-        columns."""
+        """Returns the names of the text columns, as a list with one list of str for each layout of the task.
+        Layouts without names are left out."""
         return [layout.names for layout in (self.layout, *self.further_layouts) if layout and layout.names]
 
     def columns_in(self, first):
@@ -439,14 +450,15 @@ class DataProcessor:
                          "the right file")
 
     def _create_examples(self, lines, set_type):
-        """The published name of `create_examples`. Subclasses may override either of the two methods."""
+        """The name of `create_examples` in google-research/bert. Subclasses may override either of the two
+        methods."""
         return self.create_examples(lines, set_type)
 
     def create_examples(self, lines, set_type):
-        """Returns the list of `InputExample`s in the rows of a file.
+        """Makes an `InputExample` from each row with data; see `Layout.rows`. Returns the list of examples.
 
         Args:
-          lines: list of rows, with the header row.
+          lines: list of all rows of the file, including the header row.
           set_type: "train", "dev", "test" or a further set. Labels of a test set are ignored.
         """
         if not lines:
@@ -510,12 +522,12 @@ class MnliProcessor(DataProcessor):
                      text_headers=("sentence1", "sentence2"))
 
     def get_dev_examples(self, data_dir):
-        """Returns the list of `InputExample`s to evaluate on, guids "dev_matched-<first column>"."""
+        """Returns the list of `InputExample`s to evaluate on. The guids are "dev_matched-<first column>"."""
         return self.load_examples(data_dir, "dev", "dev_matched")
 
     def get_further_examples(self, data_dir, split):
-        """See `DataProcessor`. Returns None in a subclass that makes its examples or labels itself, because
-        the examples of the mismatched genres may not fit the subclass's examples or labels."""
+        """See `DataProcessor`. If a subclass overrides the methods that make the examples or the labels,
+        returns None: the examples of the mismatched genres may not fit these examples or labels."""
         cls, ours = type(self), MnliProcessor
         if any(getattr(cls, name) is not getattr(ours, name)
                for name in ("get_dev_examples", "create_examples", "_create_examples", "get_labels")):
@@ -524,8 +536,8 @@ class MnliProcessor(DataProcessor):
 
 
 class AxProcessor(DataProcessor):
-    """The diagnostic set of GLUE. It has no training file, so a model that was trained on MNLI predicts
-    it."""
+    """The diagnostic set of GLUE. It has no training file, so it is predicted by a model that was trained on
+    MNLI."""
 
     name = "AX"
     submission: ClassVar = {"AX.tsv": ("test", 1104)}
@@ -570,7 +582,7 @@ class ColaProcessor(DataProcessor):
 
 
 class Sst2Processor(DataProcessor):
-    """The Stanford sentiment treebank: single sentences, 1 is positive."""
+    """The Stanford sentiment treebank: single sentences. The label 1 means a positive sentence."""
 
     name = "SST-2"
     submission: ClassVar = {"SST-2.tsv": ("test", 1821)}

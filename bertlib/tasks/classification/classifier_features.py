@@ -14,7 +14,7 @@ from bertlib.system import files, workers
 from bertlib.tasks.classification import targets
 import tokenization
 
-# The log shows the first examples, up to this number.
+# Number of examples that are written to the log: the first examples of a set.
 _LOGGED_EXAMPLES = 2
 
 
@@ -50,8 +50,8 @@ class InputFeatures:
       input_ids: list of max_seq_length ints: the WordPiece ids, and zeros after them.
       input_mask: list of max_seq_length ints, 1 for a token and 0 for padding.
       segment_ids: list of max_seq_length ints, 1 for the second text and 0 elsewhere.
-      label_id: int, the index of the label in the task's list of labels; in a regression, a float, the score;
-        in a multi-label task, a list with 0 or 1 for each label of the task.
+      label_id: in a classification, an int: the index of the label in the task's list of labels. In a
+        regression, a float: the score. In a multi-label task, a list with 0 or 1 for each label of the task.
       is_real_example: bool, False for padding examples.
       num_tokens: int, the number of tokens before truncation, including special tokens; None if it is
         unknown.
@@ -167,9 +167,9 @@ def cut_into_windows(tokens_a, tokens_b, room, doc_stride):
     Args:
       tokens_a, tokens_b: lists of tokens; tokens_b is empty for a single text.
       room: int, the largest number of tokens in a window, not including special tokens.
-      doc_stride: int, number of tokens from the start of a window to the start of the next window. A value
-        above the length of a window has the same effect as the length of a window. With 0, only the first
-        window is made.
+      doc_stride: int, number of tokens from the start of a window to the start of the next window. If this
+        number is larger than a window, the windows do not overlap, but no token is skipped. With 0, only the
+        first window is made.
 
     Returns:
       list of (tokens of the first text, tokens of the second text).
@@ -300,12 +300,12 @@ class FeatureRecords:
         return len(self._kept)
 
     def write(self, path, cache=None):
-        """Writes the records to a TFRecord file. The file appears when it is complete.
+        """Writes the records to a TFRecord file. The file appears only when it is complete.
 
         Args:
-          path: the file.
-          cache: directory of a cache of features, see `features_cache`; None for no cache. It is used only if
-            the tokenizer's class is in `tokenization.TOKENIZERS`.
+          path: path of the file.
+          cache: directory of a cache of features, see `features_cache`; None for no cache. The cache is used
+            only if the tokenizer's class is in `tokenization.TOKENIZERS`.
         """
         facts = features_cache.write(path, self._is_portable and cache, self._inputs, self._examples,
                                      self._write_all)

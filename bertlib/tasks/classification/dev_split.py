@@ -1,9 +1,10 @@
 """Draws the development set of --dev_fraction from a training file, stores it, and finds it again.
 
 The split depends only on the texts and the labels, not on a seed or on the order of the rows. The training
-stores its development set in dev_rows.txt, which has one line for each row. The line contains the number of
-the line of the training file in which the row begins, a tab, and the digest of the row's texts and label. A
-later run finds the rows by their digests, even if the rows have moved to other lines of the file.
+stores its development set in dev_rows.txt, which has one line for each row of the development set. Such a
+line contains a line number, a tab, and the digest of the row's texts and label. The line number says where
+the row begins in the training file. A later run finds the rows by their digests, even if the rows have moved
+to other lines of the training file.
 """
 
 import collections
@@ -66,8 +67,9 @@ def split_by_seed(split, fraction, seed):
     """Draws the development set in the same way as older versions, which did not write dev_rows.txt.
 
     This function is used for output directories that older versions wrote. The split depends on the seed and
-    on the positions of the rows in the file. For the arguments and the strata, see `stratified_split`. There,
-    rows with equal text keys stay in the same set; here, only rows with identical texts do.
+    on the positions of the rows in the file. For the arguments and the strata, see `stratified_split`.
+    `stratified_split` keeps rows with equal text keys in the same set. This function does so only for rows
+    with identical texts.
     """
     def order(index):
         return hashlib.blake2b(f"{seed} {index}".encode(), digest_size=8).digest()
@@ -106,7 +108,8 @@ def _choose_dev_rows(split, fraction, groups, order):
     Args:
       split, fraction: see `stratified_split`.
       groups: list of groups. A group is the list of the indices of rows that must be in the same set. In a
-        regression, groups are sorted by score for the deciles; groups with equal scores keep their order.
+        regression, this function sorts the groups by score to form the deciles. Groups with equal scores stay
+        in the order of this list.
       order: function that takes the first index of a group and returns a sort key. The groups of a stratum
         are sorted by this key.
     """

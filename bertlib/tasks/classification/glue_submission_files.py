@@ -104,7 +104,7 @@ def _problem_with(prediction, labels, lowest, highest):
 
 def write_zip(path, members):
     """Writes files into a zip file. The names in the zip file contain no directories. The same files always
-    result in the same bytes.
+    result in the same bytes of the zip file.
 
     Args:
       path: the zip file. It appears only when it is complete.
@@ -114,5 +114,6 @@ def write_zip(path, members):
         with zipfile.ZipFile(writer, "w") as archive:
             for member in members:
                 # No time is passed to ZipInfo, so each file in the zip has the fixed time 1980-01-01.
+                # Otherwise, the bytes would depend on the time.
                 archive.writestr(zipfile.ZipInfo(os.path.basename(member)), files.read_bytes(member),
                                  zipfile.ZIP_DEFLATED)

@@ -72,10 +72,10 @@ def metric_fn(per_example_loss, labels, probabilities, weights, names, threshold
 
     Returns:
       {name: (value, update op)}. All metrics are computed over all examples at once, so they do not depend on
-      the batch size. eval_f1_micro is one F1, computed from the decisions for all labels together.
-      eval_f1_macro is the mean of the F1 of each label. eval_auc_NAME is the area under the ROC curve of the
-      label NAME; it is NaN if all or none of the examples have the label. eval_auc is the mean of the areas
-      that are not NaN. eval_loss is the mean loss.
+      the batch size. eval_f1_micro is a single F1 over all pairs of an example and a label. eval_f1_macro is
+      the mean of the F1 of each label. eval_auc_NAME is the area under the ROC curve of the label NAME; it is
+      NaN if all or none of the examples have the label. eval_auc is the mean of the areas that are not NaN.
+      eval_loss is the mean loss.
     """
     is_real = weights > 0
     with tf.variable_scope("decisions"):
@@ -101,7 +101,7 @@ def single_set_warning(labels, predicted):
     the examples have different labels. Otherwise returns None.
 
     Args:
-      labels, predicted: lists with a tuple of str for each example, the labels and the predicted labels.
+      labels, predicted: lists with one tuple of str for each example: its labels, and its predicted labels.
     """
     if len(set(predicted)) != 1 or len(set(labels)) == 1:
         return None

@@ -35,9 +35,10 @@ class Regressor(classification_head.TextHead):
     def compute_metrics(self, predictions, label_ids):
         """See the module `head`.
 
-        The correlations are computed from the same numbers as in the files of labels and predictions. Labels
-        are not rounded to float32. A predicted score is a float32. The file contains the shortest decimal
-        number that is rounded to this float32, so the correlations are computed from the decimal number.
+        The correlations are computed from the numbers in the files of labels and predictions. So the labels
+        are not rounded to float32. A predicted score is a float32, but the file contains a decimal number:
+        the shortest number that is rounded to this float32. The correlations are computed from the decimal
+        number.
         """
         labels = np.asarray(label_ids, np.float64)
         scores = np.array([row["scores"] for row in predictions], np.float32)

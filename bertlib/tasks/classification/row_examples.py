@@ -20,10 +20,10 @@ from bertlib.system import files
 from bertlib.tasks.classification.classifier_data import DataProcessor, InputExample
 
 TASK = "own data"  # name of the task in run.json
-# In a multi-label task, each label may have its own column. The keys of this dict are the values in such a
-# column. The values of the dict say whether the example has the label.
+# In a multi-label task, each label may have its own column. The keys of this dict are the texts that such a
+# column may contain. The values of the dict say whether the example has the label.
 _DECISIONS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
-_MAX_FLOAT32 = 3.4e38  # largest score, rounded: scores are stored as float32
+_MAX_FLOAT32 = 3.4e38  # largest valid score: scores are stored as float32
 # {task type: names of the metrics that are logged at the end}.
 METRICS = {"classification": ("accuracy", "f1"), "regression": ("pearson", "spearman"),
             "multilabel": ("f1_micro", "f1_macro")}
@@ -102,7 +102,7 @@ class ExampleReader:
     Attributes:
       text, label: see `__init__`. If the columns were not passed, these are the columns that were found in
         the first file.
-      skipped: list of `faults.Fault`, the lines that were left out, for all files that were read.
+      skipped: list of `faults.Fault`: the lines that were left out of the files that were read so far.
     """
 
     def __init__(self, task_type, text=None, label=None, header=None, separator=",", delimiter=None,
@@ -331,7 +331,7 @@ def _check_name(line, name, separator=None):
 
 
 def label_names(label):
-    """Returns the names in the label of a row, a tuple."""
+    """Returns the names of a row's labels, a tuple. It has one element if the row has a single label."""
     return label if isinstance(label, tuple) else (label,)
 
 
@@ -394,7 +394,7 @@ def label_checker(labels, source):
 
 def similar_labels(labels):
     """Returns groups of similar labels. The labels of a group differ only in letter case, or are spellings of
-    the same number.
+    the same number, such as "1" and "1.0".
 
     Returns:
       list of lists of str.

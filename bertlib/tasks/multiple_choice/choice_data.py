@@ -38,7 +38,7 @@ def label_names(num_choices):
 
 
 def unread_ending(names, found):
-    """Returns a sentence about a column with an ending that would not be read; None if all endings are read.
+    """Returns an error message if a column with an ending would not be read; None if all endings are read.
 
     For example, if a file has the columns ending0, ending1 and ending3, but no ending2, only the first two
     endings would be read.
@@ -269,7 +269,7 @@ class _Converter:
 
 
 def write_features(file, max_seq_length, tokenizer, path, num_workers=1, cache=None):
-    """Writes the features of a file to a TFRecord file. The TFRecord file appears when it is complete.
+    """Writes the features of a file to a TFRecord file. The TFRecord file appears only when it is complete.
 
     Args:
       file: a `QuestionFile`. If a question has no label, 0 is written as its label_ids.

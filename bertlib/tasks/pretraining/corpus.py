@@ -2,8 +2,8 @@
 
     files → lines → documents → blocks of documents
 
-All steps are generators, so that any amount of text is possible. Importing this module does not load
-TensorFlow, because worker processes import it. TensorFlow is loaded only when a remote file is read.
+All steps are generators, so the text need not fit into memory. Worker processes import this module, so the
+import does not load TensorFlow. TensorFlow is loaded only when a remote file is read.
 """
 
 import collections
@@ -30,7 +30,7 @@ def find_input_files(patterns):
         files of one pattern are sorted by name.
 
     Raises:
-      FileNotFoundError: for one of the patterns, there is no file.
+      FileNotFoundError: no file matches one of the patterns.
       IsADirectoryError: a pattern matches a directory.
     """
     matches = []
@@ -77,8 +77,8 @@ def read_lines(path):
 def read_documents(path, tokenizer):
     """Yields the documents of a text file. A document is a list of at least one sentence (str).
 
-    The end of the file ends a document. Lines without a token, for example lines of control characters, are
-    skipped.
+    A document ends at a blank line or at the end of the file. Lines without a token, for example lines of
+    control characters, are skipped.
 
     Args:
       path: path of the file.

@@ -5,10 +5,12 @@ can run on other machines.
 
 A block is the unit of work, as in `pretraining_stream`. The documents of a block, the random numbers used for
 the block and the positions of its records depend only on the positions of the documents in the text. So the
-output does not depend on the number of workers, on the bundles into which Beam divides the work, or on
-repeated attempts. Apache Beam (https://beam.apache.org) is loaded when a `Cluster` is created. Beam pickles a
-function by its name, so all functions that workers run are in this module. Importing this module does not
-load TensorFlow.
+output does not depend on the number of workers, or on the bundles into which Beam divides the work. If Beam
+repeats a failed bundle, the output is the same, too.
+
+Apache Beam (https://beam.apache.org) is loaded when a `Cluster` is created. Beam pickles a function as the
+name of the function and of its module. So the workers import this module, and all functions that they run are
+in it. Importing this module does not load TensorFlow.
 """
 
 import builtins
@@ -210,8 +212,8 @@ class Cluster:
             The output files themselves are not changed.
 
         Returns:
-          a pair: the list of the temporary files, one for each output file, which contain the records; and
-          {name: sum of the counts}.
+          a pair: a list of temporary files, each of which contains the records of one output file; and {name:
+          sum of the counts of all blocks}.
 
         Raises:
           OSError: a file cannot be read or written.
@@ -291,7 +293,7 @@ def _remove_temporary_files(output_files):
 
 @contextlib.contextmanager
 def _without_logging():
-    """Context manager that turns logging off in its block."""
+    """Returns a context manager that turns logging off in its block."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -302,7 +304,7 @@ def _without_logging():
 
 @contextlib.contextmanager
 def _quiet():
-    """A context manager that hides the log and the tracebacks of the local runner during the `with` block."""
+    """Returns a context manager that hides the log and the tracebacks of the local runner in its block."""
     with _without_logging(), contextlib.redirect_stderr(_NoTracebacks(sys.stderr)):
         yield
 
@@ -365,8 +367,8 @@ class _NoTracebacks:
 
 @contextlib.contextmanager
 def _shorten_errors():
-    """A context manager that shortens the messages of errors from workers. It removes the traceback of the
-    worker and the text that Beam has added."""
+    """Returns a context manager that shortens the messages of errors from workers. It removes the traceback
+    of the worker and the text that Beam has added."""
     try:
         yield
     except ChildProcessError:
@@ -387,7 +389,7 @@ def _shorten_errors():
 
 def serve(port):
     """Runs a worker process of the local runner. The command that started this process keeps the port open
-    until its work ends. When the port is closed, this process ends."""
+    until all work is done or has failed. When the port is closed, this process ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # only the command handles Ctrl-C
     threading.Thread(target=_exit_when_closed, args=(port,), daemon=True).start()
     code = 1
@@ -401,7 +403,9 @@ def serve(port):
         harness.main([])
         code = 0
     finally:
-        os._exit(code)  # a normal exit waits for threads: some may never end, TensorFlow's takes a second
+        # A normal exit would wait for all threads. Some threads may never end, and TensorFlow's threads need
+        # about a second to end.
+        os._exit(code)
 
 
 def _exit_when_closed(port):
@@ -436,8 +440,8 @@ def _parts_of_file(file, tokenizer, size, blocks):
 
 
 def parts_of_blocks(path, documents, first, end, size, blocks):
-    """Divides the documents of a file among blocks. Yields (block, (index of the first document, documents))
-    for each block.
+    """Divides the documents of a file among blocks. Yields (index of the block, (index of the first document,
+    documents)) for each block.
 
     The blocks are those that `corpus.make_blocks` makes from the documents of all files.
 
@@ -467,8 +471,8 @@ def parts_of_blocks(path, documents, first, end, size, blocks):
 
 
 def _records_of_block(make_block, grouped):
-    """Makes the records of a block, and yields them in parts. A part is (block, index of its first record,
-    records, statistics).
+    """Makes the records of a block, and yields them in parts. A part is (index of the block, index of the
+    part's first record among the records of the block, records, statistics).
 
     The first part contains the statistics of the block. In all other parts, the statistics are {}.
 
@@ -498,7 +502,7 @@ def _first_records(counts):
 
 
 def _parts_of_files(part, number, starts):
-    """Divides a part of a block among the output files, which get the records in turn.
+    """Distributes the records of a part of a block to the output files, in round-robin order.
 
     Yields (file, ((block, index of the first record), records)).
 
@@ -510,7 +514,8 @@ def _parts_of_files(part, number, starts):
     block, first, records, _ = part
     for file in range(number):
         share = records[(file - starts[block] - first) % number::number]
-        if share or not block and not first:  # the first part names all files, also those without records
+        # The first part is yielded for all files, so that files without records are written, too.
+        if share or not block and not first:
             yield file, ((block, first), share)
 
 

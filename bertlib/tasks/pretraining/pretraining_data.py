@@ -10,7 +10,7 @@ pass over the documents (`dupe_factor`) draws new masks.
 
 Two implementations share this module. `create_pretraining_data.create_training_instances` is the published
 implementation, which makes lists of token strings in memory. `pretraining_stream` can process any amount of
-text. This module does not load TensorFlow, because worker processes import it.
+text. Worker processes import this module, so it does not load TensorFlow.
 """
 
 import collections
@@ -19,7 +19,7 @@ import functools
 from bertlib.data import example_encoding
 import tokenization
 
-# The log shows the first instances, up to this number.
+# Number of instances that are written to the log: the first instances of a run.
 LOGGED_INSTANCES = 2
 # For each kind of field, a `Serializer` keeps at most this number of encoded fields in memory.
 _CACHED_LENGTHS = 1 << 12
@@ -62,12 +62,12 @@ def sentence_pairs(documents, index, room, short_seq_prob, rng):
     """Yields (sentences of text a, sentences of text b, is_random_next) for each pair of texts that is made
     from a document.
 
-    A document is cut into chunks of consecutive sentences. Each chunk is long enough for an instance. Text a
-    consists of a random number of sentences at the beginning of a chunk. Text b is either the rest of the
-    chunk, or consecutive sentences of a different, random document. A random document is used with
-    probability 0.5. It is always used if the chunk has only one sentence. If a random document is used, the
-    sentences of the chunk that follow text a are not lost: the next chunk begins with them. Random numbers
-    are drawn in the same order as in the published code.
+    A document is cut into chunks of consecutive sentences. Each chunk is long enough for an instance; only
+    the last chunk of a document may be shorter. Text a consists of a random number of sentences at the
+    beginning of a chunk. Text b is either the rest of the chunk, or consecutive sentences of a different,
+    random document. A random document is used with probability 0.5, and always if the chunk has only one
+    sentence. If a random document is used, the sentences of the chunk that follow text a are not lost: the
+    next chunk begins with them. Random numbers are drawn in the same order as in the published code.
 
     Args:
       documents: list of non-empty lists of sentences. A sentence is any object whose `len()` is its number of
@@ -98,8 +98,9 @@ def sentence_pairs(documents, index, room, short_seq_prob, rng):
 
 
 def _target_length(room, short_seq_prob, rng):
-    """Draws the target length of an instance. It is `room` tokens, or with probability `short_seq_prob` a
-    random number of at most `room` tokens, because the inputs in fine-tuning are often short."""
+    """Returns the target length of an instance, in tokens. It is usually `room`. With probability
+    `short_seq_prob`, it is a random number from 2 to `room`, because the inputs in fine-tuning are often
+    short."""
     return rng.randint(2, room) if rng.random() < short_seq_prob else room
 
 
@@ -163,7 +164,7 @@ SEQUENCES = ("input_mask", "input_ids", "segment_ids")
 
 
 def feature_fields(max_seq_length, max_predictions_per_seq, vocab_size=None, type_vocab_size=None):
-    """Returns the fields of a stored instance. Both writing and reading of records use these fields.
+    """Returns the fields of a stored instance. Records are written and read with these fields.
 
     Args:
       max_seq_length, max_predictions_per_seq: see `Recipe`.
@@ -208,8 +209,8 @@ class Serializer:
     """Serializes instances as `tf.train.Example`s.
 
     The bytes are the same as those of `example_encoding.Encoder` with `feature_fields`, but this class is
-    faster. The bytes around the ids, positions and labels depend only on a few lengths. They are computed
-    once for each combination of lengths, and then reused.
+    faster. The bytes around the ids, positions and labels depend only on a few lengths. So these bytes are
+    computed once for each combination of lengths, and then reused.
     """
 
     def __init__(self, max_seq_length, max_predictions_per_seq):

@@ -3,8 +3,8 @@
     documents → blocks of documents --workers--> records of each block → output files and their manifest
 
 The instances have the same distribution as those of `create_pretraining_data.create_training_instances`, but
-the random choices are different. This module computes many instances at once, as arrays of ids. Importing
-this module does not load TensorFlow, because worker processes import it.
+the random choices are different. This module computes many instances at once, as arrays of ids. Worker
+processes import this module, so the import does not load TensorFlow.
 """
 
 import collections
@@ -27,7 +27,7 @@ import tokenization
 # The name of the manifest is the name of the first output file, followed by this suffix. Both files are in
 # the same directory.
 MANIFEST_SUFFIX = ".manifest.json"
-# Number of instances that are masked at once. The random choices depend on this number.
+# Number of instances that are masked at once. Another number would change the random choices.
 _BATCH = 512
 # Sort key for positions at which no word starts. This key is larger than all other keys.
 _NO_WORD = 1 << 48
@@ -189,7 +189,8 @@ class _BlockMaker:
             keys[~candidates] = _NO_WORD
             return candidates & (keys <= np.sort(keys)[everyone, wanted - 1][:, None])
         starts = candidates & ~self._continues[ids]
-        starts[everyone, candidates.argmax(1)] |= candidates.any(1)  # the first candidate starts a word
+        # The first candidate counts as the start of a word, even if it continues a word.
+        starts[everyone, candidates.argmax(1)] |= candidates.any(1)
         keys[~starts] = _NO_WORD
         word = np.cumsum(starts).reshape(ids.shape) - 1  # index of the word among the words of all instances
         sizes = np.bincount(word[candidates], minlength=1)
@@ -212,8 +213,8 @@ def _truncate(spans, room, rng):
       spans: int array [instances, 2, 2] with the start and the stop of both texts of each pair. The array is
         changed in place.
       room: largest number of tokens in both texts together.
-      rng: a `random.Random`. It decides, for each removed token, between the first and the last token of the
-        text.
+      rng: a `random.Random`. Each time a token is removed from a text, a random bit decides whether this is
+        the first or the last token of the text.
     """
     a, b = np.diff(spans)[..., 0].T
     excess = np.maximum(a + b - room, 0)
@@ -227,8 +228,8 @@ def _truncate(spans, room, rng):
 
 
 def _ranges(starts, lengths):
-    """Returns the numbers of several ranges, one range after the other: int array. `starts` and `lengths`
-    contain the start and the length of each range."""
+    """Returns an int array with the numbers of several ranges, one range after the other. `starts` and
+    `lengths` contain the start and the length of each range."""
     ends = np.cumsum(lengths)
     return np.repeat(starts - ends + lengths, lengths) + np.arange(ends[-1])
 
@@ -256,8 +257,8 @@ class _RowPacker:
         starts = ends - self._sizes.take(flat)
         packed = np.empty(ends[-1] + len(self._bytes), np.uint8)
         # The loop writes each number with as many bytes as the longest varint has. The extra bytes of a
-        # shorter varint are written over the bytes of the next numbers. For this reason, the loop begins with
-        # the last byte of the varints: the correct bytes of the next numbers are then written later.
+        # shorter varint overwrite bytes of the next numbers. For this reason, the loop goes from the last
+        # byte of the varints to the first byte: the overwritten bytes are written again in a later pass.
         for place in reversed(range(len(self._bytes))):
             packed[starts + place] = self._bytes[place].take(flat)
         packed, ends = packed.tobytes(), ends[numbers.shape[1] - 1::numbers.shape[1]].tolist()
@@ -305,7 +306,7 @@ def write_training_data(input_files, output_files, tokenizer, recipe, random_see
 
     Raises:
       ValueError: there is no text; or there is only one document, but recipe.next_sentence is true. Or the
-        manifest records other settings or another input than those of this run.
+        settings or the input differ from those in the manifest of an earlier run.
       OSError: a file cannot be read or written. If another process is writing an output file, the error is a
         locks.InUseError.
     """
@@ -545,7 +546,7 @@ def _partial(path):
 
 def _has_same_kinds(stored, manifest):
     """Returns whether `stored`, which was read from a file, has the form of a manifest: it has all names of
-    `manifest`, with values of the same types, and its numbers are possible."""
+    `manifest`, with values of the same types, and its numbers are valid."""
     if any(type(stored.get(name)) is not type(value) for name, value in manifest.items()):
         return False
     numbers = [stored["documents"], stored["sentences"], stored["blocks_done"], *stored["sizes"],

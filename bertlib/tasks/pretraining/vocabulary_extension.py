@@ -1,4 +1,5 @@
-"""Chooses the words of a text that extend a WordPiece vocabulary, and finds the old pieces of each word."""
+"""Chooses the words of a text that are added to a WordPiece vocabulary, and finds the pieces of each word in
+the old vocabulary."""
 
 # The tensors of a model that have a row for each token. All other tensors are independent of the vocabulary.
 TABLES = ("bert/embeddings/word_embeddings", "cls/predictions/output_bias")

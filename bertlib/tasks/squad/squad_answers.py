@@ -7,8 +7,8 @@
 The steps, in the order of the calls in `select_answers`:
 
 1. `_by_example` collects the windows of a question.
-2. `_prelim_predictions` combines the best start positions and the best end positions of each window to spans
-   of tokens.
+2. `_prelim_predictions` combines the best start positions and the best end positions of each window into
+   spans of tokens.
 3. `_null_prediction` scores "no answer" (SQuAD 2.0 only).
 4. `select_answers` sorts the spans by the sum of start logit and end logit.
 5. `_nbest` goes through the spans from best to worst. For each span, `_find_text` returns the text in the
@@ -211,8 +211,7 @@ def _by_example(examples, windows):
 
 
 def _prelim_predictions(windows, n_best_size, max_answer_length):
-    """Returns a list of `_PrelimPrediction`, the spans that can be an answer. The spans are in the order of
-    the windows.
+    """Returns the spans that can be an answer: a list of `_PrelimPrediction`, in the order of the windows.
 
     A span goes from one of the `n_best_size` best start positions of a window to one of its `n_best_size`
     best end positions.
@@ -248,8 +247,8 @@ def _prelim_predictions(windows, n_best_size, max_answer_length):
 
 
 def _null_prediction(windows):
-    """Returns a `_PrelimPrediction`, the span of [CLS] in the window with the lowest null score. If several
-    windows have the lowest score, the first of these windows is used."""
+    """Returns the null answer of a question: a `_PrelimPrediction` with the span of [CLS] in the window with
+    the lowest null score. If several windows have the lowest score, the first of these windows is used."""
     return min((_PrelimPrediction(feature, 0, 0, start_logits[0], end_logits[0])
                 for feature, start_logits, end_logits in windows),
                key=lambda prediction: prediction.score, default=_PrelimPrediction(None, 0, 0, 0.0, 0.0))
@@ -333,11 +332,10 @@ def _find_text(example, prediction, tokenize_word, verbose_logging):
 
 
 def _place_in_context(index, words, word_offsets):
-    """Converts the index of a character in the text of the words, joined by spaces, to the index of the same
-    character in the context.
+    """Returns the index of a character in the context.
 
     Args:
-      index: int.
+      index: int, the index of the same character in `" ".join(words)`.
       words: list of str.
       word_offsets: list of int, the index of each word in the context.
     """

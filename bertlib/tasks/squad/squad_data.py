@@ -24,9 +24,9 @@ from bertlib.data import example_encoding, features_cache, record_files
 from bertlib.system import files, terminal, workers
 import tokenization
 
-# unique_id of the first window, as published.
+# unique_id of the first window, as in the published code.
 _FIRST_UNIQUE_ID = 1000000000
-# The log shows the first examples, up to this number.
+# Number of examples that are written to the log: the first examples of a set.
 _LOGGED_EXAMPLES = 2
 # Number of examples that a worker process gets at once.
 _EXAMPLES_PER_CHUNK = 256
@@ -96,13 +96,13 @@ class InputFeatures:
       input_mask: list of max_seq_length ints, 1 for a token and 0 for padding.
       segment_ids: list of max_seq_length ints, 1 for the tokens of the context and the last [SEP], and 0 for
         all other tokens and for padding.
-      start_position: int, index of the answer's first token in `tokens`; 0, the index of [CLS], if the window
-        does not contain the whole answer; None if the features are not for training.
+      start_position: int, index of the answer's first token in `tokens`. If the window does not contain the
+        whole answer, start_position is 0, the index of [CLS]. None if the features are not for training.
       end_position: int, index of the answer's last token in `tokens`; 0 or None in the same cases as
         start_position.
       is_impossible: bool, whether the context contains no answer.
-      token_spans: {index in `tokens`: (start, end)}, for the tokens of the context: the characters of the
-        word that belong to the token. None if the tokenizer has no method `spans`.
+      token_spans: {index in `tokens`: (start, end)}, for the tokens of the context: the range of the token's
+        characters in its word. None if the tokenizer has no method `spans`.
     """
 
     def __init__(self, unique_id, example_index, doc_span_index, tokens, token_to_orig_map,
@@ -131,8 +131,8 @@ def read_squad_examples(input_file, is_training, version_2_with_negative=False):
 
     A line of JSON Lines is {"id": …, "question": …, "context": …}. The id is a string or an integer. For
     training, the line also has "answers", as in SQuAD. In training, a question is skipped with a warning if
-    its answer is not found in its context, for example because the context is empty. In all other cases, a
-    question about an empty context is kept, with an empty list of words.
+    its answer is not found in its context, for example because the context is empty. All other questions are
+    kept. If the context of such a question is empty, the list of its words is empty.
 
     Args:
       input_file: path, on any file system that TensorFlow supports.
@@ -148,7 +148,7 @@ def read_squad_examples(input_file, is_training, version_2_with_negative=False):
         - The file is not UTF-8 or not JSON. The message names the line.
         - A field is missing or has a wrong type.
         - An id occurs twice. In training, this is only a warning.
-        - In training, a question with is_impossible false does not have exactly one answer. The message names
+        - In training, a question with is_impossible false has no answer, or more than one. The message names
           the question.
     """
     examples, places, mismatches = [], {}, []
@@ -329,11 +329,11 @@ def _read_answer(example, qa, place, version_2_with_negative):
 
 _DocSpan = collections.namedtuple("_DocSpan", ["start", "length"])
 # A tokenized context. `words` contains the index of the word of each token. `firsts` contains the index of
-# the first token of each word, and as the last element the number of tokens.
+# the first token of each word, followed by the number of tokens.
 _Document = collections.namedtuple("_Document", ["tokens", "ids", "words", "firsts"])
 # A window. `span` is a `_DocSpan`. `words` contains the index of the word of each context token in the
-# window. `tokens` and `ids` contain the tokens of the question and the context, and the ids of these tokens.
-# For the positions, see `InputFeatures`.
+# window. `tokens` contains all tokens of the window, including the question and the special tokens. `ids`
+# contains the ids of these tokens. For the positions, see `InputFeatures`.
 _Window = collections.namedtuple("_Window",
                                  ["span", "words", "tokens", "ids", "start_position", "end_position"])
 
@@ -403,7 +403,8 @@ def _check_is_max_context(doc_spans, cur_span_index, position):
 
 @functools.lru_cache(_REMEMBERED_LAYOUTS)
 def _max_context(doc_spans):
-    """Returns `_check_is_max_context` of each token of each window: a list of lists of bool."""
+    """Returns the results of `_check_is_max_context` for the tokens of each window: a list of lists of
+    bool."""
     best = {}
     for i, span in enumerate(doc_spans):
         for position in range(span.start, span.start + span.length):
@@ -590,7 +591,7 @@ SEQUENCES = ("input_mask", "input_ids", "segment_ids")
 
 
 def feature_fields(seq_length, is_training):
-    """Returns the fields of a stored window. Both writing and reading of records use these fields.
+    """Returns the fields of a stored window. Records are written and read with these fields.
 
     Args:
       seq_length: int, number of tokens in a window, including padding.

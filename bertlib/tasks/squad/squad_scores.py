@@ -28,9 +28,9 @@ def score_answers(gold, texts, version_2_with_negative=False):
 
     If a question has several right answers, the best score counts.
 
-    Exact match compares normalized texts. F1 compares the numbers of occurrences of each word. If `texts`
-    lacks a question, both scores of this question are 0. With `version_2_with_negative`, a question may have
-    no right answer in `gold`. The right answer to such a question is "".
+    Exact match compares the normalized texts. F1 compares how often each word occurs in the two texts. If
+    `texts` lacks a question, both scores of this question are 0. With `version_2_with_negative`, a question
+    may have no right answer in `gold`. The right answer to such a question is "".
 
     Args:
       gold: see `squad_data.read_gold`.

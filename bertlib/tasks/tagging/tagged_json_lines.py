@@ -145,7 +145,8 @@ def _read_sentence(line, row):
 
 
 def _find_key(line, row, keys):
-    """Returns the key of a row that is in `keys`; None if there is no such key."""
+    """Returns the one of `keys` that a row has; None if the row has none of them. A row with several of them
+    is an error."""
     found = [key for key in keys if key in row]
     if len(found) > 1:
         raise RowError(line, f"the line has both {found[0]!r} and {found[1]!r}; remove one of them.",
@@ -154,7 +155,7 @@ def _find_key(line, row, keys):
 
 
 def _read_list(line, row, key):
-    """Returns the list of str that a row has under a key."""
+    """Returns the value of a key in a row, which must be a list of str."""
     values = row[key]
     if not isinstance(values, list):
         raise RowError(line, f"{key!r} is {json.dumps(values, ensure_ascii=False):.60}, but must be a list "
@@ -170,9 +171,9 @@ def _read_list(line, row, key):
 
 
 def add_predictions(file, predictions):
-    """Returns the text of a file with two additional keys in each line: "predicted_tags", and
-    "tag_probabilities", the probabilities of these tags. If the file already has a key with one of these
-    names, the value of this key is replaced.
+    """Returns the text of a file with two additional keys in each line. "predicted_tags" contains the
+    predicted tag of each word, and "tag_probabilities" contains the probability of each of these tags. If a
+    line already has one of these keys, the value of the key is replaced.
 
     Args:
       file: a `JsonLinesFile`.

@@ -464,9 +464,9 @@ class Window(NamedTuple):
 def window_bounds(sizes, room):
     """Cuts a sentence into windows of whole words. Consecutive windows overlap by about half.
 
-    Each word is tagged in one window only. If a word is in two windows, the first window ends after the word,
-    and the second window begins before the word. The word is tagged in the window whose end or beginning is
-    farther from the word.
+    Each word is tagged in one window only. The overlap of two windows is divided in the middle: its first
+    words are tagged in the first window, and its last words are tagged in the second window. So each word is
+    tagged in the window that has more context around the word.
 
     Args:
       sizes: list of the number of tokens of each word. Each number is from 1 to `room`.
@@ -529,9 +529,9 @@ class _Windows:
                       [*word_mask, 0])
 
     def _tag_ids(self, tag, more):
-        """Returns the tag id of each piece of a word. The first piece has the tag `tag`. The other `more`
-        pieces have the I- tag of the same type: if `tag` is B-PER, they have I-PER. The id of an unknown tag
-        is 0."""
+        """Returns the tag id of each piece of a word. The first piece has the tag `tag`. It is followed by
+        `more` other pieces, which have the I- tag of the same type: if `tag` is B-PER, they have I-PER. The
+        id of an unknown tag is 0."""
         inside = tag.replace("B-", "I-", 1)
         return [self._ids.get(tag, 0), *[self._ids.get(inside, self._ids.get(tag, 0))] * more]
 

@@ -1,7 +1,8 @@
 """Splits a text into words in the same way as the data of CoNLL-2003: punctuation marks are separate words.
 
-Example: the text "Ana's firm (in Tennessee) paid $3.5 million." has 12 words: Ana 's firm ( in Tennessee )
-paid $ 3.5 million and the full stop.
+Example: the text "Ana's firm (in Tennessee) paid $3.5 million." has 12 words:
+
+    Ana  's  firm  (  in  Tennessee  )  paid  $  3.5  million  .
 
 Some other corpora follow the same rules, such as the Penn Treebank (Bies et al. 1995, Bracketing Guidelines
 for Treebank II Style). In other corpora, only white space separates words, so punctuation marks are parts of
