@@ -294,8 +294,8 @@ def _record(directory):
 
 
 def _trained_columns(record):
-    """Returns the `Columns` in the record of a training. A field is None if the record does not name its
-    columns."""
+    """Returns the `Columns` in the record of a training. If the record does not name the columns of a
+    field, the field is None."""
     def names(flag):
         value = record["settings"].get(flag)
         return tuple(map(str, parse_columns(value))) if value else None

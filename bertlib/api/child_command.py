@@ -97,11 +97,13 @@ def program_name(script: str) -> str:
 
 
 def ending_with_caller() -> list[str]:
-    """Returns words for the beginning of a command line. They make the command end together with the calling
-    process. Without these words, a training would continue after a restart of a notebook's kernel.
+    """Returns a prefix for a command line. With this prefix, the command ends when the calling process ends.
 
-    The command gets SIGTERM when the thread that started the command ends. For this reason, a thread that
-    starts a command must not end before the command. Without Linux's program `setpriv`, the list is empty.
+    Without the prefix, a training would continue after a restart of a notebook's kernel. With the prefix, the
+    command gets SIGTERM when the thread that started it ends. So this thread must not end before the command.
+
+    Returns:
+      list of str: Linux's program `setpriv` and its arguments. If `setpriv` is not installed, an empty list.
     """
     program = shutil.which("setpriv") if sys.platform.startswith("linux") else None
     return [program, "--pdeathsig", "TERM", "--"] if program else []

@@ -474,10 +474,10 @@ def define_training_flags():
     with section("Training", MACHINE):
         flags.DEFINE_string("output_dir", None, "Directory of checkpoints, TFRecords and results.")
         flags.DEFINE_string("results_dir", None,
-                            "Directory for the results of evaluation and prediction and for their TFRecords. "
-                            "The default is --output_dir. If you pass a different directory and do not "
-                            "train, nothing in --output_dir is changed, so another process can train there "
-                            "at the same time.")
+                            "Directory for the results of evaluation and prediction, and for the TFRecords "
+                            "of both. The default is --output_dir. If you pass a different directory and do "
+                            "not train, nothing in --output_dir is changed, so another process can train "
+                            "there at the same time.")
     with section("Training", WEIGHTS):
         flags.DEFINE_integer("train_batch_size", 32, "Batch size of training.", lower_bound=1)
         flags.DEFINE_float("learning_rate", 5e-5, "Peak learning rate: the value at the end of warm-up.")

@@ -96,10 +96,10 @@ class ResolvedStep:
       step: the `StepConfig`.
       messages: list of messages for the log. Each message is a pair: bool, whether the message is a warning;
         and str, its text.
-      may_not_fit: whether a micro-batch may need more memory than the GPU has. Only a run of the step on the
-        GPU can answer this question. True if the number of micro-batches was chosen by simulation. Also true
-        if two conditions are met: the predicted memory is close to the usable memory or above it, and
-        micro-batches have equal numbers of examples.
+      may_not_fit: whether the simulation alone is not enough, so that a run of the step on the GPU must show
+        whether a micro-batch fits. True if the number of micro-batches was chosen by simulation. Also true if
+        two conditions are met: the predicted memory is close to the usable memory or above it, and all
+        micro-batches have the same number of examples.
     """
 
     step: StepConfig

@@ -372,7 +372,7 @@ def _introduce(new_visit, spec, hello, end, check):
 
 @contextlib.contextmanager
 def _cutting(new_visit, seconds):
-    """Returns a context manager that shuts a connection down if its block takes longer than `seconds`."""
+    """Returns a context manager. If its block takes longer than `seconds`, the connection is shut down."""
     timer = threading.Timer(seconds, new_visit.cut)
     timer.daemon = True
     timer.start()

@@ -154,10 +154,10 @@ def _lower_case_table():
 def _final_sigma():
     """Returns a regular expression, in RE2's notation, for a capital sigma whose lower case is "ς".
 
-    Such a sigma is at the end of a word. The nearest character before the sigma is a letter with upper and
-    lower case, and the nearest character after the sigma is not such a letter. Marks, such as accents and
-    apostrophes, are ignored. "ΟΔΟΣ." contains such a sigma, "ΣΟΦΙΑ" does not. `str.lower` of the Python that
-    exports the model decides which characters count as letters and marks.
+    A sigma becomes "ς" at the end of a word, as in "ΟΔΟΣ.", but not in "ΣΟΦΙΑ". There are two conditions. The
+    nearest character before the sigma must be a letter that has an upper and a lower case. The nearest
+    character after the sigma must be any other character. Marks, such as accents and apostrophes, are skipped.
+    The Python version that exports the model defines which characters are letters and marks (`str.lower`).
     """
     either = {character for character in _characters() if f"A{character}Σ".lower().endswith("ς")}
     letters = {character for character in either if f"{character}Σ".lower().endswith("ς")}

@@ -14,8 +14,8 @@ from tf1._check.scopes import FUNCTIONS, Scope, canonical
 
 # Subjects of findings: the kind of code that a finding is about.
 _IMPORT, _NAME, _ATTRIBUTE, _CALL = "import", "name", "attribute", "call"
-# Maps an exception to subjects of findings. If a `try` of the program catches the exception, findings with
-# these subjects are not reported for the lines in the `try`.
+# {name of an exception: subjects}. If a `try` of the program catches the exception, the findings with these
+# subjects are not reported for the lines in the `try`.
 _GUARDS = {"ImportError": {_IMPORT}, "ModuleNotFoundError": {_IMPORT}, "NameError": {_NAME},
            "AttributeError": {_ATTRIBUTE, _CALL}, "TypeError": {_CALL}}
 _LEAVING = (ast.Return, ast.Raise, ast.Continue, ast.Break)
