@@ -60,8 +60,8 @@ def define_flags():
                              "merged pair. Rarer characters are left out: words that contain them become "
                              "[UNK]. Rarer pairs are not merged. With --extend: minimum number of "
                              "occurrences of a new word.", lower_bound=1)
-        flags.DEFINE_integer("num_unused", 0, "Number of entries [unused0], [unused1], … after [PAD], which "
-                             "you can rename later. With --num_unused=99, the special tokens have the same "
+        flags.DEFINE_integer("num_unused", 0, "Number of entries [unused0], [unused1], … after [PAD]. You "
+                             "can rename these entries later. With --num_unused=99, the special tokens have the same "
                              "ids as in the published English vocabularies.",
                              lower_bound=0, upper_bound=_MAX_ENTRIES)
     with common_flags.section("Extension of a vocabulary"):

@@ -118,8 +118,8 @@ def _play_back(remaining, kind, make):
 
 
 def set_micro_batch(index):
-    """Sets the index of the micro-batch that the current graph computes: an integer scalar tensor, whose
-    value may change from run to run."""
+    """Sets the index of the micro-batch that the current graph computes: an integer scalar tensor. Its value
+    may differ between two calls of `session.run`."""
     collection = tf.get_collection_ref(graph_keys.RANDOMNESS_MICRO_BATCH)
     collection[:] = [tf.cast(index, tf.int64)]
 

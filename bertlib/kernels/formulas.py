@@ -157,8 +157,8 @@ def softmax(scores, score_bias, mask, scale, mask_scale):
 
 
 def softmax_gradient(gradient, probabilities, mask, scale, mask_scale):
-    """Returns the gradient of `softmax` for the scores, and the probabilities after dropout. The
-    probabilities after dropout are computed again, because they were not kept in memory."""
+    """Returns two tensors: the gradient of `softmax` with respect to the scores; and the probabilities after
+    dropout. The probabilities after dropout are computed again, because they were not kept in memory."""
     if mask is not None:
         gradient = tf.where_v2(mask, gradient, tf.zeros([], gradient.dtype))
     full = tf.cast(probabilities, tf.float32)

@@ -20,7 +20,7 @@ PACKAGES = ("tensorflow", "numpy", "tf-keras", "sentencepiece", "safetensors", "
 _INSTRUCTION_SETS = ("avx", "avx2", "fma", "f16c", "avx_vnni", "avx512f", "avx512bw", "avx512vl",
                      "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_int8", "amx_bf16",
                      "amx_fp16", "asimd", "sve", "sve2", "bf16", "i8mm")
-# Prefixes of environment variables that choose the code of TensorFlow, oneDNN and CUDA's libraries.
+# Prefixes of environment variables that decide which kernels TensorFlow, oneDNN and CUDA's libraries use.
 _PREFIXES = ("TF_ENABLE_", "TF_DISABLE_", "TF_DETERMINISTIC_", "TF_CUDNN_", "TF_CUBLAS_", "TF_GPU_",
              "TF_XLA_", "TF_NUM_", "TF_USE_", "TF_OVERRIDE_", "ONEDNN_", "DNNL_", "XLA_", "OMP_",
              "CUBLAS_", "CUDNN_", "NVIDIA_TF32_")

@@ -504,8 +504,8 @@ class RunRecord:
 
     @property
     def data(self):
-        """Returns {name: value}, a description of the data, the model and the task. All replicas must have the
-        same description.
+        """Returns {name: value}, a description of the data, the model and the task. All replicas must have
+        the same description.
         All values can be written as JSON."""
         data = {name: self._now[name] for name in ("command", "task", "labels", "vocabulary", "train_data",
                                                    "bert_config")}

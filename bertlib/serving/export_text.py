@@ -156,7 +156,7 @@ def _final_sigma():
 
     A sigma becomes "ς" at the end of a word, as in "ΟΔΟΣ.", but not in "ΣΟΦΙΑ". There are two conditions. The
     nearest character before the sigma must be a letter that has an upper and a lower case. The nearest
-    character after the sigma must be any other character. Marks, such as accents and apostrophes, are skipped.
+    character after the sigma must not be such a letter. Marks, such as accents and apostrophes, are skipped.
     The Python version that exports the model defines which characters are letters and marks (`str.lower`).
     """
     either = {character for character in _characters() if f"A{character}Σ".lower().endswith("ς")}

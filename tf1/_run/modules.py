@@ -127,8 +127,8 @@ def _find(name):
     is_public_part = root and not path[0].startswith("_")
     if not is_public_part or (_ROOTS[root] and path[0] not in _ROOTS[root]):
         return None
-    # Case 5: the module `tf1` contains the part. Either TensorFlow lacks it, such as tensorflow.contrib.crf, or
-    # the program imports it from `tf1`, such as tf1.nn.
+    # Case 5: the module `tf1` contains the part. Either TensorFlow lacks the part, such as
+    # tensorflow.contrib.crf, or the program imports the part from `tf1`, such as tf1.nn.
     module = sys.modules["tf1"]
     for part in path:
         module = _part(module, part, name)

@@ -26,10 +26,10 @@ def is_ours(path):
 
 
 def find_spec(name, path=None, target=None):
-    """Finds a module in the way Python does, but prefers a module in any other folder to this project's
-    module.
+    """Finds a module in the way Python does, with one exception: a module of this project is used only if
+    no other folder of `sys.path` contains a module with the same name.
 
-    The other folders are the other entries of `sys.path`. For example, a fork may append the folder of its
+    For example, a fork may append the folder of its
     `modeling.py` to `sys.path`, after this project's folder. Python alone would then import this project's
     module. This function finds the fork's module.
 
